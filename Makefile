@@ -1,0 +1,37 @@
+# tierstate: `make demo` shows it, `make test` proves it. Everything lives in .venv and in the user's cache folder.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK_SUM := $(shell (cat requirements.lock pyproject.toml; pwd) 2>/dev/null | cksum | cut -d' ' -f1)
+STAMP := $(VENV)/.set-up-$(LOCK_SUM)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+.DEFAULT_GOAL := help
+.PHONY: help setup java demo test test-all check bench lock
+
+help:  ## list the verbs
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+java:
+	@command -v java >/dev/null && java -version 2>&1 | grep -qE 'version "(1[7-9]|2[0-9])' || { \
+	  echo "tierstate needs Java 17 or newer to run a real Kafka and Spark; none was found." >&2; \
+	  echo "  Debian, Ubuntu:  sudo apt-get install openjdk-17-jre-headless" >&2; \
+	  echo "  macOS:           brew install openjdk@17" >&2; exit 2; }
+
+setup: $(STAMP)  ## make .venv with the tierstate command in it (skipped when nothing changed)
+
+# pip's hash checking refuses an editable install, and build isolation needs the network: hence three steps.
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || { echo "tierstate needs Python 3.11 or newer ($(PYTHON) is older); try make PYTHON=python3.11 …" >&2; exit 2; }
+	@echo "Setting up .venv (once; a few minutes on a first run)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@awk '/^[a-z]/ {on = /^(packaging|setuptools|wheel)==/} on && !/^ *#/' requirements.lock > $(VENV)/build-tools.lock
+	@$(PIP) install --quiet --require-hashes -r $(VENV)/build-tools.lock
+	@$(PIP) install --quiet --no-build-isolation --require-hashes -r requirements.lock
+	@$(PIP) install --quiet --no-build-isolation --no-deps -e .
+	@rm -f $(VENV)/.set-up-*
+	@touch $@
+
+lock:  ## resolve requirements.lock again (needs uv)
+	uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --no-header --python-version 3.11 -o requirements.lock

@@ -1,0 +1,1 @@
+"""Everything said to Kafka."""

@@ -1,0 +1,1 @@
+"""A consumer that reads both tiers as one log."""

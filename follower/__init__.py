@@ -1,0 +1,1 @@
+"""The follower role: the tier-state topic materialised."""

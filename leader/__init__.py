@@ -1,0 +1,1 @@
+"""The leader role: copy, trim and (later) expire what this broker leads."""

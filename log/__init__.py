@@ -1,0 +1,1 @@
+"""Kafka's log files and record batches."""

@@ -1,0 +1,59 @@
+"""Time is given, never taken: the only file that calls the system's clocks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+from ..state.offsets import TimestampMs
+
+
+class Clock(Protocol):
+    """Wall time for facts, monotonic time for deadlines, and sleeping."""
+
+    def now_ms(self) -> TimestampMs:
+        """Wall clock, milliseconds since the epoch."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> TimestampMs:
+        return TimestampMs(time.time_ns() // 1_000_000)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class ManualClock:
+    """The twin: stands still until told; `sleep` advances it."""
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self._ms = float(start_ms)
+        self._lock = threading.Lock()
+
+    def now_ms(self) -> TimestampMs:
+        with self._lock:
+            return TimestampMs(int(self._ms))
+
+    def monotonic(self) -> float:
+        with self._lock:
+            return self._ms / 1000
+
+    def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        with self._lock:
+            self._ms += seconds * 1000

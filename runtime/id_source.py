@@ -1,0 +1,49 @@
+"""Identity and randomness are given, never taken."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Protocol
+
+
+class IdSource(Protocol):
+    """Where fresh identities come from."""
+
+    def uuid(self) -> bytes:
+        """16 bytes that nobody had before; its text never starts with ``-`` (as Kafka's ``Uuid.randomUuid``)."""
+        ...
+
+    def jitter(self) -> float:
+        """A number in [0, 1) for back-off."""
+        ...
+
+
+class RandomIds:
+    """The operating system's randomness."""
+
+    def uuid(self) -> bytes:
+        while True:
+            raw = os.urandom(16)
+            if raw[0] >> 2 != 62:  # base64url digit 62 is "-"
+                return raw
+
+    def jitter(self) -> float:
+        return int.from_bytes(os.urandom(7), "big") / 2**56
+
+
+class CountingIds:
+    """The twin: 1, 2, 3, …; two sources with different seeds never meet."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def uuid(self) -> bytes:
+        with self._lock:
+            self._count += 1
+            return self._seed.to_bytes(8, "big") + self._count.to_bytes(8, "big")
+
+    def jitter(self) -> float:
+        return 0.5

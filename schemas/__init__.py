@@ -1,0 +1,1 @@
+"""The record form of facts: Avro single-object encoding, and JSON."""

@@ -1,0 +1,91 @@
+"""Facts and descriptors: to bytes and back (Avro single-object encoding), to JSON and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..state import facts as said
+from ..state.errors import CorruptData, InvalidRequest
+from ..state.facts import Fact, UnknownFact
+from ..state.keys import key_of
+from ..state.segment import CopyAttempt, RemoteSegment
+from .records import from_record, to_record
+from .registry import WRITE_NAMESPACE, decode_record, encode_record
+
+MAX_FACT_BYTES = 64 * 1024
+"""A larger fact is refused by us, before sending: a known failure."""
+
+KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        said.TopicMeta,
+        said.LeaderElected,
+        said.SegmentCopyStarted,
+        said.SegmentCopyFinished,
+        said.SegmentDeleteStarted,
+        said.SegmentDeleteFinished,
+        said.LogStartAdvanced,
+        said.LocalTrimIntended,
+        said.OperatorOrder,
+        said.ReaderLease,
+        said.IntegrityHold,
+        said.PartitionMissing,
+        said.PartitionDeleted,
+    )
+}
+
+
+def encode_fact(fact: Fact) -> bytes:
+    """A fact as the value of its record. Raises InvalidRequest above `MAX_FACT_BYTES`."""
+    record = to_record(fact)
+    if isinstance(fact, said.SegmentDeleteStarted | said.SegmentDeleteFinished):
+        record["subject"] = (f"{WRITE_NAMESPACE}.{type(fact.subject).__name__}", record["subject"])
+    value = encode_record(f"{WRITE_NAMESPACE}.{type(fact).__name__}", record)
+    if len(value) > MAX_FACT_BYTES:
+        raise InvalidRequest("fact is too large", key=key_of(fact), bytes=len(value), limit=MAX_FACT_BYTES)
+    return value
+
+
+def decode_fact(key: str, value: bytes) -> Fact | UnknownFact:
+    """The fact under this key, whatever version wrote it.
+
+    Never raises: what this version cannot read, or what contradicts its key, is an UnknownFact with the reason.
+    """
+    try:
+        name, record = decode_record(value)
+        fact: Fact = from_record(KINDS[name.rpartition(".")[2]], record)
+    except KeyError:
+        return UnknownFact(key, f"unknown schema fingerprint {value[2:10].hex()}")
+    except Exception as error:  # fastavro raises whatever it meets in damaged bytes; none of it may pass for a fact
+        return UnknownFact(key, f"unreadable value: {type(error).__name__}: {error}")
+    if key_of(fact) != key:
+        return UnknownFact(key, f"the value is of another key, {key_of(fact)}")
+    return fact
+
+
+def fact_to_json(fact: Fact | UnknownFact) -> dict[str, Any]:
+    """``{"fact": "SegmentCopyFinished", …}``; bytes are hex."""
+    return {"fact": type(fact).__name__, **to_record(fact, json=True)}
+
+
+def fact_from_json(record: dict[str, Any]) -> Fact:
+    """What `fact_to_json` printed. Raises InvalidRequest."""
+    kind = KINDS.get(str(record.get("fact")))
+    if kind is None:
+        raise InvalidRequest("unknown fact", fact=record.get("fact"))
+    fact: Fact = from_record(kind, record, json=True)
+    return fact
+
+
+def descriptor_to_json(segment: RemoteSegment | CopyAttempt) -> dict[str, Any]:
+    """The descriptor as it stands in the manifest, in the gateway's answers and on the command line."""
+    record: dict[str, Any] = to_record(segment, json=True)
+    return record
+
+
+def descriptor_from_json(record: Any, *, source: str) -> RemoteSegment:
+    """The descriptor of a finished copy. Raises CorruptData naming ``source``."""
+    try:
+        return from_record(RemoteSegment, record, json=True)
+    except InvalidRequest as error:
+        raise CorruptData("segment descriptor cannot be read", file=source, reason=str(error)) from error

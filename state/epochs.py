@@ -1,0 +1,82 @@
+"""Leader epochs and the lineage of a log: which epoch owns which offsets.
+
+Rules transliterated from Kafka's ``LeaderEpochFileCache``: an epoch begins at its start offset and ends where the next
+one begins; epochs and start offsets both increase.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import NewType
+
+from .errors import InvalidRequest
+from .offsets import Offset, OffsetRange
+
+LeaderEpoch = NewType("LeaderEpoch", int)
+
+TERMINAL_EPOCH = LeaderEpoch(2**31 - 1)
+"""The epoch of the custodian's last term on a deleted partition."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EpochEntry:
+    """``epoch`` begins at ``start_offset``."""
+
+    epoch: LeaderEpoch
+    start_offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The epochs of one log in order. Offsets below the first entry are unknown to it."""
+
+    entries: tuple[EpochEntry, ...] = ()
+
+    def __post_init__(self) -> None:
+        for before, after in zip(self.entries, self.entries[1:], strict=False):
+            if after.epoch <= before.epoch or after.start_offset < before.start_offset:
+                raise InvalidRequest("leader epochs and their start offsets must increase", before=before, after=after)
+
+    @classmethod
+    def of(cls, *pairs: tuple[int, int]) -> Lineage:
+        """``Lineage.of((0, 0), (2, 10))``: epoch, start offset."""
+        return cls(tuple(EpochEntry(LeaderEpoch(epoch), Offset(start)) for epoch, start in pairs))
+
+    @property
+    def last_epoch(self) -> LeaderEpoch | None:
+        return self.entries[-1].epoch if self.entries else None
+
+    @property
+    def first_offset(self) -> Offset | None:
+        return self.entries[0].start_offset if self.entries else None
+
+    def epoch_at(self, offset: int) -> LeaderEpoch | None:
+        """The epoch that owns this offset; None below the first entry."""
+        at = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
+        return self.entries[at - 1].epoch if at else None
+
+    def owned_by(self, epoch: LeaderEpoch) -> tuple[Offset, Offset | None] | None:
+        """``(start, stop)`` of this epoch, stop exclusive and None when it is the last; None for a foreign epoch."""
+        for at, entry in enumerate(self.entries):
+            if entry.epoch == epoch:
+                stop = self.entries[at + 1].start_offset if at + 1 < len(self.entries) else None
+                return entry.start_offset, stop
+        return None
+
+    def within(self, offsets: OffsetRange) -> Lineage:
+        """The entries that own offsets of this range; the first is re-based to the range's start.
+
+        Kafka's ``epochEntriesInRange``: ``{0:0, 2:10, 5:100}`` over 50..149 is ``{2:50, 5:100}``.
+        """
+        inside = []
+        for at, entry in enumerate(self.entries):
+            following = self.entries[at + 1].start_offset if at + 1 < len(self.entries) else None
+            if entry.start_offset > offsets.end or (following is not None and following <= offsets.start):
+                continue
+            inside.append(EpochEntry(entry.epoch, max(entry.start_offset, offsets.start)))
+        return Lineage(tuple(inside))
+
+    def up_to(self, end: Offset) -> Lineage:
+        """The entries that begin at or below ``end``."""
+        return Lineage(tuple(entry for entry in self.entries if entry.start_offset <= end))

@@ -1,0 +1,172 @@
+"""Every error of tierstate, sorted by what the caller must do about it.
+
+    TierstateError
+    ├── InvalidRequest          fix the call, the setting or the input
+    │   ├── InvalidSettings     every wrong setting at once, by dotted key
+    │   ├── MissingExtra        an optional part is not installed; names the extra
+    │   ├── UnknownTopic        no such topic or partition
+    │   └── NotTiered           the topic exists, but tierstate refuses or ignores it
+    ├── OffsetOutOfRange        seek; carries the valid range
+    ├── Unavailable             retry later
+    │   ├── ViewBehind          the tier view has not caught up with the tier-state topic
+    │   ├── BrokerUnavailable   Kafka does not answer, or answered that it is moving
+    │   ├── StorageUnavailable  the object store does not answer
+    │   ├── StorageFull         the object store has no room
+    │   ├── Throttled           slow down
+    │   ├── TimedOut            our own deadline passed
+    │   └── UnknownOutcome      an append may or may not have landed: never repeat it, begin a new term
+    ├── AccessDenied            ask for permission
+    ├── Fenced                  stop: somebody else leads
+    ├── ObjectNotFound          an object is not there (an answer of the store, judged by the caller)
+    ├── ObjectExists            put-if-absent met an object
+    ├── SegmentExpired          the segment was deleted by an accepted fact while it was read
+    ├── PlannedRangeLost        a pinned plan can no longer be read as planned
+    ├── CorruptData             page a human: bytes are not what they must be
+    ├── LogGap                  page a human: offsets that must exist belong to nobody
+    ├── IllegalTransition       page a human: two facts contradict each other
+    └── Difference              a comparison found a difference (exit code 1)
+
+Messages state facts last: ``segment is gone. partition=orders-3 segment=…``. HTTP status and exit code derive from the
+class, in one table each (`api/problems.py`, `cli/output.py`).
+"""
+
+from __future__ import annotations
+
+
+class TierstateError(Exception):
+    """The root. ``TierstateError("segment is gone", partition="orders-3")`` prints its facts after the sentence."""
+
+    def __init__(self, message: str, **facts: object) -> None:
+        self.message = message
+        self.facts = {name: value for name, value in facts.items() if value is not None}
+        super().__init__(message, self.facts)
+
+    def __str__(self) -> str:
+        if not self.facts:
+            return self.message
+        return f"{self.message}. " + " ".join(f"{name}={value}" for name, value in self.facts.items())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions with keyword facts cross process borders (Spark executors pickle them).
+        return (_rebuilt, (type(self), self.message, self.facts, self.__dict__.copy()))
+
+
+def _rebuilt(kind: type[TierstateError], message: str, facts: dict[str, object], rest: dict[str, object]) -> object:
+    error = kind.__new__(kind)
+    TierstateError.__init__(error, message, **facts)
+    error.__dict__.update(rest)
+    return error
+
+
+class InvalidRequest(TierstateError):
+    """Fix the call."""
+
+
+class InvalidSettings(InvalidRequest):
+    """Settings are wrong; ``problems`` lists every one of them with its dotted key."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("settings are wrong:\n" + "\n".join(f"  {problem}" for problem in problems))
+        self.problems = problems
+
+
+class MissingExtra(InvalidRequest):
+    """A part that needs an optional dependency was called without it."""
+
+    def __init__(self, extra: str, needed_for: str) -> None:
+        super().__init__(f"{needed_for} needs the extra [{extra}]: pip install 'tierstate[{extra}]'")
+        self.extra = extra
+
+
+class UnknownTopic(InvalidRequest):
+    """No such topic or partition."""
+
+
+class NotTiered(InvalidRequest):
+    """The topic exists, but tierstate does not tier it; the message says why."""
+
+
+class OffsetOutOfRange(TierstateError):
+    """Seek. ``valid_start`` inclusive, ``valid_end`` exclusive (the high watermark or last stable offset)."""
+
+    def __init__(self, message: str, *, valid_start: int, valid_end: int, **facts: object) -> None:
+        super().__init__(message, **facts, valid_start=valid_start, valid_end=valid_end)
+        self.valid_start = valid_start
+        self.valid_end = valid_end
+
+
+class Unavailable(TierstateError):
+    """Retry later."""
+
+
+class ViewBehind(Unavailable):
+    """The tier view has not caught up with a recently captured end of the tier-state topic."""
+
+
+class BrokerUnavailable(Unavailable):
+    """Kafka does not answer, or says that leadership is moving."""
+
+
+class StorageUnavailable(Unavailable):
+    """The object store does not answer."""
+
+
+class StorageFull(Unavailable):
+    """The object store has no room left."""
+
+
+class Throttled(Unavailable):
+    """Slow down."""
+
+
+class TimedOut(Unavailable):
+    """Our own deadline passed."""
+
+
+class UnknownOutcome(Unavailable):
+    """An append to the tier-state topic may or may not have landed. Never repeated: the partition begins a new term."""
+
+
+class AccessDenied(TierstateError):
+    """The store or the broker refuses these credentials."""
+
+
+class Fenced(TierstateError):
+    """Stop acting on this partition: a higher term exists, or this broker does not lead."""
+
+
+class ObjectNotFound(TierstateError):
+    """An object is not in the store."""
+
+
+class ObjectExists(TierstateError):
+    """A put-if-absent met an existing object."""
+
+
+class SegmentExpired(TierstateError):
+    """The segment was deleted by an accepted fact while it was being read."""
+
+
+class PlannedRangeLost(TierstateError):
+    """A range of a pinned plan can no longer be read as it was planned."""
+
+
+class CorruptData(TierstateError):
+    """Bytes are not what they must be; names file, position and reason."""
+
+
+class LogGap(TierstateError):
+    """Offsets that must exist belong to no tier. ``start`` and ``end`` are inclusive."""
+
+    def __init__(self, message: str, *, start: int, end: int, **facts: object) -> None:
+        super().__init__(message, **facts, start=start, end=end)
+        self.start = start
+        self.end = end
+
+
+class IllegalTransition(TierstateError):
+    """Two accepted facts contradict each other."""
+
+
+class Difference(TierstateError):
+    """A comparison found a difference."""

@@ -1,0 +1,249 @@
+"""What can be said about a partition: every fact of the tier-state topic.
+
+Facts are frozen values. Keys are minted from them in `keys.py`, bytes in `schemas/`, meaning in `meaning.py`.
+A fact that a term writes carries the whole term (E, Q, N); ``counter`` is K, its number within the term.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .epochs import LeaderEpoch, Lineage
+from .ids import BrokerId, FactId, TopicId, TopicIdPartition
+from .offsets import Offset, OffsetRange, Position, TimestampMs
+from .segment import CopyAttempt, RemoteSegment, Term
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMeta:
+    """``meta/topic`` in partition 0: the number of partitions that maps keys, and whose topic this is."""
+
+    partitions: int
+    cluster_id: str
+    created_at: TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderElected:
+    """A term begins. ``lineage`` is the logical one; ``local_start`` is information only, never a log start."""
+
+    partition: TopicIdPartition
+    topic: str
+    epoch: LeaderEpoch
+    id: FactId
+    broker_id: BrokerId
+    management_address: str
+    lineage: Lineage
+    local_start: Offset
+    elected_at: TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCopyStarted:
+    """Objects of this segment id may exist from now on."""
+
+    attempt: CopyAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCopyFinished:
+    """The segment is complete, verified and readable."""
+
+    segment: RemoteSegment
+
+
+class DeleteReason(StrEnum):
+    """Why a segment is deleted."""
+
+    RETENTION_TIME = "retention-time"
+    RETENTION_SIZE = "retention-size"
+    LOG_START = "log-start"
+    ABANDONED = "abandoned"
+    FAILED_ATTEMPT = "failed-attempt"
+    OPERATOR_ORDER = "operator-order"
+    PARTITION_DELETED = "partition-deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDeleteStarted:
+    """The segment is no longer readable. ``subject`` is all that is known of it."""
+
+    subject: CopyAttempt | RemoteSegment
+    term: Term
+    counter: int
+    reason: DeleteReason
+    at: TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDeleteFinished:
+    """The objects are gone, verified by whoever deleted them."""
+
+    subject: CopyAttempt | RemoteSegment
+    term: Term
+    counter: int
+    at: TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
+class LogStartAdvanced:
+    """The log start offset, by retention or an operator's order (or the first term's broker earliest)."""
+
+    partition: TopicIdPartition
+    log_start: Offset
+    term: Term
+    counter: int
+    reason: str
+    at: TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTrimIntended:
+    """The local tier is about to be trimmed below ``offset``. Never a log start."""
+
+    partition: TopicIdPartition
+    offset: Offset
+    term: Term
+    counter: int
+    at: TimestampMs
+
+
+class OrderKind(StrEnum):
+    """``pause resume disable`` supersede each other; for ``delete-records`` the highest offset counts."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    DISABLE_KEEP = "disable-keep"
+    DISABLE_DELETE = "disable-delete"
+    DELETE_RECORDS = "delete-records"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorOrder:
+    """By no term, so never fenced."""
+
+    partition: TopicIdPartition
+    id: FactId
+    kind: OrderKind
+    before: Offset | None
+    force: bool
+    issued_by: str
+    at: TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderLease:
+    """A reader pins ``offsets`` until ``expires_at``."""
+
+    partition: TopicIdPartition
+    id: FactId
+    offsets: OffsetRange
+    holder: str
+    expires_at: TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
+class IntegrityHold:
+    """An agent saw two facts contradict each other: no trim, expiry, sweep or erasing while it lives."""
+
+    partition: TopicIdPartition
+    id: FactId
+    broker_id: BrokerId
+    reason: str
+    first: str
+    second: str
+    at: TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMissing:
+    """The custodian found no topic with this id."""
+
+    partition: TopicIdPartition
+    id: FactId
+    cluster_id: str
+    broker_id: BrokerId
+    at: TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDeleted:
+    """The custodian's terminal term: everything of this partition goes."""
+
+    partition: TopicIdPartition
+    term: Term
+    at: TimestampMs
+
+
+Fact = (
+    TopicMeta
+    | LeaderElected
+    | SegmentCopyStarted
+    | SegmentCopyFinished
+    | SegmentDeleteStarted
+    | SegmentDeleteFinished
+    | LogStartAdvanced
+    | LocalTrimIntended
+    | OperatorOrder
+    | ReaderLease
+    | IntegrityHold
+    | PartitionMissing
+    | PartitionDeleted
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownFact:
+    """A value this version cannot read, under a key it can: its partition is degraded read-only."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFact:
+    """An entry of the live set: what stands under a key, and where."""
+
+    key: str
+    position: Position
+    fact: Fact | UnknownFact
+
+
+def partition_of(fact: Fact) -> TopicIdPartition | None:
+    """The user partition a fact is about; None for the topic's own meta fact."""
+    match fact:
+        case TopicMeta():
+            return None
+        case SegmentCopyStarted(attempt=attempt):
+            return attempt.partition
+        case SegmentCopyFinished(segment=segment):
+            return segment.partition
+        case SegmentDeleteStarted(subject=subject) | SegmentDeleteFinished(subject=subject):
+            return subject.partition
+        case _:
+            return fact.partition
+
+
+def term_of(fact: Fact | UnknownFact) -> Term | None:
+    """The term that wrote a fact; None for facts by no term."""
+    match fact:
+        case SegmentCopyStarted(attempt=attempt):
+            return attempt.term
+        case SegmentCopyFinished(segment=segment):
+            return segment.term
+        case (
+            SegmentDeleteStarted(term=term)
+            | SegmentDeleteFinished(term=term)
+            | LogStartAdvanced(term=term)
+            | LocalTrimIntended(term=term)
+            | PartitionDeleted(term=term)
+        ):
+            return term
+        case _:
+            return None
+
+
+def topic_id_of(fact: Fact) -> TopicId | None:
+    partition = partition_of(fact)
+    return partition.topic_id if partition else None

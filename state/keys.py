@@ -1,0 +1,175 @@
+"""Keys of the tier-state topic: minted and parsed here, nowhere else.
+
+UTF-8 text, so that any Kafka tool can show them. Every key is written once by its writer and erased once; because no
+key carries two meanings, compaction can only remove what was deliberately erased (`docs/formats.md`, the key table).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+from .errors import InvalidRequest
+from .facts import (
+    Fact,
+    IntegrityHold,
+    LeaderElected,
+    LocalTrimIntended,
+    LogStartAdvanced,
+    OperatorOrder,
+    PartitionDeleted,
+    PartitionMissing,
+    ReaderLease,
+    SegmentCopyFinished,
+    SegmentCopyStarted,
+    SegmentDeleteFinished,
+    SegmentDeleteStarted,
+    TopicMeta,
+)
+from .ids import FactId, RemoteSegmentId, TopicId, TopicIdPartition
+from .segment import Term
+
+TOPIC_META_KEY = "meta/topic"
+
+
+class KeyKind(StrEnum):
+    """What follows ``T/P/`` in a key; segment facts are named by their last word."""
+
+    LEADER = "leader"
+    COPY_STARTED = "copy-started"
+    COPY_FINISHED = "copy-finished"
+    DELETE_STARTED = "delete-started"
+    DELETE_FINISHED = "delete-finished"
+    LOG_START = "log-start"
+    TRIM = "trim"
+    ORDER = "order"
+    LEASE = "lease"
+    HOLD = "hold"
+    MISSING = "missing"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedKey:
+    """A key's parts. ``numbers`` are E, then Q and K where the kind has them; ``id`` is N where it has one."""
+
+    partition: TopicIdPartition
+    kind: KeyKind
+    segment_id: RemoteSegmentId | None = None
+    numbers: tuple[int, ...] = ()
+    id: FactId | None = None
+
+
+def _term_key(term: Term, counter: int) -> str:
+    return f"{term.epoch}/{term.position}/{counter}"
+
+
+def key_of(fact: Fact) -> str:
+    """The one key under which this fact stands."""
+    match fact:
+        case TopicMeta():
+            return TOPIC_META_KEY
+        case LeaderElected():
+            return f"{partition_prefix(fact.partition)}leader/{fact.epoch}/{fact.id}"
+        case SegmentCopyStarted(attempt=attempt):
+            return f"{partition_prefix(attempt.partition)}segment/{attempt.segment_id}/copy-started"
+        case SegmentCopyFinished(segment=segment):
+            return f"{partition_prefix(segment.partition)}segment/{segment.segment_id}/copy-finished"
+        case SegmentDeleteStarted(subject=subject):
+            base = f"{partition_prefix(subject.partition)}segment/{subject.segment_id}"
+            return f"{base}/delete-started/{_term_key(fact.term, fact.counter)}"
+        case SegmentDeleteFinished(subject=subject):
+            base = f"{partition_prefix(subject.partition)}segment/{subject.segment_id}"
+            return f"{base}/delete-finished/{_term_key(fact.term, fact.counter)}"
+        case LogStartAdvanced():
+            return f"{partition_prefix(fact.partition)}log-start/{_term_key(fact.term, fact.counter)}"
+        case LocalTrimIntended():
+            return f"{partition_prefix(fact.partition)}trim/{_term_key(fact.term, fact.counter)}"
+        case OperatorOrder():
+            return f"{partition_prefix(fact.partition)}order/{fact.id}"
+        case ReaderLease():
+            return f"{partition_prefix(fact.partition)}lease/{fact.id}"
+        case IntegrityHold():
+            return f"{partition_prefix(fact.partition)}hold/{fact.id}"
+        case PartitionMissing():
+            return f"{partition_prefix(fact.partition)}missing/{fact.id}"
+        case PartitionDeleted():
+            return f"{partition_prefix(fact.partition)}deleted/{fact.term.epoch}/{fact.term.position}"
+        case _:
+            assert_never(fact)
+
+
+def partition_prefix(partition: TopicIdPartition) -> str:
+    """``T/P/``: how every key of a partition begins."""
+    return f"{partition.topic_id}/{partition.partition}/"
+
+
+def partition_of_key(key: str) -> TopicIdPartition | None:
+    """The user partition of a key, without parsing the rest; None for ``meta/topic``."""
+    if key == TOPIC_META_KEY:
+        return None
+    topic_id, _, rest = key.partition("/")
+    number, _, _ = rest.partition("/")
+    return TopicIdPartition(TopicId(topic_id), _number(number, key))
+
+
+def parse_key(key: str) -> ParsedKey | None:
+    """A key's parts; None for ``meta/topic``.
+
+    Raises InvalidRequest for any text that `key_of` cannot have minted: such a key degrades the whole tier-state
+    partition it stands in.
+    """
+    partition = partition_of_key(key)
+    if partition is None:
+        return None
+    match key.split("/")[2:]:
+        case ["leader", epoch, fact_id]:
+            return ParsedKey(partition, KeyKind.LEADER, numbers=(_number(epoch, key),), id=FactId(fact_id))
+        case ["segment", segment_id, ("copy-started" | "copy-finished") as kind]:
+            return ParsedKey(partition, KeyKind(kind), RemoteSegmentId(segment_id))
+        case ["segment", segment_id, ("delete-started" | "delete-finished") as kind, *numbers] if len(numbers) == 3:
+            return ParsedKey(partition, KeyKind(kind), RemoteSegmentId(segment_id), _numbers(numbers, key))
+        case [("log-start" | "trim") as kind, *numbers] if len(numbers) == 3:
+            return ParsedKey(partition, KeyKind(kind), numbers=_numbers(numbers, key))
+        case [("order" | "lease" | "hold" | "missing") as kind, fact_id]:
+            return ParsedKey(partition, KeyKind(kind), id=FactId(fact_id))
+        case ["deleted", *numbers] if len(numbers) == 2:
+            return ParsedKey(partition, KeyKind.DELETED, numbers=_numbers(numbers, key))
+        case _:
+            raise InvalidRequest("not a key of the tier-state topic", key=repr(key))
+
+
+def _numbers(texts: list[str], key: str) -> tuple[int, ...]:
+    return tuple(_number(text, key) for text in texts)
+
+
+def _number(text: str, key: str) -> int:
+    if not (text.isascii() and text.isdigit()) or (len(text) > 1 and text[0] == "0") or len(text) > 19:
+        raise InvalidRequest("not a key of the tier-state topic: a number expected", key=repr(key), part=repr(text))
+    return int(text)
+
+
+def tier_partition_of(partition: TopicIdPartition, partitions: int) -> int:
+    """The tier-state partition that holds all facts of a user partition.
+
+    ``(murmur2(topic id bytes ‖ partition as int32 big endian) & 0x7fffffff) mod partitions``
+    """
+    data = partition.topic_id.raw + partition.partition.to_bytes(4, "big")
+    return (murmur2(data) & 0x7FFFFFFF) % partitions
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's 32-bit murmur2 (`org.apache.kafka.common.utils.Utils.murmur2`), unsigned."""
+    m, mask = 0x5BD1E995, 0xFFFFFFFF
+    h = (0x9747B28C ^ len(data)) & mask
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * m & mask
+        k = (k ^ (k >> 24)) * m & mask
+        h = (h * m & mask) ^ k
+    tail = data[whole:]
+    if tail:
+        h = (h ^ int.from_bytes(tail, "little")) * m & mask
+    h = (h ^ (h >> 13)) * m & mask
+    return h ^ (h >> 15)

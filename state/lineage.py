@@ -1,0 +1,58 @@
+"""Logical lineage: which epochs own which offsets of the whole log, both tiers.
+
+The broker truncates its epoch checkpoint when DeleteRecords moves its log start, so the checkpoint alone would disown
+all remote data. Lineage decides what is *read*, never what is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .epochs import Lineage
+from .offsets import Offset, OffsetRange
+from .segment import RemoteSegment
+
+
+def compose(checkpoint: Lineage, elders: Iterable[Lineage]) -> tuple[Lineage, bool]:
+    """The broker's checkpoint, continued below its first offset by an elder's lineage.
+
+    ``elders``: lineages of the live `LeaderElected` facts, highest term first; the first that has the same epoch at
+    the checkpoint's first offset continues it, and gives that epoch its true start.
+    Returns the lineage and whether an elder continued it (or nothing had to be continued).
+    """
+    if not checkpoint.entries:
+        return checkpoint, True
+    first = checkpoint.entries[0]
+    for elder in elders:
+        if elder.epoch_at(first.start_offset) == first.epoch:
+            below = tuple(entry for entry in elder.entries if entry.epoch <= first.epoch)
+            return Lineage(below + checkpoint.entries[1:]), True
+    return checkpoint, first.start_offset == 0
+
+
+def readable_ranges(segment: RemoteSegment, lineage: Lineage) -> tuple[OffsetRange, ...]:
+    """The parts of a segment that lie in the lineage, ascending; adjacent parts are joined.
+
+    An offset is in lineage when both sides give it the same epoch. Below the lineage's first entry only its first
+    epoch is trusted, at any offset (Kafka's ``isRemoteSegmentWithinLeaderEpochs``, rule 4: the log start moved).
+    """
+    parts: list[OffsetRange] = []
+    entries = segment.leader_epochs.entries
+    for at, entry in enumerate(entries):
+        start = max(entry.start_offset, segment.offsets.start)
+        end = entries[at + 1].start_offset - 1 if at + 1 < len(entries) else segment.offsets.end
+        owned = lineage.owned_by(entry.epoch)
+        if owned is None or end < start:
+            continue
+        own_start, own_stop = owned
+        if entry.epoch != lineage.entries[0].epoch:
+            start = max(start, own_start)
+        if own_stop is not None:
+            end = min(end, own_stop - 1)
+        if end < start:
+            continue
+        if parts and parts[-1].end + 1 == start:
+            parts[-1] = OffsetRange(parts[-1].start, Offset(end))
+        else:
+            parts.append(OffsetRange(Offset(start), Offset(end)))
+    return tuple(parts)

@@ -1,0 +1,57 @@
+"""Offsets, positions, times and ranges. Whether a range includes its end is said here, in the type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+from .errors import InvalidRequest
+
+Offset = NewType("Offset", int)
+"""A record offset in a user partition."""
+
+Position = NewType("Position", int)
+"""An offset in one partition of the tier-state topic."""
+
+TimestampMs = NewType("TimestampMs", int)
+"""Milliseconds since the epoch; -1 means none, as in Kafka."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """Offsets ``start`` to ``end``, both included. Never empty."""
+
+    start: Offset
+    end: Offset
+
+    def __post_init__(self) -> None:
+        if self.start < 0 or self.end < self.start:
+            raise InvalidRequest("not an offset range", start=self.start, end=self.end)
+
+    def __contains__(self, offset: int) -> bool:
+        return self.start <= offset <= self.end
+
+    def __len__(self) -> int:
+        return self.end - self.start + 1
+
+    def __str__(self) -> str:
+        return f"{self.start}..{self.end}"
+
+    def overlap(self, other: OffsetRange) -> OffsetRange | None:
+        start, end = max(self.start, other.start), min(self.end, other.end)
+        return OffsetRange(start, end) if start <= end else None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ByteRange:
+    """Bytes ``start`` to ``stop`` of an object; ``stop`` is not included. Never empty."""
+
+    start: int
+    stop: int
+
+    def __post_init__(self) -> None:
+        if self.start < 0 or self.stop <= self.start:
+            raise InvalidRequest("not a byte range", start=self.start, stop=self.stop)
+
+    def __len__(self) -> int:
+        return self.stop - self.start

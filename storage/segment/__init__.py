@@ -1,0 +1,1 @@
+"""Copied segments: three objects, byte-compatible with the version 1 format of Aiven's plugin."""
