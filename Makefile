@@ -35,3 +35,21 @@ $(STAMP): requirements.lock pyproject.toml
 
 lock:  ## resolve requirements.lock again (needs uv)
 	uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --no-header --python-version 3.11 -o requirements.lock
+
+demo: java $(STAMP)  ## the main job on real parts: a year of flights, copied, trimmed, read back three ways (KEEP=1 leaves it running)
+	@$(BIN)/python -m demo $(if $(KEEP),--keep)
+
+test: java $(STAMP)  ## the tests
+	@$(BIN)/python -m pytest -q
+
+test-all: java $(STAMP)  ## the tests and the long campaigns
+	@$(BIN)/python -m pytest -q -m "slow or not slow"
+
+check: $(STAMP)  ## format, lint, types, floors
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: java $(STAMP)  ## speed, side by side with peers, into docs/benchmarks.md
+	@$(BIN)/python -m bench

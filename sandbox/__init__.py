@@ -1,1 +1,1 @@
-"""A real Kafka (and stores) on this machine, for the demo, the tests and people who play."""
+"""A real Kafka on this machine, for the demo, the tests and ``tierstate sandbox``."""

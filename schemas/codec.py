@@ -10,7 +10,7 @@ from ..state.facts import Fact, UnknownFact
 from ..state.keys import key_of
 from ..state.segment import CopyAttempt, RemoteSegment
 from .records import from_record, to_record
-from .registry import WRITE_NAMESPACE, decode_record, encode_record
+from .registry import WRITE_NAMESPACE, UnknownFingerprint, decode_record, encode_record
 
 MAX_FACT_BYTES = 64 * 1024
 """A larger fact is refused by us, before sending: a known failure."""
@@ -36,13 +36,18 @@ KINDS: dict[str, type[Any]] = {
 
 
 def encode_fact(fact: Fact) -> bytes:
-    """A fact as the value of its record. Raises InvalidRequest above `MAX_FACT_BYTES`."""
+    """A fact as the value of its record. Raises InvalidRequest above `MAX_FACT_BYTES` and for what no schema holds."""
     record = to_record(fact)
     if isinstance(fact, said.SegmentDeleteStarted | said.SegmentDeleteFinished):
         record["subject"] = (f"{WRITE_NAMESPACE}.{type(fact.subject).__name__}", record["subject"])
-    value = encode_record(f"{WRITE_NAMESPACE}.{type(fact).__name__}", record)
+    key = key_of(fact)
+    try:
+        value = encode_record(f"{WRITE_NAMESPACE}.{type(fact).__name__}", record)
+    except Exception as error:  # fastavro: ValidationError, OverflowError, UnicodeEncodeError, …
+        reason = f"{type(error).__name__}: {error}"
+        raise InvalidRequest("fact does not fit its schema", key=key, reason=reason) from error
     if len(value) > MAX_FACT_BYTES:
-        raise InvalidRequest("fact is too large", key=key_of(fact), bytes=len(value), limit=MAX_FACT_BYTES)
+        raise InvalidRequest("fact is too large", key=key, bytes=len(value), limit=MAX_FACT_BYTES)
     return value
 
 
@@ -53,14 +58,16 @@ def decode_fact(key: str, value: bytes) -> Fact | UnknownFact:
     """
     try:
         name, record = decode_record(value)
-        fact: Fact = from_record(KINDS[name.rpartition(".")[2]], record)
-    except KeyError:
-        return UnknownFact(key, f"unknown schema fingerprint {value[2:10].hex()}")
+        kind = KINDS.get(name.rpartition(".")[2])
+        if kind is None:
+            return UnknownFact(key, f"not a fact: {name}")
+        fact: Fact = from_record(kind, record)
+        minted = key_of(fact)
+    except UnknownFingerprint as error:
+        return UnknownFact(key, f"unknown schema fingerprint {error.args[0]}")
     except Exception as error:  # fastavro raises whatever it meets in damaged bytes; none of it may pass for a fact
         return UnknownFact(key, f"unreadable value: {type(error).__name__}: {error}")
-    if key_of(fact) != key:
-        return UnknownFact(key, f"the value is of another key, {key_of(fact)}")
-    return fact
+    return fact if minted == key else UnknownFact(key, f"the value is of another key, {minted}")
 
 
 def fact_to_json(fact: Fact | UnknownFact) -> dict[str, Any]:

@@ -14,8 +14,13 @@ from typing import Any
 
 import fastavro
 from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
+from fastavro.validation import validate
 
 WRITE_NAMESPACE = "tierstate.v1"
+
+
+class UnknownFingerprint(LookupError):
+    """No schema of ours has this fingerprint (hex)."""
 
 
 @cache
@@ -58,21 +63,28 @@ def by_fingerprint() -> dict[bytes, str]:
 
 
 def encode_record(name: str, record: dict[str, Any]) -> bytes:
-    """Single-object encoding: ``C3 01``, fingerprint, Avro binary."""
+    """Single-object encoding: ``C3 01``, fingerprint, Avro binary.
+
+    Raises what fastavro raises for a record of another shape. Validated first: the writer alone drops unknown fields,
+    cuts floats and writes an int beyond 32 bits, each without a word.
+    """
+    validate(record, schemas()[name], strict=True)
     out = BytesIO()
     out.write(b"\xc3\x01" + fingerprint_of(name))
-    fastavro.schemaless_writer(out, schemas()[name], record)
+    fastavro.schemaless_writer(out, schemas()[name], record, strict=True)
     return out.getvalue()
 
 
 def decode_record(value: bytes) -> tuple[str, dict[str, Any]]:
     """Full name and record of a single-object encoded value.
 
-    Raises KeyError for an unknown fingerprint, and what fastavro raises (ValueError, EOFError, …) for damaged bytes.
+    Raises UnknownFingerprint, and what fastavro raises (ValueError, EOFError, …) for damaged bytes.
     """
     if value[:2] != b"\xc3\x01":
         raise ValueError("not Avro single-object encoding")
-    name = by_fingerprint()[value[2:10]]
+    name = by_fingerprint().get(value[2:10])
+    if name is None:
+        raise UnknownFingerprint(value[2:10].hex())
     body = BytesIO(value[10:])
     record = fastavro.schemaless_reader(body, schemas()[name], None)
     if body.read(1):

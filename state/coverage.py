@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,14 +21,24 @@ class OwnedRange:
 
 
 class Coverage:
-    """The remote tier of one partition as a sorted, disjoint list of owned ranges. Supersets win on overlap."""
+    """The remote tier of one partition as a sorted, disjoint list of owned ranges. Supersets win on overlap.
 
-    __slots__ = ("_starts", "owned")
+    Equal when the same segments own the same offsets.
+    """
+
+    __slots__ = ("_starts", "lineage", "owned", "segments")
 
     def __init__(self, segments: tuple[RemoteSegment, ...], lineage: Lineage) -> None:
+        self.segments, self.lineage = segments, lineage
         parts = [OwnedRange(part, segment) for segment in segments for part in readable_ranges(segment, lineage)]
         self.owned = tuple(_disjoint(parts))
         self._starts = [piece.offsets.start for piece in self.owned]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Coverage) and self.owned == other.owned
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._starts))
 
     def at(self, offset: int) -> OwnedRange | None:
         """Who owns this offset; None for nobody. O(log n)."""
@@ -42,7 +52,8 @@ class Coverage:
         owner = self.at(offset)
         if owner is not None:
             return Offset(offset)
-        return next((start for start in self._starts if start >= offset), None)
+        following = bisect_left(self._starts, offset)
+        return self._starts[following] if following < len(self._starts) else None
 
     def prefix_end(self, start: int) -> Offset:
         """The last offset of gap-free coverage that begins at ``start``; ``start - 1`` when nothing covers it."""
@@ -65,13 +76,18 @@ class Coverage:
         return gaps
 
 
-def _disjoint(parts: list[OwnedRange]) -> Iterator[OwnedRange]:
-    """Sweep by start; of those that cover an offset the one that reaches furthest owns it.
+def _sweep_order(part: OwnedRange) -> tuple[int, int, int, int, str]:
+    epoch, position = part.segment.term.order
+    return part.offsets.start, -part.offsets.end, -epoch, -position, part.segment.segment_id
 
-    Of two with the same range the one whose term is higher wins, then the higher segment id: any rule would do, but
-    every reader must apply the same one.
+
+def _disjoint(parts: list[OwnedRange]) -> Iterator[OwnedRange]:
+    """Sweep by start, the longer first: who stands keeps what it has, who reaches further owns the rest.
+
+    A range inside another one owns nothing. Of two with the same range the one whose term is higher wins, then the
+    lower segment id: any rule would do, but every reader must apply the same one.
     """
-    parts = sorted(parts, key=lambda p: (p.offsets.start, -p.offsets.end, -p.segment.term.epoch, p.segment.segment_id))
+    parts = sorted(parts, key=_sweep_order)
     current: OwnedRange | None = None
     for part in parts:
         if current is None:

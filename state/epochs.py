@@ -6,7 +6,7 @@ one begins; epochs and start offsets both increase.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import NewType
 
@@ -58,11 +58,11 @@ class Lineage:
 
     def owned_by(self, epoch: LeaderEpoch) -> tuple[Offset, Offset | None] | None:
         """``(start, stop)`` of this epoch, stop exclusive and None when it is the last; None for a foreign epoch."""
-        for at, entry in enumerate(self.entries):
-            if entry.epoch == epoch:
-                stop = self.entries[at + 1].start_offset if at + 1 < len(self.entries) else None
-                return entry.start_offset, stop
-        return None
+        at = bisect_left(self.entries, epoch, key=lambda entry: entry.epoch)
+        if at == len(self.entries) or self.entries[at].epoch != epoch:
+            return None
+        stop = self.entries[at + 1].start_offset if at + 1 < len(self.entries) else None
+        return self.entries[at].start_offset, stop
 
     def within(self, offsets: OffsetRange) -> Lineage:
         """The entries that own offsets of this range; the first is re-based to the range's start.

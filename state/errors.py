@@ -14,6 +14,7 @@
     │   ├── StorageFull         the object store has no room
     │   ├── Throttled           slow down
     │   ├── TimedOut            our own deadline passed
+    │   ├── PositionLost        the view's position no longer exists in the tier-state topic: rebuild the view
     │   └── UnknownOutcome      an append may or may not have landed: never repeat it, begin a new term
     ├── AccessDenied            ask for permission
     ├── Fenced                  stop: somebody else leads
@@ -121,6 +122,10 @@ class Throttled(Unavailable):
 
 class TimedOut(Unavailable):
     """Our own deadline passed."""
+
+
+class PositionLost(Unavailable):
+    """The view's position in the tier-state topic is gone (truncated, deleted, re-created): rebuild the view."""
 
 
 class UnknownOutcome(Unavailable):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
+from .epochs import TERMINAL_EPOCH
 from .errors import InvalidRequest
 from .facts import (
     Fact,
@@ -31,6 +32,8 @@ from .ids import FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from .segment import Term
 
 TOPIC_META_KEY = "meta/topic"
+MAX_NUMBER = 2**63 - 1
+"""Positions and counters are Avro longs; epochs end at `TERMINAL_EPOCH`."""
 
 
 class KeyKind(StrEnum):
@@ -61,17 +64,24 @@ class ParsedKey:
     id: FactId | None = None
 
 
-def _term_key(term: Term, counter: int) -> str:
-    return f"{term.epoch}/{term.position}/{counter}"
+def _term_key(term: Term, *counter: int) -> str:
+    return "/".join((_digits(term.epoch, TERMINAL_EPOCH), *(_digits(each) for each in (term.position, *counter))))
+
+
+def _digits(number: int, limit: int = MAX_NUMBER) -> str:
+    # A key that `parse_key` refuses would degrade a whole tier-state partition: never mint one.
+    if not 0 <= number <= limit:
+        raise InvalidRequest("number does not fit a key of the tier-state topic", number=number, limit=limit)
+    return str(number)
 
 
 def key_of(fact: Fact) -> str:
-    """The one key under which this fact stands."""
+    """The one key under which this fact stands. Raises InvalidRequest for a number that no key may carry."""
     match fact:
         case TopicMeta():
             return TOPIC_META_KEY
         case LeaderElected():
-            return f"{partition_prefix(fact.partition)}leader/{fact.epoch}/{fact.id}"
+            return f"{partition_prefix(fact.partition)}leader/{_digits(fact.epoch, TERMINAL_EPOCH)}/{fact.id}"
         case SegmentCopyStarted(attempt=attempt):
             return f"{partition_prefix(attempt.partition)}segment/{attempt.segment_id}/copy-started"
         case SegmentCopyFinished(segment=segment):
@@ -95,7 +105,7 @@ def key_of(fact: Fact) -> str:
         case PartitionMissing():
             return f"{partition_prefix(fact.partition)}missing/{fact.id}"
         case PartitionDeleted():
-            return f"{partition_prefix(fact.partition)}deleted/{fact.term.epoch}/{fact.term.position}"
+            return f"{partition_prefix(fact.partition)}deleted/{_term_key(fact.term)}"
         case _:
             assert_never(fact)
 
@@ -125,7 +135,7 @@ def parse_key(key: str) -> ParsedKey | None:
         return None
     match key.split("/")[2:]:
         case ["leader", epoch, fact_id]:
-            return ParsedKey(partition, KeyKind.LEADER, numbers=(_number(epoch, key),), id=FactId(fact_id))
+            return ParsedKey(partition, KeyKind.LEADER, numbers=_numbers([epoch], key), id=FactId(fact_id))
         case ["segment", segment_id, ("copy-started" | "copy-finished") as kind]:
             return ParsedKey(partition, KeyKind(kind), RemoteSegmentId(segment_id))
         case ["segment", segment_id, ("delete-started" | "delete-finished") as kind, *numbers] if len(numbers) == 3:
@@ -141,11 +151,13 @@ def parse_key(key: str) -> ParsedKey | None:
 
 
 def _numbers(texts: list[str], key: str) -> tuple[int, ...]:
-    return tuple(_number(text, key) for text in texts)
+    """The epoch, then position and counter."""
+    return (_number(texts[0], key, TERMINAL_EPOCH), *(_number(text, key) for text in texts[1:]))
 
 
-def _number(text: str, key: str) -> int:
-    if not (text.isascii() and text.isdigit()) or (len(text) > 1 and text[0] == "0") or len(text) > 19:
+def _number(text: str, key: str, limit: int = MAX_NUMBER) -> int:
+    digits = text.isascii() and text.isdigit() and len(text) <= 19
+    if not digits or str(int(text)) != text or int(text) > limit:
         raise InvalidRequest("not a key of the tier-state topic: a number expected", key=repr(key), part=repr(text))
     return int(text)
 

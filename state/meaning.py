@@ -7,7 +7,8 @@ by term (E, Q, N), is **fenced** when
 - Q >= p (no term can have known its own position before), or
 - the live `LeaderElected` at Q has another N;
 
-otherwise it is **accepted**. The life of a segment, from its facts (first line that fits):
+otherwise it is **accepted**. The key and the position of a `LeaderElected` say all that fencing needs, so one whose
+value this version cannot read fences like any other. The life of a segment, from its facts (first line that fits):
 
     accepted delete-finished                        DELETE_SEGMENT_FINISHED
     accepted delete-started                         DELETE_SEGMENT_STARTED
@@ -16,16 +17,22 @@ otherwise it is **accepted**. The life of a segment, from its facts (first line 
     copy-started of a term that is not the highest  ABANDONED                 (its process ended without finishing)
     copy-started                                    COPY_SEGMENT_STARTED
     only fenced deletes                             DELETE_SEGMENT_FINISHED   (a late zombie after erasing)
+
+Illegal among accepted facts, hence a *contradiction*: a copy-finished without its copy-started, before it, of another
+attempt than it, or after a delete-started; a delete-finished without a delete-started while a copy fact lives.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TypeVar
 
 from .coverage import Coverage
-from .epochs import Lineage
+from .epochs import LeaderEpoch, Lineage
+from .errors import InvalidRequest
 from .facts import (
     IntegrityHold,
     LeaderElected,
@@ -44,6 +51,7 @@ from .facts import (
     term_of,
 )
 from .ids import RemoteSegmentId, TopicIdPartition
+from .keys import KeyKind, parse_key
 from .offsets import Offset, Position
 from .segment import CopyAttempt, RemoteSegment, SegmentState, Term
 
@@ -52,7 +60,10 @@ F = TypeVar("F")
 
 @dataclass(frozen=True, slots=True)
 class SegmentMeaning:
-    """One segment id as the live set has it. ``remote`` is the descriptor, once any fact carried it."""
+    """One segment id as the live set has it. ``remote`` is the descriptor, once any fact carried it.
+
+    ``position`` is that of its newest fact; ``fenced`` are the keys of its fenced facts.
+    """
 
     segment_id: RemoteSegmentId
     state: SegmentState
@@ -60,6 +71,7 @@ class SegmentMeaning:
     remote: RemoteSegment | None
     position: Position
     contradiction: str | None = None
+    fenced: tuple[str, ...] = ()
 
     @property
     def subject(self) -> CopyAttempt | RemoteSegment | None:
@@ -69,7 +81,10 @@ class SegmentMeaning:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """Everything observable of one partition. An empty live set means: nothing is tiered, nobody leads."""
+    """Everything observable of one partition. An empty live set means: nothing is tiered, nobody leads.
+
+    ``term`` is the one in force; ``leader`` the highest `LeaderElected` that this version can read.
+    """
 
     partition: TopicIdPartition
     topic: str | None = None
@@ -96,14 +111,22 @@ class PartitionView:
 
     @property
     def lineage_unknown(self) -> bool:
-        """Remote segments exist that the lineage in force cannot place: no trim, no expiry."""
-        first = self.lineage.entries[0] if self.lineage.entries else None
-        if not self.readable:
-            return False
-        return first is None or any(
-            segment.leader_epochs.entries[-1].epoch < first.epoch and segment.offsets.end >= (self.log_start or 0)
-            for segment in self.readable
-        )
+        """Remote offsets at or above the log start lie below the lineage in force, in epochs older than its first.
+
+        Nothing says whether they belong to this log: no trim, no expiry.
+        """
+        if not self.lineage.entries:
+            return bool(self.readable)
+        first = self.lineage.entries[0]
+        for segment in self.readable:
+            older = [entry for entry in segment.leader_epochs.entries if entry.epoch < first.epoch]
+            if not older or segment.offsets.start >= first.start_offset:
+                continue
+            newer = segment.leader_epochs.entries[len(older) :]
+            end = newer[0].start_offset - 1 if newer else segment.offsets.end
+            if min(end, first.start_offset - 1) >= (self.log_start or 0):
+                return True
+        return False
 
     @property
     def copied_to(self) -> Offset:
@@ -121,30 +144,61 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class Leaders:
-    """The live `LeaderElected` facts of a partition, by position."""
+    """The live `LeaderElected` facts of a partition.
 
-    by_position: Mapping[Position, LeaderElected]
+    ``terms`` begin there, by position; ``highest_to[i]`` is the highest of the first i + 1. ``leader`` is the highest
+    of the facts that this version can read.
+    """
+
+    terms: Mapping[Position, Term]
+    positions: tuple[Position, ...]
+    highest_to: tuple[Term, ...]
+    leader: LeaderElected | None
 
     @classmethod
     def among(cls, facts: Iterable[LiveFact]) -> Leaders:
-        return cls({live.position: live.fact for live in facts if isinstance(live.fact, LeaderElected)})
+        begun = [(term, live.fact) for live in facts if (term := term_begun(live)) is not None]
+        begun.sort(key=lambda each: each[0].position)
+        readable = [(term.order, fact) for term, fact in begun if isinstance(fact, LeaderElected)]
+        return cls(
+            terms={term.position: term for term, _ in begun},
+            positions=tuple(term.position for term, _ in begun),
+            highest_to=tuple(accumulate((term for term, _ in begun), _higher)),
+            leader=max(readable, key=lambda each: each[0])[1] if readable else None,
+        )
 
     @property
-    def highest(self) -> tuple[Term, LeaderElected] | None:
+    def highest(self) -> Term | None:
         """The term in force: the highest (epoch, position)."""
-        if not self.by_position:
-            return None
-        position, fact = max(self.by_position.items(), key=lambda item: (item[1].epoch, item[0]))
-        return Term(fact.epoch, position, fact.id), fact
+        return self.highest_to[-1] if self.highest_to else None
 
     def fences(self, position: Position, term: Term) -> bool:
         """Whether a fact at ``position`` by ``term`` is fenced."""
         if term.position >= position:
             return True
-        at_term = self.by_position.get(term.position)
-        if at_term is not None and (at_term.epoch, at_term.id) != (term.epoch, term.id):
+        if self.terms.get(term.position, term) != term:
             return True
-        return any((leader.epoch, at) > term.order for at, leader in self.by_position.items() if at < position)
+        below = bisect_left(self.positions, position)
+        return below > 0 and self.highest_to[below - 1].order > term.order
+
+
+def _higher(one: Term, other: Term) -> Term:
+    return max(one, other, key=lambda term: term.order)
+
+
+def term_begun(live: LiveFact) -> Term | None:
+    """The term that begins with this fact, from its key alone where the value cannot be read."""
+    if isinstance(live.fact, LeaderElected):
+        return Term(live.fact.epoch, live.position, live.fact.id)
+    if not isinstance(live.fact, UnknownFact):
+        return None
+    try:
+        key = parse_key(live.key)
+    except InvalidRequest:
+        return None
+    if key is None or key.kind is not KeyKind.LEADER or key.id is None:
+        return None
+    return Term(LeaderEpoch(key.numbers[0]), live.position, key.id)
 
 
 def is_fenced(live: LiveFact, leaders: Leaders) -> bool:
@@ -154,57 +208,71 @@ def is_fenced(live: LiveFact, leaders: Leaders) -> bool:
 
 
 def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], leaders: Leaders) -> SegmentMeaning:
-    """The table of the module docstring, for the facts of one segment id."""
+    """The table of the module docstring, for the facts of one segment id in order of position."""
     attempt: CopyAttempt | None = None
     remote: RemoteSegment | None = None
     started: LiveFact | None = None
     finished: LiveFact | None = None
-    deletes: list[tuple[bool, LiveFact]] = []
+    deletes: list[LiveFact] = []
+    fenced: list[str] = []
     position = Position(-1)
     for live in facts:
         position = max(position, live.position)
+        if is_fenced(live, leaders):
+            fenced.append(live.key)
         match live.fact:
             case SegmentCopyStarted(attempt=attempt):
                 started = live
             case SegmentCopyFinished(segment=remote):
                 finished = live
             case SegmentDeleteStarted(subject=subject) | SegmentDeleteFinished(subject=subject):
-                deletes.append((is_fenced(live, leaders), live))
+                deletes.append(live)
                 if isinstance(subject, RemoteSegment):
                     remote = remote or subject
                 else:
                     attempt = attempt or subject
             case _:
                 continue
-    accepted = [live for fenced, live in deletes if not fenced]
-    finish_accepted = finished is not None and not is_fenced(finished, leaders)
-    contradiction = None
+    accepted = [live for live in deletes if live.key not in fenced]
     if any(isinstance(live.fact, SegmentDeleteFinished) for live in accepted):
         state = SegmentState.DELETE_SEGMENT_FINISHED
     elif accepted:
         state = SegmentState.DELETE_SEGMENT_STARTED
-    elif finish_accepted:
-        state = SegmentState.COPY_SEGMENT_FINISHED
     elif finished is not None:
-        state = SegmentState.ABANDONED
+        state = SegmentState.ABANDONED if finished.key in fenced else SegmentState.COPY_SEGMENT_FINISHED
     elif started is not None:
-        state = _unfinished(started, leaders)
+        ended = started.key in fenced or leaders.highest != term_of(started.fact)
+        state = SegmentState.ABANDONED if ended else SegmentState.COPY_SEGMENT_STARTED
     else:
         state = SegmentState.DELETE_SEGMENT_FINISHED
-    if finish_accepted and finished is not None:
-        earlier = [live for live in accepted if live.position < finished.position]
-        if earlier:
-            contradiction = f"{finished.key} at {finished.position} after {earlier[0].key} at {earlier[0].position}"
-        elif started is None:
-            contradiction = f"{finished.key} at {finished.position} without its copy-started"
-    return SegmentMeaning(segment_id, state, attempt, remote, position, contradiction)
+    copies = [live for live in (started, finished) if live is not None and live.key not in fenced]
+    contradiction = _contradiction(copies, accepted, started)
+    return SegmentMeaning(segment_id, state, attempt, remote, position, contradiction, tuple(fenced))
 
 
-def _unfinished(started: LiveFact, leaders: Leaders) -> SegmentState:
-    term, highest = term_of(started.fact), leaders.highest
-    if highest is None or is_fenced(started, leaders) or highest[0] != term:
-        return SegmentState.ABANDONED
-    return SegmentState.COPY_SEGMENT_STARTED
+def _contradiction(copies: list[LiveFact], deletes: list[LiveFact], started: LiveFact | None) -> str | None:
+    """What is illegal among the accepted facts of a segment; ``started`` is its copy-started, fenced or not."""
+    begun = next((live for live in deletes if isinstance(live.fact, SegmentDeleteStarted)), None)
+    if deletes and begun is None and copies:
+        return f"{_at(deletes[0])} without a delete-started, but {_at(copies[0])} lives"
+    finished = next((live for live in copies if isinstance(live.fact, SegmentCopyFinished)), None)
+    if finished is None or not isinstance(finished.fact, SegmentCopyFinished):
+        return None
+    if deletes and deletes[0].position < finished.position:
+        return f"{_at(finished)} after {_at(deletes[0])}"
+    if started is None or not isinstance(started.fact, SegmentCopyStarted):
+        return f"{_at(finished)} without its copy-started"
+    if finished.position < started.position:
+        return f"{_at(finished)} before {_at(started)}"
+    attempt, segment = started.fact.attempt, finished.fact.segment
+    said = (attempt.term, attempt.offsets, attempt.object_key)
+    if said != (segment.term, segment.offsets, segment.object_key):
+        return f"{_at(finished)} is not what {_at(started)} began"
+    return None
+
+
+def _at(live: LiveFact) -> str:
+    return f"{live.key} at {live.position}"
 
 
 def segment_id_of(live: LiveFact) -> RemoteSegmentId | None:
@@ -224,50 +292,59 @@ def meaning(partition: TopicIdPartition, live_set: Iterable[LiveFact]) -> Partit
     """The definition: a live set of one partition, in any order, to its view."""
     facts = sorted(live_set, key=lambda live: live.position)
     leaders = Leaders.among(facts)
+    others: list[LiveFact] = []
     by_segment: dict[RemoteSegmentId, list[LiveFact]] = {}
     for live in facts:
         segment_id = segment_id_of(live)
-        if segment_id is not None:
+        if segment_id is None:
+            others.append(live)
+        else:
             by_segment.setdefault(segment_id, []).append(live)
     segments = {sid: segment_meaning(sid, of_segment, leaders) for sid, of_segment in by_segment.items()}
-    return assemble(partition, facts, leaders, segments)
+    return assemble(partition, others, leaders, segments)
 
 
 def assemble(
     partition: TopicIdPartition,
-    facts: Iterable[LiveFact],
+    others: list[LiveFact],
     leaders: Leaders,
     segments: Mapping[RemoteSegmentId, SegmentMeaning],
+    known: Coverage | None = None,
 ) -> PartitionView:
-    """The view, from facts in order of position and the meaning of each segment."""
-    facts = list(facts)
-    accepted = [live for live in facts if not is_fenced(live, leaders)]
+    """The view, from the facts about no segment in order of position and the meaning of each segment.
+
+    ``known``: an earlier coverage of this partition, kept when the same segments are readable in the same lineage.
+    """
+    fenced = {live.key for live in others if is_fenced(live, leaders)}
+    accepted = [live for live in others if live.key not in fenced]
+    fenced.update(key for segment in segments.values() for key in segment.fenced)
     finished = (s.remote for s in segments.values() if s.state is SegmentState.COPY_SEGMENT_FINISHED)
-    readable = tuple(sorted((s for s in finished if s), key=lambda s: (s.offsets, s.segment_id)))
-    highest = leaders.highest
-    term, leader = highest or (None, None)
+    readable = tuple(sorted((s for s in finished if s), key=lambda s: (s.offsets.start, s.offsets.end, s.segment_id)))
+    lineage = leaders.leader.lineage if leaders.leader else Lineage()
+    if known is None or known.segments != readable or known.lineage != lineage:
+        known = Coverage(readable, lineage)
     log_starts = [f.log_start for f in _of(accepted, LogStartAdvanced)]
     trims = _of(accepted, LocalTrimIntended)
     deleted = _of(accepted, PartitionDeleted)
     return PartitionView(
         partition=partition,
-        topic=leader.topic if leader else (readable[-1].topic if readable else None),
-        leader=leader,
-        term=term,
+        topic=leaders.leader.topic if leaders.leader else (readable[-1].topic if readable else None),
+        leader=leaders.leader,
+        term=leaders.highest,
         segments=dict(segments),
         readable=readable,
-        coverage=Coverage(readable, leader.lineage if leader else Lineage()),
+        coverage=known,
         log_start=max(log_starts) if log_starts else None,
         trim_intended=trims[-1].offset if trims else None,
-        orders=tuple(_of(facts, OperatorOrder)),
-        leases=tuple(_of(facts, ReaderLease)),
-        holds=tuple(_of(facts, IntegrityHold)),
-        missing=tuple(_of(facts, PartitionMissing)),
+        orders=tuple(_of(others, OperatorOrder)),
+        leases=tuple(_of(others, ReaderLease)),
+        holds=tuple(_of(others, IntegrityHold)),
+        missing=tuple(_of(others, PartitionMissing)),
         deleted=deleted[-1] if deleted else None,
-        fenced=frozenset(live.key for live in facts if is_fenced(live, leaders)),
+        fenced=frozenset(fenced),
         degraded=tuple(
             f"{live.fact.reason}. position={live.position} key={live.key}"
-            for live in facts
+            for live in others
             if isinstance(live.fact, UnknownFact)
         ),
         contradictions=tuple(sorted(s.contradiction for s in segments.values() if s.contradiction)),

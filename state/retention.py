@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .offsets import Offset, TimestampMs
@@ -21,12 +21,8 @@ class TopicRetention:
     local_bytes: int
 
     @classmethod
-    def of(cls, config: Mapping[str, str]) -> TopicRetention:
-        """From a topic's configuration: ``retention.ms/bytes`` and ``local.retention.ms/bytes``."""
-        total_ms = int(config.get("retention.ms", "604800000"))
-        total_bytes = int(config.get("retention.bytes", "-1"))
-        local_ms = int(config.get("local.retention.ms", "-2"))
-        local_bytes = int(config.get("local.retention.bytes", "-2"))
+    def of(cls, total_ms: int, total_bytes: int, local_ms: int, local_bytes: int) -> TopicRetention:
+        """From ``retention.ms/bytes`` and ``local.retention.ms/bytes`` as configured."""
         return cls(
             total_ms,
             total_bytes,

@@ -6,6 +6,9 @@
     offset == end                         nothing yet: empty, or a long poll
     offset > end                          OffsetOutOfRange
 
+PREFER_REMOTE reads remote above the local start too, but only while the broker answers with the leader epoch of the
+term in force: with any other the view may describe another branch of the log.
+
 ``end`` is the high watermark, or the last stable offset under read_committed. Local first is also what keeps stale
 lineage from being served after an unclean election.
 """
@@ -30,7 +33,10 @@ class Isolation(StrEnum):
 
 
 class Tier(StrEnum):
-    """Which tier may serve a read. ``AUTO`` is local first, ``PREFER_REMOTE`` remote wherever a segment has it."""
+    """Which tier may serve a read. ``AUTO`` is local first, ``PREFER_REMOTE`` remote wherever a segment has it.
+
+    ``LOCAL`` and ``REMOTE`` never leave their tier.
+    """
 
     AUTO = "auto"
     LOCAL = "local"
@@ -99,9 +105,10 @@ def route(
     if offset < start or offset > end:
         raise OffsetOutOfRange("offset out of range", valid_start=start, valid_end=end, topic=view.topic, offset=offset)
     local = offset >= bounds.local_start
-    if offset == end and (local or end == start):
+    if offset == end:
         return AtEnd(Offset(offset))
-    if local and tier in (Tier.AUTO, Tier.LOCAL):
+    remote_first = tier is Tier.PREFER_REMOTE and view.term is not None and bounds.leader_epoch == view.term.epoch
+    if local and tier is not Tier.REMOTE and not remote_first:
         return ReadLocal(Offset(offset))
     if tier is Tier.LOCAL:
         raise OffsetOutOfRange(
@@ -111,7 +118,7 @@ def route(
     if owner is not None:
         last = Offset(min(owner.offsets.end, end - 1))
         return ReadRemote(owner.segment, OffsetRange(Offset(offset), last))
-    if local and tier is Tier.PREFER_REMOTE:
+    if local and remote_first:
         return ReadLocal(Offset(offset))
     if local:
         covered = view.coverage.prefix_end(start) + 1
@@ -119,5 +126,5 @@ def route(
             "offset is not in the remote tier yet", valid_start=start, valid_end=covered, offset=offset
         )
     following = view.coverage.next_start(offset)
-    gap_end = min(bounds.local_start, following if following is not None else bounds.local_start) - 1
+    gap_end = min(bounds.local_start, end, following if following is not None else end) - 1
     raise LogGap("offsets belong to no tier", start=offset, end=gap_end, topic=view.topic, partition=view.partition)

@@ -23,7 +23,7 @@ MAX_INLINE_ENTRIES = 256
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One leader's reign, ordered by (epoch, position of its own `LeaderElected`); ``id`` tells two in one place apart."""
+    """One leader's reign, ordered by (epoch, position of its own `LeaderElected`); ``id`` tells twins apart."""
 
     epoch: LeaderEpoch
     position: Position

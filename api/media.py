@@ -1,0 +1,53 @@
+"""Which media type an answer has: the Accept header against what we serve (RFC 9110, 12.5.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from .problems import NotAcceptable
+
+KAFKA_JSON = "application/vnd.kafka.json.v2+json"
+KAFKA_BINARY = "application/vnd.kafka.binary.v2+json"
+NDJSON = "application/x-ndjson"
+ARROW = "application/vnd.apache.arrow.stream"
+BATCHES = "application/vnd.tierstate.batches"
+
+RECORD_TYPES = (NDJSON, KAFKA_BINARY, KAFKA_JSON, ARROW, BATCHES)
+"""In order of preference, when the caller has none."""
+
+_QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")
+
+
+def negotiate(accept: str | None, served: Sequence[str] = RECORD_TYPES) -> str:
+    """The served type the caller wants most; the first of equals. Raises NotAcceptable.
+
+    The most specific range that fits a type decides its quality: ``a/b`` before ``a/*`` before ``*/*``; 0 excludes it.
+    A range that cannot be read counts as absent.
+    """
+    ranges = [found for part in (accept or "*/*").split(",") if (found := _range(part)) is not None]
+    best, best_quality = "", 0.0
+    for media_type in served:
+        fitting = [(len(wanted.replace("*", "")), quality) for wanted, quality in ranges if _fits(wanted, media_type)]
+        quality = max(fitting)[1] if fitting else 0.0
+        if quality > best_quality:
+            best, best_quality = media_type, quality
+    if not best:
+        raise NotAcceptable("none of these media types is served", given=accept, allowed=", ".join(served))
+    return best
+
+
+def _range(part: str) -> tuple[str, float] | None:
+    wanted, *parameters = (piece.strip().lower() for piece in part.split(";"))
+    quality = "1"
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            quality = value.strip()
+    if not wanted or not _QUALITY.fullmatch(quality):
+        return None
+    return wanted, float(quality)
+
+
+def _fits(wanted: str, media_type: str) -> bool:
+    return wanted in ("*/*", media_type) or (wanted.endswith("/*") and media_type.startswith(wanted[:-1]))

@@ -1,0 +1,61 @@
+"""Bounded pools: the only place where the event loop meets blocking code.
+
+Local reads, remote reads and metadata calls have a pool each, so a cold scan never delays a hot read. A pool takes so
+many calls at a time, lets so many more wait, and refuses the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from ..runtime.settings import Gateway
+from ..state.errors import Throttled
+
+R = TypeVar("R")
+METADATA_CALLS = 8
+WAITING_PER_THREAD = 16
+
+
+class Pool:
+    """``size`` calls run at a time. Threads start when first needed."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        self._executor = ThreadPoolExecutor(size, thread_name_prefix=f"gateway-{name}")
+        self._room = threading.Semaphore(size * (1 + WAITING_PER_THREAD))
+
+    async def run(self, call: Callable[[], R]) -> R:
+        """Raises Throttled when too many wait. Cancelled: a call that has not begun never will."""
+        if not self._room.acquire(blocking=False):
+            raise Throttled("too many calls are waiting", pool=self.name)
+        try:
+            future = self._executor.submit(call)
+        except RuntimeError:
+            self._room.release()
+            raise Throttled("the gateway is stopping") from None
+        future.add_done_callback(self._done)
+        return await asyncio.wrap_future(future)
+
+    def _done(self, future: Future[R]) -> None:
+        self._room.release()
+
+    def close(self) -> None:
+        """What waits is dropped; what runs is waited for."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+class Pools:
+    """One of each kind."""
+
+    def __init__(self, settings: Gateway) -> None:
+        self.local = Pool("local", settings.local_reads)
+        self.remote = Pool("remote", settings.remote_reads)
+        self.metadata = Pool("metadata", METADATA_CALLS)
+
+    def close(self) -> None:
+        for pool in (self.local, self.remote, self.metadata):
+            pool.close()

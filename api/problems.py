@@ -1,0 +1,143 @@
+"""The status and error code of every error class, in one table. A subclass without a line has its parent's.
+
+Bodies are ``{"error_code": 40401, "message": …, "error": "UnknownTopic", …}``. Codes are the REST Proxy's where it has
+one of the same meaning; our own are the status followed by 50 and above, so they never mean something else there.
+Only facts a caller may see are shown: no file name, no address, no stack trace. Logs have the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from ..state import errors
+from ..state.errors import TierstateError
+
+log = logging.getLogger(__name__)
+
+
+class NotAcceptable(errors.InvalidRequest):
+    """No media type of the Accept header can be served."""
+
+
+class NotJson(errors.InvalidRequest):
+    """A key or value is not JSON, but JSON was asked for."""
+
+
+class NotAuthenticated(errors.AccessDenied):
+    """No token, or none that we know."""
+
+
+class Problem(NamedTuple):
+    """``retry_after``: seconds, where trying again makes sense."""
+
+    status: int
+    error_code: int
+    retry_after: int | None = None
+
+
+OF_ERROR: dict[type[BaseException], Problem] = {
+    Exception: Problem(500, 50050),  # a bug
+    TierstateError: Problem(500, 50051),
+    errors.InvalidRequest: Problem(400, 40050),
+    errors.InvalidSettings: Problem(500, 50052),  # the gateway's, not the caller's
+    errors.MissingExtra: Problem(501, 50150),
+    errors.UnknownTopic: Problem(404, 40401),  # 40402 when it names a partition
+    errors.NotTiered: Problem(422, 42250),
+    NotAcceptable: Problem(406, 40650),
+    NotJson: Problem(406, 40651),
+    errors.OffsetOutOfRange: Problem(416, 41650),
+    errors.Unavailable: Problem(503, 50350, 2),
+    errors.ViewBehind: Problem(503, 50351, 1),
+    errors.BrokerUnavailable: Problem(503, 50352, 2),
+    errors.StorageUnavailable: Problem(503, 50353, 5),
+    errors.StorageFull: Problem(503, 50354, 60),
+    errors.Throttled: Problem(429, 42950, 1),
+    errors.TimedOut: Problem(503, 50355, 2),
+    errors.PositionLost: Problem(503, 50356, 5),
+    errors.UnknownOutcome: Problem(503, 50357, 5),
+    errors.Fenced: Problem(503, 50358, 1),  # leadership moves under the read: the next one follows it
+    errors.AccessDenied: Problem(403, 40301),
+    NotAuthenticated: Problem(401, 40101),
+    errors.ObjectNotFound: Problem(500, 50053),  # a reader judges a missing object before it gets here
+    errors.ObjectExists: Problem(500, 50054),
+    errors.SegmentExpired: Problem(410, 41050),
+    errors.PlannedRangeLost: Problem(410, 41051),
+    errors.CorruptData: Problem(500, 50055),
+    errors.LogGap: Problem(500, 50056),
+    errors.IllegalTransition: Problem(500, 50057),
+    errors.Difference: Problem(500, 50058),
+}
+UNKNOWN_PARTITION = 40402
+INVALID_PARAMETER = 40051
+SHOWN = frozenset(
+    "topic partition partitions offset start end valid_start valid_end segment timestamp given allowed retry_after "
+    "parameter name".split()
+)
+"""Facts that a caller may see; each is a field of the body."""
+
+
+def problem_of(error: BaseException) -> Problem:
+    """What the class of an error says."""
+    found = next(OF_ERROR[kind] for kind in (*type(error).__mro__, Exception) if kind in OF_ERROR)
+    if isinstance(error, errors.UnknownTopic) and "partition" in error.facts:
+        return found._replace(error_code=UNKNOWN_PARTITION)
+    return found
+
+
+def problem_response(error: BaseException) -> Response:
+    """The answer to a call that raised ``error``."""
+    found = problem_of(error)
+    if not isinstance(error, TierstateError):
+        return _response(found, "this is a bug in tierstate; its log says more", "InternalError", {})
+    facts = {name: _plain(value) for name, value in error.facts.items() if name in SHOWN}
+    message = " ".join([error.message + ("." if facts else ""), *(f"{name}={facts[name]}" for name in facts)])
+    retry_after = error.facts.get("retry_after")
+    if isinstance(retry_after, int):
+        found = found._replace(retry_after=retry_after)
+    return _response(found, message, type(error).__name__, facts)
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, int | str | None) else str(value)
+
+
+def _response(problem: Problem, message: str, name: str, facts: dict[str, object]) -> Response:
+    body = orjson.dumps({**facts, "error_code": problem.error_code, "message": message, "error": name}, default=str)
+    headers = {"cache-control": "no-store"}
+    if problem.retry_after is not None:
+        headers["retry-after"] = str(problem.retry_after)
+    if problem.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return Response(body, problem.status, headers, "application/json")
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    """Every error of the app becomes a problem body, also those of routing and of parameters."""
+
+    def ours(request: Request, error: Exception) -> Response:
+        if problem_of(error).status >= 500:
+            log.warning("%s %s: %s", request.method, request.url.path, error)
+        return problem_response(error)
+
+    def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        found = [f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
+        return _response(Problem(400, INVALID_PARAMETER), "; ".join(found)[:1000], "InvalidRequest", {})
+
+    def http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        answer = _response(Problem(error.status_code, error.status_code * 100 + 50), error.detail, "HttpError", {})
+        answer.headers.update(error.headers or {})
+        return answer
+
+    app.add_exception_handler(TierstateError, ours)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(Exception, ours)

@@ -1,0 +1,71 @@
+"""Long polls that hold no thread: one look at a partition's end serves everybody who waits there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from ..state.errors import TierstateError
+from ..state.offsets import Offset
+from ..state.routing import Isolation
+
+LOOK_EVERY_S = 0.1
+"""The most a long poll adds to the age of a record."""
+
+Place = tuple[str, int, Isolation]
+
+
+@dataclass(eq=False, slots=True)
+class _Watch:
+    """``grown`` is replaced at every look, so a waiter sees each look once."""
+
+    grown: asyncio.Event = field(default_factory=asyncio.Event)
+    end: Offset = field(default=Offset(-1))
+    failure: TierstateError | None = None
+    waiters: int = 0
+    task: asyncio.Task[None] | None = None
+
+
+class TailWatch:
+    """``end_of`` asks for the end of a partition; it is called for one place at a time, never twice at once."""
+
+    def __init__(self, end_of: Callable[[Place], Awaitable[Offset]]) -> None:
+        self._end_of = end_of
+        self._watches: dict[Place, _Watch] = {}
+
+    async def wait_beyond(self, place: Place, offset: int, seconds: float) -> None:
+        """Until the end of the log is above ``offset``, or ``seconds`` passed. Raises what the look raised."""
+        watch = self._watches.setdefault(place, _Watch())
+        watch.waiters += 1
+        if watch.task is None:
+            watch.task = asyncio.create_task(self._look(place, watch))
+        try:
+            async with asyncio.timeout(seconds):
+                while watch.end <= offset:
+                    await watch.grown.wait()
+                    if watch.failure is not None:
+                        raise watch.failure
+        except TimeoutError:
+            return
+        finally:
+            watch.waiters -= 1
+            if watch.waiters == 0:
+                watch.task.cancel()
+                if self._watches.get(place) is watch:
+                    del self._watches[place]
+
+    async def _look(self, place: Place, watch: _Watch) -> None:
+        while True:
+            try:
+                watch.end = await self._end_of(place)
+            except TierstateError as error:
+                watch.failure = error
+            watch.grown.set()
+            watch.grown = asyncio.Event()
+            if watch.failure is not None:
+                # whoever comes next begins a watch of its own
+                if self._watches.get(place) is watch:
+                    del self._watches[place]
+                return
+            await asyncio.sleep(LOOK_EVERY_S)

@@ -1,0 +1,47 @@
+"""The properties of every confluent-kafka client, in one place. ``[kafka]`` settings pass through as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def admin_config(kafka: Mapping[str, str]) -> dict[str, Any]:
+    """For AdminClient."""
+    return {"client.id": "tierstate", "socket.timeout.ms": 10_000, **kafka, "log_level": 0}
+
+
+def producer_config(kafka: Mapping[str, str], delivery_timeout_s: float) -> dict[str, Any]:
+    """For facts: idempotent, acknowledged by all in-sync replicas, never silently reordered or repeated."""
+    return {
+        **admin_config(kafka),
+        "enable.idempotence": True,
+        "acks": "all",
+        "linger.ms": 1,
+        "compression.type": "none",
+        "delivery.timeout.ms": int(delivery_timeout_s * 1000),
+        "request.timeout.ms": min(10_000, int(delivery_timeout_s * 1000)),
+    }
+
+
+def consumer_config(kafka: Mapping[str, str]) -> dict[str, Any]:
+    """For tails by assignment: librdkafka insists on a group id, but nothing is ever joined or committed."""
+    return {
+        **admin_config(kafka),
+        "group.id": "tierstate-by-assignment",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_uncommitted",
+        "enable.partition.eof": True,
+        "check.crcs": True,
+        "fetch.wait.max.ms": 100,
+        "fetch.queue.backoff.ms": 5,
+        "allow.auto.create.topics": False,
+    }
+
+
+def kafka_error(error: BaseException) -> str:
+    """What a KafkaException says, in a few words."""
+    first = error.args[0] if error.args else error
+    return first.str() if hasattr(first, "str") else f"{type(error).__name__} {error}".strip()

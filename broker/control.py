@@ -1,0 +1,117 @@
+"""The seam through which agents and commands see a cluster: leadership, bounds, truncation, groups.
+
+Two implementations pass one contract suite (`tests/broker/test_broker_control.py`): Kafka's here, and the in-memory
+twin in `memory_broker.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from confluent_kafka.admin import AdminClient
+
+from ..state.epochs import LeaderEpoch
+from ..state.ids import BrokerId
+from ..state.offsets import Offset
+from ..state.routing import LocalBounds
+from .bounds import read_bounds
+from .groups import TopicGroups, read_groups
+from .leadership import Leadership
+from .local_reads import PATIENCE_S
+from .raw import RawClient
+from .topics import TopicConfig, TopicDescription, describe_topic, list_topics, read_config
+from .truncation import LONGEST_SECONDS, delete_records_on
+
+ADMIN_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """``cluster_id`` is the one in every log folder's ``meta.properties``."""
+
+    cluster_id: str
+    brokers: tuple[BrokerId, ...]
+
+
+class BrokerControl(Protocol):
+    """Thread-safe; blocking, with a deadline in every call. Also raises BrokerUnavailable, TimedOut, AccessDenied."""
+
+    def cluster(self) -> ClusterDescription: ...
+
+    def topics(self) -> tuple[TopicDescription, ...]:
+        """Every topic, by name."""
+        ...
+
+    def topic(self, name: str) -> TopicDescription:
+        """UnknownTopic."""
+        ...
+
+    def config(self, topic: str) -> TopicConfig:
+        """Effective settings. UnknownTopic."""
+        ...
+
+    def bounds(
+        self, topic: str, partition: int, *, broker: BrokerId | None = None, epoch: LeaderEpoch | None = None
+    ) -> LocalBounds:
+        """As ``broker`` knows them, None: whoever leads.
+
+        Fenced: a newer epoch than ``epoch`` exists. BrokerUnavailable (LeaderMoved): ``broker`` does not lead, or has
+        not heard of ``epoch`` yet. UnknownTopic.
+        """
+        ...
+
+    def groups(self, topic: str) -> TopicGroups:
+        """Who stands where on a topic, and what could not be learned (`TopicGroups.why_incomplete`)."""
+        ...
+
+    def delete_records_on(
+        self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float = LONGEST_SECONDS
+    ) -> Offset:
+        """See `truncation.delete_records_on`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class KafkaControl:
+    """A real cluster."""
+
+    def __init__(self, raw: RawClient, admin: AdminClient, leadership: Leadership) -> None:
+        """Closes none of them."""
+        self._raw = raw
+        self._admin = admin
+        self._leadership = leadership
+
+    def cluster(self) -> ClusterDescription:
+        found = self._raw.metadata()
+        return ClusterDescription(found.cluster_id, tuple(sorted(found.brokers)))
+
+    def topics(self) -> tuple[TopicDescription, ...]:
+        return list_topics(self._raw)
+
+    def topic(self, name: str) -> TopicDescription:
+        return describe_topic(self._raw, name)
+
+    def config(self, topic: str) -> TopicConfig:
+        return read_config(self._admin, topic, ADMIN_SECONDS)
+
+    def bounds(
+        self, topic: str, partition: int, *, broker: BrokerId | None = None, epoch: LeaderEpoch | None = None
+    ) -> LocalBounds:
+        if broker is not None:
+            return read_bounds(self._raw, broker, topic, partition, epoch)
+        return self._leadership.on_leader(
+            topic, partition, lambda leader: read_bounds(self._raw, leader, topic, partition, epoch), PATIENCE_S
+        )
+
+    def groups(self, topic: str) -> TopicGroups:
+        return read_groups(self._admin, topic, ADMIN_SECONDS)
+
+    def delete_records_on(
+        self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float = LONGEST_SECONDS
+    ) -> Offset:
+        return delete_records_on(self._raw, broker, topic, partition, before, timeout)
+
+    def close(self) -> None:
+        """The clients belong to whoever opened them (`open.py`)."""

@@ -1,0 +1,101 @@
+"""One blocking connection to a broker: frames out, frames in, TLS, and a deadline on everything."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Mapping
+
+from ..runtime.clock import Clock
+from ..state.errors import AccessDenied, BrokerUnavailable, CorruptData, InvalidRequest, TimedOut
+
+LARGEST_FRAME = 1 << 30
+"""Bytes. Brokers bound answers by what was asked for, except for one larger batch; this bounds their mistakes."""
+
+
+class FramedSocket:
+    """Kafka's framing: four bytes of length (big-endian), then the payload. One thread at a time."""
+
+    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None, clock: Clock, deadline: float) -> None:
+        """``deadline`` on the clock's monotonic scale. Raises BrokerUnavailable, TimedOut, AccessDenied (TLS)."""
+        self._name = f"{address[0]}:{address[1]}"
+        self._clock = clock
+        try:
+            self._socket = socket.create_connection(address, timeout=self._remaining(deadline))
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                self._socket.settimeout(self._remaining(deadline))
+                self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
+        except TimeoutError as error:
+            raise TimedOut("the broker does not accept connections in time", address=self._name) from error
+        except ssl.SSLCertVerificationError as error:
+            raise AccessDenied("the broker's certificate is not trusted", address=self._name, reason=error) from error
+        except OSError as error:
+            raise BrokerUnavailable("no connection to the broker", address=self._name, reason=error) from error
+
+    def send(self, frame: bytes, deadline: float) -> None:
+        """A whole frame, its length included. BrokerUnavailable, TimedOut: part of it may have arrived."""
+        try:
+            self._socket.settimeout(self._remaining(deadline))
+            self._socket.sendall(frame)
+        except TimeoutError as error:
+            raise TimedOut("the broker does not read in time", address=self._name) from error
+        except OSError as error:
+            raise BrokerUnavailable("the connection broke", address=self._name, reason=error) from error
+
+    def receive(self, deadline: float, kind: Callable[[int], bytearray] = bytearray) -> bytearray:
+        """The next frame's payload, in a buffer that ``kind`` makes.
+
+        BrokerUnavailable, TimedOut, CorruptData (a length no broker sends).
+        """
+        (length,) = struct.unpack(">i", self._exactly(bytearray(4), deadline))
+        if not 0 <= length <= LARGEST_FRAME:
+            raise CorruptData("the broker sent a frame of an impossible length", address=self._name, length=length)
+        return self._exactly(kind(length), deadline)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _exactly(self, payload: bytearray, deadline: float) -> bytearray:
+        rest = memoryview(payload)
+        try:
+            while rest:
+                self._socket.settimeout(self._remaining(deadline))
+                received = self._socket.recv_into(rest)
+                if received == 0:
+                    raise BrokerUnavailable("the broker closed the connection", address=self._name)
+                rest = rest[received:]
+        except TimeoutError as error:
+            raise TimedOut("the broker does not answer in time", address=self._name) from error
+        except OSError as error:
+            raise BrokerUnavailable("the connection broke", address=self._name, reason=error) from error
+        return payload
+
+    def _remaining(self, deadline: float) -> float:
+        remaining = deadline - self._clock.monotonic()
+        if remaining <= 0:
+            raise TimeoutError("the deadline passed")
+        return remaining
+
+
+def tls_context(kafka: Mapping[str, str]) -> ssl.SSLContext | None:
+    """librdkafka's ``ssl.*`` properties as Python's; None when ``security.protocol`` has no TLS in it."""
+    if "ssl" not in kafka.get("security.protocol", "plaintext").lower():
+        return None
+    authorities = kafka.get("ssl.ca.location")
+    try:
+        context = ssl.create_default_context()
+        if authorities and authorities != "probe":
+            context = ssl.create_default_context(cafile=authorities)
+        if kafka.get("ssl.certificate.location"):
+            own = kafka["ssl.certificate.location"], kafka.get("ssl.key.location"), kafka.get("ssl.key.password")
+            context.load_cert_chain(*own)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidRequest("the TLS files of [kafka] cannot be read", reason=error) from error
+    if kafka.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
+        context.check_hostname = False
+    if kafka.get("enable.ssl.certificate.verification", "true").lower() == "false":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

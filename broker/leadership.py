@@ -1,0 +1,78 @@
+"""Who leads a partition, and calls that follow the leader when it moves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ..runtime.clock import Clock
+from ..state.epochs import LeaderEpoch
+from ..state.errors import BrokerUnavailable, TimedOut, UnknownTopic
+from ..state.ids import BrokerId
+from .error_codes import LeaderMoved
+from .raw import RawClient
+
+Answer = TypeVar("Answer")
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """From the metadata: a hint that may be stale on any broker, never a fence. ``epoch`` is the leader epoch."""
+
+    broker: BrokerId
+    epoch: LeaderEpoch | None
+
+
+class Leadership:
+    """Leaders as last heard, kept until somebody says that one moved. Thread-safe."""
+
+    def __init__(self, raw: RawClient, clock: Clock) -> None:
+        self._raw = raw
+        self._clock = clock
+        self._known: dict[tuple[str, int], Leader] = {}
+        self._lock = threading.Lock()
+
+    def leader(self, topic: str, partition: int) -> Leader:
+        """UnknownTopic, LeaderMoved (an election is under way), AccessDenied, BrokerUnavailable."""
+        with self._lock:
+            known = self._known.get((topic, partition))
+        return known or self._ask(topic, partition)
+
+    def forget(self, topic: str, partition: int) -> None:
+        """The next call asks Kafka again."""
+        with self._lock:
+            self._known.pop((topic, partition), None)
+
+    def on_leader(self, topic: str, partition: int, call: Callable[[BrokerId], Answer], patience: float) -> Answer:
+        """``call(leader)``, again on whoever leads next, for at most ``patience`` seconds of trying.
+
+        Only for calls that read. Raises what the last try raised; Fenced, OffsetOutOfRange and the like at once.
+        """
+        deadline = self._clock.monotonic() + patience
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return call(self.leader(topic, partition).broker)
+            except (BrokerUnavailable, TimedOut):
+                self.forget(topic, partition)
+                if self._clock.monotonic() + pause >= deadline:
+                    raise
+            self._clock.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _ask(self, topic: str, partition: int) -> Leader:
+        found = self._raw.metadata([topic]).topics.get(topic)
+        if found is None or found.error is not None:
+            raise found.error if found and found.error else UnknownTopic("no such topic", topic=topic)
+        said = found.partitions.get(partition)
+        if said is None:
+            raise UnknownTopic("no such partition", topic=topic, partition=partition)
+        if said.leader is None:
+            raise LeaderMoved("the partition has no leader now", topic=topic, partition=partition)
+        leader = Leader(said.leader, said.leader_epoch)
+        with self._lock:
+            self._known[topic, partition] = leader
+        return leader

@@ -1,0 +1,217 @@
+"""The in-memory twin of a cluster, for schedulers that interleave agents, lose answers and move leaders."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..runtime.id_source import CountingIds, IdSource
+from ..state.epochs import LeaderEpoch
+from ..state.errors import (
+    BrokerUnavailable,
+    Fenced,
+    InvalidRequest,
+    NotTiered,
+    OffsetOutOfRange,
+    TimedOut,
+    UnknownTopic,
+)
+from ..state.ids import BrokerId, TopicId
+from ..state.offsets import Offset
+from ..state.routing import LocalBounds
+from .control import ClusterDescription
+from .error_codes import LeaderMoved
+from .groups import GroupPosition, GroupProblem, TopicGroups
+from .topics import PartitionDescription, TopicConfig, TopicDescription
+from .truncation import LONGEST_SECONDS
+
+
+@dataclass(slots=True)
+class _Partition:
+    leader: BrokerId | None
+    epoch: LeaderEpoch
+    start: Offset
+    end: Offset
+    open_transaction: Offset | None = None
+
+    @property
+    def bounds(self) -> LocalBounds:
+        stable = self.end if self.open_transaction is None else self.open_transaction
+        return LocalBounds(self.start, self.end, stable, self.epoch)
+
+
+@dataclass(slots=True)
+class _Topic:
+    topic_id: TopicId
+    config: TopicConfig
+    partitions: list[_Partition]
+    groups: dict[tuple[str, int], Offset | None] = field(default_factory=dict)
+
+
+class MemoryBroker:
+    """Every broker has a copy of every partition; broker ids in order lead first. Thread-safe."""
+
+    def __init__(self, brokers: Iterable[int] = (1,), ids: IdSource | None = None, cluster_id: str = "memory") -> None:
+        self._brokers = tuple(sorted(BrokerId(one) for one in brokers))
+        self._down: set[BrokerId] = set()
+        self._ids = ids or CountingIds()
+        self._cluster_id = cluster_id
+        self._topics: dict[str, _Topic] = {}
+        self._lost_answers = 0
+        self._hidden_groups: str | None = None
+        self._lock = threading.RLock()
+
+    # What a test makes happen.
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> TopicId:
+        """``config`` in Kafka's names."""
+        with self._lock:
+            if name in self._topics:
+                raise InvalidRequest("topic exists", topic=name)
+            leaders = self._brokers
+            parts = [
+                _Partition(leaders[number % len(leaders)], LeaderEpoch(0), Offset(0), Offset(0))
+                for number in range(partitions)
+            ]
+            topic = _Topic(TopicId.of(self._ids.uuid()), TopicConfig.of(config or {}), parts)
+            self._topics[name] = topic
+            return topic.topic_id
+
+    def delete_topic(self, name: str) -> None:
+        with self._lock:
+            del self._topics[name]
+
+    def append(self, topic: str, partition: int, records: int) -> Offset:
+        """The new end."""
+        with self._lock:
+            part = self._part(topic, partition)
+            part.end = Offset(part.end + records)
+            return part.end
+
+    def open_transaction(self, topic: str, partition: int, first: Offset | None) -> None:
+        """From now on the last stable offset stays at ``first``; None: the transaction ended."""
+        with self._lock:
+            self._part(topic, partition).open_transaction = first
+
+    def elect(self, topic: str, partition: int, leader: int | None, *, end: int | None = None) -> LeaderEpoch:
+        """A new leader and epoch; ``end``: unclean, records from there on are lost."""
+        with self._lock:
+            part = self._part(topic, partition)
+            part.leader, part.epoch = None if leader is None else BrokerId(leader), LeaderEpoch(part.epoch + 1)
+            if end is not None:
+                part.end, part.start = Offset(end), Offset(min(part.start, end))
+            return part.epoch
+
+    def stop_broker(self, broker: int) -> None:
+        """It answers nobody; what it leads has no other leader until `elect`."""
+        with self._lock:
+            self._down.add(BrokerId(broker))
+
+    def start_broker(self, broker: int) -> None:
+        with self._lock:
+            self._down.discard(BrokerId(broker))
+
+    def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
+        with self._lock:
+            self._part(topic, partition)
+            self._topics[topic].groups[group, partition] = Offset(offset)
+
+    def join(self, group: str, topic: str, partition: int) -> None:
+        """A member is assigned; it may have committed nothing."""
+        with self._lock:
+            self._part(topic, partition)
+            self._topics[topic].groups.setdefault((group, partition), None)
+
+    def hide_groups(self, why: str | None) -> None:
+        """From now on group listings are incomplete, because of ``why``."""
+        with self._lock:
+            self._hidden_groups = why
+
+    def lose_answers(self, count: int = 1) -> None:
+        """The next ``count`` DeleteRecords happen, and the caller hears TimedOut."""
+        with self._lock:
+            self._lost_answers = count
+
+    # What the agent sees: BrokerControl.
+
+    def cluster(self) -> ClusterDescription:
+        with self._lock:
+            return ClusterDescription(self._cluster_id, tuple(one for one in self._brokers if one not in self._down))
+
+    def topics(self) -> tuple[TopicDescription, ...]:
+        with self._lock:
+            return tuple(self.topic(name) for name in sorted(self._topics))
+
+    def topic(self, name: str) -> TopicDescription:
+        with self._lock:
+            topic = self._topic(name)
+            parts = enumerate(topic.partitions)
+            described = tuple(PartitionDescription(number, part.leader, part.epoch) for number, part in parts)
+            return TopicDescription(name, topic.topic_id, name.startswith("__"), described)
+
+    def config(self, topic: str) -> TopicConfig:
+        with self._lock:
+            return self._topic(topic).config
+
+    def bounds(
+        self, topic: str, partition: int, *, broker: BrokerId | None = None, epoch: LeaderEpoch | None = None
+    ) -> LocalBounds:
+        with self._lock:
+            part = self._part(topic, partition)
+            self._reach(broker if broker is not None else part.leader)
+            if broker is not None and broker != part.leader:
+                raise LeaderMoved("the broker does not lead this partition now", topic=topic, broker=broker)
+            if epoch is not None and epoch > part.epoch:
+                raise LeaderMoved("the broker has not heard of this epoch", topic=topic, epoch=epoch)
+            if epoch is not None and epoch < part.epoch:
+                raise Fenced("a newer leader epoch exists", topic=topic, epoch=epoch)
+            return part.bounds
+
+    def groups(self, topic: str) -> TopicGroups:
+        with self._lock:
+            found = self._topics[topic].groups if topic in self._topics else {}
+            positions = tuple(GroupPosition(group, part, offset) for (group, part), offset in sorted(found.items()))
+            hidden = () if self._hidden_groups is None else (GroupProblem(None, self._hidden_groups),)
+            return TopicGroups(positions, hidden)
+
+    def delete_records_on(
+        self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float = LONGEST_SECONDS
+    ) -> Offset:
+        if before < 0 or not 0 < timeout <= LONGEST_SECONDS:
+            raise InvalidRequest("DeleteRecords needs an offset and a short deadline", before=before, timeout=timeout)
+        with self._lock:
+            self._reach(broker)
+            part = self._part(topic, partition)
+            if part.leader != broker:
+                raise Fenced("this broker does not lead the partition: nothing was deleted", broker=broker)
+            if "delete" not in self._topic(topic).config.cleanup_policy:
+                raise NotTiered("the topic's policy forbids this", topic=topic)
+            if before > part.end:
+                valid = {"valid_start": part.start, "valid_end": part.end}
+                raise OffsetOutOfRange("DeleteRecords past the high watermark", **valid, before=before)
+            part.start = max(part.start, before)
+            if self._lost_answers:
+                self._lost_answers -= 1
+                raise TimedOut("DeleteRecords was sent, its outcome is unknown", broker=broker)
+            return part.start
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _topic(self, name: str) -> _Topic:
+        if name not in self._topics:
+            raise UnknownTopic("no such topic or partition", topic=name)
+        return self._topics[name]
+
+    def _part(self, topic: str, partition: int) -> _Partition:
+        parts = self._topic(topic).partitions
+        if not 0 <= partition < len(parts):
+            raise UnknownTopic("no such topic or partition", topic=topic, partition=partition)
+        return parts[partition]
+
+    def _reach(self, broker: BrokerId | None) -> None:
+        if broker is None:
+            raise LeaderMoved("the partition has no leader now")
+        if broker not in self._brokers or broker in self._down:
+            raise BrokerUnavailable("the cluster has no such broker now", broker=broker)

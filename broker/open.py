@@ -1,0 +1,51 @@
+"""Settings -> everything said to one Kafka cluster, behind one object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka.admin import AdminClient
+
+from ..runtime.clock import Clock, SystemClock
+from .client_config import admin_config
+from .control import KafkaControl
+from .leadership import Leadership
+from .local_reads import LocalReader
+from .raw import RawClient
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One cluster: ``control`` to describe and truncate it, ``reads`` for the local tier. Close it when done."""
+
+    control: KafkaControl
+    reads: LocalReader
+    leadership: Leadership
+    raw: RawClient
+    admin: AdminClient
+
+    def close(self) -> None:
+        self.raw.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_broker(kafka: Mapping[str, str], clock: Clock | None = None) -> Broker:
+    """``kafka``: the settings' ``[kafka]`` table, librdkafka properties. Connects to nothing yet.
+
+    Raises InvalidRequest when the addresses or the TLS files cannot be used.
+    """
+    clock = clock or SystemClock()
+    raw = RawClient(kafka, clock)
+    admin = AdminClient(admin_config(kafka))
+    leadership = Leadership(raw, clock)
+    return Broker(KafkaControl(raw, admin, leadership), LocalReader(raw, leadership), leadership, raw, admin)

@@ -1,0 +1,118 @@
+"""The local tier through Kafka's own client, decoded by librdkafka: a second way to the same records.
+
+Shares nothing with raw Fetch and our decoder, so that a digest over it proves something about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, TopicPartition
+
+from ..runtime.clock import Clock
+from ..state.errors import BrokerUnavailable, OffsetOutOfRange, TimedOut, UnknownTopic
+from ..state.offsets import Offset, TimestampMs
+from ..state.routing import Isolation
+from .client_config import consumer_config, kafka_error
+
+ANSWER_S = 15.0
+SILENCE_S = 60.0
+"""How long a consumer may bring nothing before the read fails."""
+BATCH_RECORDS = 2_000
+
+
+class PlainRecord(NamedTuple):
+    """``timestamp_type``: 0 create time, 1 log append time (librdkafka says 1 and 2: converted here)."""
+
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class PlainConsumer:
+    """Reads by assignment, without a group. One thread. Close it when done."""
+
+    def __init__(self, kafka: Mapping[str, str], isolation: Isolation, clock: Clock) -> None:
+        self._clock, self._isolation = clock, isolation
+        self._consumer: Any = Consumer({**consumer_config(kafka), "isolation.level": str(isolation)})
+
+    def partitions(self, topic: str) -> list[int]:
+        """Raises UnknownTopic, BrokerUnavailable."""
+        try:
+            found = self._consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
+        except KafkaException as error:
+            raise BrokerUnavailable("Kafka does not answer", reason=kafka_error(error)) from error
+        if found.error is not None:
+            raise UnknownTopic("no such topic", topic=topic, reason=found.error.str())
+        return sorted(found.partitions)
+
+    def bounds(self, topic: str, partition: int) -> tuple[Offset, Offset]:
+        """``(start, end)`` of the local log; the end is the last stable offset under read_committed."""
+        try:
+            start, end = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)
+        except KafkaException as error:
+            raise BrokerUnavailable("bounds are unknown", topic=topic, reason=kafka_error(error)) from error
+        return Offset(start), Offset(end)
+
+    def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
+        """The broker's answer for the first record at or after a time."""
+        asked = [TopicPartition(topic, partition, timestamp)]
+        try:
+            found = self._consumer.offsets_for_times(asked, timeout=ANSWER_S)[0]
+        except KafkaException as error:
+            raise BrokerUnavailable("offset is unknown", topic=topic, reason=kafka_error(error)) from error
+        return Offset(found.offset) if found.offset >= 0 else None
+
+    def records(self, topic: str, partition: int, start: Offset, end: Offset) -> Iterator[list[PlainRecord]]:
+        """Exactly the records of ``[start, end)``, in batches. Raises OffsetOutOfRange, TimedOut, BrokerUnavailable."""
+        self._consumer.assign([TopicPartition(topic, partition, start)])
+        heard = self._clock.monotonic()
+        position = int(start)
+        while position < end:
+            batch = []
+            for message in self._consumer.consume(BATCH_RECORDS, 1.0):
+                heard = self._clock.monotonic()
+                if message.error() is not None:
+                    position = self._after_error(message, start, end, position)
+                    continue
+                position = message.offset() + 1
+                if message.offset() < end:
+                    batch.append(_plain(message))
+            if batch:
+                yield batch
+            if self._clock.monotonic() - heard > SILENCE_S:
+                raise TimedOut("Kafka's consumer brings nothing", topic=topic, partition=partition, offset=position)
+        self._consumer.unassign()
+
+    def _after_error(self, message: Any, start: Offset, end: Offset, position: int) -> int:
+        error = message.error()
+        facts = {"topic": message.topic(), "partition": message.partition(), "reason": error.str()}
+        if error.code() == KafkaError._PARTITION_EOF:
+            return max(position, message.offset())
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            valid_start, valid_end = self.bounds(message.topic(), message.partition())
+            raise OffsetOutOfRange(
+                "offset is not on the broker", valid_start=valid_start, valid_end=valid_end, offset=start, **facts
+            )
+        if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+            return position
+        raise BrokerUnavailable("Kafka's consumer failed", **facts)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _plain(message: Any) -> PlainRecord:
+    kind, timestamp = message.timestamp()
+    return PlainRecord(
+        offset=message.offset(),
+        timestamp=timestamp,
+        timestamp_type=int(kind == TIMESTAMP_LOG_APPEND_TIME),
+        key=message.key(),
+        value=message.value(),
+        headers=tuple(message.headers() or ()),
+    )

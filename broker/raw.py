@@ -1,0 +1,338 @@
+"""Kafka's protocol where librdkafka hides it: raw Fetch, ListOffsets with epochs, DeleteRecords to a named broker.
+
+The one file that touches kafka-python's internals (its messages and SASL mechanisms, pinned to 3.0.12). Sockets and
+deadlines are our own: a call goes to exactly the broker it names and is never repeated behind the caller's back,
+except on a pooled connection that turns out to be dead, for requests that only read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from kafka.errors import IncompatibleBrokerVersion, KafkaError
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.protocol.admin import DeleteRecordsRequest
+from kafka.protocol.broker_version_data import BrokerVersionData
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.frame import KafkaBytes
+from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from ..runtime.clock import Clock
+from ..state.epochs import LeaderEpoch
+from ..state.errors import AccessDenied, BrokerUnavailable, CorruptData, InvalidRequest, TierstateError, TimedOut
+from ..state.ids import BrokerId, TopicId
+from ..state.offsets import Offset, TimestampMs
+from ..state.routing import Isolation
+from .answers import Address, FetchSpec, RawFetch, RawMetadata, RawOffset, RawPartition, RawTopic
+from .error_codes import error_of
+from .framed_socket import FramedSocket, tls_context
+
+LATEST, EARLIEST = TimestampMs(-1), TimestampMs(-2)
+METADATA_SECONDS = 3.0
+"""A silent broker is given this long before the next one is asked."""
+IDLE_CONNECTIONS = 8
+"""Kept open to each broker; the broker serves one request of a connection at a time, so busy callers need several."""
+CLIENT_ID = "tierstate"
+
+
+class RawClient:
+    """Raw requests to named brokers over pooled connections. Thread-safe; blocking."""
+
+    def __init__(self, kafka: Mapping[str, str], clock: Clock, timeout: float = 10.0) -> None:
+        """``kafka`` in librdkafka's names; what is unknown here is for librdkafka. ``timeout`` seconds a call."""
+        self._kafka = dict(kafka)
+        self._clock = clock
+        self.timeout = timeout
+        self._tls = tls_context(kafka)
+        self._bootstrap = bootstrap_addresses(kafka)
+        self._brokers: dict[BrokerId, Address] = {}
+        self._idle: dict[Address, list[_Connection]] = defaultdict(list)
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def metadata(self, topics: Sequence[str] | None = ()) -> RawMetadata:
+        """From any broker that answers: the brokers, and these topics (None: all). Creates nothing.
+
+        Raises BrokerUnavailable when none answers, AccessDenied when they refuse the credentials.
+        """
+        wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        with self._lock:
+            addresses = list(dict.fromkeys([*self._brokers.values(), *self._bootstrap]))
+        failure: TierstateError = BrokerUnavailable("no broker is known")
+        for address in addresses:
+            request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, min_version=10, max_version=12)
+            try:
+                answer = self._read(address, request, min(METADATA_SECONDS, self.timeout))
+            except (BrokerUnavailable, TimedOut) as error:
+                failure = error
+                continue
+            found = _metadata(answer)
+            with self._lock:
+                self._brokers = dict(found.brokers)
+            return found
+        raise failure
+
+    def list_offset(
+        self,
+        broker: BrokerId,
+        topic: str,
+        partition: int,
+        timestamp: TimestampMs,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        leader_epoch: LeaderEpoch | None = None,
+    ) -> RawOffset:
+        """`LATEST`, `EARLIEST`, or the first offset at or after a time."""
+        kind = ListOffsetsRequest.ListOffsetsTopic
+        part = kind.ListOffsetsPartition(
+            partition_index=partition, current_leader_epoch=_or_minus_one(leader_epoch), timestamp=timestamp
+        )
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=_level(isolation),
+            topics=[kind(name=topic, partitions=[part])],
+            timeout_ms=int(self.timeout * 1000),
+            min_version=4,
+        )
+        said = self._read(self._address(broker), request, self.timeout).topics[0].partitions[0]
+        epoch = LeaderEpoch(said.leader_epoch) if said.leader_epoch >= 0 else None
+        return RawOffset(said.error_code, Offset(said.offset), TimestampMs(said.timestamp), epoch)
+
+    def fetch(self, broker: BrokerId, spec: FetchSpec) -> RawFetch:
+        """One Fetch, outside any session. At least one whole batch comes, even beyond ``max_bytes``."""
+        kind = FetchRequest.FetchTopic
+        part = kind.FetchPartition(
+            partition=spec.partition,
+            current_leader_epoch=_or_minus_one(spec.leader_epoch),
+            fetch_offset=spec.offset,
+            partition_max_bytes=spec.max_bytes,
+        )
+        by_id = spec.topic_id is not None
+        named = kind(topic_id=UUID(bytes=spec.topic_id.raw), partitions=[part]) if spec.topic_id is not None else None
+        request = FetchRequest(
+            max_wait_ms=spec.wait_ms,
+            min_bytes=1,
+            max_bytes=spec.max_bytes,
+            isolation_level=_level(spec.isolation),
+            topics=[named or kind(topic=spec.topic, partitions=[part])],
+            min_version=13 if by_id else 11,
+            max_version=16 if by_id else 12,
+        )
+        answer = self._read(self._address(broker), request, self.timeout + spec.wait_ms / 1000)
+        if not answer.responses:
+            code = answer.error_code or -1
+            return RawFetch(code, b"", Offset(-1), Offset(-1), Offset(-1), ())
+        said = answer.responses[0].partitions[0]
+        aborted = tuple((one.producer_id, Offset(one.first_offset)) for one in said.aborted_transactions or ())
+        ends = Offset(said.high_watermark), Offset(said.last_stable_offset), Offset(said.log_start_offset)
+        return RawFetch(answer.error_code or said.error_code, bytes(said.records or b""), *ends, aborted)
+
+    def delete_records(
+        self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float
+    ) -> tuple[int, Offset]:
+        """One DeleteRecords to exactly this broker: its address is asked for now, the connection is fresh, once.
+
+        (error code, low watermark). BrokerUnavailable: not sent. TimedOut: sent, and nobody knows what became of it.
+        """
+        kind = DeleteRecordsRequest.DeleteRecordsTopic
+        part = kind.DeleteRecordsPartition(partition_index=partition, offset=before)
+        topics = [kind(name=topic, partitions=[part])]
+        request = DeleteRecordsRequest(topics=topics, timeout_ms=int(timeout * 1000), max_version=2)
+        deadline = self._clock.monotonic() + timeout
+        try:
+            self.metadata()
+            connection = self._connect(self._address(broker), deadline)
+        except TimedOut as error:
+            raise BrokerUnavailable("DeleteRecords was not sent", broker=broker, reason=error) from error
+        try:
+            said = connection.ask(request, deadline).topics[0].partitions[0]
+        except (BrokerUnavailable, TimedOut) as error:
+            raise TimedOut("DeleteRecords was sent, its outcome is unknown", broker=broker, reason=error) from error
+        finally:
+            connection.close()
+        return said.error_code, Offset(said.low_watermark)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle = [connection for connections in self._idle.values() for connection in connections]
+            self._idle.clear()
+        for connection in idle:
+            connection.close()
+
+    def _address(self, broker: BrokerId) -> Address:
+        with self._lock:
+            address = self._brokers.get(broker)
+        if address is None:
+            address = self.metadata().brokers.get(broker)
+        if address is None:
+            raise BrokerUnavailable("the cluster has no such broker now", broker=broker)
+        return address
+
+    def _read(self, address: Address, request: Any, seconds: float) -> Any:
+        """For requests that may be repeated: a pooled connection may have died unseen, a fresh one has not."""
+        deadline = self._clock.monotonic() + seconds
+        pooled = self._borrow(address)
+        if pooled is not None:
+            try:
+                return self._ask_and_keep(address, pooled, request, deadline)
+            except BrokerUnavailable:
+                pass
+        return self._ask_and_keep(address, self._connect(address, deadline), request, deadline)
+
+    def _ask_and_keep(self, address: Address, connection: _Connection, request: Any, deadline: float) -> Any:
+        try:
+            answer = connection.ask(request, deadline)
+        except BaseException:
+            connection.close()  # an answer may still be under way on it
+            raise
+        with self._lock:
+            keep = not self._closed and len(self._idle[address]) < IDLE_CONNECTIONS
+            if keep:
+                self._idle[address].append(connection)
+        if not keep:
+            connection.close()
+        return answer
+
+    def _borrow(self, address: Address) -> _Connection | None:
+        now = self._clock.monotonic()
+        with self._lock:
+            idle = self._idle[address]
+            while idle:
+                connection = idle.pop()
+                if connection.good_until > now:
+                    return connection
+                connection.close()
+        return None
+
+    def _connect(self, address: Address, deadline: float) -> _Connection:
+        try:
+            return _Connection(
+                FramedSocket(address, self._tls, self._clock, deadline), self._kafka, self._clock, deadline
+            )
+        except BrokerUnavailable:
+            with self._lock:  # a restarted broker may have a new address
+                self._brokers = {broker: known for broker, known in self._brokers.items() if known != address}
+            raise
+
+
+class _Connection:
+    """A connection that is past its handshakes."""
+
+    def __init__(self, frames: FramedSocket, kafka: Mapping[str, str], clock: Clock, deadline: float) -> None:
+        self._frames = frames
+        self._count = 0
+        self._versions: Any = None
+        self.good_until = float("inf")
+        try:
+            answer = self.ask(
+                ApiVersionsRequest(version=3, client_software_name=CLIENT_ID, client_software_version="0"), deadline
+            )
+            _raise(answer.error_code, request="ApiVersions")
+            keys = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+            self._versions = BrokerVersionData(api_versions=keys)
+            if "sasl" in kafka.get("security.protocol", "").lower():
+                lifetime = self._authenticate(kafka, deadline)
+                self.good_until = clock.monotonic() + 0.8 * lifetime if lifetime else float("inf")
+        except BaseException:
+            frames.close()
+            raise
+
+    def ask(self, request: Any, deadline: float) -> Any:
+        """One request, one answer. BrokerUnavailable, TimedOut, CorruptData, InvalidRequest (broker too old)."""
+        self._count += 1
+        try:
+            if request.API_VERSION is None:
+                request.API_VERSION = self._versions.api_version(request)
+            request.with_header(correlation_id=self._count, client_id=CLIENT_ID)
+            frame = request.encode(framed=True, header=True)
+        except IncompatibleBrokerVersion as error:
+            raise InvalidRequest("the broker does not know this request", request=type(request).__name__) from error
+        self._frames.send(frame, deadline)
+        payload: Any = self._frames.receive(deadline, KafkaBytes)
+        try:
+            kind = request.header.get_response_class()
+            correlation_id = kind.parse_header(payload).correlation_id
+            answer = kind.decode(memoryview(payload)[payload.tell() :])
+        except (ValueError, IndexError, TypeError, KeyError, ArithmeticError, KafkaError) as error:
+            raise CorruptData("the broker's answer cannot be read", request=type(request).__name__) from error
+        if correlation_id != self._count:
+            raise CorruptData("the broker answered another request", asked=self._count, answered=correlation_id)
+        return answer
+
+    def close(self) -> None:
+        self._frames.close()
+
+    def _authenticate(self, kafka: Mapping[str, str], deadline: float) -> float:
+        """SASL; returns how long the session lasts in seconds, 0 for ever."""
+        name = (kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms") or "").upper()
+        if name not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+            raise InvalidRequest("raw reads know SASL PLAIN and SCRAM only", mechanism=name or "none set")
+        answer = self.ask(SaslHandshakeRequest(mechanism=name, version=1), deadline)
+        _raise(answer.error_code, request="SaslHandshake", mechanism=name)
+        mechanism = get_sasl_mechanism(name)(
+            sasl_mechanism=name,
+            sasl_plain_username=kafka.get("sasl.username", ""),
+            sasl_plain_password=kafka.get("sasl.password", ""),
+        )
+        lifetime = 0
+        while not mechanism.is_done():
+            answer = self.ask(SaslAuthenticateRequest(mechanism.auth_bytes(), version=1), deadline)
+            _raise(answer.error_code, request="SaslAuthenticate", mechanism=name)
+            try:
+                mechanism.receive(answer.auth_bytes)
+            except (ValueError, KafkaError) as error:
+                raise AccessDenied("the broker did not prove that it knows the password", mechanism=name) from error
+            lifetime = answer.session_lifetime_ms
+        if not mechanism.is_authenticated():
+            raise AccessDenied("SASL authentication failed", mechanism=name)
+        return lifetime / 1000
+
+
+def bootstrap_addresses(kafka: Mapping[str, str]) -> list[Address]:
+    """``bootstrap.servers`` as (host, port); the port defaults to 9092."""
+    text = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list") or ""
+    addresses = []
+    for one in filter(None, (part.strip().rpartition("://")[2] for part in text.split(","))):
+        host, colon, port = one.rpartition(":")
+        if not colon or one.endswith("]"):
+            host, port = one, "9092"
+        if not port.isdigit() or not host:
+            raise InvalidRequest("not a broker's address: host:port expected", address=one)
+        addresses.append((host.strip("[]"), int(port)))
+    if not addresses:
+        raise InvalidRequest("[kafka] has no bootstrap.servers")
+    return addresses
+
+
+def _metadata(answer: Any) -> RawMetadata:
+    brokers = {BrokerId(one.node_id): (str(one.host), int(one.port)) for one in answer.brokers}
+    return RawMetadata(answer.cluster_id or "", brokers, {one.name: _topic(one) for one in answer.topics})
+
+
+def _topic(said: Any) -> RawTopic:
+    partitions = {}
+    for one in said.partitions:
+        epoch = LeaderEpoch(one.leader_epoch) if one.leader_epoch >= 0 else None
+        leader = BrokerId(one.leader_id) if one.leader_id >= 0 else None
+        partitions[one.partition_index] = RawPartition(leader, epoch, tuple(one.replica_nodes), tuple(one.isr_nodes))
+    topic_id = TopicId.of(said.topic_id.bytes) if said.topic_id is not None and said.topic_id.int else None
+    return RawTopic(said.name, topic_id, said.is_internal, partitions, error_of(said.error_code, topic=said.name))
+
+
+def _raise(code: int, **facts: object) -> None:
+    error = error_of(code, **facts)
+    if error is not None:
+        raise error
+
+
+def _level(isolation: Isolation) -> int:
+    return 1 if isolation is Isolation.READ_COMMITTED else 0
+
+
+def _or_minus_one(epoch: LeaderEpoch | None) -> int:
+    return -1 if epoch is None else epoch

@@ -1,0 +1,321 @@
+"""The tier-state topic as its writers and readers see it: the seam, its in-memory twin, and Kafka's own.
+
+Appends are idempotent with ``acks=all``; any failure after sending is an *unknown outcome*, never repeated here.
+Readers consume by assignment, without a group, up to the high watermark, and never reset silently.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from ..runtime.clock import SystemClock
+from ..runtime.id_source import RandomIds
+from ..runtime.retry import Retry
+from ..state.errors import BrokerUnavailable, InvalidRequest, PositionLost, UnknownOutcome, UnknownTopic
+from ..state.ids import TopicId
+from ..state.offsets import Position
+from ..state.view import Entry
+from .client_config import admin_config, consumer_config, kafka_error, producer_config
+
+APPEND_TIMEOUT_S = 30.0
+"""``delivery.timeout``: after it an append counts as unknown."""
+
+
+END_PATIENCE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class TierBatch:
+    """Records of one tier-state partition in order, and the position after them."""
+
+    tier_partition: int
+    entries: tuple[Entry, ...]
+    following: Position
+
+
+class TierReader(Protocol):
+    """A tail over some partitions. One thread."""
+
+    def poll(self, timeout: float) -> list[TierBatch]:
+        """What arrived within ``timeout`` seconds, maybe nothing.
+
+        Raises PositionLost when a position no longer exists (truncation, deletion): the view must be rebuilt.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class TierTopic(Protocol):
+    """Thread-safe."""
+
+    @property
+    def topic_id(self) -> str:
+        """The identity of this very topic; a re-created one has another."""
+        ...
+
+    @property
+    def mapped_partitions(self) -> int:
+        """``n`` of the ``meta/topic`` fact: what keys are mapped by."""
+        ...
+
+    def append(self, tier_partition: int, key: str, value: bytes | None) -> Position:
+        """Append a fact (or a tombstone) and return its position once the broker acknowledged it.
+
+        Raises InvalidRequest when the client refused it before sending (nothing happened) and UnknownOutcome for
+        everything else (it may land now, later or never).
+        """
+        ...
+
+    def end(self, tier_partition: int) -> Position:
+        """The high watermark now. Raises BrokerUnavailable."""
+        ...
+
+    def reader(self, positions: Mapping[int, Position]) -> TierReader:
+        """A tail that begins at these positions."""
+        ...
+
+    def current_topic_id(self) -> str:
+        """The identity the cluster gives the topic's name now. Raises BrokerUnavailable."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class MemoryTierTopic:
+    """The twin: partitions as lists; passes the contract suite."""
+
+    def __init__(self, partitions: int = 1, topic_id: str = "AAAAAAAAAAAAAAAAAAAAAg") -> None:
+        self._topic_id = topic_id
+        self._logs: list[list[Entry]] = [[] for _ in range(partitions)]
+        self._grown = threading.Condition()
+
+    @property
+    def topic_id(self) -> str:
+        return self._topic_id
+
+    @property
+    def mapped_partitions(self) -> int:
+        return len(self._logs)
+
+    def append(self, tier_partition: int, key: str, value: bytes | None) -> Position:
+        with self._grown:
+            position = Position(len(self._logs[tier_partition]))
+            self._logs[tier_partition].append(Entry(key, position, value))
+            self._grown.notify_all()
+            return position
+
+    def end(self, tier_partition: int) -> Position:
+        with self._grown:
+            return Position(len(self._logs[tier_partition]))
+
+    def reader(self, positions: Mapping[int, Position]) -> TierReader:
+        return _MemoryReader(self._logs, dict(positions), self._grown)
+
+    def current_topic_id(self) -> str:
+        return self._topic_id
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class _MemoryReader:
+    def __init__(self, logs: list[list[Entry]], positions: dict[int, Position], grown: threading.Condition) -> None:
+        self._logs, self._positions, self._grown = logs, positions, grown
+
+    def poll(self, timeout: float) -> list[TierBatch]:
+        with self._grown:
+            for partition, position in self._positions.items():
+                if position > len(self._logs[partition]):
+                    raise PositionLost("position is past the end", tier_partition=partition, position=position)
+            if not self._news():
+                self._grown.wait(timeout)
+            return self._news(take=True)
+
+    def _news(self, take: bool = False) -> list[TierBatch]:
+        batches = []
+        for partition, position in self._positions.items():
+            entries = tuple(self._logs[partition][position:])
+            if entries:
+                batches.append(TierBatch(partition, entries, Position(len(self._logs[partition]))))
+                if take:
+                    self._positions[partition] = batches[-1].following
+        return batches
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class KafkaTierTopic:
+    """The real one. ``topic_id`` and ``mapped_partitions`` are read once, by `tier_topic_setup.open_tier_topic`."""
+
+    def __init__(self, kafka: Mapping[str, str], name: str, topic_id: str, mapped_partitions: int) -> None:
+        self._kafka, self._name = kafka, name
+        self._topic_id, self._mapped = topic_id, mapped_partitions
+        self._admin: Any = AdminClient(admin_config(kafka))
+        # a leader that is moving answers again within seconds; asking for an end changes nothing
+        self._retry = Retry(SystemClock(), RandomIds(), END_PATIENCE_S)
+        self._producer: Any = None
+        self._lock = threading.Lock()
+
+    @property
+    def topic_id(self) -> str:
+        return self._topic_id
+
+    @property
+    def mapped_partitions(self) -> int:
+        return self._mapped
+
+    def append(self, tier_partition: int, key: str, value: bytes | None) -> Position:
+        done = threading.Event()
+        outcome: dict[str, Any] = {}
+
+        def delivered(error: Any, message: Any) -> None:
+            outcome.update(error=error, position=message.offset() if message is not None else None)
+            done.set()
+
+        producer = self._live_producer()
+        try:
+            producer.produce(self._name, value=value, key=key.encode(), partition=tier_partition, on_delivery=delivered)
+        except (BufferError, KafkaException) as error:
+            raise InvalidRequest("fact was refused before sending", key=key, reason=str(error)) from error
+        while not done.wait(0):
+            # librdkafka ends every message within message.timeout.ms, so this loop ends too
+            producer.poll(0.01)
+        failure, position = outcome["error"], outcome["position"]
+        if failure is not None:
+            if failure.fatal():
+                self._forget_producer(producer)
+            if failure.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._INVALID_ARG):
+                raise InvalidRequest("fact was refused before sending", key=key, reason=failure.str())
+            raise UnknownOutcome("append may or may not have landed", key=key, reason=failure.str())
+        if position is None or position < 0:
+            raise UnknownOutcome("append landed at an unknown position", key=key)
+        return Position(position)
+
+    def _live_producer(self) -> Any:
+        with self._lock:
+            if self._producer is None:
+                self._producer = Producer(producer_config(self._kafka, APPEND_TIMEOUT_S))
+            return self._producer
+
+    def _forget_producer(self, broken: Any) -> None:
+        with self._lock:
+            if self._producer is broken:
+                self._producer = None
+
+    def end(self, tier_partition: int) -> Position:
+        return self._retry.call(lambda: self._end(tier_partition))
+
+    def _end(self, tier_partition: int) -> Position:
+        partition = TopicPartition(self._name, tier_partition)
+        try:
+            futures = self._admin.list_offsets(
+                {partition: OffsetSpec.latest()},
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=10,
+            )
+            return Position(futures[partition].result(timeout=15).offset)
+        except (KafkaException, TimeoutError) as error:
+            raise BrokerUnavailable(
+                "end of the tier-state topic is unknown",
+                topic=self._name,
+                tier_partition=tier_partition,
+                reason=kafka_error(error),
+            ) from error
+
+    def reader(self, positions: Mapping[int, Position]) -> TierReader:
+        return _KafkaReader(self._kafka, self._name, positions)
+
+    def current_topic_id(self) -> str:
+        return describe_topic_id(self._admin, self._name)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._producer is not None:
+                self._producer.flush(5)
+                self._producer = None
+
+
+class _KafkaReader:
+    """One consumer, assigned; ``auto.offset.reset=error``."""
+
+    MAX_RECORDS = 5_000
+
+    def __init__(self, kafka: Mapping[str, str], name: str, positions: Mapping[int, Position]) -> None:
+        self._name = name
+        self._consumer: Any = Consumer(consumer_config(kafka))
+        # position 0 is an empty view: it begins wherever the compacted log does
+        self._consumer.assign(
+            [TopicPartition(name, partition, at or OFFSET_BEGINNING) for partition, at in positions.items()]
+        )
+
+    def poll(self, timeout: float) -> list[TierBatch]:
+        entries: dict[int, list[Entry]] = {}
+        following: dict[int, Position] = {}
+        for message in self._consumer.consume(self.MAX_RECORDS, timeout):
+            error = message.error()
+            partition = message.partition()
+            if error is None:
+                entries.setdefault(partition, []).append(self._entry(message))
+                following[partition] = Position(message.offset() + 1)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                following[partition] = Position(message.offset())
+            elif error.code() in (
+                KafkaError._AUTO_OFFSET_RESET,
+                KafkaError.OFFSET_OUT_OF_RANGE,
+                KafkaError._LOG_TRUNCATION,
+                KafkaError.UNKNOWN_TOPIC_OR_PART,
+                KafkaError.UNKNOWN_TOPIC_ID,
+            ):
+                raise PositionLost(
+                    "tier-state position no longer exists",
+                    topic=self._name,
+                    tier_partition=partition,
+                    reason=error.str(),
+                )
+            elif not error.retriable() and error.code() not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
+                raise BrokerUnavailable("tier-state topic cannot be read", topic=self._name, reason=error.str())
+        return [
+            TierBatch(partition, tuple(entries.get(partition, ())), position)
+            for partition, position in following.items()
+        ]
+
+    def _entry(self, message: Any) -> Entry:
+        key = message.key()
+        text = key.decode("utf-8", "backslashreplace") if key is not None else ""
+        return Entry(text, Position(message.offset()), message.value())
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def describe_topic_id(admin: Any, name: str) -> str:
+    """The topic's id as 22 characters of base64url. Raises UnknownTopic, BrokerUnavailable.
+
+    librdkafka prints ids in another alphabet than Kafka, so the text is built from the two 64-bit halves.
+    """
+    try:
+        described = admin.describe_topics(TopicCollection([name]), request_timeout=10)[name].result(timeout=15)
+    except KafkaException as error:
+        if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
+            raise UnknownTopic("no such topic", topic=name) from error
+        raise BrokerUnavailable("topic cannot be described", topic=name, reason=kafka_error(error)) from error
+    uuid = described.topic_id
+    halves = (uuid.get_most_significant_bits(), uuid.get_least_significant_bits())
+    return str(TopicId.of(b"".join(half.to_bytes(8, "big", signed=True) for half in halves)))

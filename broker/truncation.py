@@ -1,0 +1,45 @@
+"""DeleteRecords to one named broker: the only request of tierstate that makes a broker drop data.
+
+It names a topic and a partition, no epoch and no topic id, and whoever receives it executes it. So it goes to one
+broker only, is never routed to a leader, never repeated, and its deadline is short (leader.md, "Trim the local tier").
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..state.errors import Fenced, InvalidRequest, OffsetOutOfRange
+from ..state.ids import BrokerId
+from ..state.offsets import Offset
+from .bounds import read_bounds
+from .error_codes import OFFSET_OUT_OF_RANGE, LeaderMoved, error_of
+from .raw import RawClient
+
+LONGEST_SECONDS = 5.0
+
+
+def delete_records_on(
+    raw: RawClient, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float = LONGEST_SECONDS
+) -> Offset:
+    """Deletes records below ``before`` on ``broker``; returns the low watermark over its replicas.
+
+    Fenced: this broker does not lead; nothing happened. BrokerUnavailable: not sent. TimedOut: it may have happened,
+    now or later: read the bounds. OffsetOutOfRange: ``before`` is past the high watermark; nothing happened.
+    NotTiered: the topic is not one whose records may be deleted.
+    """
+    if before < 0:  # -1 would mean "everything up to the high watermark"
+        raise InvalidRequest("DeleteRecords needs an offset", before=before)
+    if not 0 < timeout <= LONGEST_SECONDS:
+        raise InvalidRequest("DeleteRecords must end soon", timeout=timeout, longest=LONGEST_SECONDS)
+    code, low_watermark = raw.delete_records(broker, topic, partition, before, timeout)
+    facts: dict[str, Any] = {"topic": topic, "partition": partition, "broker": broker, "before": before}
+    if code == OFFSET_OUT_OF_RANGE:
+        bounds = read_bounds(raw, broker, topic, partition)
+        valid = {"valid_start": bounds.local_start, "valid_end": bounds.high_watermark}
+        raise OffsetOutOfRange("DeleteRecords past the high watermark", **valid, **facts)
+    error = error_of(code, **facts)
+    if isinstance(error, LeaderMoved):
+        raise Fenced("this broker does not lead the partition: nothing was deleted", **facts) from error
+    if error is not None:
+        raise error
+    return low_watermark

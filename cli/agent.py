@@ -1,0 +1,84 @@
+"""``tierstate agent``: the agent beside one broker."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import ExitStack
+
+import click
+
+from .context import Context
+from .flags import pass_context
+from .opened import open_store_of, opened_broker, opened_topic
+
+
+@click.command("agent", epilog="Example: tierstate agent --config /etc/tierstate/tierstate.toml")
+@click.option("--once", is_flag=True, help="Do what there is to do now, then end.")
+@pass_context
+def command(context: Context, once: bool) -> None:
+    """Copy, and trim, the partitions that this broker leads. Ends on SIGTERM after the acts in progress."""
+    from ..follower.open import open_view
+    from ..leader.open import open_leader
+    from ..log.local_log import LogDirs
+    from ..runtime.clock import SystemClock
+    from ..runtime.id_source import RandomIds
+    from ..runtime.listener import fan_out
+    from ..runtime.logs import log_events, open_logs
+    from ..runtime.management import Health, ManagementServer
+    from ..runtime.metrics import Metrics
+    from ..runtime.service import Service, run_services
+
+    settings = context.settings_with("kafka.bootstrap.servers", "store.url", "agent.log_dirs")
+    clock, metrics = SystemClock(), Metrics()
+    logger = open_logs(os.environ, as_json=context.as_json, colour=not context.no_color)
+    listener = fan_out(metrics.listen, log_events(logger))
+    with ExitStack() as opened:
+        log = opened.enter_context(LogDirs(settings.agent.log_dirs))
+        broker = opened.enter_context(opened_broker(context))
+        topic = opened.enter_context(opened_topic(context))
+        store = open_store_of(settings)
+        opened.callback(store.close)
+        cluster = broker.control.cluster()
+        follower = open_view(
+            topic, cluster.cluster_id, clock, state_dir=settings.state_dir / "agent", listener=listener
+        )
+        opened.callback(follower.close)
+
+        def not_ready() -> list[str]:
+            from ..state.errors import TierstateError
+
+            try:
+                follower.require_fresh(0, 60.0, 1.0)
+            except TierstateError as error:
+                return [str(error)]
+            return [leader.agent.last_error] if leader.agent.last_error else []
+
+        server = ManagementServer(
+            settings.management.listen,
+            Health(
+                not_healthy=list,
+                not_ready=not_ready,
+                metrics=metrics.exposition,
+                status=lambda name, partition: leader.board.find(name, partition),
+            ),
+        )
+        opened.callback(server.close)
+        leader = open_leader(
+            settings,
+            log,
+            broker.control,
+            topic,
+            follower,
+            store,
+            clock,
+            RandomIds(),
+            listener,
+            str(server.address),
+        )
+        logger.info("agent ready", broker=log.node_id, cluster=cluster.cluster_id, management=str(server.address))
+
+        def work(stop: threading.Event) -> None:
+            (leader.agent.run_once if once else leader.agent.run)(stop)
+
+        run_services([server.service(), Service("agent", work)])

@@ -1,0 +1,96 @@
+"""``tierstate check``: everything an agent needs, before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from .context import Context
+from .flags import pass_context
+from .opened import open_store_of, opened_broker, tier_topic_spec
+
+if TYPE_CHECKING:
+    from ..runtime.settings import Settings
+
+Check = tuple[str, Callable[[], str]]
+"""A name, and what tells how well it is; it raises a typed error when it is not."""
+
+
+@click.command("check", epilog="Example: tierstate check --config /etc/tierstate/tierstate.toml")
+@pass_context
+def command(context: Context) -> None:
+    """Check settings, broker, log folders, store and topic before anything starts (for ExecStartPre).
+
+    Exit code 1 when one of them is not fit for an agent.
+    """
+    from ..state.errors import Difference, TierstateError
+
+    settings = context.settings_with("kafka.bootstrap.servers", "store.url", "agent.log_dirs")
+    rows: list[tuple[str, str, str]] = []
+    with opened_broker(context) as broker:
+        for name, look in _checks(settings, broker.control.cluster):
+            try:
+                rows.append((name, "ok", look()))
+            except TierstateError as error:
+                rows.append((name, "wrong", str(error)))
+    document = [{"check": name, "ok": state == "ok", "detail": detail} for name, state, detail in rows]
+    context.output.table(("check", "state", "detail"), rows, document)
+    wrong = [name for name, state, _ in rows if state != "ok"]
+    if wrong:
+        raise Difference("not ready for an agent", wrong=",".join(wrong))
+
+
+def _checks(settings: Settings, cluster: Callable[[], object]) -> Iterator[Check]:
+    from ..broker.control import ClusterDescription
+    from ..broker.tier_topic_setup import check_tier_topic
+    from ..log.local_log import read_log_dirs
+    from ..state.errors import InvalidRequest
+
+    def settings_are_right() -> str:
+        return f"tiering {', '.join(settings.tiering.include) or 'nothing (tiering.include is empty)'}"
+
+    def broker_answers() -> str:
+        found = cluster()
+        assert isinstance(found, ClusterDescription)
+        return f"cluster {found.cluster_id}, brokers {', '.join(str(broker) for broker in found.brokers)}"
+
+    def folders_are_this_brokers() -> str:
+        found = cluster()
+        assert isinstance(found, ClusterDescription)
+        identity = read_log_dirs(settings.agent.log_dirs)
+        if identity.cluster_id != found.cluster_id:
+            raise InvalidRequest(
+                "log folders of another cluster", folders=identity.cluster_id, cluster=found.cluster_id
+            )
+        if identity.node_id not in found.brokers:
+            raise InvalidRequest("the cluster does not know this broker", node_id=identity.node_id)
+        return f"node {identity.node_id}, {len(settings.agent.log_dirs)} folder(s)"
+
+    def store_takes_and_gives() -> str:
+        from ..runtime.id_source import RandomIds
+        from ..state.ids import FactId
+
+        store = open_store_of(settings)
+        key = f"_tierstate/check/{FactId.of(RandomIds().uuid())}"
+        try:
+            store.put_if_absent(key, b"tierstate check")
+            if store.get(key) != b"tierstate check":
+                raise InvalidRequest("the store gave back other bytes than it took", object=key)
+        finally:
+            store.delete(key)
+            store.close()
+        return store.description
+
+    def topic_is_safe() -> str:
+        problems = check_tier_topic(settings.kafka, tier_topic_spec(settings))
+        if problems:
+            raise InvalidRequest("; ".join(problems))
+        return settings.tier_state.topic
+
+    yield "settings", settings_are_right
+    yield "broker", broker_answers
+    yield "log folders", folders_are_this_brokers
+    yield "object store", store_takes_and_gives
+    yield "tier-state topic", topic_is_safe

@@ -1,0 +1,48 @@
+"""What a command function gets: the global flags, the settings (read when first asked for), and the output."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..runtime.settings import Settings
+
+
+@dataclass
+class Context:
+    """The flags of `flags.py`, parsed. One object a call."""
+
+    config: Path | None = None
+    overrides: tuple[str, ...] = ()
+    bootstrap_server: str | None = None
+    store: str | None = None
+    gateway: str | None = None
+    as_json: bool = False
+    timeout: float | None = None
+    """Seconds; None: the command's own."""
+    quiet: bool = False
+    no_color: bool = False
+
+    @cached_property
+    def settings(self) -> Settings:
+        """InvalidSettings with everything that is wrong in them."""
+        from ..runtime.settings_load import load_settings
+
+        return load_settings(self.config, self.overrides, os.environ, self.bootstrap_server, self.store)
+
+    def settings_with(self, *needed: str) -> Settings:
+        """The settings, refused when one of these dotted keys is not set."""
+        from ..runtime.settings import require
+
+        require(self.settings, *needed)
+        return self.settings
+
+    @cached_property
+    def output(self) -> Output:
+        return Output(as_json=self.as_json, quiet=self.quiet, colour=not self.no_color)

@@ -1,0 +1,86 @@
+"""``tierstate describe``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .context import Context
+from .flags import pass_context
+from .opened import opened_broker, opened_view, user_partitions
+from .topic_argument import TopicArgument, TopicType
+
+if TYPE_CHECKING:
+    from .partition_facts import PartitionFacts
+
+WATCH_S = 2.0
+
+
+@click.command("describe", epilog="Example: tierstate describe user_events:0 --watch")
+@click.argument("topic", type=TopicType())
+@click.option("--watch", is_flag=True, help="Again every two seconds, until interrupted.")
+@pass_context
+def command(context: Context, topic: TopicArgument, watch: bool) -> None:
+    """Both tiers of a topic or partition: bounds, gaps, why not copied, why not trimmed.
+
+    What only an agent knows is asked from it; one that does not answer is said to be silent, never healthy.
+    """
+    from ..runtime.clock import SystemClock
+    from .partition_facts import look_at
+
+    with opened_broker(context) as broker:
+        partitions = user_partitions(broker, topic.topic, topic.partition)
+        with opened_view(context, partitions) as follower:
+            while True:
+                for partition in partitions:
+                    follower.require_fresh(follower.tier_partition(partition), 1.0)
+                facts = [look_at(follower.partition(each), broker.control, topic.topic) for each in partitions]
+                if context.as_json:
+                    context.output.document([each.as_json() for each in facts])
+                else:
+                    for each in facts:
+                        _print(context, each)
+                if not watch:
+                    return
+                SystemClock().sleep(WATCH_S)
+                context.output.line()
+
+
+def _print(context: Context, facts: PartitionFacts) -> None:
+    line = context.output.line
+    line(f"{facts.topic}:{facts.partition}  (topic id {facts.topic_id}, term {facts.term or 'none'})")
+    local = "unknown: the broker did not answer"
+    if facts.local_start is not None:
+        local = f"{facts.local_start}..{facts.high_watermark} (last stable offset {facts.last_stable_offset})"
+    line(f"  local tier    {local}")
+    remote = "nothing"
+    if facts.highest_remote is not None:
+        remote = (
+            f"{facts.log_start}..{facts.highest_remote} in {facts.remote_segments} segments, "
+            f"{facts.remote_records:,} records, {facts.remote_bytes:,} bytes"
+        )
+    line(f"  remote tier   {remote}")
+    for what, found in (
+        ("GAP", facts.gaps),
+        ("DEGRADED", facts.degraded),
+        ("HELD", facts.holds),
+        ("CONTRADICTION", facts.contradictions),
+    ):
+        for each in found:
+            line(f"  {what}  {each}")
+    if facts.lineage_unknown:
+        line("  LINEAGE UNKNOWN  remote segments exist that the current lineage cannot place")
+    if facts.agent is None:
+        line("  agent         none has led this partition yet")
+    elif isinstance(facts.agent, str):
+        line(f"  agent         {facts.agent}")
+    else:
+        for label, key in (
+            ("refused", "refused"),
+            ("not copied", "not_copied"),
+            ("not trimmed", "not_trimmed"),
+            ("last error", "last_error"),
+        ):
+            if facts.agent.get(key):
+                line(f"  {label:<13} {facts.agent[key]}")

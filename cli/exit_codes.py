@@ -1,0 +1,52 @@
+"""The exit code of each error class, in one table. A subclass without a line has its parent's."""
+
+from __future__ import annotations
+
+from ..state.errors import (
+    AccessDenied,
+    CorruptData,
+    Difference,
+    Fenced,
+    IllegalTransition,
+    InvalidRequest,
+    LogGap,
+    ObjectExists,
+    ObjectNotFound,
+    OffsetOutOfRange,
+    PlannedRangeLost,
+    SegmentExpired,
+    TierstateError,
+    Unavailable,
+)
+
+DONE = 0
+FINDING = 1
+USAGE = 2
+UNAVAILABLE = 3
+CORRUPT = 4
+REFUSED = 5
+BUG = 70
+INTERRUPTED = 130
+
+OF_ERROR: dict[type[TierstateError], int] = {
+    Difference: FINDING,
+    InvalidRequest: USAGE,
+    ObjectNotFound: USAGE,  # reaches the top only when the user named the object
+    Unavailable: UNAVAILABLE,
+    CorruptData: CORRUPT,
+    LogGap: CORRUPT,
+    IllegalTransition: CORRUPT,
+    OffsetOutOfRange: REFUSED,
+    AccessDenied: REFUSED,
+    Fenced: REFUSED,
+    ObjectExists: REFUSED,
+    SegmentExpired: REFUSED,
+    PlannedRangeLost: REFUSED,
+}
+
+
+def exit_code(error: BaseException) -> int:
+    """What the process returns when ``error`` ends it. What we did not mean to raise is a bug."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    return next((OF_ERROR[kind] for kind in type(error).__mro__ if kind in OF_ERROR), BUG)

@@ -1,0 +1,35 @@
+"""``tierstate facts``."""
+
+from __future__ import annotations
+
+import click
+
+from .context import Context
+from .flags import pass_context
+from .opened import opened_broker, opened_view, user_partitions
+from .topic_argument import TopicArgument, TopicType
+
+
+@click.command("facts", epilog="Example: tierstate facts user_events:0 --json | jq .fact")
+@click.argument("topic", type=TopicType(), required=False)
+@pass_context
+def command(context: Context, topic: TopicArgument | None) -> None:
+    """The tier-state topic as it stands: position, key, decoded fact. With --json one object a line."""
+    from ..schemas.codec import decode_fact, fact_to_json
+    from ..state.keys import partition_prefix
+
+    prefixes, partitions = None, None
+    if topic is not None:
+        with opened_broker(context) as broker:
+            partitions = user_partitions(broker, topic.topic, topic.partition)
+        prefixes = tuple(partition_prefix(each) for each in partitions)
+    with opened_view(context, partitions) as follower:
+        for number, entry in follower.store.entries():
+            if prefixes is not None and not entry.key.startswith(prefixes):
+                continue
+            fact = fact_to_json(decode_fact(entry.key, entry.value or b""))
+            if context.as_json:
+                context.output.item({"tier_partition": number, "position": entry.position, "key": entry.key, **fact})
+            else:
+                said = {name: value for name, value in fact.items() if name not in ("fact", "partition")}
+                context.output.line(f"{number}/{entry.position}  {entry.key}  {fact['fact']}  {said}")

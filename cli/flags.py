@@ -1,0 +1,82 @@
+"""The flags every command has, before or after its name: ``tierstate --json config`` is ``tierstate config --json``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .context import Context
+
+
+class DurationType(click.ParamType[float]):
+    """Seconds from ``30s``, ``5m``."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from ..runtime.units import parse_duration
+
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def global_options(*, hidden: bool) -> list[click.Option]:
+    """Fresh ones for one command; hidden in commands, whose help points to ``tierstate --help``."""
+
+    def option(*names: str, **more: Any) -> click.Option:
+        return click.Option(names, expose_value=False, hidden=hidden, callback=_into_context, **more)
+
+    return [
+        option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings file."),
+        option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting, as section.key=value."),
+        option("--bootstrap-server", metavar="HOST:PORT", help="The Kafka cluster."),
+        option("--store", metavar="URL", help="The object store, instead of [store] url."),
+        option("--gateway", metavar="URL", help="Ask this gateway instead of reading the tier-state topic."),
+        option("--json", "as_json", is_flag=True, help="One JSON document; streams: one object a line."),
+        option("--timeout", type=DurationType(), metavar="DURATION", help="Give up after so long (30s, 5m)."),
+        option("--quiet", is_flag=True, help="Only data and errors."),
+        option("--no-color", is_flag=True, help="No colours."),
+        click.Option(
+            ["--version"], is_flag=True, is_eager=True, expose_value=False, hidden=hidden, callback=_version,
+            help="Show the version.",
+        ),
+    ]  # fmt: skip
+
+
+def add_global_options(command: click.Command) -> None:
+    """To a command and all below it, once. A command's own option of the same name stays (``sandbox up --store``)."""
+    if not any(name == "--no-color" for param in command.params for name in param.opts):
+        taken = {name for param in command.params for name in param.opts}
+        command.params += [one for one in global_options(hidden=True) if not taken & set(one.opts)]
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            add_global_options(below)
+
+
+def _into_context(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """What is given after the name wins over what is given before it; ``--set`` adds up."""
+    context = ctx.ensure_object(Context)
+    name = str(param.name)
+    if name == "overrides":
+        context.overrides += tuple(value)
+    elif value not in (None, False):
+        setattr(context, name, value)
+
+
+def _version(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value:
+        from importlib.metadata import version
+
+        click.echo(f"tierstate {version('tierstate')}")
+        ctx.exit()
+
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+pass_context = click.make_pass_decorator(Context)
+"""Gives a command function the `Context` as its first argument."""

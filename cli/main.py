@@ -1,0 +1,121 @@
+"""The entry point: ``tierstate COMMAND``. Commands are imported when called; every error ends here, as an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from ..state.errors import TierstateError
+from .context import Context
+from .exit_codes import BUG, DONE, INTERRUPTED, exit_code
+from .flags import add_global_options, global_options
+from .table import BY_NAME, ENTRIES, SECTIONS
+
+DEBUG_VARIABLE = "TIERSTATE_DEBUG"
+COMPLETE_VARIABLE = "_TIERSTATE_COMPLETE"
+
+
+class Commands(click.Group):
+    """The table, as a click group."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [entry.name for entry in ENTRIES]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = BY_NAME.get(cmd_name)
+        if entry is None:
+            return None
+        command = importlib.import_module(f"{__package__}.{entry.module}").command
+        assert isinstance(command, click.Command)
+        add_global_options(command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # click suggests from `self.commands`, which is empty here: ours are not imported yet.
+        if args and not args[0].startswith("-") and args[0] not in BY_NAME:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], BY_NAME, n=1)
+            ctx.fail(f"no such command: {args[0]}" + (f"; did you mean {near[0]}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(len(entry.name) for entry in ENTRIES)
+        for section in SECTIONS:
+            rows = [(entry.name.ljust(width), entry.help) for entry in ENTRIES if entry.section == section]
+            if rows:
+                with formatter.section(section):
+                    formatter.write_dl(rows)
+
+
+root = Commands(
+    "tierstate",
+    params=list[click.Parameter](global_options(hidden=False)),
+    help="Tiered storage for any Apache Kafka cluster, without touching the broker.",
+    epilog="T is a topic, T:P a partition. Flags may stand before or after the command. "
+    "`tierstate COMMAND --help` shows an example.",
+    no_args_is_help=True,
+    subcommand_metavar="COMMAND …",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def run(args: Sequence[str]) -> int:
+    """The exit code of one call."""
+    try:
+        # Not `root.main`: it would turn a closed pipe into exit code 1.
+        with root.make_context("tierstate", list(args), obj=Context()) as ctx:
+            root.invoke(ctx)
+        sys.stdout.flush()
+        return DONE
+    except click.exceptions.Exit as over:
+        return over.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        pass
+        return DONE
+    except TierstateError as error:
+        sys.stderr.write(f"tierstate: {error}\n")
+        _trace(error)
+        return exit_code(error)
+    except Exception as error:
+        sys.stderr.write(f"tierstate: this is a bug in tierstate: {type(error).__name__}: {error}\n")
+        if not _trace(error):
+            sys.stderr.write(f"tierstate: run it again with {DEBUG_VARIABLE}=1 and report what it prints\n")
+        return BUG
+
+
+def main() -> None:
+    if COMPLETE_VARIABLE in os.environ:
+        root.main(prog_name="tierstate")  # click's shell completion: prints and exits
+    sys.exit(run(sys.argv[1:]))
+
+
+def _trace(error: BaseException) -> bool:
+    wanted = os.environ.get(DEBUG_VARIABLE) == "1"
+    if wanted:
+        traceback.print_exception(error)
+    return wanted
+
+
+def _let_go_of_stdout() -> None:
+    """The reader left (`tierstate … | head`); Python would complain once more when it flushes at its end."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass  # stdout is no file, or closed: nothing will be flushed into it
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""What commands open: settings in, ready objects out, closed in reverse order when the command ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from .context import Context
+
+if TYPE_CHECKING:
+    from ..broker.open import Broker
+    from ..broker.tier_topic import KafkaTierTopic
+    from ..broker.tier_topic_setup import TierTopicSpec
+    from ..follower.follower import Follower
+    from ..runtime.settings import Settings
+    from ..state.ids import TopicIdPartition
+    from ..storage.object_store import ObjectStore
+
+
+def tier_topic_spec(settings: Settings) -> TierTopicSpec:
+    """What the settings ask of the tier-state topic."""
+    from ..broker.tier_topic_setup import TierTopicSpec
+
+    wanted = settings.tier_state
+    return TierTopicSpec(wanted.topic, wanted.partitions, wanted.replication_factor)
+
+
+def open_store_of(settings: Settings) -> ObjectStore:
+    """The object store of the settings."""
+    from ..storage.open import open_store
+
+    return open_store(
+        settings.store.url, endpoint=settings.store.endpoint or None, region=settings.store.region or None
+    )
+
+
+@contextmanager
+def opened_broker(context: Context) -> Iterator[Broker]:
+    """The cluster; nothing is connected before it is asked."""
+    from ..broker.open import open_broker
+
+    broker = open_broker(context.settings_with("kafka.bootstrap.servers").kafka)
+    try:
+        yield broker
+    finally:
+        broker.close()
+
+
+@contextmanager
+def opened_topic(context: Context) -> Iterator[KafkaTierTopic]:
+    """The tier-state topic, checked."""
+    from ..broker.tier_topic_setup import open_tier_topic
+
+    settings = context.settings_with("kafka.bootstrap.servers")
+    topic = open_tier_topic(settings.kafka, tier_topic_spec(settings))
+    try:
+        yield topic
+    finally:
+        topic.close()
+
+
+@contextmanager
+def opened_view(context: Context, partitions: list[TopicIdPartition] | None = None) -> Iterator[Follower]:
+    """A one-shot follower in memory, fresh: of the tier-state partitions these partitions map to (None: all)."""
+    from ..follower.open import open_view
+    from ..runtime.clock import SystemClock
+    from ..state.keys import tier_partition_of
+
+    with opened_topic(context) as topic:
+        numbers = range(topic.mapped_partitions)
+        wanted = sorted({tier_partition_of(each, topic.mapped_partitions) for each in partitions or ()}) or list(
+            numbers
+        )
+        follower = open_view(topic, "", SystemClock(), tier_partitions=wanted)
+        try:
+            with context.output.progress("reading the tier-state topic", len(wanted)) as advance:
+                for number in wanted:
+                    follower.require_fresh(number, 0, context.timeout or 300.0)
+                    advance(1)
+            yield follower
+        finally:
+            follower.close()
+
+
+def user_partitions(broker: Broker, topic: str, partition: int | None) -> list[TopicIdPartition]:
+    """The partitions of a topic by its id, or one of them. Raises UnknownTopic."""
+    from ..state.errors import UnknownTopic
+    from ..state.ids import TopicIdPartition
+
+    described = broker.control.topic(topic)
+    numbers = [each.partition for each in described.partitions]
+    if partition is not None and partition not in numbers:
+        raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=len(numbers))
+    return [TopicIdPartition(described.topic_id, each) for each in numbers if partition in (None, each)]

@@ -1,0 +1,96 @@
+"""What people and programs read: data on stdout (tables, or one JSON document), notes and progress on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TextIO
+
+Advance = Callable[[int], None]
+"""Tells a progress bar that so much more is done."""
+
+
+class Output:
+    """``as_json``: documents instead of tables. ``quiet``: only data and errors. Colours only on a terminal."""
+
+    def __init__(
+        self,
+        *,
+        as_json: bool = False,
+        quiet: bool = False,
+        colour: bool = True,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+    ) -> None:
+        self.as_json = as_json
+        self.quiet = quiet
+        self.colour = colour
+        self._stdout = stdout if stdout is not None else sys.stdout
+        self._stderr = stderr if stderr is not None else sys.stderr
+
+    def document(self, value: object) -> None:
+        """The one JSON document of a command, whatever ``as_json`` says. Bytes and such are shown as text."""
+        self._stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+    def item(self, value: object) -> None:
+        """One object of a stream, as one line of JSON; flushed, so a follower sees it now."""
+        self.line(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
+        self._stdout.flush()
+
+    def line(self, text: str = "") -> None:
+        """One line of data."""
+        self._stdout.write(text + "\n")
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], document: object = None) -> None:
+        """Rows under headings; with ``as_json`` the ``document``, or else objects keyed by column. None is ``-``."""
+        if self.as_json:
+            named = [dict(zip(columns, row, strict=True)) for row in rows]
+            self.document(named if document is None else document)
+            return
+        cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+        if self._stdout.isatty():
+            self._rich_table(columns, cells)
+            return
+        # Into a pipe: every cell whole, whatever its length, and nothing at the end of a line.
+        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        for row in [columns, *cells]:
+            self.line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+    def note(self, text: str) -> None:
+        """For the person who watches; not data."""
+        if not self.quiet:
+            self._stderr.write(text + "\n")
+
+    @contextlib.contextmanager
+    def progress(self, label: str, total: int | None = None) -> Iterator[Advance]:
+        """A bar on stderr, when somebody watches. ``total`` None: unknown."""
+        if self.quiet or not self._stderr.isatty():
+            yield _nothing
+            return
+        from rich.progress import Progress
+
+        with Progress(console=self._console(self._stderr), transient=True) as bar:
+            task = bar.add_task(label, total=total)
+            yield lambda amount: bar.advance(task, amount)
+
+    def _rich_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))  # Text: a topic named "[red]" is not markup
+        self._console(self._stdout).print(table)
+
+    def _console(self, file: TextIO) -> Any:
+        from rich.console import Console
+
+        return Console(file=file, no_color=not self.colour or None, highlight=False)
+
+
+def _nothing(amount: int) -> None:
+    """Nobody watches."""

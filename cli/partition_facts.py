@@ -1,0 +1,94 @@
+"""A partition as people look at it: both tiers, from a view and the broker, and what its agent says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..state.errors import TierstateError
+from ..state.offsets import Offset, OffsetRange
+
+if TYPE_CHECKING:
+    from ..broker.control import BrokerControl
+    from ..state.meaning import PartitionView
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """One partition. Offsets inclusive where they say ``highest``, else Kafka's; None is unknown."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    log_start: int | None
+    local_start: int | None
+    high_watermark: int | None
+    last_stable_offset: int | None
+    highest_remote: int | None
+    remote_segments: int
+    remote_bytes: int
+    remote_records: int
+    term: str | None
+    gaps: tuple[str, ...]
+    degraded: tuple[str, ...]
+    holds: tuple[str, ...]
+    contradictions: tuple[str, ...]
+    lineage_unknown: bool
+    agent: dict[str, Any] | str | None
+    """What the agent says; a text when it did not answer; None when no term names one."""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def look_at(view: PartitionView, broker: BrokerControl, topic: str) -> PartitionFacts:
+    """Ask the broker for its bounds; a broker that does not answer leaves them None."""
+    partition = view.partition.partition
+    try:
+        bounds = broker.bounds(topic, partition)
+    except TierstateError:
+        bounds = None
+    start = view.log_start if view.log_start is not None else (bounds.local_start if bounds else None)
+    local_start = bounds.local_start if bounds else None
+    gaps: list[OffsetRange] = []
+    if start is not None and local_start is not None and start < local_start:
+        gaps = view.coverage.gaps(OffsetRange(start, Offset(local_start - 1)))
+    return PartitionFacts(
+        topic=topic,
+        partition=partition,
+        topic_id=view.partition.topic_id,
+        log_start=start,
+        local_start=local_start,
+        high_watermark=bounds.high_watermark if bounds else None,
+        last_stable_offset=bounds.last_stable_offset if bounds else None,
+        highest_remote=view.coverage.owned[-1].offsets.end if view.coverage.owned else None,
+        remote_segments=len(view.readable),
+        remote_bytes=view.remote_bytes,
+        remote_records=sum(segment.record_count for segment in view.readable),
+        term=str(view.term) if view.term else None,
+        gaps=tuple(str(gap) for gap in gaps),
+        degraded=view.degraded,
+        holds=tuple(hold.reason for hold in view.holds),
+        contradictions=view.contradictions,
+        lineage_unknown=view.lineage_unknown,
+        agent=ask_agent(view, topic),
+    )
+
+
+def ask_agent(view: PartitionView, topic: str, timeout: float = 2.0) -> dict[str, Any] | str | None:
+    """The status the agent of the term in force gives. A silent agent is never taken for a healthy one."""
+    import urllib3
+
+    if view.leader is None or not view.leader.management_address:
+        return None
+    url = f"http://{view.leader.management_address}/v1/status/{topic}/{view.partition.partition}"
+    silent = f"agent of broker {view.leader.broker_id} did not answer"
+    try:
+        answer = urllib3.PoolManager(retries=False).request("GET", url, timeout=timeout)
+        if answer.status != 200:
+            return silent
+        status: dict[str, Any] = json.loads(answer.data)
+    except (urllib3.exceptions.HTTPError, ValueError):
+        return silent
+    return status

@@ -1,0 +1,110 @@
+"""What `consume` and `digest` share: the source of the flags, positions as offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING, assert_never
+
+import click
+
+from ..state.routing import Isolation
+from .context import Context
+from .opened import open_store_of, opened_broker, opened_view, user_partitions
+from .positions import AtOffset, AtTime, Earliest, FromEnd, Latest, Position
+from .topic_argument import TopicArgument
+
+if TYPE_CHECKING:
+    from ..fetch.reader import LogReader
+    from ..fetch.source import RecordSource
+    from ..state.offsets import Offset
+    from ..state.routing import Tier
+
+isolation_option = click.option(
+    "--isolation",
+    type=click.Choice([each.value for each in Isolation]),
+    default=Isolation.READ_COMMITTED.value,
+    show_default=True,
+    help="Whether records of open and aborted transactions are shown.",
+)
+
+
+@contextmanager
+def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]:
+    """Both tiers, directly; only the tier-state partitions these partitions map to are read."""
+    from ..fetch.open import open_reader
+    from ..runtime.clock import SystemClock
+    from ..storage.segment.keyring import KeyRing
+
+    settings = context.settings_with("kafka.bootstrap.servers", "store.url")
+    with ExitStack() as opened:
+        broker = opened.enter_context(opened_broker(context))
+        partitions = user_partitions(broker, topic.topic, topic.partition)
+        view = opened.enter_context(opened_view(context, partitions))
+        store = opened.enter_context(closing(open_store_of(settings)))
+        keyring = settings.encryption.keyring
+        yield open_reader(
+            view,
+            broker,
+            store,
+            clock=SystemClock(),
+            cache_bytes=settings.cache.memory,
+            keys=KeyRing.load(keyring) if keyring else None,
+        )
+
+
+@contextmanager
+def opened_source(context: Context, topic: TopicArgument, via: str, isolation: Isolation) -> Iterator[RecordSource]:
+    """``via``: reader, gateway or broker."""
+    from ..fetch.gateway import GatewayClient
+    from ..fetch.source import ConsumerSource, ReaderSource
+
+    if via == "gateway":
+        url = context.gateway or f"http://{context.settings.gateway.listen}"
+        with closing(GatewayClient(url, timeout=context.timeout or 60.0)) as client:
+            yield client
+    elif via == "broker":
+        from ..broker.plain_reads import PlainConsumer
+        from ..runtime.clock import SystemClock
+
+        kafka = context.settings_with("kafka.bootstrap.servers").kafka
+        with closing(PlainConsumer(kafka, isolation, SystemClock())) as consumer:
+            yield ConsumerSource(consumer)
+    else:
+        with opened_reader(context, topic) as reader:
+            yield ReaderSource(reader)
+
+
+def chosen_partitions(source: RecordSource, topic: TopicArgument) -> list[int]:
+    """The partition asked for, or all. Raises UnknownTopic."""
+    from ..state.errors import UnknownTopic
+
+    numbers = source.partitions(topic.topic)
+    if topic.partition is None:
+        return numbers
+    if topic.partition not in numbers:
+        raise UnknownTopic("no such partition", topic=topic.topic, partition=topic.partition, partitions=len(numbers))
+    return [topic.partition]
+
+
+def resolve(
+    source: RecordSource, topic: str, partition: int, position: Position, isolation: Isolation, tier: Tier
+) -> Offset:
+    """The offset that a position means now. A time after the last record is the end."""
+    from ..state.offsets import Offset
+
+    start, end = source.extent(topic, partition, isolation, tier)
+    match position:
+        case Earliest():
+            return start
+        case Latest():
+            return end
+        case AtOffset(offset=offset):
+            return offset
+        case FromEnd(count=count):
+            return Offset(max(start, end - count))
+        case AtTime(timestamp=timestamp):
+            found = source.first_at(topic, partition, timestamp)
+            return end if found is None else Offset(min(max(found, start), end))
+        case _:
+            assert_never(position)

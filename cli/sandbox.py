@@ -1,0 +1,88 @@
+"""``tierstate sandbox up``, ``down``, ``status``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .context import Context
+from .flags import pass_context
+
+if TYPE_CHECKING:
+    from ..sandbox.detached import DetachedSandbox
+
+_folder = click.option(
+    "--dir", "folder", type=click.Path(path_type=Path, file_okay=False), help="Its folder; else one a user."
+)
+
+
+@click.group("sandbox", epilog="Example: tierstate sandbox up --brokers 3")
+def command() -> None:
+    """A real local Kafka to play with. It keeps running until `down`."""
+
+
+@command.command("up", epilog="Example: tierstate sandbox up --brokers 3")
+@click.option("--brokers", type=click.IntRange(1, 9), default=1, show_default=True, help="How many brokers.")
+@_folder
+@pass_context
+def up(context: Context, brokers: int, folder: Path | None) -> None:
+    """Start it and print its address."""
+    from ..sandbox import detached
+
+    sandbox = detached.up((folder or detached.default_folder()).absolute(), brokers, context.output.note)
+    _show(context, sandbox)
+    context.output.note(f"Stop it with: tierstate sandbox down{_dir_flag(folder)}")
+
+
+@command.command("down", epilog="Example: tierstate sandbox down")
+@_folder
+@click.option("--keep", is_flag=True, help="Keep its files.")
+@pass_context
+def down(context: Context, folder: Path | None, keep: bool) -> None:
+    """Stop it and remove its files."""
+    from ..sandbox import detached
+
+    where = (folder or detached.default_folder()).absolute()
+    stopped = detached.down(where, keep=keep)
+    if context.as_json:
+        context.output.document({"folder": str(where), "stopped": stopped})
+    else:
+        context.output.note("Stopped." if stopped else f"No sandbox in {where}.")
+
+
+@command.command("status", epilog="Example: tierstate sandbox status --json")
+@_folder
+@pass_context
+def status(context: Context, folder: Path | None) -> None:
+    """Show its brokers and whether they answer; exit code 3 when it does not run."""
+    from ..sandbox import detached
+    from ..state.errors import Unavailable
+
+    where = (folder or detached.default_folder()).absolute()
+    sandbox = detached.status(where)
+    if sandbox is None:
+        raise Unavailable("no sandbox here", folder=where)
+    _show(context, sandbox)
+    silent = [broker.node_id for broker in sandbox.brokers if not broker.answers]
+    if silent:
+        raise Unavailable("brokers do not answer", brokers=",".join(map(str, silent)), folder=where)
+
+
+def _show(context: Context, sandbox: DetachedSandbox) -> None:
+    columns = ("broker", "address", "pid", "answers", "log_dir")
+    rows = [(one.node_id, f"127.0.0.1:{one.port}", one.pid, one.answers, one.log_dir) for one in sandbox.brokers]
+    document = {
+        "folder": sandbox.folder,
+        "bootstrap_servers": sandbox.bootstrap,
+        "cluster_id": sandbox.cluster_id,
+        "brokers": [dict(zip(columns, row, strict=True)) for row in rows],
+    }
+    if not context.as_json:
+        context.output.line(f"bootstrap.servers  {sandbox.bootstrap}")
+    context.output.table(columns, rows, document)
+
+
+def _dir_flag(folder: Path | None) -> str:
+    return f" --dir {folder}" if folder else ""

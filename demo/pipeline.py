@@ -1,0 +1,132 @@
+"""The Spark side of the demo: one session that reads both tiers, digests what it read, and runs the pipeline job."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from .flights import Answer
+from .house import TOPIC, House
+from .readers import add_arrow
+from .record_digest import Records
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Ranges = dict[int, list[tuple[int, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkResult:
+    """``digests``: (partition, start, end) to record count and digest; start 0 and end 2^63-1 is a whole partition."""
+
+    digests: dict[tuple[int, int, int], tuple[int, str]]
+    answer: list[Answer]
+    read_seconds: float
+    job_seconds: float
+
+
+WHOLE = (0, 2**63 - 1)
+
+
+def run_spark(house: House, ranges: Ranges, parquet: Path) -> SparkResult:
+    """Read, digest, aggregate, write Parquet."""
+    spark = _session(house)
+    try:
+        frame = (
+            spark.read.format("tierstate")
+            .option("kafka.bootstrap.servers", house.bootstrap)
+            .option("subscribe", TOPIC)
+            .option("tierstate.store", house.store.as_uri())
+            .option("kafka.isolation.level", "read_committed")
+            .option("includeHeaders", "true")
+            .load()
+        )
+        began = time.monotonic()
+        digests = _digests(frame, ranges)
+        read_seconds = time.monotonic() - began
+        began = time.monotonic()
+        answer = _job(frame, parquet)
+        return SparkResult(digests, answer, read_seconds, time.monotonic() - began)
+    finally:
+        spark.stop()
+
+
+def _session(house: House) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    from pyspark.sql import SparkSession
+
+    quiet = house.folder / "log4j2.properties"
+    quiet.write_text(
+        "rootLogger.level = error\nrootLogger.appenderRef.stdout.ref = console\n"
+        "appender.console.type = Console\nappender.console.name = console\nappender.console.target = SYSTEM_ERR\n"
+        "appender.console.layout.type = PatternLayout\nappender.console.layout.pattern = %p %c{1}: %m%n\n"
+    )
+    builder = SparkSession.builder
+    session: SparkSession = (
+        builder.master("local[2]")
+        .appName("tierstate demo")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet.as_uri()}")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "3")
+        .config("spark.sql.warehouse.dir", str(house.folder / "warehouse"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _digests(frame: DataFrame, ranges: Ranges) -> dict[tuple[int, int, int], tuple[int, str]]:
+    """Each partition is gathered in one task, sorted by offset there, and digested by the demo's own code."""
+
+    def digest(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = pa.Table.from_batches(list(batches))
+        if table.num_rows == 0:
+            return
+        records = Records()
+        for batch in table.sort_by("offset").combine_chunks().to_batches():
+            add_arrow(batch, records)
+        for partition in records.offsets:
+            for start, end in [WHOLE, *ranges.get(partition, [])]:
+                part = records.digest(partition, start, end)
+                count = sum(1 for offset in records.offsets[partition] if start <= offset < end)
+                yield pa.RecordBatch.from_pylist(
+                    [{"partition": partition, "start": start, "end": end, "count": count, "digest": part}]
+                )
+
+    schema = "partition long, start long, end long, count long, digest string"
+    rows = frame.repartition(3, "partition").mapInArrow(digest, schema).collect()
+    return {(row["partition"], row["start"], row["end"]): (row["count"], row["digest"]) for row in rows}
+
+
+def _job(frame: DataFrame, parquet: Path) -> list[Answer]:
+    """Flights, mean departure delay and cancellations by month and carrier, over both tiers."""
+    from pyspark.sql import functions as F
+
+    fields = "month int, carrier string, dep_time int, dep_delay int"
+    flights = frame.select(F.from_json(frame["value"].cast("string"), fields).alias("flight")).select("flight.*")
+    answer = (
+        flights.groupBy("month", "carrier")
+        .agg(
+            F.count(F.lit(1)).alias("flights"),
+            F.avg("dep_delay").alias("mean_delay"),
+            F.sum(F.col("dep_time").isNull().cast("int")).alias("cancelled"),
+        )
+        .orderBy("month", "carrier")
+        .coalesce(1)
+    )
+    answer.write.mode("overwrite").parquet(str(parquet))
+    written = frame.sparkSession.read.parquet(str(parquet))
+    return sorted(Answer(**row.asDict()) for row in written.collect())

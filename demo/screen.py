@@ -1,0 +1,49 @@
+"""What the person sees while it runs: numbered steps, progress on anything over a second, seconds per step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+Update = Callable[[str, float | None], None]
+"""Tells the progress line: what is going on, and which part of the whole is done (0 to 1, None unknown)."""
+
+
+class Screen:
+    """Steps with their seconds. Without a terminal each step is one line."""
+
+    def __init__(self) -> None:
+        self.console = Console(highlight=False)
+        self.seconds: dict[str, float] = {}
+        self._number = 0
+
+    @contextmanager
+    def step(self, name: str, title: str) -> Iterator[Update]:
+        """One step; its line stays when it is over."""
+        self._number += 1
+        began = time.monotonic()
+        label = f"[bold]{self._number:>2}[/bold]  {title}"
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
+        done = title
+        with Progress(*columns, console=self.console, transient=True) as bar:
+            task = bar.add_task(label, total=None)
+
+            def update(text: str, part: float | None = None) -> None:
+                nonlocal done
+                done = f"{title}: {text}"
+                bar.update(
+                    task, description=f"{label}: {text}", total=1.0 if part is not None else None, completed=part or 0
+                )
+
+            yield update
+        self.seconds[name] = round(time.monotonic() - began, 2)
+        self.console.print(
+            f"[green]✔[/green] [bold]{self._number:>2}[/bold]  {done}  [dim]{self.seconds[name]:.1f} s[/dim]"
+        )
+
+    def say(self, text: str = "") -> None:
+        self.console.print(text)

@@ -1,0 +1,290 @@
+"""The story, step by step; every step really happens, and every claim is compared with something independent."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tierstate.sandbox.artifacts import kafka_libs
+
+from . import flights as data
+from .house import DAY_MS, PARTITIONS, TOPIC, DemoFailed, House, wait_for
+from .pipeline import WHOLE, run_spark
+from .readers import (
+    Told,
+    ranges_of,
+    read_gateway_arrow,
+    read_gateway_json,
+    read_with_consume,
+    read_with_kafka_consumer,
+)
+from .record_digest import Records, first_difference, topic_digest
+from .report import Reader, Report, Tiers
+from .screen import Screen
+
+ZERO = dict.fromkeys(range(PARTITIONS), 0)
+TOPIC_CONFIG = {
+    "segment.ms": str(7 * DAY_MS),
+    "retention.ms": str(400 * DAY_MS),
+    "local.retention.ms": str(3 * DAY_MS),
+}
+
+
+class Story:
+    """`tell` it once."""
+
+    def __init__(self, house: House, screen: Screen, report: Report, out: Path, limit: int | None) -> None:
+        self.house, self.screen, self.report, self.out, self.limit = house, screen, report, out, limit
+        self.truth = Records()
+        self.ends: dict[int, int] = {}
+        self.starts: dict[int, int] = {}
+        self.ranges: dict[int, list[tuple[int, int]]] = {}
+
+    def tell(self) -> None:
+        """Raises DemoFailed at the first thing that is not as it must be."""
+        self.screen.say(
+            "[bold]tierstate[/bold]: a year of events, three days on the broker, the rest in the object store\n"
+        )
+        self._start()
+        self._produce()
+        self._copy_and_trim()
+        self._read_back()
+        self._spark()
+        self._rebuild_the_view()
+        if self.house.keep:
+            self._spawn_agent()
+            self._spawn_gateway()
+
+    # --- 1, 2: a broker and a year of events ---------------------------------------------------------------------
+
+    def _start(self) -> None:
+        with self.screen.step("kafka", "A real Kafka broker") as told:
+            kafka_libs(lambda text: told(text, None))
+            told("starting", None)
+            self.house.start_kafka()
+            self.house.run("init")
+            told(f"KRaft, one node, {self.house.bootstrap}", None)
+
+    def _produce(self) -> None:
+        with self.screen.step("produce", "A year of flights") as told:
+            told("reading the CSV", None)
+            flights = data.flights()[: self.limit]
+            self.report.csv_answer = data.csv_answer() if self.limit is None else []
+            shift = int(time.time() * 1000) - flights[-1].at
+            admin = AdminClient({"bootstrap.servers": self.house.bootstrap})
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1, config=TOPIC_CONFIG)])[TOPIC].result(30)
+            producer = Producer(
+                {
+                    "bootstrap.servers": self.house.bootstrap,
+                    "compression.type": "zstd",
+                    "linger.ms": 50,
+                    "enable.idempotence": True,
+                    "queue.buffering.max.messages": 1_000_000,
+                }
+            )
+            for number, flight in enumerate(flights):
+                producer.produce(TOPIC, key=flight.key, value=flight.value, timestamp=flight.at + shift)
+                if number % 5000 == 0:
+                    producer.poll(0)
+                    told(f"{number:,} events", number / len(flights))
+            if producer.flush(60):
+                raise DemoFailed("not every event was acknowledged by the broker")
+            self.report.records = len(flights)
+            told(f"{len(flights):,} events in {PARTITIONS} partitions", None)
+        with self.screen.step("truth", "What the broker holds, digested") as told:
+            self.ends = self._end_offsets()
+            self.truth = read_with_kafka_consumer(self.house.bootstrap, ZERO, self.ends, told)
+            if self.truth.count != self.report.records:
+                raise DemoFailed(f"the broker has {self.truth.count} records, {self.report.records} were produced")
+            self.report.digest_before_trim = self.truth.topic_digest()
+            self.report.local_bytes_before = self.house.local_bytes()
+            told(f"{self.truth.count:,} records, {self.report.digest_before_trim[:12]}…", None)
+
+    def _end_offsets(self) -> dict[int, int]:
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer({"bootstrap.servers": self.house.bootstrap, "group.id": "demo"})
+        ends = {p: consumer.get_watermark_offsets(TopicPartition(TOPIC, p), 10)[1] for p in range(PARTITIONS)}
+        consumer.close()
+        return ends
+
+    # --- 3: copy, kill, copy, trim -------------------------------------------------------------------------------
+
+    def _copy_and_trim(self) -> None:
+        rolled = sum(max(0, len(list(self.house.log_dir.glob(f"{TOPIC}-{p}/*.log"))) - 1) for p in range(PARTITIONS))
+        house, report = self.house, self.report
+        with self.screen.step("copy", "Copying every rolled segment") as told:
+            self._spawn_agent()
+
+            def copied(share: float) -> Callable[[], bool]:
+                def look() -> bool:
+                    done = house.manifests()
+                    told(f"{done} of {rolled} segments", done / max(1, rolled))
+                    return done >= share * rolled
+
+                return look
+
+            wait_for("copying", 120, copied(0.3), house, "agent")
+            house.kill("agent")
+            report.segments_when_killed = house.manifests()
+            report.agent_killed_during_copy = report.segments_when_killed < rolled
+            told(f"[red]agent killed[/red] (SIGKILL) after {report.segments_when_killed} segments; again", None)
+            self._spawn_agent()
+            wait_for("copying", 300, copied(1), house, "agent")
+            wait_for("the last fact", 60, lambda: self._readable() >= rolled, house, "agent")
+            told(f"{rolled} segments; the agent was killed after {report.segments_when_killed} and went on", None)
+        with self.screen.step("trim", "Trimming the broker") as told:
+            told("DeleteRecords, then the broker drops its files", None)
+            wait_for("trimming", 120, self._is_trimmed, house, "agent")
+            report.local_bytes_after = house.local_bytes()
+            told(f"{report.local_bytes_before:,} → {report.local_bytes_after:,} bytes", None)
+        house.stop("agent")
+        self.ranges = ranges_of(house)
+        self._remember_tiers()
+
+    def _spawn_agent(self) -> None:
+        self.house.spawn("agent", "agent")
+
+    def _readable(self) -> int:
+        return sum(topic["remote_segments"] for topic in self.house.json("topics") if topic["topic"] == TOPIC)
+
+    def _is_trimmed(self) -> bool:
+        """The broker's start moved past the oldest data in every partition that has more than three days, and the
+        files are gone."""
+        described = self.house.json("describe", TOPIC)
+        moved = all(p["highest_remote"] is not None and p["local_start"] == p["highest_remote"] + 1 for p in described)
+        if not moved:
+            return False
+        # a file leaves the folder when its segment is below the log start; `.deleted` ones go a second later
+        return all(
+            int(path.stem) >= p["local_start"]
+            for p in described
+            for path in self.house.log_dir.glob(f"{TOPIC}-{p['partition']}/*.log")
+        )
+
+    def _remember_tiers(self) -> None:
+        for p in self.house.json("describe", TOPIC):
+            self.starts[p["partition"]] = p["local_start"]
+            remote_end = (p["highest_remote"] if p["highest_remote"] is not None else -1) + 1
+            self.report.tiers.append(
+                Tiers(p["partition"], p["log_start"], p["local_start"], remote_end, p["high_watermark"])
+            )
+        self.report.segments_copied = sum(map(len, self.ranges.values()))
+        self.report.remote_objects, self.report.remote_bytes = self.house.remote_objects()
+        self.report.ranges_compared = self.report.segments_copied + PARTITIONS
+
+    # --- 4: three readers, and what a plain consumer still sees --------------------------------------------------
+
+    def _read_back(self) -> None:
+        house, total = self.house, self.report.records
+        self._spawn_gateway()
+        self._compare("tierstate consume", lambda told: read_with_consume(house, total, told))
+        self._compare("gateway, binary JSON", lambda told: read_gateway_json(house.gateway, self.ends, told))
+        self._compare("gateway, Arrow", lambda told: read_gateway_arrow(house.gateway, self.ends, told))
+        house.stop("gateway")
+        self._compare(
+            "plain consumer, what is local",
+            lambda told: read_with_kafka_consumer(house.bootstrap, self.starts, self.ends, told),
+            self.truth.part(self.starts),
+        )
+
+    def _spawn_gateway(self) -> None:
+        process = self.house.spawn("gateway", "gateway", "--json", stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        self.house.alive("gateway")
+        if not line:
+            raise DemoFailed("the gateway did not say where it listens")
+        self.house.gateway = json.loads(line)["address"]
+
+    def _compare(self, name: str, read: Callable[[Told], Records], expected: Records | None = None) -> None:
+        """Record by record with what the broker held, and by digest per partition and per segment range."""
+        expected = expected or self.truth
+        with self.screen.step(name, name[0].upper() + name[1:]) as told:
+            began = time.monotonic()
+            found = read(told)
+            seconds = time.monotonic() - began
+            different = first_difference(expected, found)
+            if different is not None:
+                raise DemoFailed(
+                    f"{name} differs at {TOPIC}-{different.partition} offset {different.offset}\n"
+                    f"  the broker had {different.expected}\n  it read        {different.found}"
+                )
+            if expected is self.truth:
+                for partition, start, end in self._all_ranges():
+                    if found.digest(partition, start, end) != expected.digest(partition, start, end):
+                        raise DemoFailed(f"{name} differs in {TOPIC}-{partition} offsets {start}..{end - 1}")
+            megabytes, digest = found.bytes / 1e6, found.topic_digest()
+            self.report.readers[name] = Reader(found.count, digest, round(seconds, 2), round(megabytes, 1), True)
+            told(f"{found.count:,} records, equal", None)
+
+    def _all_ranges(self) -> list[tuple[int, int, int]]:
+        ranges = [(p, start, end) for p, parts in self.ranges.items() for start, end in parts]
+        return [(p, *WHOLE) for p in range(PARTITIONS)] + ranges
+
+    # --- 5: Spark ------------------------------------------------------------------------------------------------
+
+    def _spark(self) -> None:
+        with self.screen.step("spark", "Spark over both tiers") as told:
+            told("a session, the digest, the pipeline job", None)
+            result = run_spark(self.house, self.ranges, self.out / "flights-by-month.parquet")
+            for partition, start, end in self._all_ranges():
+                expected = self.truth.digest(partition, start, end)
+                if result.digests.get((partition, start, end), (0, ""))[1] != expected:
+                    raise DemoFailed(self._spark_difference(partition, start, end))
+            whole = [(p, *result.digests[p, WHOLE[0], WHOLE[1]]) for p in range(PARTITIONS)]
+            self.report.readers["spark"] = Reader(
+                sum(count for _, count, _ in whole),
+                topic_digest(whole),
+                round(result.read_seconds, 2),
+                round(self.truth.bytes / 1e6, 1),
+                True,
+            )
+            self.report.spark_answer = result.answer
+            if self.limit is None and result.answer != self.report.csv_answer:
+                pairs = zip(result.answer, self.report.csv_answer, strict=False)
+                first = next((pair for pair in pairs if pair[0] != pair[1]), (None, None))
+                raise DemoFailed(f"Spark's answer is not the CSV's: {first[0]} instead of {first[1]}")
+            told(f"{len(result.answer)} months and carriers, equal to the CSV's answer", None)
+
+    def _spark_difference(self, partition: int, start: int, end: int) -> str:
+        for at in self.truth.offsets.get(partition, []):
+            if start <= at:
+                return f"Spark differs in {TOPIC}-{partition} between offset {at} and {end - 1}"
+        return f"Spark differs in {TOPIC}-{partition}"
+
+    # --- 6: the view ---------------------------------------------------------------------------------------------
+
+    def _rebuild_the_view(self) -> None:
+        house, report = self.house, self.report
+        with self.screen.step("rebuild", "The view, deleted and rebuilt from the topic alone") as told:
+            view = house.state / "agent"
+            before = house.folder / "view-before"
+            view.rename(before)
+            self._spawn_agent()
+            wait_for("the rebuild", 60, lambda: (view / "view" / "CURRENT").exists(), house, "agent")
+            wait_for("the agent", 60, lambda: "agent ready" in (house.folder / "agent.log").read_text(), house, "agent")
+            house.stop("agent")
+            same = house.json("diff", str(before), str(view), accept=(0, 1))
+            report.view_digest, report.rebuilt_view_digest = same["digest_one"], same["digest_two"]
+            if not same["equal"]:
+                raise DemoFailed(f"the rebuilt view differs: {same['differences'][:3]}")
+            told("equal; now without one fact", None)
+            key = next(fact["key"] for fact in self._facts() if fact["fact"] == "SegmentCopyFinished")
+            short = house.folder / "view-short"
+            house.run("replay", "--out", str(short), "--without", key)
+            found = house.json("diff", str(view), str(short), accept=(0, 1))
+            report.withheld_fact_found = [each["key"] for each in found["differences"]] == [key]
+            if not report.withheld_fact_found:
+                raise DemoFailed("a view from which one fact was withheld passed for equal")
+            told(f"equal, {report.view_digest[:12]}…; one fact withheld: noticed", None)
+
+    def _facts(self) -> list[dict[str, str]]:
+        lines = self.house.run("facts", f"{TOPIC}:0", "--json").stdout.splitlines()
+        return [json.loads(line) for line in lines]

@@ -1,0 +1,102 @@
+"""The first record at or after a time, over both tiers; correct for timestamps that go backwards.
+
+The broker is asked first, its local start is read after that, and then the remote tier is searched below it: whatever
+a trim moved out of the broker's reach meanwhile lies below the later local start. The lower offset wins. Markers are
+not found; the broker may answer with one, and a read from there shows the next record.
+"""
+
+from __future__ import annotations
+
+from ..log.batch import iter_batches
+from ..log.decode import decode_batches
+from ..log.time_index import lookup_offset, parse_time_index
+from ..state.errors import LogGap
+from ..state.offsets import Offset, OffsetRange, TimestampMs
+from ..state.routing import Isolation
+from ..state.segment import RemoteSegment
+from ..storage.segment.manifest import IndexKind
+from .logical import Ask, LogicalPartition
+from .piece import Fetched
+from .remote import RemoteTier
+
+PIECE_BYTES = 1024 * 1024
+
+Found = tuple[Offset, TimestampMs]
+
+
+def offset_for_time(log: LogicalPartition, remote: RemoteTier, timestamp: TimestampMs) -> Found | None:
+    """None when no record is that young. Raises LogGap when offsets that must exist lie before the answer."""
+    local = log.local.offset_at(log.topic, log.partition, timestamp)
+    bounds = log.local_bounds()
+    view = log.fresh_view(max_age=0.0)
+    start = view.log_start if view.log_start is not None else bounds.local_start
+    if start < bounds.local_start:
+        below = OffsetRange(start, Offset(bounds.local_start - 1))
+        gaps = view.coverage.gaps(below)
+        for owned in view.coverage.owned:
+            part = owned.offsets.overlap(below)
+            if part is None or owned.segment.max_timestamp < timestamp:
+                continue
+            found = first_in_segment(remote, owned.segment, part, timestamp)
+            if found is not None:
+                _refuse_gap(log, gaps, found[0])
+                return found
+        _refuse_gap(log, gaps, bounds.local_start)
+    if local is not None and local[0] < bounds.local_start:
+        return _scan_local(log, bounds.local_start, bounds.high_watermark, timestamp)
+    return local
+
+
+def first_in_segment(
+    remote: RemoteTier, segment: RemoteSegment, offsets: OffsetRange, timestamp: TimestampMs
+) -> Found | None:
+    """The first record of the range at or after a time. Begins where the time index proves that all before is older."""
+    index = remote.open(segment).indexes(IndexKind.TIME) or b""
+    begin = lookup_offset(parse_time_index(index, segment.offsets.start, segment.object_key), timestamp)
+    position = offsets.start if begin is None else Offset(max(begin, offsets.start))
+    while position <= offsets.end:
+        rest = OffsetRange(position, offsets.end)
+        piece = remote.read(segment, rest, PIECE_BYTES, Isolation.READ_UNCOMMITTED)
+        found = first_in_batches(piece.data, position, Offset(offsets.end + 1), timestamp, segment.object_key)
+        if found is not None:
+            return found
+        position = piece.next_offset
+    return None
+
+
+def first_in_batches(data: bytes, start: Offset, stop: Offset, timestamp: TimestampMs, source: str) -> Found | None:
+    """The first record of ``[start, stop)`` at or after a time; only batches young enough are decoded."""
+    for header in iter_batches(data, source=source, verify_crc=False):
+        batch = data[header.position : header.position + header.size_bytes]
+        if header.is_control or header.max_timestamp < timestamp:
+            continue
+        for decoded in decode_batches(
+            batch, source=source, topic="", partition=0, start=start, end=stop, columns=("offset", "timestamp")
+        ):
+            offsets = decoded.column("offset").to_numpy()
+            times = decoded.column("timestamp").cast("int64").to_numpy() // 1000
+            for offset, time in zip(offsets.tolist(), times.tolist(), strict=True):
+                if time >= timestamp:
+                    return Offset(offset), TimestampMs(time)
+    return None
+
+
+def _scan_local(log: LogicalPartition, start: Offset, end: Offset, timestamp: TimestampMs) -> Found | None:
+    """The broker's own index pointed below its log: read what it has."""
+    position = start
+    while position < end:
+        ask = Ask(PIECE_BYTES, isolation=Isolation.READ_UNCOMMITTED, end=end)
+        piece: Fetched = log.fetch(position, ask)
+        found = first_in_batches(piece.data, piece.offset, piece.limit, timestamp, f"{log.topic}@{position}")
+        if found is not None or piece.next_offset <= position:
+            return found
+        position = piece.next_offset
+    return None
+
+
+def _refuse_gap(log: LogicalPartition, gaps: list[OffsetRange], before: Offset) -> None:
+    for gap in gaps:
+        if gap.start < before:
+            raise LogGap(
+                "offsets belong to no tier", start=gap.start, end=gap.end, topic=log.topic, partition=log.partition
+            )

@@ -1,0 +1,214 @@
+"""The HTTP gateway's client: what `digest --via gateway` and `consume --gateway` read through.
+
+No view, no store, no Kafka.
+Memory: one answer, at most ``max_bytes`` of stored batches, decoded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import urllib3
+
+from ..state.errors import (
+    AccessDenied,
+    CorruptData,
+    InvalidRequest,
+    OffsetOutOfRange,
+    Throttled,
+    TierstateError,
+    TimedOut,
+    Unavailable,
+    UnknownTopic,
+)
+from ..state.offsets import Offset, TimestampMs
+from ..state.routing import Isolation, Tier
+from .piece import LogicalBounds
+
+ARROW = "application/vnd.apache.arrow.stream"
+NDJSON = "application/x-ndjson"
+PAGE_BYTES = 4 * 1024 * 1024
+CONNECT_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer of the records call: its body, and where to go on. ``tier`` says which tier it came from."""
+
+    body: bytes
+    next_offset: Offset
+    tier: Tier
+
+
+class GatewayClient:
+    """A `RecordSource` over one gateway. Thread-safe.
+
+    ``token``: a bearer token; ``timeout``: seconds an answer may take.
+    """
+
+    def __init__(self, url: str, *, token: str | None = None, timeout: float = 30.0) -> None:
+        self._url = url.rstrip("/")
+        self._timeout = timeout
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._pool = urllib3.PoolManager(headers=headers, retries=urllib3.Retry(total=2, redirect=0, status=0))
+
+    def topics(self) -> list[str]:
+        """Names of the tiered topics."""
+        answer = self._json("/v1/topics")
+        return [str(topic["name"]) for topic in answer["topics"]]
+
+    def partitions(self, topic: str) -> list[int]:
+        """Partition numbers of a topic, ascending. Raises UnknownTopic."""
+        return sorted(int(each["partition"]) for each in self._json(f"/v1/topics/{quote(topic)}")["partitions"])
+
+    def bounds(self, topic: str, partition: int) -> LogicalBounds:
+        """Raises UnknownTopic."""
+        said = self._json(f"/v1/topics/{quote(topic)}/partitions/{partition}")
+        highest = said["highest_remote_offset"]
+        return LogicalBounds(
+            log_start=Offset(said["log_start_offset"]),
+            local_start=Offset(said["local_start_offset"]),
+            highest_remote=None if highest is None else Offset(highest),
+            last_stable_offset=Offset(said["last_stable_offset"]),
+            high_watermark=Offset(said["high_watermark"]),
+        )
+
+    def segments(self, topic: str, partition: int) -> list[dict[str, Any]]:
+        """Segments with state, offsets, sizes, object key, as the gateway prints them."""
+        found: list[dict[str, Any]] = self._json(f"/v1/topics/{quote(topic)}/partitions/{partition}/segments")[
+            "segments"
+        ]
+        return found
+
+    def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
+        """The first offset at or after a time; None when there is none."""
+        path = f"/v1/topics/{quote(topic)}/partitions/{partition}/offsets"
+        said = self._json(path, {"timestamp": timestamp})["offset"]
+        return None if said is None else Offset(said)
+
+    def page(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        media_type: str = ARROW,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        tier: Tier = Tier.AUTO,
+        max_bytes: int = PAGE_BYTES,
+        wait_s: float = 0.0,
+    ) -> Page:
+        """Records from ``offset`` in one answer. Raises OffsetOutOfRange with the valid range."""
+        answer = self._call(
+            f"/v1/topics/{quote(topic)}/partitions/{partition}/records",
+            {
+                "offset": offset,
+                "max_bytes": max_bytes,
+                "isolation_level": isolation,
+                "tier": tier,
+                "timeout_ms": int(wait_s * 1000),
+            },
+            media_type,
+            wait_s,
+        )
+        following = Offset(int(answer.headers["x-next-offset"]))
+        return Page(answer.data, following, Tier(answer.headers.get("x-tier", Tier.AUTO)))
+
+    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> tuple[Offset, Offset]:
+        """``(start, end)`` of what can be read now, end exclusive."""
+        bounds = self.bounds(topic, partition)
+        start, end = bounds.log_start, bounds.end(isolation)
+        if tier is Tier.LOCAL:
+            return max(start, bounds.local_start), end
+        if tier is Tier.REMOTE:
+            return start, min(end, start if bounds.highest_remote is None else Offset(bounds.highest_remote + 1))
+        return start, end
+
+    def records(
+        self, topic: str, partition: int, start: Offset, end: Offset, isolation: Isolation, tier: Tier
+    ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
+        """Exactly the records of ``[start, end)``, and the tier each batch came from."""
+        position = start
+        while position < end:
+            page = self.page(topic, partition, position, isolation=isolation, tier=tier)
+            for batch in arrow_batches(page.body, self._url):
+                yield below(batch, end), page.tier
+            if page.next_offset <= position:
+                raise Unavailable("the gateway does not get on", topic=topic, partition=partition, offset=position)
+            position = page.next_offset
+
+    def close(self) -> None:
+        self._pool.clear()
+
+    def _json(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
+        answer = self._call(path, query or {}, "application/json", 0.0)
+        try:
+            return json.loads(answer.data)
+        except ValueError as error:
+            raise CorruptData("the gateway's answer is not JSON", url=self._url + path) from error
+
+    def _call(
+        self, path: str, query: Mapping[str, Any], accept: str, wait_s: float
+    ) -> urllib3.response.BaseHTTPResponse:
+        timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=self._timeout + wait_s)
+        try:
+            answer = self._pool.request(
+                "GET",
+                self._url + path,
+                fields={name: str(value) for name, value in query.items()},
+                headers={**self._pool.headers, "accept": accept},
+                timeout=timeout,
+            )
+        except urllib3.exceptions.TimeoutError as error:
+            raise TimedOut("the gateway did not answer in time", url=self._url + path) from error
+        except urllib3.exceptions.HTTPError as error:
+            raise Unavailable("the gateway does not answer", url=self._url, reason=type(error).__name__) from error
+        if answer.status != 200:
+            raise problem(answer.status, answer.data, self._url + path)
+        return answer
+
+
+def arrow_batches(body: bytes, source: str) -> Iterator[pa.RecordBatch]:
+    """The record batches of an Arrow stream. Raises CorruptData for one that breaks off."""
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(body)) as stream:
+            yield from stream
+    except pa.ArrowInvalid as error:
+        raise CorruptData("the gateway's Arrow stream cannot be read", url=source, reason=error) from error
+
+
+def below(batch: pa.RecordBatch, end: int) -> pa.RecordBatch:
+    """The records below ``end``; offsets ascend."""
+    offsets = batch.column("offset").to_numpy()
+    return batch.slice(0, int(offsets.searchsorted(end)))
+
+
+def problem(status: int, body: bytes, url: str) -> TierstateError:
+    """A gateway's error answer as the error it was made of."""
+    try:
+        said = json.loads(body)
+    except ValueError:
+        said = {}
+    said = said if isinstance(said, dict) else {}
+    message = str(said.get("message") or f"the gateway answered {status}")
+    if "valid_start" in said and "valid_end" in said:
+        return OffsetOutOfRange(message, valid_start=said["valid_start"], valid_end=said["valid_end"])
+    facts = {"status": status, "url": url}
+    match status:
+        case 401 | 403:
+            return AccessDenied(message, **facts)
+        case 404:
+            return UnknownTopic(message, **facts)
+        case 429:
+            return Throttled(message, **facts)
+        case 502 | 503 | 504:
+            return Unavailable(message, **facts)
+        case _ if 400 <= status < 500:
+            return InvalidRequest(message, **facts)
+        case _:
+            return TierstateError(message, **facts)

@@ -1,0 +1,179 @@
+"""The local tier as fetch sees it: the broker's raw batches, with aborted transactions as closed ranges.
+
+A Fetch answer under read_committed lists ``(producer id, first offset)`` of every aborted transaction that may touch
+its batches. Kafka's consumer hides that producer's transactional batches from there up to its next abort marker
+(`CompletedFetch.nextFetchedRecord`). Read from the markers in the same batches this becomes a range: up to the marker,
+or up to the last batch when the marker is not in this answer (the next answer lists the transaction again).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..broker.error_codes import error_of
+from ..broker.local_reads import PATIENCE_S
+from ..broker.open import Broker
+from ..log.batch import HEADER_BYTES, BatchHeader, iter_batches
+from ..state.epochs import LeaderEpoch
+from ..state.errors import BrokerUnavailable, CorruptData
+from ..state.ids import BrokerId, TopicIdPartition
+from ..state.offsets import Offset, TimestampMs
+from ..state.routing import Isolation, LocalBounds
+from ..state.segment import AbortedRange
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPiece:
+    """``bounds`` are those of the very answer that ``data`` came in."""
+
+    data: bytes
+    aborted: tuple[AbortedRange, ...]
+    next_offset: Offset
+    bounds: LocalBounds
+
+
+class LocalTier(Protocol):
+    """What fetch asks of the local tier. Thread-safe. Also raises UnknownTopic, AccessDenied, BrokerUnavailable."""
+
+    def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
+        """Of this very topic: UnknownTopic when it was re-created is left to `fetch`."""
+        ...
+
+    def fetch(
+        self,
+        topic: str,
+        partition: TopicIdPartition,
+        offset: Offset,
+        *,
+        max_bytes: int,
+        isolation: Isolation,
+        wait_s: float,
+        leader_epoch: LeaderEpoch | None,
+    ) -> LocalPiece:
+        """Whole batches from ``offset`` on; empty only at the end, after ``wait_s``.
+
+        Raises OffsetOutOfRange, Fenced (a newer leader epoch), UnknownTopic (re-created), BrokerUnavailable.
+        """
+        ...
+
+    def offset_at(
+        self, topic: str, partition: TopicIdPartition, timestamp: TimestampMs
+    ) -> tuple[Offset, TimestampMs] | None:
+        """The broker's answer for the first record at or after a time; it may lie below the local start (seen)."""
+        ...
+
+
+class BrokerTier:
+    """The real one: through whoever leads."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._reader, self._leadership, self._raw = broker.reads, broker.leadership, broker.raw
+
+    def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
+        return self._reader.bounds(topic, partition.partition)
+
+    def offset_at(
+        self, topic: str, partition: TopicIdPartition, timestamp: TimestampMs
+    ) -> tuple[Offset, TimestampMs] | None:
+        def ask(broker: BrokerId) -> tuple[Offset, TimestampMs] | None:
+            said = self._raw.list_offset(broker, topic, partition.partition, timestamp)
+            error = error_of(said.code, topic=topic, partition=partition.partition)
+            if error is not None:
+                raise error
+            return (said.offset, said.timestamp) if said.offset >= 0 else None
+
+        return self._leadership.on_leader(topic, partition.partition, ask, PATIENCE_S)
+
+    def fetch(
+        self,
+        topic: str,
+        partition: TopicIdPartition,
+        offset: Offset,
+        *,
+        max_bytes: int,
+        isolation: Isolation,
+        wait_s: float,
+        leader_epoch: LeaderEpoch | None,
+    ) -> LocalPiece:
+        said = self._reader.fetch(
+            topic,
+            partition.partition,
+            offset,
+            max_bytes=max_bytes,
+            isolation=isolation,
+            epoch=leader_epoch,
+            wait_ms=int(wait_s * 1000),
+            topic_id=partition.topic_id,
+        )
+        bounds = LocalBounds(said.log_start, said.high_watermark, said.last_stable_offset, leader_epoch)
+        if not said.batches:
+            if offset < bounds.end(isolation):
+                # never skipped: whether offsets are missing here or the broker held them back cannot be told apart
+                raise BrokerUnavailable(
+                    "the broker returned no batch below its end",
+                    topic=topic,
+                    partition=partition.partition,
+                    offset=offset,
+                    end=bounds.end(isolation),
+                )
+            return LocalPiece(b"", (), offset, bounds)
+        source = f"{topic}-{partition.partition}@{offset}"
+        headers = list(iter_batches(said.batches, source=source, verify_crc=False))  # the decoder checks
+        last = Offset(headers[-1].last_offset)
+        aborted: tuple[AbortedRange, ...] = ()
+        if isolation is Isolation.READ_COMMITTED and said.aborted:
+            aborted = closed_ranges(said.aborted, abort_markers(said.batches, headers), last)
+        return LocalPiece(said.batches, aborted, Offset(last + 1), bounds)
+
+
+def closed_ranges(
+    listed: Iterable[tuple[int, Offset]], markers: Iterable[tuple[int, Offset]], last: Offset
+) -> tuple[AbortedRange, ...]:
+    """Aborted transactions of a Fetch answer as inclusive ranges.
+
+    ``listed``: (producer id, first offset), from the broker. ``markers``: (producer id, offset) of the abort markers
+    among the batches, ascending. ``last``: the last offset of the last batch.
+    """
+    ends: dict[int, list[Offset]] = {}
+    for producer_id, offset in markers:
+        ends.setdefault(producer_id, []).append(offset)
+    ranges = []
+    for producer_id, first in listed:
+        if first > last:
+            continue
+        own = ends.get(producer_id, [])
+        at = bisect_left(own, first)
+        ranges.append(AbortedRange(producer_id, first, own[at] if at < len(own) else last))
+    return tuple(sorted(ranges, key=lambda each: (each.first, each.producer_id)))
+
+
+def abort_markers(data: bytes, headers: Iterable[BatchHeader]) -> list[tuple[int, Offset]]:
+    """(producer id, offset) of every abort marker. Raises CorruptData for a control batch that cannot be read."""
+    return [
+        (header.producer_id, Offset(header.base_offset))
+        for header in headers
+        if header.is_control and control_type(data, header) == ABORT
+    ]
+
+
+ABORT = 0
+"""Control record types: 0 abort, 1 commit, 2 and up are none of a transaction's (`ControlRecordType`)."""
+
+
+def control_type(data: bytes, header: BatchHeader) -> int:
+    """The type in the key of a control batch's one record: ``version int16 ‖ type int16``.
+
+    A record is varint length, int8 attributes, varint timestamp delta, varint offset delta, varint key length, key, …
+    """
+    at, stop = header.position + HEADER_BYTES, header.position + header.size_bytes
+    for skipped in (0, 1, 0, 0):  # length; attributes and timestamp; offset; key length
+        at += skipped
+        while at < stop and data[at] & 0x80:
+            at += 1
+        at += 1
+    if at + 4 > stop:
+        raise CorruptData("control record is cut off", offset=header.base_offset, position=header.position)
+    return int.from_bytes(data[at + 2 : at + 4], "big", signed=True)

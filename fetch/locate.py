@@ -1,0 +1,66 @@
+"""Where in the plain log of a segment a read begins: the start of some batch at or before the one with the offset."""
+
+from __future__ import annotations
+
+from ..log.batch import HEADER_BYTES, iter_batches
+from ..log.offset_index import lookup_position, parse_offset_index
+from ..state.errors import CorruptData
+from ..state.offsets import Offset
+from ..storage.segment.manifest import IndexKind
+from ..storage.segment.reader import SegmentReader
+
+
+def locate_batch(reader: SegmentReader, base_offset: Offset, offset: Offset, source: str) -> int:
+    """Byte position of a batch that begins at or before ``offset``. Raises CorruptData, ObjectNotFound.
+
+    By the manifest's chunk table where there is one (the chunk is read, and is read next anyway), else by Kafka's
+    offset index.
+    """
+    chunk_id = reader.chunk_for_offset(offset)
+    if chunk_id == 0:
+        return 0
+    if chunk_id is not None:
+        found = _first_batch_in_chunk(reader, chunk_id, source)
+        if found is not None:
+            return found
+    return _by_index(reader, base_offset, offset, source)
+
+
+def _first_batch_in_chunk(reader: SegmentReader, chunk_id: int, source: str) -> int | None:
+    """The chunk begins with the tail of a batch; the first whole one is known by its base offset, and proven by CRC."""
+    block = reader.manifest.tierstate
+    base = block.chunk_first_offsets[chunk_id] if block is not None else None
+    if base is None:
+        return None
+    chunk = reader.manifest.chunks.chunk(chunk_id)
+    data = b"".join(reader.plain_range(chunk.plain_start, chunk.plain_stop))
+    wanted = base.to_bytes(8, "big")
+    at = data.find(wanted)
+    while at >= 0:
+        if _is_batch(reader, chunk.plain_start + at, data[at : at + HEADER_BYTES], source):
+            return chunk.plain_start + at
+        at = data.find(wanted, at + 1)
+    return None
+
+
+def _is_batch(reader: SegmentReader, position: int, head: bytes, source: str) -> bool:
+    """Whether a batch begins here: magic 2, a length that fits, and the right CRC. Records can look like offsets."""
+    if len(head) >= 17 and head[16] != 2:
+        return False
+    size = 12 + int.from_bytes(head[8:12], "big", signed=True) if len(head) >= 12 else 0
+    if not HEADER_BYTES <= size <= reader.plain_bytes - position:
+        return False
+    batch = b"".join(reader.plain_range(position, position + size))
+    try:
+        return len(list(iter_batches(batch, source=source, position=position, verify_crc=True))) == 1
+    except CorruptData:
+        return False
+
+
+def _by_index(reader: SegmentReader, base_offset: Offset, offset: Offset, source: str) -> int:
+    """Kafka's rule: the position of the greatest entry at or below the offset, 0 without one."""
+    entries = parse_offset_index(reader.indexes(IndexKind.OFFSET) or b"", base_offset, source)
+    position = lookup_position(entries, offset)
+    if not 0 <= position < max(1, reader.plain_bytes):
+        raise CorruptData("the offset index points outside the log", file=source, position=position)
+    return position

@@ -1,0 +1,222 @@
+"""One partition, two tiers: each read is routed, and routed again once when it raced with a trim or an expiry.
+
+    local tier says out of range, or fenced   bounds again, route again, once
+    object of a segment is missing            view made fresh, route again, once; then SegmentExpired or CorruptData
+    route says out of range or LogGap         bounds again, then view made fresh, route again: now it counts
+
+The order "bounds, then view" matters: facts are written before the broker trims, so a view that is fresh *after* the
+bounds were read knows every segment below that local start. The other way round a trim in between looks like a gap.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from ..runtime.clock import Clock
+from ..state.errors import CorruptData, Fenced, LogGap, ObjectNotFound, OffsetOutOfRange, SegmentExpired
+from ..state.ids import TopicIdPartition
+from ..state.meaning import PartitionView
+from ..state.offsets import Offset, OffsetRange
+from ..state.routing import AtEnd, Isolation, LocalBounds, ReadLocal, ReadRemote, Route, Tier, log_start, route
+from ..state.segment import RemoteSegment, SegmentState
+from ..state.view import TierView
+from .local import LocalTier
+from .piece import Fetched, LogicalBounds
+from .remote import RemoteTier
+
+BOUNDS_AGE_S = 1.0
+"""How old bounds may be that a read is routed by. Only a hint: the local tier's own answer decides."""
+VIEW_AGE_S = 5.0
+"""How old a view may be that a remote read is routed by. Expiry's grace (``expire.grace``) is far above it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """How one read wants its data."""
+
+    max_bytes: int
+    isolation: Isolation = Isolation.READ_COMMITTED
+    tier: Tier = Tier.AUTO
+    end: Offset | None = None
+    wait_s: float = 0.0
+
+
+class LogicalPartition:
+    """The log of one partition. Thread-safe."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: TopicIdPartition,
+        view: TierView,
+        local: LocalTier,
+        remote: RemoteTier,
+        clock: Clock,
+    ) -> None:
+        self.topic, self.partition = topic, partition
+        self.local = local
+        self._view, self._remote, self._clock = view, remote, clock
+        self._tier_partition = view.tier_partition(partition)
+        self._lock = threading.Lock()
+        self._bounds: tuple[float, LocalBounds] | None = None
+
+    def view(self) -> PartitionView:
+        """The partition as the view has it now."""
+        return self._view.partition(self.partition)
+
+    def fresh_view(self, max_age: float = VIEW_AGE_S) -> PartitionView:
+        """The partition, with everything that was true ``max_age`` seconds ago. Raises ViewBehind."""
+        self._view.require_fresh(self._tier_partition, max_age)
+        return self.view()
+
+    def local_bounds(self, max_age: float = 0.0) -> LocalBounds:
+        """What the broker says of its log. Raises UnknownTopic, BrokerUnavailable."""
+        now = self._clock.monotonic()
+        with self._lock:
+            known = self._bounds
+        if known is not None and now - known[0] < max_age:
+            return known[1]
+        bounds = self.local.bounds(self.topic, self.partition)
+        with self._lock:
+            self._bounds = (now, bounds)
+        return bounds
+
+    def bounds(self, max_age: float = 0.0) -> LogicalBounds:
+        """Both tiers. Raises ViewBehind, BrokerUnavailable."""
+        local = self.local_bounds(max_age)
+        return logical_bounds(self.fresh_view(), local)
+
+    def route(self, offset: int, isolation: Isolation, tier: Tier) -> Route:
+        """Where ``offset`` is. OffsetOutOfRange and LogGap are raised only by fresh bounds and a fresh view."""
+        try:
+            where = route(self.view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation=isolation, tier=tier)
+            if not isinstance(where, ReadRemote):
+                return where
+            return route(self.fresh_view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation=isolation, tier=tier)
+        except (OffsetOutOfRange, LogGap):
+            bounds = self.local_bounds()
+            return route(self.fresh_view(max_age=0.0), bounds, offset, isolation=isolation, tier=tier)
+
+    def fetch(self, offset: int, ask: Ask) -> Fetched:
+        """One piece from ``offset``; empty only at the end of the log or at ``ask.end``.
+
+        Segments that hold no record at or above the offset are passed over, within the range they stand for.
+        """
+        position = Offset(offset)
+        local_raced, missing = False, None
+        while True:
+            if ask.end is not None and position >= ask.end:
+                return self._nothing(position, ask.end)
+            try:
+                where = self.route(position, ask.isolation, ask.tier)
+            except (OffsetOutOfRange, LogGap) as error:
+                if missing is not None and self._is_deleted(missing):
+                    raise _expired(missing, position) from error
+                raise
+            if not isinstance(where, ReadRemote):
+                try:
+                    piece = self._fetch_local(where, ask)
+                except (OffsetOutOfRange, Fenced):
+                    if local_raced:
+                        raise
+                    local_raced = True
+                    self.local_bounds()
+                    continue
+            else:
+                try:
+                    piece = self._fetch_remote(where, ask)
+                except ObjectNotFound as error:
+                    if missing is not None:
+                        raise self._gone(where.segment, position, error) from error
+                    missing = where.segment
+                    self.fresh_view(max_age=0.0)
+                    continue
+            if piece.data or piece.next_offset == position:
+                return piece
+            position = piece.next_offset
+
+    def _fetch_local(self, where: ReadLocal | AtEnd, ask: Ask) -> Fetched:
+        bounds = self.local_bounds(BOUNDS_AGE_S)
+        if isinstance(where, AtEnd) and (ask.tier is Tier.REMOTE or where.offset < bounds.local_start):
+            return self._nothing(where.offset, where.offset)
+        piece = self.local.fetch(
+            self.topic,
+            self.partition,
+            where.offset,
+            max_bytes=ask.max_bytes,
+            isolation=ask.isolation,
+            wait_s=ask.wait_s if isinstance(where, AtEnd) else 0.0,
+            leader_epoch=bounds.leader_epoch,
+        )
+        with self._lock:
+            self._bounds = (self._clock.monotonic(), piece.bounds)
+        limit = piece.bounds.end(ask.isolation)
+        limit = limit if ask.end is None else min(limit, ask.end)
+        return Fetched(
+            data=piece.data,
+            tier=Tier.LOCAL,
+            aborted=piece.aborted,
+            offset=where.offset,
+            next_offset=piece.next_offset,
+            limit=Offset(max(limit, where.offset)),
+            bounds=logical_bounds(self.view(), piece.bounds),
+        )
+
+    def _fetch_remote(self, where: ReadRemote, ask: Ask) -> Fetched:
+        last = where.offsets.end if ask.end is None else min(where.offsets.end, ask.end - 1)
+        offsets = OffsetRange(where.offsets.start, Offset(last))
+        piece = self._remote.read(where.segment, offsets, ask.max_bytes, ask.isolation)
+        return Fetched(
+            data=piece.data,
+            tier=Tier.REMOTE,
+            aborted=piece.aborted,
+            offset=offsets.start,
+            next_offset=piece.next_offset,
+            limit=Offset(offsets.end + 1),
+            bounds=logical_bounds(self.view(), self.local_bounds(BOUNDS_AGE_S)),
+        )
+
+    def _nothing(self, offset: Offset, limit: Offset) -> Fetched:
+        bounds = logical_bounds(self.view(), self.local_bounds(BOUNDS_AGE_S))
+        return Fetched(b"", Tier.LOCAL, (), offset, offset, limit, bounds)
+
+    def _is_deleted(self, segment: RemoteSegment) -> bool:
+        known = self.view().segments.get(segment.segment_id)
+        return known is None or known.state is not SegmentState.COPY_SEGMENT_FINISHED
+
+    def _gone(self, segment: RemoteSegment, offset: Offset, error: ObjectNotFound) -> Exception:
+        if self._is_deleted(segment):
+            return _expired(segment, offset)
+        return CorruptData(
+            "an object of a live segment is missing",
+            object=error.facts.get("key", segment.object_key),
+            topic=self.topic,
+            partition=self.partition,
+            segment=segment.segment_id,
+            offsets=segment.offsets,
+            offset=offset,
+        )
+
+
+def _expired(segment: RemoteSegment, offset: Offset) -> SegmentExpired:
+    return SegmentExpired(
+        "segment was deleted while it was read",
+        segment=segment.segment_id,
+        partition=segment.partition,
+        topic=segment.topic,
+        offsets=segment.offsets,
+        offset=offset,
+    )
+
+
+def logical_bounds(view: PartitionView, local: LocalBounds) -> LogicalBounds:
+    """The bounds of the log that both tiers make."""
+    owned = view.coverage.owned
+    return LogicalBounds(
+        log_start=log_start(view, local),
+        local_start=local.local_start,
+        highest_remote=owned[-1].offsets.end if owned else None,
+        last_stable_offset=local.last_stable_offset,
+        high_watermark=local.high_watermark,
+    )

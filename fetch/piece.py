@@ -1,0 +1,53 @@
+"""What a fetch hands out: bytes of one tier as stored, and all a decoder needs to show exactly the right records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..state.ids import TopicId
+from ..state.offsets import Offset
+from ..state.routing import Isolation, Tier
+from ..state.segment import AbortedRange
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalTopic:
+    """A topic as the broker knows it now."""
+
+    name: str
+    topic_id: TopicId
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalBounds:
+    """Of one partition, both tiers. Starts and ``highest_remote`` are inclusive, the last two exclusive."""
+
+    log_start: Offset
+    local_start: Offset
+    highest_remote: Offset | None
+    last_stable_offset: Offset
+    high_watermark: Offset
+
+    def end(self, isolation: Isolation) -> Offset:
+        """The first offset a reader may not see yet."""
+        return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """One piece of one tier: whole record batches as stored, offsets ascending.
+
+    The first batch may begin below ``offset`` and the last may reach ``limit`` or beyond: a decoder shows the records
+    of ``[offset, limit)``. ``aborted`` holds every aborted range that can touch the data, and is empty under
+    read_uncommitted. ``next_offset`` is where to go on; it is above ``offset`` whenever there is data, also when every
+    record in it is a marker, aborted, or missing.
+    """
+
+    data: bytes
+    tier: Tier
+    aborted: tuple[AbortedRange, ...]
+    offset: Offset
+    next_offset: Offset
+    limit: Offset
+    bounds: LogicalBounds

@@ -1,0 +1,306 @@
+"""A pinned plan: exact offset ranges cut by bytes, each with all an executor needs to read it without a view.
+
+Remote wherever an accepted segment in the lineage has the offset, if the broker answers with the leader epoch of the
+view's newest term; otherwise local first. A local split names the topic id and the leader epoch it was planned under:
+what was re-written since (an unclean election) carries a higher epoch in its batches and is refused, never read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..log.batch import iter_batches
+from ..runtime.clock import Clock
+from ..schemas.codec import descriptor_from_json, descriptor_to_json
+from ..state.epochs import LeaderEpoch
+from ..state.errors import InvalidRequest, OffsetOutOfRange, PlannedRangeLost, UnknownTopic
+from ..state.ids import TopicId, TopicIdPartition
+from ..state.offsets import Offset, OffsetRange
+from ..state.routing import AtEnd, Isolation, ReadRemote, Tier
+from ..state.segment import RemoteSegment
+from ..storage.object_store import ObjectStore
+from ..storage.segment.cache import ChunkCache
+from ..storage.segment.encryption import KeyUnwrapper
+from .local import LocalTier
+from .logical import LogicalPartition
+from .piece import Fetched, LogicalBounds
+from .read_ahead import read_ahead
+from .reader import PIECE_BYTES, PIECES_AHEAD, LogReader
+from .remote import RemoteTier
+
+SPLIT_BYTES = 128 * 1024 * 1024
+GUESSED_BYTES_AN_OFFSET = 1024.0
+"""For a local range of a partition that has no copied segment to learn from."""
+EXECUTOR_CACHE_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPart:
+    """``segment`` serves exactly ``offsets``; None: the local tier does."""
+
+    offsets: OffsetRange
+    segment: RemoteSegment | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSplit:
+    """The records of ``[start, end)`` of one partition; ``parts`` cover it, ascending, without a gap."""
+
+    topic: str
+    topic_id: TopicId
+    partition: int
+    start: Offset
+    end: Offset
+    isolation: Isolation
+    leader_epoch: LeaderEpoch | None
+    parts: tuple[PlannedPart, ...]
+
+    def to_json(self) -> str:
+        record = {
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "partition": self.partition,
+            "start": self.start,
+            "end": self.end,
+            "isolation": self.isolation,
+            "leader_epoch": self.leader_epoch,
+            "parts": [
+                {
+                    "start": part.offsets.start,
+                    "end": part.offsets.end,
+                    "segment": None if part.segment is None else descriptor_to_json(part.segment),
+                }
+                for part in self.parts
+            ],
+        }
+        return json.dumps(record, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> PlannedSplit:
+        """Raises InvalidRequest."""
+        try:
+            record = json.loads(text)
+            return cls(
+                topic=record["topic"],
+                topic_id=TopicId(record["topic_id"]),
+                partition=record["partition"],
+                start=Offset(record["start"]),
+                end=Offset(record["end"]),
+                isolation=Isolation(record["isolation"]),
+                leader_epoch=record["leader_epoch"],
+                parts=tuple(_part(each) for each in record["parts"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidRequest("not a planned split", reason=f"{type(error).__name__}: {error}") from error
+
+
+def _part(record: Any) -> PlannedPart:
+    described = record["segment"]
+    segment = None if described is None else descriptor_from_json(described, source="planned split")
+    return PlannedPart(OffsetRange(Offset(record["start"]), Offset(record["end"])), segment)
+
+
+def plan(
+    reader: LogReader,
+    ranges: Mapping[tuple[str, int], tuple[Offset, Offset]],
+    *,
+    isolation: Isolation = Isolation.READ_COMMITTED,
+    max_split_bytes: int = SPLIT_BYTES,
+    tier: Tier = Tier.PREFER_REMOTE,
+) -> list[PlannedSplit]:
+    """Splits of ``(topic, partition) -> (start, end)``, end exclusive, in order.
+
+    ``tier`` LOCAL and REMOTE keep to their tier: OffsetOutOfRange where it does not have an offset.
+
+    Raises OffsetOutOfRange for a range that is not all there, LogGap, UnknownTopic, Unavailable.
+    """
+    splits: list[PlannedSplit] = []
+    for (topic, partition), (start, end) in ranges.items():
+        if start < end:
+            splits += _splits_of(reader.partition(topic, partition), start, end, isolation, max_split_bytes, tier)
+    return splits
+
+
+def _splits_of(
+    log: LogicalPartition, start: Offset, end: Offset, isolation: Isolation, max_split_bytes: int, wanted: Tier
+) -> Iterator[PlannedSplit]:
+    bounds = log.local_bounds()
+    view = log.fresh_view()
+    in_term = view.term is not None and view.term.epoch == bounds.leader_epoch
+    tier = Tier.AUTO if wanted is Tier.PREFER_REMOTE and not in_term else wanted
+    whole = PlannedSplit(
+        log.topic,
+        log.partition.topic_id,
+        log.partition.partition,
+        start,
+        end,
+        isolation,
+        bounds.leader_epoch,
+        tuple(_parts(log, start, end, isolation, tier)),
+    )
+    per_offset = _bytes_an_offset(view.readable)
+    group: list[PlannedPart] = []
+    size = 0.0
+    for part in _cut(whole.parts, per_offset, max_split_bytes):
+        added = len(part.offsets) * _rate(part, per_offset)
+        if group and size + added > max_split_bytes:
+            yield _split(whole, group)
+            group, size = [], 0.0
+        group.append(part)
+        size += added
+    yield _split(whole, group)
+
+
+def _parts(
+    log: LogicalPartition, start: Offset, end: Offset, isolation: Isolation, tier: Tier
+) -> Iterator[PlannedPart]:
+    position = start
+    while position < end:
+        where = log.route(position, isolation, tier)
+        if isinstance(where, AtEnd):
+            bounds = log.bounds()
+            raise OffsetOutOfRange(
+                "the range ends past the end of the log",
+                valid_start=bounds.log_start,
+                valid_end=bounds.end(isolation),
+                topic=log.topic,
+                partition=log.partition.partition,
+                end=end,
+            )
+        if isinstance(where, ReadRemote):
+            part = PlannedPart(OffsetRange(where.offsets.start, Offset(min(where.offsets.end, end - 1))), where.segment)
+        else:
+            following = log.view().coverage.next_start(position) if tier is Tier.PREFER_REMOTE else None
+            last = end - 1 if following is None else min(end, following) - 1
+            part = PlannedPart(OffsetRange(position, Offset(last)), None)
+        yield part
+        position = Offset(part.offsets.end + 1)
+    if end > log.local_bounds(max_age=1.0).end(isolation):
+        bounds = log.bounds()
+        raise OffsetOutOfRange(
+            "the range ends past the end of the log",
+            valid_start=bounds.log_start,
+            valid_end=bounds.end(isolation),
+            topic=log.topic,
+            partition=log.partition.partition,
+            end=end,
+        )
+
+
+def _cut(parts: Iterable[PlannedPart], per_offset: float, max_bytes: int) -> Iterator[PlannedPart]:
+    """Parts larger than a split, in equal ranges of offsets; border batches are read twice, shown once."""
+    for part in parts:
+        count = min(len(part.offsets), max(1, -(-int(len(part.offsets) * _rate(part, per_offset)) // max_bytes)))
+        for number in range(count):
+            first = part.offsets.start + len(part.offsets) * number // count
+            last = part.offsets.start + len(part.offsets) * (number + 1) // count - 1
+            yield replace(part, offsets=OffsetRange(Offset(first), Offset(last)))
+
+
+def _rate(part: PlannedPart, otherwise: float) -> float:
+    return otherwise if part.segment is None else part.segment.log_bytes / len(part.segment.offsets)
+
+
+def _bytes_an_offset(segments: tuple[RemoteSegment, ...]) -> float:
+    offsets = sum(len(segment.offsets) for segment in segments)
+    return sum(segment.log_bytes for segment in segments) / offsets if offsets else GUESSED_BYTES_AN_OFFSET
+
+
+def _split(whole: PlannedSplit, parts: list[PlannedPart]) -> PlannedSplit:
+    return replace(whole, start=parts[0].offsets.start, end=Offset(parts[-1].offsets.end + 1), parts=tuple(parts))
+
+
+Reroute = Callable[[PlannedSplit], Iterable[PlannedSplit]]
+"""Asked for the rest of a local split that the broker no longer has: how to read it now."""
+
+
+def read_split(
+    split: PlannedSplit,
+    store: ObjectStore,
+    local: LocalTier | None,
+    clock: Clock,
+    *,
+    keys: KeyUnwrapper | None = None,
+    piece_bytes: int = PIECE_BYTES,
+    reroute: Reroute | None = None,
+) -> Iterator[Fetched]:
+    """Exactly the planned records; what an executor runs. Memory as `reader.py` says, and a small chunk cache.
+
+    Raises PlannedRangeLost when the range cannot be read as planned any more, ObjectNotFound when a planned segment
+    expired.
+    """
+    remote = RemoteTier(store, ChunkCache(EXECUTOR_CACHE_BYTES), clock, keys=keys)
+    return read_ahead(_read_parts(split, remote, local, piece_bytes, reroute), PIECES_AHEAD)
+
+
+def _read_parts(
+    split: PlannedSplit, remote: RemoteTier, local: LocalTier | None, piece_bytes: int, reroute: Reroute | None
+) -> Iterator[Fetched]:
+    bounds = LogicalBounds(split.start, split.start, None, split.end, split.end)
+    for part in split.parts:
+        position, limit = part.offsets.start, Offset(part.offsets.end + 1)
+        while position < limit:
+            if part.segment is not None:
+                rest = OffsetRange(position, part.offsets.end)
+                read = remote.read(part.segment, rest, piece_bytes, split.isolation)
+                piece = Fetched(read.data, Tier.REMOTE, read.aborted, position, read.next_offset, limit, bounds)
+            else:
+                try:
+                    piece = _read_local(split, position, limit, local, piece_bytes, bounds)
+                except OffsetOutOfRange as error:
+                    if reroute is None:
+                        raise _lost(split, position, str(error)) from error
+                    rest_of_part = replace(split, start=position, end=limit, parts=())
+                    for again in reroute(rest_of_part):
+                        yield from _read_parts(again, remote, local, piece_bytes, None)
+                    break
+            if piece.data:
+                yield piece
+            position = piece.next_offset
+
+
+def _read_local(
+    split: PlannedSplit,
+    position: Offset,
+    limit: Offset,
+    local: LocalTier | None,
+    piece_bytes: int,
+    bounds: LogicalBounds,
+) -> Fetched:
+    if local is None:
+        raise InvalidRequest("a local split needs a broker", topic=split.topic, partition=split.partition)
+    place = TopicIdPartition(split.topic_id, split.partition)
+    try:
+        read = local.fetch(
+            split.topic,
+            place,
+            position,
+            max_bytes=piece_bytes,
+            isolation=split.isolation,
+            wait_s=0.0,
+            leader_epoch=None,
+        )
+    except UnknownTopic as error:
+        raise _lost(split, position, str(error)) from error
+    if not read.data:
+        raise _lost(split, position, "the log ends here now")
+    if split.leader_epoch is not None:
+        for header in iter_batches(read.data, source=f"{split.topic}-{split.partition}@{position}", verify_crc=False):
+            if header.base_offset < limit and header.partition_leader_epoch > split.leader_epoch:
+                raise _lost(split, position, f"written again under leader epoch {header.partition_leader_epoch}")
+    return Fetched(read.data, Tier.LOCAL, read.aborted, position, read.next_offset, limit, bounds)
+
+
+def _lost(split: PlannedSplit, position: Offset, reason: str) -> PlannedRangeLost:
+    return PlannedRangeLost(
+        "a planned range cannot be read as planned",
+        topic=split.topic,
+        partition=split.partition,
+        start=position,
+        end=split.end,
+        leader_epoch=split.leader_epoch,
+        reason=reason,
+    )

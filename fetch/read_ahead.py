@@ -1,0 +1,57 @@
+"""Pieces made on a thread of their own, a few ahead of the taker: the store answers while records are decoded."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def read_ahead(pieces: Iterator[T], depth: int) -> Iterator[T]:
+    """The same pieces, at most ``depth`` of them waiting; an error comes after the pieces made before it.
+
+    Memory: ``depth`` waiting, one being made, one in the taker's hands. A taker who leaves early (closes the
+    iterator) waits for the piece being made and for nothing else.
+    """
+    worker = _Worker(pieces, depth)
+    try:
+        while (taken := worker.take()) is not None:
+            yield taken
+    finally:
+        worker.stop()
+
+
+class _Worker(Generic[T]):
+    def __init__(self, pieces: Iterator[T], depth: int) -> None:
+        self._pieces = pieces
+        self._made: queue.Queue[T | BaseException | None] = queue.Queue()
+        self._room = threading.Semaphore(depth)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="read-ahead", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for piece in self._pieces:
+                self._made.put(piece)
+                self._room.acquire()
+                if self._stopped.is_set():
+                    return
+            self._made.put(None)
+        except BaseException as error:  # whatever it is, the taker raises it
+            self._made.put(error)
+
+    def take(self) -> T | None:
+        made = self._made.get()
+        if isinstance(made, BaseException):
+            raise made
+        self._room.release()
+        return made
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._room.release()
+        self._thread.join()

@@ -1,0 +1,186 @@
+"""The log of any tiered topic as one: what the gateway, Spark's driver and the command line read through.
+
+Memory of a scan: (`PIECES_AHEAD` waiting + one being made + one in the caller's hands) x ``piece_bytes``, each plus the
+largest batch, beside the chunk cache. Memory of a fetch: ``max_bytes`` plus one batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from ..broker.control import BrokerControl
+from ..log.decode import decode_batches
+from ..runtime.clock import Clock
+from ..state.errors import OffsetOutOfRange, UnknownTopic
+from ..state.ids import TopicIdPartition
+from ..state.meaning import PartitionView
+from ..state.offsets import Offset, TimestampMs
+from ..state.routing import Isolation, Tier
+from ..state.view import TierView
+from .by_time import offset_for_time
+from .local import LocalTier
+from .logical import Ask, LogicalPartition
+from .piece import Fetched as Fetched
+from .piece import LogicalBounds as LogicalBounds
+from .piece import LogicalTopic as LogicalTopic
+from .read_ahead import read_ahead
+from .remote import RemoteTier
+
+FETCH_BYTES = 1024 * 1024
+PIECE_BYTES = 4 * 1024 * 1024
+PIECES_AHEAD = 2
+TOPIC_AGE_S = 1.0
+"""How long a topic's identity is believed; a fetch by topic id finds out in any case."""
+
+
+class LogReader:
+    """Thread-safe. Holds what it was given and closes none of it."""
+
+    def __init__(
+        self, view: TierView, control: BrokerControl, local: LocalTier, remote: RemoteTier, clock: Clock
+    ) -> None:
+        self._view, self._control, self._clock = view, control, clock
+        self._local, self.remote = local, remote
+        self._lock = threading.Lock()
+        self._topics: dict[str, tuple[float, LogicalTopic]] = {}
+        self._partitions: dict[tuple[str, TopicIdPartition], LogicalPartition] = {}
+
+    def topics(self) -> list[str]:
+        """Names of the topics that the broker has and the view knows a partition of."""
+        known = {partition.topic_id for partition in self._view.partitions()}
+        return [topic.name for topic in self._control.topics() if topic.topic_id in known]
+
+    def topic(self, name: str) -> LogicalTopic:
+        """Raises UnknownTopic, AccessDenied, BrokerUnavailable."""
+        now = self._clock.monotonic()
+        with self._lock:
+            known = self._topics.get(name)
+        if known is not None and now - known[0] < TOPIC_AGE_S:
+            return known[1]
+        described = self._control.topic(name)
+        topic = LogicalTopic(name, described.topic_id, len(described.partitions))
+        with self._lock:
+            self._topics[name] = (now, topic)
+        return topic
+
+    def partition(self, topic: str, partition: int) -> LogicalPartition:
+        """One partition of the topic that has this name now. Raises UnknownTopic."""
+        described = self.topic(topic)
+        if not 0 <= partition < described.partitions:
+            raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=described.partitions)
+        place = TopicIdPartition(described.topic_id, partition)
+        with self._lock:
+            log = self._partitions.get((topic, place))
+            if log is None:
+                log = LogicalPartition(topic, place, self._view, self._local, self.remote, self._clock)
+                self._partitions[topic, place] = log
+        return log
+
+    def view(self, topic: str, partition: int) -> PartitionView:
+        """What the tier-state topic says of it. Raises UnknownTopic."""
+        return self.partition(topic, partition).view()
+
+    def bounds(self, topic: str, partition: int) -> LogicalBounds:
+        """As they are now. Raises UnknownTopic, BrokerUnavailable, ViewBehind."""
+        return self.partition(topic, partition).bounds()
+
+    def extent(
+        self, topic: str, partition: int, *, isolation: Isolation = Isolation.READ_COMMITTED, tier: Tier = Tier.AUTO
+    ) -> tuple[Offset, Offset]:
+        """``(start, end)``, end exclusive: what can be read now from this tier, or from both."""
+        log = self.partition(topic, partition)
+        bounds = log.bounds()
+        start, end = bounds.log_start, bounds.end(isolation)
+        if tier is Tier.LOCAL:
+            return max(start, bounds.local_start), end
+        if tier is Tier.REMOTE:
+            return start, Offset(min(end, log.view().coverage.prefix_end(start) + 1))
+        return start, end
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = FETCH_BYTES,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        tier: Tier = Tier.AUTO,
+        end: Offset | None = None,
+        wait_s: float = 0.0,
+    ) -> Fetched:
+        """One piece; empty at the end of the log (after ``wait_s``) and at ``end``.
+
+        Raises OffsetOutOfRange (seek), LogGap, SegmentExpired, CorruptData, Fenced, Unavailable. Skips nothing.
+        """
+        return self.partition(topic, partition).fetch(offset, Ask(max_bytes, isolation, tier, end, wait_s))
+
+    def scan(
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        tier: Tier = Tier.AUTO,
+        piece_bytes: int = PIECE_BYTES,
+    ) -> Iterator[Fetched]:
+        """Exactly the records of ``[start, end)``, read ahead.
+
+        Raises OffsetOutOfRange when the log ends below ``end``: a short answer is never an answer.
+        """
+        log = self.partition(topic, partition)
+        bounds = log.bounds()
+        if end > bounds.end(isolation):
+            raise _beyond(topic, partition, end, bounds, isolation)
+        if start >= end:
+            return iter(())
+        pieces = _pieces(log, Offset(start), Ask(piece_bytes, isolation, tier, Offset(end)))
+        return read_ahead(pieces, PIECES_AHEAD)
+
+    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None:
+        """The first record at or after a time, and its time; None when there is none."""
+        return offset_for_time(self.partition(topic, partition), self.remote, TimestampMs(timestamp_ms))
+
+
+def _pieces(log: LogicalPartition, start: Offset, ask: Ask) -> Iterator[Fetched]:
+    assert ask.end is not None
+    position = start
+    while position < ask.end:
+        piece = log.fetch(position, ask)
+        if piece.next_offset <= position:
+            # the log was truncated below the range after the scan began (an unclean election)
+            raise _beyond(log.topic, log.partition.partition, ask.end, piece.bounds, ask.isolation)
+        if piece.data:
+            yield piece
+        position = piece.next_offset
+
+
+def _beyond(topic: str, partition: int, end: int, bounds: LogicalBounds, isolation: Isolation) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        "the range ends past the end of the log",
+        valid_start=bounds.log_start,
+        valid_end=bounds.end(isolation),
+        topic=topic,
+        partition=partition,
+        end=end,
+    )
+
+
+def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Iterator[pa.RecordBatch]:
+    """The records of a piece, exactly those of ``[offset, limit)``; options are `log.decode.decode_batches`'s."""
+    return decode_batches(
+        fetched.data,
+        source=f"{topic}-{partition}@{fetched.offset}",
+        topic=topic,
+        partition=partition,
+        aborted=fetched.aborted,
+        start=fetched.offset,
+        end=fetched.limit,
+        **options,
+    )

@@ -1,0 +1,174 @@
+"""The remote tier as fetch sees it: whole batches of one copied segment, from an offset on.
+
+A cold point read of our segments costs two requests, manifest and chunk: the manifest names the first batch offset of
+every chunk, and the batch is found in the chunk by that offset and its CRC. A foreign one costs three: the offset
+index says where to begin. A reader that goes on where it stopped looks nothing up.
+Memory: ``max_bytes`` and one batch a read, beside the chunk cache and `OPEN_SEGMENTS` manifests.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from dataclasses import dataclass
+
+from cachetools import LRUCache
+
+from ..log.batch import BatchHeader, iter_batches
+from ..runtime.clock import Clock
+from ..runtime.listener import Listener, RemoteFetched, ignore
+from ..state.errors import CorruptData
+from ..state.offsets import Offset, OffsetRange
+from ..state.routing import Isolation
+from ..state.segment import AbortedRange, AbortedRanges, RemoteSegment
+from ..storage.object_store import ObjectStore
+from ..storage.segment.cache import ChunkCache
+from ..storage.segment.encryption import KeyUnwrapper
+from ..storage.segment.reader import SegmentReader
+from .locate import locate_batch
+
+OPEN_SEGMENTS = 256
+REMEMBERED_POSITIONS = 4096
+BATCH_PREFIX = struct.Struct(">qi")
+"""Base offset, and the length of what follows it: enough to know where a batch ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePiece:
+    """``data`` is empty when the segment holds no batch at or above the offset in the range; ``next_offset`` is then
+    behind the range."""
+
+    data: bytes
+    aborted: tuple[AbortedRange, ...]
+    next_offset: Offset
+
+
+class RemoteTier:
+    """Reads segments by their descriptor. Thread-safe."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        cache: ChunkCache,
+        clock: Clock,
+        *,
+        keys: KeyUnwrapper | None = None,
+        listener: Listener = ignore,
+    ) -> None:
+        self._store, self._cache, self._clock = store, cache, clock
+        self._keys, self._listener = keys, listener
+        self._lock = threading.Lock()
+        self._open: LRUCache[str, SegmentReader] = LRUCache(OPEN_SEGMENTS)
+        self._positions: LRUCache[tuple[str, int], int] = LRUCache(REMEMBERED_POSITIONS)
+
+    def open(self, segment: RemoteSegment) -> SegmentReader:
+        """Raises ObjectNotFound, CorruptData, InvalidRequest (encrypted and no key ring given)."""
+        with self._lock:
+            known = self._open.get(segment.object_key)
+        if known is not None:
+            return known
+        reader = SegmentReader.open(self._store, segment.object_key, keys=self._keys, cache=self._cache)
+        if reader.plain_bytes != segment.log_bytes:
+            raise CorruptData(
+                "manifest and fact disagree about the length of the log",
+                file=segment.object_key,
+                manifest=reader.plain_bytes,
+                fact=segment.log_bytes,
+            )
+        with self._lock:
+            self._open[segment.object_key] = reader
+        return reader
+
+    def read(self, segment: RemoteSegment, offsets: OffsetRange, max_bytes: int, isolation: Isolation) -> RemotePiece:
+        """Whole batches that hold offsets of ``offsets``, from its start, about ``max_bytes``, at least one."""
+        started = self._clock.monotonic()
+        reader = self.open(segment)
+        position = self._position(segment, reader, offsets.start)
+        pieces: list[bytes] = []
+        first: BatchHeader | None = None
+        last: BatchHeader | None = None
+        room = max_bytes
+        following = Offset(offsets.end + 1)
+        while position < reader.plain_bytes:
+            window = self._window(segment, reader, position, room)
+            taken = _taken(window, segment.object_key, position, offsets)
+            if taken.first is not None:
+                first = first or taken.first
+                last = taken.last
+                pieces.append(window[taken.start : taken.stop])
+            position += taken.stop
+            if taken.finished:
+                break
+            if last is not None:
+                following = Offset(min(last.last_offset, offsets.end) + 1)
+                break
+        data = pieces[0] if pieces else b""
+        if last is None or last.last_offset < following:  # else a later read begins inside the last batch
+            with self._lock:
+                self._positions[segment.object_key, following] = position
+        self._listener(RemoteFetched(segment.object_key, len(data), self._clock.monotonic() - started))
+        if first is None or last is None:
+            return RemotePiece(b"", (), following)
+        touched = OffsetRange(Offset(first.base_offset), Offset(last.last_offset))
+        return RemotePiece(data, self.aborted(segment, reader, touched, isolation), following)
+
+    def aborted(
+        self, segment: RemoteSegment, reader: SegmentReader, touched: OffsetRange, isolation: Isolation
+    ) -> tuple[AbortedRange, ...]:
+        """The segment's aborted ranges that touch these offsets. Raises CorruptData when the list is not the fact's."""
+        if isolation is Isolation.READ_UNCOMMITTED or segment.aborted.count == 0:
+            return ()
+        entries = segment.aborted.entries
+        if not segment.aborted.inline:
+            block = reader.manifest.tierstate
+            entries = block.aborted if block is not None else ()
+            if AbortedRanges.of(entries).sha256 != segment.aborted.sha256:
+                raise CorruptData("the manifest's aborted ranges are not those of the fact", file=segment.object_key)
+        return tuple(each for each in entries if each.first <= touched.end and each.last >= touched.start)
+
+    def _position(self, segment: RemoteSegment, reader: SegmentReader, offset: Offset) -> int:
+        with self._lock:
+            known = self._positions.get((segment.object_key, offset))
+        if known is not None:
+            return known
+        return locate_batch(reader, segment.offsets.start, offset, segment.object_key)
+
+    def _window(self, segment: RemoteSegment, reader: SegmentReader, position: int, room: int) -> bytes:
+        """At least one whole batch from ``position``."""
+        window = b"".join(reader.plain_range(position, position + max(room, BATCH_PREFIX.size)))
+        if len(window) >= BATCH_PREFIX.size:
+            size = BATCH_PREFIX.size + BATCH_PREFIX.unpack_from(window)[1]
+            if BATCH_PREFIX.size < size <= len(window):
+                return window
+            if len(window) < size <= reader.plain_bytes - position:
+                return b"".join(reader.plain_range(position, position + size))
+        raise CorruptData("the log ends inside a batch", file=segment.object_key, position=position)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """Bytes ``start`` to ``stop`` of a window hold the batches wanted; ``finished``: the next batch is behind them."""
+
+    start: int
+    stop: int
+    first: BatchHeader | None
+    last: BatchHeader | None
+    finished: bool
+
+
+def _taken(window: bytes, source: str, position: int, offsets: OffsetRange) -> _Taken:
+    start = stop = 0
+    first = last = None
+    for header in iter_batches(window, source=source, position=position, verify_crc=False, partial_tail_ok=True):
+        at = header.position - position
+        if header.base_offset > offsets.end:
+            return _Taken(start, stop, first, last, finished=True)
+        stop = at + header.size_bytes
+        if header.last_offset < offsets.start:
+            continue
+        if first is None:
+            first, start = header, at
+        last = header
+        if header.last_offset >= offsets.end:
+            return _Taken(start, stop, first, last, finished=True)
+    return _Taken(start, stop, first, last, finished=False)

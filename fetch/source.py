@@ -1,0 +1,103 @@
+"""Where records come from, behind one seam: both tiers by our reader, the gateway, or Kafka's own client.
+
+`consume` and `digest` read through it, so two ways to the same records differ in nothing but the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+from ..broker.plain_reads import PlainConsumer, PlainRecord
+from ..log.decode import RECORD_SCHEMA
+from ..state.offsets import Offset, TimestampMs
+from ..state.routing import Isolation, Tier
+from .reader import LogReader, records
+
+
+class RecordSource(Protocol):
+    """Raises UnknownTopic, OffsetOutOfRange, LogGap, CorruptData, Unavailable."""
+
+    def partitions(self, topic: str) -> list[int]:
+        """Partition numbers, ascending."""
+        ...
+
+    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> tuple[Offset, Offset]:
+        """``(start, end)`` of what can be read now, end exclusive."""
+        ...
+
+    def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
+        """The first record at or after a time."""
+        ...
+
+    def records(
+        self, topic: str, partition: int, start: Offset, end: Offset, isolation: Isolation, tier: Tier
+    ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
+        """Exactly the records of ``[start, end)``, and the tier that served each batch."""
+        ...
+
+
+class ReaderSource:
+    """Both tiers, directly."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self._reader = reader
+
+    def partitions(self, topic: str) -> list[int]:
+        return list(range(self._reader.topic(topic).partitions))
+
+    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> tuple[Offset, Offset]:
+        return self._reader.extent(topic, partition, isolation=isolation, tier=tier)
+
+    def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
+        found = self._reader.offset_for_time(topic, partition, timestamp)
+        return found[0] if found else None
+
+    def records(
+        self, topic: str, partition: int, start: Offset, end: Offset, isolation: Isolation, tier: Tier
+    ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
+        for piece in self._reader.scan(topic, partition, start, end, isolation=isolation, tier=tier):
+            for batch in records(piece, topic, partition):
+                yield batch, piece.tier
+
+
+class ConsumerSource:
+    """The local tier alone, through Kafka's own client and decoded by it."""
+
+    def __init__(self, consumer: PlainConsumer) -> None:
+        self._consumer = consumer
+
+    def partitions(self, topic: str) -> list[int]:
+        return self._consumer.partitions(topic)
+
+    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> tuple[Offset, Offset]:
+        """The isolation is the consumer's own."""
+        return self._consumer.bounds(topic, partition)
+
+    def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
+        return self._consumer.first_at(topic, partition, timestamp)
+
+    def records(
+        self, topic: str, partition: int, start: Offset, end: Offset, isolation: Isolation, tier: Tier
+    ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
+        for batch in self._consumer.records(topic, partition, start, end):
+            yield as_arrow(batch, topic, partition), Tier.LOCAL
+
+
+def as_arrow(batch: list[PlainRecord], topic: str, partition: int) -> pa.RecordBatch:
+    """In the decoder's schema."""
+    count = len(batch)
+    columns = {
+        "key": [record.key for record in batch],
+        "value": [record.value for record in batch],
+        "topic": [topic] * count,
+        "partition": [partition] * count,
+        "offset": [record.offset for record in batch],
+        "timestamp": [record.timestamp * 1000 for record in batch],
+        "timestampType": [record.timestamp_type for record in batch],
+        "headers": [[{"key": name, "value": value} for name, value in record.headers] for record in batch],
+    }
+    arrays = [pa.array(columns[field.name], field.type) for field in RECORD_SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)

@@ -1,0 +1,74 @@
+"""Two digests of a partition, both independent of order: what is live, and what it means.
+
+The live-set digest covers key, position and value, and is comparable between ready followers at one position. The
+meaning digest covers readable segments and the log start, no positions, and is comparable with a recovered topic.
+Order independence: the sum modulo 2^256 of SHA-256 over each entry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import orjson
+
+from ..schemas.codec import descriptor_to_json
+from ..state.ids import TopicIdPartition
+from ..state.meaning import PartitionView
+from ..state.view import Entry, ViewStore
+
+
+class SetDigest:
+    """A digest of a set; add elements in any order."""
+
+    def __init__(self) -> None:
+        self.count, self._sum = 0, 0
+
+    def add(self, *parts: bytes) -> None:
+        """One element, as length-prefixed parts."""
+        data = b"".join(struct.pack(">I", len(part)) + part for part in parts)
+        self._sum = (self._sum + int.from_bytes(hashlib.sha256(data).digest(), "big")) % 2**256
+        self.count += 1
+
+    def hexdigest(self) -> str:
+        return f"{self._sum:064x}"
+
+
+def live_set_digest(entries: Iterable[tuple[int, Entry]]) -> SetDigest:
+    """Of the entries of some tier-state partitions, or of one user partition."""
+    digest = SetDigest()
+    for number, entry in entries:
+        digest.add(struct.pack(">Iq", number, entry.position), entry.key.encode(), entry.value or b"")
+    return digest
+
+
+def meaning_digest(view: PartitionView) -> str:
+    """Of what a partition means: its readable segments (whole descriptors but the term) and its log start."""
+    digest = SetDigest()
+    for segment in view.readable:
+        record = descriptor_to_json(segment)
+        del record["term"]  # its position is a place in one topic, not a meaning
+        digest.add(b"segment", orjson.dumps(record, option=orjson.OPT_SORT_KEYS))
+    digest.add(b"log-start", str(view.log_start).encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ViewDigests:
+    """Of a whole view. ``meanings``: partition, topic's name, meaning digest."""
+
+    facts: int
+    live_set: str
+    meanings: tuple[tuple[TopicIdPartition, str | None, str], ...]
+
+
+def digests_of(store: ViewStore) -> ViewDigests:
+    """Both digests of everything a store holds."""
+    live = live_set_digest(store.entries())
+    meanings = []
+    for partition in store.partitions():
+        view = store.state(partition).view()
+        meanings.append((partition, view.topic, meaning_digest(view)))
+    return ViewDigests(live.count, live.hexdigest(), tuple(meanings))

@@ -1,0 +1,37 @@
+"""An act: a generator that yields the name of each irreversible step before taking it.
+
+A runner that stops consuming before step k is a crash before step k, so crash points are enumerated from the code, not
+sampled. What happens when an act fails (an exception inside it) is the act's own business; what happens when its
+process dies is nobody's: every later state must be one that some live set explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TypeVar
+
+R = TypeVar("R")
+Act = Generator[str, None, R]
+
+
+def run(act: Act[R]) -> R:
+    """Take every step; the act's result. Its errors pass through."""
+    while True:
+        try:
+            next(act)
+        except StopIteration as done:
+            result: R = done.value
+            return result
+
+
+def run_until(act: Act[R], step: int) -> list[str]:
+    """Stop before the ``step``-th step (from 0) as a crash would: nothing of the act runs any more.
+
+    Returns the names of the steps taken; fewer than ``step`` when the act ended before.
+    """
+    taken: list[str] = []
+    for at, name in enumerate(act):
+        if at == step:
+            break
+        taken.append(name)
+    return taken

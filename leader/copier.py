@@ -1,0 +1,122 @@
+"""Copy one rolled segment to the object store, and say so.
+
+    copy-started applied  →  log  →  indexes  →  manifest  →  checks  →  copy-finished   ← the commit point
+
+An attempt that fails removes its own objects and is delete-started by its own term; the next attempt has a new id. An
+attempt whose process dies leaves a `copy-started` that the next term makes ABANDONED, to be swept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..log.local_log import SegmentFiles
+from ..runtime.listener import Listener, SegmentCopied
+from ..state.errors import Fenced, TierstateError
+from ..state.facts import (
+    DeleteReason,
+    SegmentCopyFinished,
+    SegmentCopyStarted,
+    SegmentDeleteFinished,
+    SegmentDeleteStarted,
+)
+from ..state.ids import RemoteSegmentId
+from ..state.segment import CopyAttempt, RemoteSegment
+from ..storage.object_store import ObjectStore
+from ..storage.segment.keys import ObjectKeys
+from ..storage.segment.writer import delete_segment
+from .act import Act
+from .candidates import CopyCandidate
+from .term import Reign
+from .upload import FormatPolicy, upload
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTools:
+    """What every copy of this agent uses. ``throttle`` is told the bytes of each piece before it is sent."""
+
+    store: ObjectStore
+    keys: ObjectKeys
+    format: FormatPolicy
+    throttle: Callable[[int], object]
+    listener: Listener
+
+
+def copy_segment(reign: Reign, candidate: CopyCandidate, tools: CopyTools) -> Act[RemoteSegment]:
+    """One attempt. Raises CorruptData (the segment is not what it must be), Fenced, Unavailable kinds.
+
+    Every file is opened before anything is said, so that a broker that deletes the segment meanwhile changes nothing.
+    """
+    seat = reign.seat
+    began = seat.clock.monotonic()
+    with seat.log.open_segment(reign.partition, reign.name, candidate.base_offset, candidate.next_base) as files:
+        attempt = _attempt(reign, candidate, tools)
+        yield "append copy-started"
+        reign.append(SegmentCopyStarted(attempt))
+        try:
+            segment = yield from upload(reign, attempt, files, tools.store, tools.format, tools.throttle)
+            _check_again(reign, candidate, files)
+        except Exception:  # whatever stopped it, copy-finished was never sent: the objects are ours to remove
+            yield from _give_up(reign, attempt, tools.store)
+            raise
+    yield "append copy-finished"
+    # The commit point: once this is in the topic, readers everywhere may read the segment.
+    reign.append(SegmentCopyFinished(segment))
+    tools.listener(
+        SegmentCopied(
+            reign.partition,
+            reign.name,
+            segment.segment_id,
+            segment.offsets,
+            segment.log_bytes,
+            segment.object_bytes,
+            seat.clock.monotonic() - began,
+        )
+    )
+    return segment
+
+
+def _attempt(reign: Reign, candidate: CopyCandidate, tools: CopyTools) -> CopyAttempt:
+    segment_id = RemoteSegmentId.of(reign.seat.ids.uuid())
+    key = tools.keys.base_key(
+        reign.name, reign.partition.topic_id, reign.partition.partition, candidate.base_offset, segment_id
+    )
+    return CopyAttempt(
+        partition=reign.partition,
+        topic=reign.name,
+        segment_id=segment_id,
+        offsets=candidate.offsets,
+        object_key=key,
+        term=reign.term,
+        broker_id=reign.seat.broker_id,
+        started_at=reign.now(),
+    )
+
+
+def _check_again(reign: Reign, candidate: CopyCandidate, files: SegmentFiles) -> None:
+    """Leadership, epoch, topic id, last stable offset and directory are still what they were. Raises Fenced."""
+    reign.confirm_leadership()
+    bounds = reign.bounds()
+    if candidate.next_base > bounds.last_stable_offset:
+        raise Fenced("the last stable offset went back", segment=candidate.offsets, lso=bounds.last_stable_offset)
+    files.confirm()
+    reign.view()
+
+
+def _give_up(reign: Reign, attempt: CopyAttempt, store: ObjectStore) -> Act[None]:
+    """Remove the attempt's objects and say so, as far as that is still possible. Never raises a tierstate error.
+
+    Objects first: no reader ever knew them, and a fenced term may still remove what it wrote itself. What cannot be
+    done now is left to the sweeper: the facts that stand name the segment id.
+    """
+    try:
+        yield "delete own objects"
+        delete_segment(store, attempt.object_key)
+        yield "append delete-started"
+        reason, now = DeleteReason.FAILED_ATTEMPT, reign.now()
+        reign.append(SegmentDeleteStarted(attempt, reign.term, reign.counter(), reason, now))
+        yield "append delete-finished"
+        reign.append(SegmentDeleteFinished(attempt, reign.term, reign.counter(), reign.now()))
+    except TierstateError:
+        return

@@ -1,0 +1,152 @@
+"""Wiring: settings, and what the caller already has, to a ready agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..broker.control import BrokerControl
+from ..broker.tier_topic import TierTopic
+from ..broker.topics import TopicConfig
+from ..log.local_log import LocalLog, LogDirs
+from ..runtime.clock import Clock
+from ..runtime.id_source import IdSource
+from ..runtime.listener import Listener
+from ..runtime.quota import ByteQuota
+from ..runtime.settings import Settings
+from ..state.errors import InvalidRequest
+from ..state.ids import TopicId, TopicIdPartition
+from ..state.view import TierView
+from ..storage.object_store import ObjectStore
+from ..storage.segment.keys import ObjectKeys
+from .agent import Agent, Hosted
+from .copier import CopyTools
+from .decide import Policy
+from .observe import GroupPolicy, Observer
+from .partition_worker import PartitionWorker
+from .status import StatusBoard
+from .term import Seat
+from .upload import FormatPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """An agent ready to run, and what it shows of itself."""
+
+    agent: Agent
+    board: StatusBoard
+    log: LogDirs
+
+    def close(self) -> None:
+        """Let the broker's folders go."""
+        self.log.close()
+
+
+def open_leader(
+    settings: Settings,
+    log: LogDirs,
+    broker: BrokerControl,
+    topic: TierTopic,
+    view: TierView,
+    store: ObjectStore,
+    clock: Clock,
+    ids: IdSource,
+    listener: Listener,
+    management_address: str,
+) -> Leader:
+    """Raises InvalidRequest when the log folders belong to another cluster than the one that answers."""
+    cluster = broker.cluster()
+    if log.cluster_id != cluster.cluster_id:
+        raise InvalidRequest(
+            "the log folders belong to another cluster",
+            log_dirs=",".join(str(folder) for folder in log.folders),
+            cluster_id=log.cluster_id,
+            answering=cluster.cluster_id,
+        )
+    seat = Seat(log.node_id, management_address, topic, view, broker, log, clock, ids)
+    tools = CopyTools(
+        store=store,
+        keys=ObjectKeys(),
+        format=FormatPolicy(
+            settings.format.compression,
+            settings.format.zstd_level,
+            settings.format.chunk_bytes,
+            cluster.cluster_id,
+            TopicId(topic.topic_id),
+        ),
+        throttle=ByteQuota(clock, settings.copy_.quota).take,
+        listener=listener,
+    )
+    observe = Observer(
+        broker,
+        log.node_id,
+        log,
+        GroupPolicy(settings.trim.respect_groups, settings.trim.exclude_groups),
+        lambda name, config: overridden(settings, name, config),
+        clock,
+    )
+    policy = Policy(
+        copy_lag_ms=round(settings.copy_.lag * 1000),
+        trim_delay_ms=round(settings.trim.delay * 1000),
+        allow_unclean=settings.trim.allow_unclean,
+    )
+    board = StatusBoard()
+
+    def new_worker(partition: TopicIdPartition, name: str) -> PartitionWorker:
+        return PartitionWorker(seat, partition, name, observe, tools, policy, board, listener)
+
+    agent = Agent(hosted_partitions(settings, log, broker, seat), new_worker, board, settings.copy_.concurrency)
+    return Leader(agent, board, log)
+
+
+def hosted_partitions(
+    settings: Settings, log: LocalLog, broker: BrokerControl, seat: Seat
+) -> Callable[[], dict[TopicIdPartition, Hosted]]:
+    """Partitions on the disks that the settings include, under the topic id that the cluster gives the name now."""
+
+    def hosted() -> dict[TopicIdPartition, Hosted]:
+        local = log.partitions()
+        if not local:
+            return {}
+        found = {}
+        for described in broker.topics():
+            if described.internal or described.name == settings.tier_state.topic:
+                continue
+            if not settings.tiering.covers(described.name):
+                continue
+            for each in described.partitions:
+                partition = TopicIdPartition(described.topic_id, each.partition)
+                if partition in local:
+                    found[partition] = Hosted(described.name, each.leader == seat.broker_id)
+        return found
+
+    return hosted
+
+
+def overridden(settings: Settings, name: str, config: TopicConfig) -> TopicConfig:
+    """Kafka's settings with ours where they are shorter: longer ones would be undone by the broker itself."""
+    own = settings.tiering.topics.get(name)
+    if own is None:
+        return config
+
+    def shorter(kafka: int, ours: float | None, unlimited: int = -1) -> int:
+        if ours is None:
+            return kafka
+        return round(ours) if kafka == unlimited or ours < kafka else kafka
+
+    def local(kafka: int, total: int, ours: float | None) -> int:
+        effective = total if kafka == -2 else kafka
+        return kafka if ours is None else shorter(effective, ours)
+
+    def ms(seconds: float | None) -> float | None:
+        return None if seconds is None else seconds * 1000
+
+    total_ms = shorter(config.retention_ms, ms(own.retention))
+    total_bytes = shorter(config.retention_bytes, own.retention_bytes)
+    return replace(
+        config,
+        retention_ms=total_ms,
+        retention_bytes=total_bytes,
+        local_retention_ms=local(config.local_retention_ms, total_ms, ms(own.local_retention)),
+        local_retention_bytes=local(config.local_retention_bytes, total_bytes, own.local_retention_bytes),
+    )

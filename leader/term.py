@@ -1,0 +1,212 @@
+"""A term: this agent's right to write facts about one partition.
+
+Lazy: begun when there is something to do. The barrier: a term lives only while its own `LeaderElected` is in the view
+at Q, and Q is learnt by reading it from that view, never from the acknowledgement. Read your own writes: nothing is
+decided before the view has applied this term's last acknowledged append. Any unknown outcome ends the term; what was
+appended with an unknown outcome is never repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..broker.control import BrokerControl
+from ..broker.tier_topic import APPEND_TIMEOUT_S, TierTopic
+from ..log.local_log import LocalLog
+from ..runtime.clock import Clock
+from ..runtime.id_source import IdSource
+from ..schemas.codec import encode_fact
+from ..state.epochs import LeaderEpoch
+from ..state.errors import Fenced, UnknownOutcome, ViewBehind
+from ..state.facts import Fact, LeaderElected, LogStartAdvanced
+from ..state.ids import BrokerId, FactId, TopicIdPartition
+from ..state.keys import key_of
+from ..state.lineage import compose
+from ..state.meaning import PartitionView
+from ..state.offsets import Position, TimestampMs
+from ..state.routing import LocalBounds
+from ..state.segment import Term
+from ..state.view import TierView
+from .act import Act
+
+APPLY_TIMEOUT_S = 30.0
+FRESH_S = 60.0
+UNKNOWN_LEADER_WAIT_S = APPEND_TIMEOUT_S + 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What every term of this agent shares: who it is, and the seams it works through."""
+
+    broker_id: BrokerId
+    management_address: str
+    topic: TierTopic
+    view: TierView
+    broker: BrokerControl
+    log: LocalLog
+    clock: Clock
+    ids: IdSource
+
+
+class Reign:
+    """One term over one partition, from its `LeaderElected` in the view until it ends. One thread at a time."""
+
+    def __init__(self, seat: Seat, partition: TopicIdPartition, name: str, term: Term) -> None:
+        self.seat, self.partition, self.name, self.term = seat, partition, name, term
+        self._tier_partition = seat.view.tier_partition(partition)
+        self._counter = 0
+        self._ended: str | None = None
+
+    def counter(self) -> int:
+        """K of the next fact."""
+        self._counter += 1
+        return self._counter
+
+    def now(self) -> TimestampMs:
+        return self.seat.clock.now_ms()
+
+    def bounds(self) -> LocalBounds:
+        """As this broker, still leading in this term's epoch, knows them. Raises Fenced, BrokerUnavailable."""
+        seat, number = self.seat, self.partition.partition
+        return seat.broker.bounds(self.name, number, broker=seat.broker_id, epoch=self.term.epoch)
+
+    def view(self) -> PartitionView:
+        """The partition as a fresh view has it. Raises Fenced once this term no longer rules, ViewBehind."""
+        if self._ended:
+            raise Fenced(self._ended, partition=self.partition, term=self.term)
+        self.seat.view.require_fresh(self._tier_partition, FRESH_S)
+        view = self.seat.view.partition(self.partition)
+        if view.term != self.term:
+            self.end("a higher term rules" if view.term and view.term.order > self.term.order else "its fact is gone")
+            raise Fenced("this term no longer rules", partition=self.partition, term=self.term, ruling=view.term)
+        return view
+
+    def append(self, fact: Fact) -> Position:
+        """Append and wait until the own view has it. Raises Fenced when the view says the term ended meanwhile.
+
+        An unknown outcome ends the term and passes through as UnknownOutcome.
+        """
+        if self._ended:
+            raise Fenced(self._ended, partition=self.partition, term=self.term)
+        try:
+            position = self.seat.topic.append(self._tier_partition, key_of(fact), encode_fact(fact))
+        except UnknownOutcome:
+            self.end("an append of unknown outcome")
+            raise
+        try:
+            self.seat.view.wait_applied(self._tier_partition, position, APPLY_TIMEOUT_S)
+        except ViewBehind:
+            # acknowledged but not seen by our own view: nothing may be decided on that view any more
+            self.end("the view did not apply an own write in time")
+            raise
+        self.view()
+        return position
+
+    def end(self, reason: str) -> None:
+        """This term takes no further step."""
+        self._ended = self._ended or reason
+
+    @property
+    def ended(self) -> str | None:
+        return self._ended
+
+    def confirm_leadership(self) -> None:
+        """The broker leads, in this very epoch, this very topic. Raises Fenced, BrokerUnavailable."""
+        epoch = confirmed_epoch(self.seat, self.partition, self.name)
+        if epoch != self.term.epoch:
+            self.end("the leader epoch changed")
+            raise Fenced("the leader epoch changed", partition=self.partition, term=self.term, epoch=epoch)
+
+
+def confirmed_epoch(seat: Seat, partition: TopicIdPartition, name: str) -> LeaderEpoch:
+    """The epoch in which this broker leads the partition.
+
+    Metadata may be stale and ListOffsets may be answered by a new leader, so the epoch counts only when the local
+    `leader-epoch-checkpoint`, read after the answer, ends in it and `partition.metadata` holds the topic id.
+    Raises Fenced when it does not, BrokerUnavailable (LeaderMoved when this broker does not lead).
+    """
+    epoch = seat.broker.bounds(name, partition.partition, broker=seat.broker_id).leader_epoch
+    local = seat.log.snapshot(partition, name)
+    if epoch is None or local.lineage.last_epoch != epoch:
+        raise Fenced(
+            "the local epoch checkpoint does not end in the leader's epoch",
+            partition=partition,
+            topic=name,
+            epoch=epoch,
+            checkpoint=local.lineage.last_epoch,
+        )
+    return epoch
+
+
+def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]:
+    """Begin a term: append `LeaderElected`, find it in the own view, and with it Q.
+
+    The first term of a partition also writes the broker's earliest offset as the log start, before anything is copied.
+    """
+    tier_partition = seat.view.tier_partition(partition)
+    epoch = confirmed_epoch(seat, partition, name)
+    seat.view.require_fresh(tier_partition, 0)
+    view = seat.view.partition(partition)
+    if view.term is not None and view.term.epoch > epoch:
+        raise Fenced("a later epoch already rules", partition=partition, epoch=epoch, ruling=view.term)
+    leaders = _leaders(seat, partition)
+    lineage, _ = compose(seat.log.snapshot(partition, name).lineage, [fact.lineage for _, _, fact in leaders])
+    elected = LeaderElected(
+        partition=partition,
+        topic=name,
+        epoch=epoch,
+        id=FactId.of(seat.ids.uuid()),
+        broker_id=seat.broker_id,
+        management_address=seat.management_address,
+        lineage=lineage,
+        local_start=seat.broker.bounds(name, partition.partition, broker=seat.broker_id).local_start,
+        elected_at=seat.clock.now_ms(),
+    )
+    yield "append leader-elected"
+    _append_leader(seat, tier_partition, elected)
+    position = _find(seat, partition, key_of(elected))
+    seen = {order for order, _, _ in leaders}
+    if {order for order, at, _ in _leaders(seat, partition) if at < position} != seen:
+        raise Fenced("another term began while this one was composed", partition=partition, epoch=epoch)
+    reign = Reign(seat, partition, name, Term(epoch, position, elected.id))
+    view = reign.view()
+    if view.log_start is None:
+        yield "append log-start"
+        start = reign.bounds().local_start
+        term, counter = reign.term, reign.counter()
+        reign.append(LogStartAdvanced(partition, start, term, counter, "first term", seat.clock.now_ms()))
+    return reign
+
+
+def _leaders(seat: Seat, partition: TopicIdPartition) -> list[tuple[tuple[int, int], Position, LeaderElected]]:
+    """Live `LeaderElected` facts with their order and position, highest term first."""
+    found = [
+        ((live.fact.epoch, live.position), live.position, live.fact)
+        for live in seat.view.facts(partition)
+        if isinstance(live.fact, LeaderElected)
+    ]
+    return sorted(found, key=lambda each: each[0], reverse=True)
+
+
+def _append_leader(seat: Seat, tier_partition: int, elected: LeaderElected) -> None:
+    """Append; of an unknown outcome wait until it appears, or until it no longer can."""
+    try:
+        position = seat.topic.append(tier_partition, key_of(elected), encode_fact(elected))
+        seat.view.wait_applied(tier_partition, position, APPLY_TIMEOUT_S)
+    except UnknownOutcome:
+        deadline = seat.clock.monotonic() + UNKNOWN_LEADER_WAIT_S
+        while not _stands(seat, elected.partition, key_of(elected)):
+            if seat.clock.monotonic() > deadline:
+                raise
+            seat.clock.sleep(0.5)
+
+
+def _stands(seat: Seat, partition: TopicIdPartition, key: str) -> bool:
+    return any(live.key == key for live in seat.view.facts(partition))
+
+
+def _find(seat: Seat, partition: TopicIdPartition, key: str) -> Position:
+    for live in seat.view.facts(partition):
+        if live.key == key:
+            return live.position
+    raise Fenced("the own term is not in the view", partition=partition, key=key)

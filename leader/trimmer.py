@@ -1,0 +1,78 @@
+"""Trim the local tier of one partition with DeleteRecords.
+
+The request names only a topic and travels to whoever leads, so a paused agent could trim another branch: it goes only
+to this agent's own broker, at most 5 s, without retries, immediately after the last checks.
+"""
+
+from __future__ import annotations
+
+from ..runtime.listener import Listener, LocalTrimmed
+from ..state.errors import CorruptData, Fenced, ObjectNotFound, TimedOut
+from ..state.facts import LocalTrimIntended
+from ..state.meaning import PartitionView
+from ..state.offsets import Offset
+from ..state.segment import RemoteSegment
+from ..storage.object_store import ObjectStore
+from ..storage.segment.keys import ObjectKind, object_key
+from .act import Act
+from .term import Reign
+
+DELETE_RECORDS_TIMEOUT_S = 5.0
+
+
+def trim_local(reign: Reign, store: ObjectStore, before: Offset, listener: Listener) -> Act[Offset]:
+    """Trim below ``before``; returns the broker's new log start.
+
+    Raises Fenced when the term no longer rules, CorruptData when an object that replaces local data is not whole.
+    """
+    seat, partition = reign.seat, reign.partition
+    yield "append trim-intended"
+    reign.append(LocalTrimIntended(partition, before, reign.term, reign.counter(), reign.now()))
+    local_start = reign.bounds().local_start
+    for segment in given_up(reign.view(), local_start, before):
+        check_objects(store, segment)
+    yield "delete-records"
+    # Last checks, with nothing between them and the request: a fresh view with our intention accepted in it, the same
+    # topic on disk, the checkpoint ending in our epoch, and coverage as it was when the decision was taken.
+    view = reign.view()
+    reign.confirm_leadership()
+    if view.trim_intended != before or view.coverage.prefix_end(local_start) < before - 1:
+        raise Fenced("what replaced the local data changed", partition=partition, before=before)
+    try:
+        new_start = seat.broker.delete_records_on(
+            seat.broker_id, reign.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S
+        )
+    except TimedOut:
+        # the leader may have moved its start all the same: look instead of guessing
+        new_start = reign.bounds().local_start
+        if new_start < before:
+            raise
+    listener(LocalTrimmed(partition, reign.name, new_start))
+    return new_start
+
+
+def given_up(view: PartitionView, local_start: Offset, before: Offset) -> list[RemoteSegment]:
+    """The segments that alone will hold [local_start, before)."""
+    segments = {
+        piece.segment.segment_id: piece.segment
+        for piece in view.coverage.owned
+        if piece.offsets.end >= local_start and piece.offsets.start < before
+    }
+    return list(segments.values())
+
+
+def check_objects(store: ObjectStore, segment: RemoteSegment) -> None:
+    """All three objects are there, with the sizes the fact names. Raises CorruptData naming the object."""
+    expected = {
+        ObjectKind.LOG: segment.log_object_bytes,
+        ObjectKind.INDEXES: segment.indexes_object_bytes,
+        ObjectKind.MANIFEST: segment.manifest_bytes,
+    }
+    for kind, size in expected.items():
+        key = object_key(segment.object_key, kind)
+        try:
+            found = store.head(key).size
+        except ObjectNotFound as error:
+            raise CorruptData("object of a live segment is missing", object=key) from error
+        if found != size:
+            raise CorruptData("object of a live segment has another size", object=key, expected=size, found=found)

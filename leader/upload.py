@@ -1,0 +1,148 @@
+"""The three objects of one copy attempt: log, indexes, then the manifest, which commits them. Memory: see `put_log`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from ..log.batch import first_codec
+from ..log.epoch_checkpoint import format_epoch_checkpoint
+from ..log.local_log import SegmentFiles
+from ..state.errors import CorruptData, ObjectNotFound
+from ..state.ids import TopicId
+from ..state.offsets import Offset
+from ..state.segment import AbortedRange, AbortedRanges, Compression, CopyAttempt, RemoteSegment
+from ..storage.object_store import ObjectStore
+from ..storage.segment.keys import ObjectKind, object_key
+from ..storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of, with_own_size
+from ..storage.segment.writer import (
+    IndexesObject,
+    LogObject,
+    SegmentSource,
+    plan_compression,
+    put_indexes,
+    put_log,
+    put_manifest,
+)
+from .act import Act
+from .checked_log import CheckedLog
+from .term import Reign
+
+
+@dataclass(frozen=True, slots=True)
+class FormatPolicy:
+    """The ``[format]`` settings, and what every manifest of this agent says of its origin."""
+
+    compression: str
+    zstd_level: int
+    chunk_bytes: int
+    cluster_id: str
+    tier_state_topic_id: TopicId
+
+
+def upload(
+    reign: Reign,
+    attempt: CopyAttempt,
+    files: SegmentFiles,
+    store: ObjectStore,
+    policy: FormatPolicy,
+    throttle: Callable[[int], object],
+) -> Act[RemoteSegment]:
+    """Upload and verify. Raises CorruptData when the log is not what it must be; then nothing was committed."""
+    log = CheckedLog(files, attempt.offsets, policy.chunk_bytes)
+    compression = plan_compression(policy.compression, first_codec(files.head(), source=str(files.path)))
+    source = SegmentSource(
+        log=_throttled(log, throttle),
+        log_bytes=files.log_bytes,
+        offset_index=b"",
+        time_index=b"",
+        producer_snapshot=files.producer_snapshot,
+        leader_epochs=format_epoch_checkpoint(files.lineage.up_to(attempt.offsets.end)),
+        transaction_index=files.transaction_index,
+    )
+    yield "put log"
+    written = put_log(
+        store, attempt.object_key, source, compression, chunk_bytes=policy.chunk_bytes, level=policy.zstd_level
+    )
+    # the broker's own indexes where they match the log that was just read, rebuilt ones otherwise
+    source = replace(source, offset_index=log.offset_index(), time_index=log.time_index())
+    yield "put indexes"
+    indexes = put_indexes(store, attempt.object_key, source)
+    _verify(store, attempt.object_key, ObjectKind.LOG, written.stored_bytes)
+    _verify(store, attempt.object_key, ObjectKind.INDEXES, indexes.stored_bytes)
+    aborted = files.aborted(attempt.offsets)
+    segment = _describe(reign, attempt, files, log, written, indexes, aborted, compression)
+    manifest = with_own_size(
+        SegmentManifest(
+            chunks=written.chunks,
+            indexes=indexes.spans,
+            compression=compression is Compression.ZSTD,
+            metadata=metadata_of(segment, attempt.started_at),
+            tierstate=TierstateBlock(
+                segment=segment,
+                cluster_id=policy.cluster_id,
+                tier_state_topic_id=policy.tier_state_topic_id,
+                log_start_offset=Offset(reign.view().log_start or 0),
+                chunk_first_offsets=log.chunk_first_offsets(),
+                aborted=aborted,
+            ),
+        )
+    )
+    assert manifest.tierstate is not None
+    yield "put manifest"
+    put_manifest(store, attempt.object_key, manifest)
+    return manifest.tierstate.segment
+
+
+def _throttled(log: CheckedLog, throttle: Callable[[int], object]) -> Iterator[bytes]:
+    for piece in log.pieces():
+        throttle(len(piece))
+        yield piece
+
+
+def _verify(store: ObjectStore, base_key: str, kind: ObjectKind, expected: int) -> None:
+    key = object_key(base_key, kind)
+    try:
+        size = store.head(key).size
+    except ObjectNotFound as error:
+        raise CorruptData("object is missing right after it was written", object=key) from error
+    if size != expected:
+        raise CorruptData("object has another size than was written", object=key, expected=expected, found=size)
+
+
+def _describe(
+    reign: Reign,
+    attempt: CopyAttempt,
+    files: SegmentFiles,
+    log: CheckedLog,
+    written: LogObject,
+    indexes: IndexesObject,
+    aborted: tuple[AbortedRange, ...],
+    compression: Compression,
+) -> RemoteSegment:
+    """The descriptor of facts and manifest; ``manifest_bytes`` is filled in by `with_own_size`."""
+    return RemoteSegment(
+        partition=attempt.partition,
+        topic=attempt.topic,
+        segment_id=attempt.segment_id,
+        object_key=attempt.object_key,
+        offsets=attempt.offsets,
+        last_record_offset=log.last_record_offset,
+        record_count=log.record_count,
+        leader_epochs=files.lineage.within(attempt.offsets),
+        max_timestamp=log.max_timestamp,
+        log_bytes=files.log_bytes,
+        log_object_bytes=written.stored_bytes,
+        indexes_object_bytes=indexes.stored_bytes,
+        manifest_bytes=0,
+        log_sha256=written.sha256,
+        log_crc32c=written.crc32c,
+        indexes_sha256=indexes.sha256,
+        compression=compression,
+        encryption_key_id=None,
+        transaction_index_empty=not files.transaction_index,
+        aborted=AbortedRanges.of(aborted),
+        broker_id=attempt.broker_id,
+        term=attempt.term,
+        copied_at=reign.now(),
+    )

@@ -1,0 +1,135 @@
+"""Record batches (magic 2), by their 61-byte headers. Nothing is decompressed here.
+
+Layout: Kafka's ``DefaultRecordBatch``. CRC-32C covers everything from the attributes on, not the leader epoch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import google_crc32c
+
+from ..state.errors import CorruptData
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = _HEADER.size
+"""61."""
+_PREFIX_BYTES = 12
+_CRC_FROM = 21
+MAX_BATCH_BYTES = 2**31 - 1
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+CREATE_TIME, APPEND_TIME = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """``position`` of the batch in its source; ``size_bytes`` of all of it."""
+
+    position: int
+    base_offset: int
+    size_bytes: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset: int
+    first_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def codec(self) -> int:
+        """Index into `CODECS`."""
+        return self.attributes & 7
+
+    @property
+    def timestamp_type(self) -> int:
+        """0 create time, 1 log append time."""
+        return (self.attributes >> 3) & 1
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & 16)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & 32)
+
+
+def iter_batches(
+    data: bytes | bytearray | memoryview,
+    *,
+    source: str,
+    position: int = 0,
+    verify_crc: bool = True,
+    partial_tail_ok: bool = False,
+) -> Iterator[BatchHeader]:
+    """The batches of ``data``, which begins at ``position`` of ``source``.
+
+    Raises CorruptData (file, position, reason) for a bad CRC, another magic, impossible sizes, offsets that do not
+    increase, and for a batch that is cut off, unless ``partial_tail_ok``.
+    """
+    view = memoryview(data)
+    at, size, last_offset = 0, len(view), -1
+    while at < size:
+        if size - at < HEADER_BYTES:
+            if partial_tail_ok:
+                return
+            raise CorruptData("batch is cut off in its header", file=source, position=position + at)
+        header = _read(view, at, source, position)
+        if at + header.size_bytes > size:
+            if partial_tail_ok:
+                return
+            raise CorruptData(
+                "batch is cut off", file=source, position=header.position, bytes=header.size_bytes, left=size - at
+            )
+        if header.base_offset <= last_offset:
+            raise CorruptData(
+                "batch offsets do not increase", file=source, position=header.position, offset=header.base_offset
+            )
+        if verify_crc:
+            found = google_crc32c.value(bytes(view[at + _CRC_FROM : at + header.size_bytes]))
+            if found != header.crc:
+                raise CorruptData(
+                    "batch CRC does not match",
+                    file=source,
+                    position=header.position,
+                    offset=header.base_offset,
+                    says=f"{header.crc:08x}",
+                    has=f"{found:08x}",
+                )
+        last_offset = header.last_offset
+        yield header
+        at += header.size_bytes
+
+
+def _read(view: memoryview, at: int, source: str, position: int) -> BatchHeader:
+    base, length, epoch, magic, crc, attributes, delta, first, latest, pid, pepoch, sequence, count = (
+        _HEADER.unpack_from(view, at)
+    )
+    facts = {"file": source, "position": position + at}
+    if magic != 2:
+        raise CorruptData("batch is not of magic 2", **facts, magic=magic)
+    if length < HEADER_BYTES - _PREFIX_BYTES or length > MAX_BATCH_BYTES - _PREFIX_BYTES:
+        raise CorruptData("batch has an impossible size", **facts, bytes=length)
+    if base < 0 or delta < 0 or count < 0 or count > delta + 1:
+        raise CorruptData("batch header contradicts itself", **facts, offset=base, delta=delta, records=count)
+    if attributes & 7 >= len(CODECS):
+        raise CorruptData("batch has an unknown codec", **facts, codec=attributes & 7)
+    return BatchHeader(
+        position + at, base, length + _PREFIX_BYTES, epoch, magic, crc, attributes, base + delta, first, latest, pid,
+        pepoch, sequence, count,
+    )  # fmt: skip
+
+
+def first_codec(data: bytes, *, source: str) -> int:
+    """Codec of the first batch, from at least `HEADER_BYTES` bytes of it."""
+    if len(data) < HEADER_BYTES:
+        raise CorruptData("log segment is shorter than a batch header", file=source, bytes=len(data))
+    return _read(memoryview(data), 0, source, 0).codec

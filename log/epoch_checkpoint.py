@@ -1,0 +1,36 @@
+"""``leader-epoch-checkpoint``: text; version, count, then ``epoch offset`` lines (``LeaderEpochCheckpointFile``)."""
+
+from __future__ import annotations
+
+from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
+from ..state.errors import CorruptData, InvalidRequest
+from ..state.offsets import Offset
+
+VERSION = "0"
+
+
+def parse_epoch_checkpoint(data: bytes | str, source: str) -> Lineage:
+    """Raises CorruptData naming ``source`` and the line."""
+    text = data.decode("ascii", "replace") if isinstance(data, bytes) else data
+    lines = text.split("\n")
+    if len(lines) < 3 or lines[0] != VERSION or not lines[1].isdigit() or lines[-1] != "":
+        raise CorruptData("not a leader epoch checkpoint of version 0", file=source)
+    rows = lines[2:-1]
+    if len(rows) != int(lines[1]):
+        raise CorruptData("checkpoint has another number of entries", file=source, says=lines[1], has=len(rows))
+    entries = []
+    for number, row in enumerate(rows, start=3):
+        parts = row.split(" ")
+        if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+            raise CorruptData("checkpoint entry is not an epoch and an offset", file=source, line=number)
+        entries.append(EpochEntry(LeaderEpoch(int(parts[0])), Offset(int(parts[1]))))
+    try:
+        return Lineage(tuple(entries))
+    except InvalidRequest as error:
+        raise CorruptData(error.message, file=source, **error.facts) from error
+
+
+def format_epoch_checkpoint(lineage: Lineage) -> bytes:
+    """The file's bytes."""
+    rows = "".join(f"{entry.epoch} {entry.start_offset}\n" for entry in lineage.entries)
+    return f"{VERSION}\n{len(lineage.entries)}\n{rows}".encode()

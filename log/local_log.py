@@ -1,0 +1,272 @@
+"""The broker's disks as the agent sees them: the seam, and the real thing over ``log.dirs``.
+
+Only plain ``<topic>-<partition>`` folders are live; ``-delete``, ``-stray``, ``-future`` ones are ignored, and so are
+files that the broker is about to remove or replace (``.deleted``, ``.cleaned``, ``.swap``).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Protocol, Self
+
+from ..state.epochs import Lineage
+from ..state.errors import Fenced, InvalidRequest, Unavailable
+from ..state.ids import BrokerId, TopicIdPartition
+from ..state.offsets import Offset, OffsetRange, TimestampMs
+from ..state.retention import LocalSegment
+from ..state.segment import AbortedRange
+from .batch import HEADER_BYTES
+from .partition import PartitionFolder, folder_name, open_partition, read_topic_id
+from .time_index import ENTRY_BYTES
+from .transaction_index import parse_transaction_index
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSnapshot:
+    """One look at a partition's folder. ``segments`` ascending, the last one active; its ``next_base`` is its base."""
+
+    partition: TopicIdPartition
+    name: str
+    folder: Path
+    segments: tuple[LocalSegment, ...]
+    lineage: Lineage
+
+
+class SegmentFiles(Protocol):
+    """Every file of one rolled segment, open: a broker that deletes them meanwhile changes nothing."""
+
+    log: BinaryIO
+    log_bytes: int
+    path: Path
+    lineage: Lineage
+    offset_index: bytes | None
+    time_index: bytes | None
+    producer_snapshot: bytes
+    transaction_index: bytes | None
+
+    def head(self) -> bytes:
+        """The first bytes of the log, at least a batch header's when there are any."""
+        ...
+
+    def aborted(self, offsets: OffsetRange) -> tuple[AbortedRange, ...]:
+        """Every aborted range that touches these offsets; markers may sit in later local segments."""
+        ...
+
+    def confirm(self) -> None:
+        """The folder still holds this segment, under this topic id. Raises Fenced."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class LocalLog(Protocol):
+    """Thread-safe; every call looks anew."""
+
+    def partitions(self) -> dict[TopicIdPartition, str]:
+        """Every live partition on the disks, with its topic's name."""
+        ...
+
+    def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
+        """Raises Fenced when the partition, under this topic id, is not on these disks."""
+        ...
+
+    def open_segment(
+        self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
+    ) -> SegmentFiles:
+        """Open every file of a rolled segment. Raises Fenced when it is not there any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirsIdentity:
+    """Whose folders these are: from ``meta.properties`` in each of them."""
+
+    cluster_id: str
+    node_id: BrokerId
+
+
+def read_log_dirs(folders: Sequence[Path]) -> LogDirsIdentity:
+    """Raises InvalidRequest when a folder is none of a broker's, or when they belong to different brokers."""
+    identities = {folder: _meta_properties(folder) for folder in folders}
+    if not identities:
+        raise InvalidRequest("no log folder is given")
+    if len(set(identities.values())) > 1:
+        raise InvalidRequest("log folders of different brokers", folders=",".join(map(str, folders)))
+    return next(iter(identities.values()))
+
+
+def _meta_properties(folder: Path) -> LogDirsIdentity:
+    file = folder / "meta.properties"
+    try:
+        lines = file.read_text().splitlines()
+    except OSError as error:
+        raise InvalidRequest("not a log folder of a broker", folder=folder, reason=error.strerror) from error
+    found = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    node = found.get("node.id", found.get("broker.id", ""))
+    if not node.isdigit() or not found.get("cluster.id"):
+        raise InvalidRequest("meta.properties names no node and no cluster", file=file)
+    return LogDirsIdentity(found["cluster.id"], BrokerId(int(node)))
+
+
+class LogDirs:
+    """The real `LocalLog`. Holds a lock in each folder: one agent per broker."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        """Raises InvalidRequest (`read_log_dirs`), Unavailable when another agent holds a folder."""
+        self.folders = tuple(folders)
+        identity = read_log_dirs(folders)
+        self.cluster_id, self.node_id = identity.cluster_id, identity.node_id
+        with ExitStack() as locks:
+            for folder in folders:
+                _lock(locks, folder / ".tierstate.lock")
+            self._locks = locks.pop_all()
+
+    def partitions(self) -> dict[TopicIdPartition, str]:
+        return {partition: topic for topic, partition in self._live_folders()}
+
+    def _live_folders(self) -> Iterator[tuple[str, TopicIdPartition]]:
+        for folder in self.folders:
+            try:
+                entries = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir()]
+            except OSError as error:
+                raise Unavailable("log folder cannot be read", folder=folder, reason=error.strerror) from error
+            for path in entries:
+                named = folder_name(path)
+                topic_id = read_topic_id(path) if named else None
+                if named is not None and topic_id is not None:
+                    yield named[0], TopicIdPartition(topic_id, named[1])
+
+    def _folder(self, partition: TopicIdPartition, name: str) -> Path:
+        for folder in self.folders:
+            path = folder / f"{name}-{partition.partition}"
+            if path.is_dir() and read_topic_id(path) == partition.topic_id:
+                return path
+        raise Fenced("the partition is not on these disks", partition=partition, topic=name)
+
+    def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
+        try:
+            folder = open_partition(self._folder(partition, name))
+            segments = tuple(_local_segments(folder))
+        except FileNotFoundError as error:
+            raise Fenced("the partition left these disks meanwhile", partition=partition, topic=name) from error
+        except OSError as error:
+            raise Unavailable("the broker's disk cannot be read", partition=partition, reason=error.strerror) from error
+        return LocalSnapshot(partition, name, folder.path, segments, folder.lineage)
+
+    def open_segment(
+        self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
+    ) -> SegmentFiles:
+        return OpenSegment(self, partition, name, base_offset, next_base)
+
+    def close(self) -> None:
+        self._locks.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _lock(locks: ExitStack, path: Path) -> None:
+    try:
+        file = locks.enter_context(path.open("w"))
+    except OSError as error:
+        raise InvalidRequest("cannot write into the broker's log folder", file=path, reason=error.strerror) from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise Unavailable("another agent works beside this broker", file=path) from error
+
+
+def _local_segments(folder: PartitionFolder) -> Iterator[LocalSegment]:
+    for at, base in enumerate(folder.base_offsets):
+        following = folder.base_offsets[at + 1] if at + 1 < len(folder.base_offsets) else base
+        log = folder.log_path(base).stat()
+        yield LocalSegment(base, following, log.st_size, _max_timestamp(folder, base, log.st_mtime))
+
+
+def _max_timestamp(folder: PartitionFolder, base: Offset, modified: float) -> TimestampMs:
+    """From the last entry of a rolled segment's time index; the file's age where there is none, as Kafka does."""
+    path = folder.log_path(base).with_suffix(".timeindex")
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - ENTRY_BYTES))
+            last = file.read(ENTRY_BYTES)
+    except FileNotFoundError:
+        last = b""
+    stamp = int.from_bytes(last[:8], "big", signed=True) if len(last) == ENTRY_BYTES else 0
+    return TimestampMs(stamp if stamp > 0 else int(modified * 1000))
+
+
+class OpenSegment:
+    """The real `SegmentFiles`."""
+
+    def __init__(
+        self, dirs: LogDirs, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
+    ) -> None:
+        self._dirs, self._partition, self._name = dirs, partition, name
+        self._base, self._next = base_offset, next_base
+        before = dirs.snapshot(partition, name)
+        self.lineage = before.lineage
+        self.path = before.folder / f"{base_offset:020d}.log"
+        self._folder = before.folder
+        self._later = [s.base_offset for s in before.segments if s.base_offset > base_offset]
+        try:
+            self.log: BinaryIO = self.path.open("rb")
+            self.log_bytes = os.fstat(self.log.fileno()).st_size
+            self.offset_index = self._optional(base_offset, ".index")
+            self.time_index = self._optional(base_offset, ".timeindex")
+            self.producer_snapshot = self._optional(next_base, ".snapshot") or b""
+            self.transaction_index = self._optional(base_offset, ".txnindex") or None
+        except OSError as error:
+            raise Fenced("the segment left the disk meanwhile", file=self.path, reason=error.strerror) from error
+        self.confirm()
+
+    def _optional(self, base: int, suffix: str) -> bytes | None:
+        try:
+            return (self._folder / f"{base:020d}{suffix}").read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def head(self) -> bytes:
+        """The first bytes of the log; the file's position is where it was."""
+        return os.pread(self.log.fileno(), HEADER_BYTES, 0)
+
+    def aborted(self, offsets: OffsetRange) -> tuple[AbortedRange, ...]:
+        """Of this and all later segments: the marker of an abort may lie in a later one."""
+        found: set[AbortedRange] = set()
+        for base in [self._base, *self._later]:
+            data = self._optional(base, ".txnindex") or b""
+            source = str(self._folder / f"{base:020d}.txnindex")
+            for entry in parse_transaction_index(data, source):
+                if entry.range.first <= offsets.end and entry.range.last >= offsets.start:
+                    found.add(entry.range)
+        return tuple(sorted(found))
+
+    def confirm(self) -> None:
+        now = self._dirs.snapshot(self._partition, self._name)
+        bases = [segment.base_offset for segment in now.segments]
+        if now.folder != self._folder or self._base not in bases or self._next not in bases:
+            raise Fenced("the segment left the folder", file=self.path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.log.close()

@@ -1,0 +1,90 @@
+"""``.index``: offset to byte position, 8 bytes an entry: relative offset int32, position int32.
+
+An entry names the *last* offset of an append and the byte where that append begins; an append may hold several batches.
+The active segment's file is preallocated: zero entries at its end are not data (Kafka's ``OffsetIndex``).
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from ..state.errors import CorruptData
+from ..state.offsets import Offset
+from .batch import BatchHeader
+
+_ENTRY = struct.Struct(">ii")
+INTERVAL_BYTES = 4096
+"""Kafka's ``index.interval.bytes``: an entry for every append that begins further than this after the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetIndexEntry:
+    offset: Offset
+    position: int
+
+
+def parse_offset_index(data: bytes, base_offset: int, source: str) -> list[OffsetIndexEntry]:
+    """Ascending. Raises CorruptData when entries do not increase."""
+    if len(data) % _ENTRY.size:
+        raise CorruptData("offset index is cut off", file=source, bytes=len(data))
+    entries: list[OffsetIndexEntry] = []
+    for number, (relative, position) in enumerate(_ENTRY.iter_unpack(data)):
+        if entries and relative == 0 and position == 0:
+            break
+        if relative == 0 and position == 0 and not any(data):
+            break
+        entry = OffsetIndexEntry(Offset(base_offset + relative), position)
+        if relative < 0 or position < 0:
+            raise CorruptData("offset index entry is negative", file=source, position=number * _ENTRY.size)
+        if entries and (entry.offset <= entries[-1].offset or entry.position <= entries[-1].position):
+            raise CorruptData("offset index does not increase", file=source, position=number * _ENTRY.size)
+        entries.append(entry)
+    return entries
+
+
+def lookup_position(entries: list[OffsetIndexEntry], offset: int) -> int:
+    """Where to begin to scan for ``offset``: the position of the greatest entry at or below it, else 0."""
+    at = bisect_right(entries, offset, key=lambda entry: entry.offset)
+    return entries[at - 1].position if at else 0
+
+
+class OffsetIndexBuilder:
+    """Push batches in order; the bytes are what Kafka's recovery would write."""
+
+    def __init__(self, base_offset: int, interval_bytes: int = INTERVAL_BYTES) -> None:
+        self._base, self._interval = base_offset, interval_bytes
+        self._last_position = 0
+        self._entries = bytearray()
+
+    def add(self, batch: BatchHeader) -> bool:
+        """True when the batch got an entry."""
+        if batch.position - self._last_position <= self._interval:
+            return False
+        self._entries += _ENTRY.pack(batch.last_offset - self._base, batch.position)
+        self._last_position = batch.position
+        return True
+
+    def bytes(self) -> bytes:
+        return bytes(self._entries)
+
+
+class OffsetIndexCheck:
+    """Whether an index file fits a log: push the log's batches, then ask `fits`.
+
+    Every entry must point to the beginning of a batch whose offsets do not exceed the entry's.
+    """
+
+    def __init__(self, entries: list[OffsetIndexEntry], end_offset: int) -> None:
+        self._at = {entry.position: entry.offset for entry in entries}
+        self._wrong = any(entry.offset > end_offset for entry in entries)
+
+    def add(self, batch: BatchHeader) -> None:
+        offset = self._at.pop(batch.position, None)
+        if offset is not None and offset < batch.base_offset:
+            self._wrong = True
+
+    @property
+    def fits(self) -> bool:
+        return not self._at and not self._wrong

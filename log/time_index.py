@@ -1,0 +1,75 @@
+"""``.timeindex``: the highest timestamp so far, and its offset, 12 bytes an entry: timestamp int64, relative int32.
+
+Zero entries at the end of an active segment's preallocated file are not data (Kafka's ``TimeIndex``).
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from ..state.errors import CorruptData
+from ..state.offsets import Offset, TimestampMs
+from .batch import BatchHeader
+
+_ENTRY = struct.Struct(">qi")
+ENTRY_BYTES = _ENTRY.size
+
+
+@dataclass(frozen=True, slots=True)
+class TimeIndexEntry:
+    timestamp: TimestampMs
+    offset: Offset
+
+
+def parse_time_index(data: bytes, base_offset: int, source: str) -> list[TimeIndexEntry]:
+    """Ascending by timestamp. Raises CorruptData when entries do not increase."""
+    if len(data) % _ENTRY.size:
+        raise CorruptData("time index is cut off", file=source, bytes=len(data))
+    entries: list[TimeIndexEntry] = []
+    for number, (timestamp, relative) in enumerate(_ENTRY.iter_unpack(data)):
+        if timestamp == 0 and relative == 0 and (entries or not any(data)):
+            break
+        if relative < 0:
+            raise CorruptData("time index entry is negative", file=source, position=number * _ENTRY.size)
+        entry = TimeIndexEntry(TimestampMs(timestamp), Offset(base_offset + relative))
+        if entries and (entry.timestamp < entries[-1].timestamp or entry.offset < entries[-1].offset):
+            raise CorruptData("time index does not increase", file=source, position=number * _ENTRY.size)
+        entries.append(entry)
+    return entries
+
+
+def lookup_offset(entries: list[TimeIndexEntry], timestamp: int) -> Offset | None:
+    """Every offset below the answer is older than ``timestamp``; None when the whole segment may not be."""
+    at = bisect_right(entries, timestamp - 1, key=lambda entry: entry.timestamp)
+    return entries[at - 1].offset if at else None
+
+
+class TimeIndexBuilder:
+    """Push batches in order and whether each got an offset index entry; then `bytes`."""
+
+    def __init__(self, base_offset: int) -> None:
+        self._base = base_offset
+        self._entries: list[tuple[int, int]] = []
+        self._highest, self._highest_offset = -1, base_offset
+
+    def add(self, batch: BatchHeader, indexed: bool) -> None:
+        if batch.max_timestamp > self._highest:
+            self._highest, self._highest_offset = batch.max_timestamp, batch.last_offset
+        if indexed:
+            self._append()
+
+    @property
+    def highest(self) -> int:
+        """The highest timestamp so far; -1 when no batch had one."""
+        return self._highest
+
+    def _append(self) -> None:
+        if self._highest >= 0 and (not self._entries or self._highest > self._entries[-1][0]):
+            self._entries.append((self._highest, self._highest_offset - self._base))
+
+    def bytes(self) -> bytes:
+        """With the entry that rolling a segment adds."""
+        self._append()
+        return b"".join(_ENTRY.pack(*entry) for entry in self._entries)

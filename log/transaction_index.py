@@ -1,0 +1,39 @@
+"""``.txnindex``: the aborted transactions of a segment, 34 bytes each (Kafka's ``AbortedTxn``, version 0)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from ..state.errors import CorruptData
+from ..state.offsets import Offset
+from ..state.segment import AbortedRange
+
+_ENTRY = struct.Struct(">hqqqq")
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """``range`` to its abort marker; ``last_stable_offset`` when the marker was written."""
+
+    range: AbortedRange
+    last_stable_offset: Offset
+
+
+def parse_transaction_index(data: bytes, source: str) -> list[AbortedTransaction]:
+    """In file order. Raises CorruptData."""
+    if len(data) % _ENTRY.size:
+        raise CorruptData("transaction index is cut off", file=source, bytes=len(data))
+    found = []
+    for number, (version, producer, first, last, stable) in enumerate(_ENTRY.iter_unpack(data)):
+        if version < 0 or first < 0 or last < first:
+            raise CorruptData("transaction index entry contradicts itself", file=source, position=number * _ENTRY.size)
+        found.append(AbortedTransaction(AbortedRange(producer, Offset(first), Offset(last)), Offset(stable)))
+    return found
+
+
+def format_transaction_index(entries: list[AbortedTransaction]) -> bytes:
+    """The file's bytes."""
+    return b"".join(
+        _ENTRY.pack(0, e.range.producer_id, e.range.first, e.range.last, e.last_stable_offset) for e in entries
+    )

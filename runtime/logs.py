@@ -1,0 +1,93 @@
+"""Logs on stderr: lines for people, or one JSON object a line. No secret by name, no global configuration of ours."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Mapping, MutableMapping
+from dataclasses import fields
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from .listener import CopyFailed, Event, FactsApplied, Listener, PartitionRefused, RemoteFetched, TermEnded, ViewRebuilt
+
+FORMAT_VARIABLE = "TIERSTATE_LOG"
+_SECRET = re.compile(r"password|secret|token|authorization|private_key", re.IGNORECASE)
+_WARNINGS = (CopyFailed, PartitionRefused, TermEnded, ViewRebuilt)
+_DETAILS = (FactsApplied, RemoteFetched)
+
+
+def open_logs(
+    environ: Mapping[str, str],
+    *,
+    as_json: bool = False,
+    colour: bool = True,
+    debug: bool = False,
+    stream: TextIO | None = None,
+) -> FilteringBoundLogger:
+    """A logger to ``stream`` (stderr): JSON on demand or with ``TIERSTATE_LOG=json``, colours only on a terminal."""
+    to = stream if stream is not None else sys.stderr
+    renderer: structlog.typing.Processor = structlog.processors.JSONRenderer(default=str)
+    if not (as_json or environ.get(FORMAT_VARIABLE) == "json"):
+        renderer = structlog.dev.ConsoleRenderer(colors=colour and to.isatty(), pad_event_to=0, sort_keys=False)
+    logger: FilteringBoundLogger = structlog.wrap_logger(
+        structlog.PrintLogger(to),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            _mask,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.INFO),
+        context_class=dict,
+    )
+    return logger
+
+
+def log_events(logger: FilteringBoundLogger) -> Listener:
+    """A listener that logs what happens: trouble as warnings, what happens all the time only for debugging."""
+
+    def tell(event: Event) -> None:
+        facts = {field.name: getattr(event, field.name) for field in fields(event)}
+        name = _spaced(type(event).__name__)
+        if isinstance(event, _WARNINGS):
+            logger.warning(name, **facts)
+        elif isinstance(event, _DETAILS):
+            logger.debug(name, **facts)
+        else:
+            logger.info(name, **facts)
+
+    return tell
+
+
+def take_library_logs(logger: FilteringBoundLogger) -> None:
+    """Warnings of libraries that use Python's logging go the same way as ours. Called once by a process that serves."""
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+    root.addHandler(_Forward(logger))
+    root.setLevel(logging.WARNING)
+
+
+class _Forward(logging.Handler):
+    def __init__(self, logger: FilteringBoundLogger) -> None:
+        super().__init__()
+        self._logger = logger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._logger.log(record.levelno, record.getMessage(), library=record.name)
+
+
+def _mask(logger: object, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for name in entry:
+        if _SECRET.search(name):
+            entry[name] = "(hidden)"
+    return entry
+
+
+def _spaced(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", name).lower()

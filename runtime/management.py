@@ -1,0 +1,139 @@
+"""The management port: `/healthz`, `/readyz`, `/metrics`, `/v1/status/TOPIC/PARTITION`. Standard library only.
+
+It has no authentication and shows no record, so it listens on loopback unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlsplit
+
+from ..state.errors import InvalidRequest, InvalidSettings, Unavailable
+from .service import Service
+from .setting_types import Address
+
+REQUEST_SECONDS = 10.0
+"""A client that says nothing for so long is let go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What the port asks, from its own threads, at every request. Each must answer fast and may raise typed errors."""
+
+    not_healthy: Callable[[], Sequence[str]]
+    """Why a restart would help; empty: healthy."""
+    not_ready: Callable[[], Sequence[str]]
+    """Why it must not be relied upon now; empty: ready."""
+    metrics: Callable[[], bytes]
+    """Prometheus' text format."""
+    status: Callable[[str, int], Mapping[str, object] | None]
+    """Of a topic's partition: why not copied, why not trimmed. None: nothing is known of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    content_type: str
+    body: bytes
+
+
+class ManagementServer:
+    """Bound when constructed, so a taken port is an error at the start; serves while its `service` runs."""
+
+    def __init__(self, listen: Address, health: Health) -> None:
+        handler = type("Handler", (_Handler,), {"health": health})
+        kind = _Server6 if ":" in listen.host else _Server
+        try:
+            self._server = kind((listen.host, listen.port), handler)
+        except OSError as error:
+            raise InvalidSettings([f"management.listen: cannot listen on {listen}, {error.strerror}"]) from error
+        self.address = Address(listen.host, self._server.server_address[1])
+        """With the port that was taken."""
+
+    def service(self) -> Service:
+        """To be started, stopped and joined with the others."""
+        return Service("management", self._serve, on_stop=self._server.shutdown)
+
+    def close(self) -> None:
+        """Gives the port back when it was never served."""
+        self._server.server_close()
+
+    def _serve(self, stopping: threading.Event) -> None:
+        try:
+            # Always, also when already told to stop: `shutdown` waits until this loop has ended.
+            self._server.serve_forever(poll_interval=0.1)
+        finally:
+            self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False  # a slow scraper must not hold up the stop
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that leaves is no news."""
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Handler(BaseHTTPRequestHandler):
+    health: Health
+    timeout = REQUEST_SECONDS
+    server_version = "tierstate"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        answer = _answer(self.health, urlsplit(self.path).path)
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    do_HEAD = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Scrapes are not logged."""
+
+
+def _answer(health: Health, path: str) -> _Answer:
+    try:
+        match path.split("/"):
+            case ["", "healthz"]:
+                return _verdict(health.not_healthy(), "healthy")
+            case ["", "readyz"]:
+                return _verdict(health.not_ready(), "ready")
+            case ["", "metrics"]:
+                return _Answer(200, "text/plain; version=0.0.4; charset=utf-8", health.metrics())
+            case ["", "v1", "status", topic, partition] if re.fullmatch("[0-9]{1,10}", partition):
+                status = health.status(unquote(topic), int(partition))
+                return _json(200, status) if status is not None else _json(404, {"message": "no such partition here"})
+            case _:
+                return _json(404, {"message": "no such page"})
+    except Unavailable as error:
+        return _json(503, {"message": str(error)})
+    except InvalidRequest as error:
+        return _json(404, {"message": str(error)})
+    except Exception as error:  # the port must answer, also when what it asks is broken
+        return _json(500, {"message": f"failed with {type(error).__name__}"})
+
+
+def _verdict(reasons: Sequence[str], good: str) -> _Answer:
+    if not reasons:
+        return _Answer(200, "text/plain; charset=utf-8", f"{good}\n".encode())
+    text = "".join(f"{reason}\n" for reason in reasons)
+    return _Answer(503, "text/plain; charset=utf-8", f"not {good}\n{text}".encode())
+
+
+def _json(status: int, value: Mapping[str, object]) -> _Answer:
+    return _Answer(status, "application/json", json.dumps(value, default=str).encode() + b"\n")

@@ -1,0 +1,165 @@
+"""What a process counts and measures, in Prometheus' words. Counters listen to events; gauges ask when scraped.
+
+`COUNTERS`, `SECONDS` and `GAUGES` are the whole list, and docs are made from it. Names follow KIP-405's stems.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import assert_never
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from .listener import (
+    CopyFailed,
+    Event,
+    FactsApplied,
+    LocalTrimmed,
+    PartitionRefused,
+    RemoteFetched,
+    SegmentCopied,
+    TermEnded,
+    TermStarted,
+    TrimRefused,
+    ViewRebuilt,
+)
+
+COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "remote_copy_segments_total": ("Segments copied to the remote tier.", ("topic",)),
+    "remote_copy_bytes_total": ("Log bytes copied to the remote tier.", ("topic",)),
+    "remote_copy_object_bytes_total": ("Bytes of the objects written for them.", ("topic",)),
+    "remote_copy_errors_total": ("Copy attempts that ended without a segment.", ("topic",)),
+    "local_trims_total": ("Trims of the local tier.", ("topic",)),
+    "local_trim_refusals_total": ("Times the local tier was not trimmed, though something asked for it.", ("topic",)),
+    "terms_started_total": ("Terms begun.", ()),
+    "terms_ended_total": ("Terms stopped.", ()),
+    "partition_refusals_total": ("Times a partition was found not to be tiered.", ("topic",)),
+    "tier_view_rebuilds_total": ("Views thrown away and replayed.", ()),
+    "tier_state_facts_applied_total": ("Facts applied to the view.", ()),
+    "remote_fetch_bytes_total": ("Bytes read from the object store for readers.", ()),
+    "remote_fetch_requests_total": ("Range reads of the object store for readers.", ()),
+}
+SECONDS: Mapping[str, str] = {
+    "remote_copy_seconds": "From copy-started to copy-finished, a segment.",
+    "remote_fetch_seconds": "One range read of the object store.",
+}
+_PARTITION = ("topic", "partition")
+GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "remote_copy_lag_bytes": ("Bytes of rolled segments that are not copied.", _PARTITION),
+    "remote_copy_lag_segments": ("Rolled segments that are not copied.", _PARTITION),
+    "remote_delete_lag_bytes": ("Bytes of segments whose deletion has begun and not ended.", _PARTITION),
+    "remote_delete_lag_segments": ("Segments whose deletion has begun and not ended.", _PARTITION),
+    "remote_log_size_bytes": ("Log bytes in the remote tier.", _PARTITION),
+    "remote_log_segments": ("Segments in the remote tier.", _PARTITION),
+    "overlap_bytes": ("Bytes in the remote tier that another segment holds too.", _PARTITION),
+    "uncopied_expires_in_seconds": ("Until the broker expires something that is not copied.", _PARTITION),
+    "lso_pinned_seconds": ("How long an open transaction has held the last stable offset.", _PARTITION),
+    "out_of_lineage_segments": ("Segments on a branch of the log that lost an election.", _PARTITION),
+    "abandoned_segments": ("Copies whose term ended before they did.", _PARTITION),
+    "refused_partitions": ("Partitions that are not tiered, by reason.", ("reason",)),
+    "integrity_holds": ("Holds that a person must release.", ()),
+    "fenced_facts_total": ("Facts of terms that were over when they arrived.", ()),
+    "tier_state_apply_lag": ("Facts between the view and the end of the tier-state topic.", ("tier_partition",)),
+    "tier_state_position": ("Position of the view.", ("tier_partition",)),
+    "orphan_objects": ("Objects that no fact names.", ()),
+    "orphan_bytes": ("Their bytes.", ()),
+}
+
+Sample = tuple[Sequence[str], float]
+"""Label values in the order of `GAUGES`, and the value."""
+
+
+class Metrics:
+    """The metrics of one process object: a listener for what happens, and gauges that ask. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._counters = {
+            name: Counter(name.removesuffix("_total"), doc, labels, registry=self._registry)
+            for name, (doc, labels) in COUNTERS.items()
+        }
+        self._seconds = {name: Histogram(name, doc, registry=self._registry) for name, doc in SECONDS.items()}
+        self._gauges = _Gauges()
+        self._registry.register(self._gauges)
+        ProcessCollector(registry=self._registry)
+
+    def listen(self, event: Event) -> None:
+        """A `Listener`."""
+        match event:
+            case SegmentCopied():
+                self._add("remote_copy_segments_total", 1, event.topic)
+                self._add("remote_copy_bytes_total", event.log_bytes, event.topic)
+                self._add("remote_copy_object_bytes_total", event.object_bytes, event.topic)
+                self._seconds["remote_copy_seconds"].observe(event.seconds)
+            case CopyFailed():
+                self._add("remote_copy_errors_total", 1, event.topic)
+            case LocalTrimmed():
+                self._add("local_trims_total", 1, event.topic)
+            case TrimRefused():
+                self._add("local_trim_refusals_total", 1, event.topic)
+            case TermStarted():
+                self._add("terms_started_total", 1)
+            case TermEnded():
+                self._add("terms_ended_total", 1)
+            case PartitionRefused():
+                self._add("partition_refusals_total", 1, event.topic)
+            case ViewRebuilt():
+                self._add("tier_view_rebuilds_total", 1)
+            case FactsApplied():
+                self._add("tier_state_facts_applied_total", event.facts)
+            case RemoteFetched():
+                self._add("remote_fetch_requests_total", 1)
+                self._add("remote_fetch_bytes_total", event.bytes)
+                self._seconds["remote_fetch_seconds"].observe(event.seconds)
+            case _:
+                assert_never(event)
+
+    def gauge(self, name: str, read: Callable[[], Iterable[Sample]]) -> None:
+        """``read`` is called at every scrape, on the scraping thread. KeyError: a name that is not in `GAUGES`.
+
+        A ``read`` that fails leaves its gauge out of that scrape: an absent metric can be alarmed on, a wrong one not.
+        """
+        self._gauges.add(name, GAUGES[name], read)
+
+    def exposition(self) -> bytes:
+        """Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def _add(self, name: str, amount: float, *labels: str) -> None:
+        counter = self._counters[name]
+        (counter.labels(*labels) if labels else counter).inc(amount)
+
+
+class _Gauges(Collector):
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reads: dict[str, tuple[str, tuple[str, ...], Callable[[], Iterable[Sample]]]] = {}
+
+    def add(self, name: str, what: tuple[str, tuple[str, ...]], read: Callable[[], Iterable[Sample]]) -> None:
+        with self._lock:
+            self._reads[name] = (*what, read)
+
+    def describe(self) -> Iterable[Metric]:
+        return []  # else registering would already call every `read`
+
+    def collect(self) -> Iterator[Metric]:
+        with self._lock:
+            reads = dict(self._reads)
+        failed = 0
+        for name, (doc, labels, read) in reads.items():
+            family: CounterMetricFamily | GaugeMetricFamily
+            if name.endswith("_total"):
+                family = CounterMetricFamily(name.removesuffix("_total"), doc, labels=labels)
+            else:
+                family = GaugeMetricFamily(name, doc, labels=labels)
+            try:
+                for values, number in read():
+                    family.add_metric(values, number)
+            except Exception:
+                failed += 1
+            else:
+                yield family
+        yield GaugeMetricFamily("unreadable_gauges", "Gauges that failed in this scrape.", value=failed)

@@ -1,0 +1,47 @@
+"""A byte rate shared by threads: a token bucket that may go into debt, so one large write is never refused."""
+
+from __future__ import annotations
+
+import threading
+
+from .clock import Clock
+
+
+class ByteQuota:
+    """``bytes_per_second`` on average, one second's worth in a burst; 0 is no limit."""
+
+    def __init__(self, clock: Clock, bytes_per_second: int) -> None:
+        self._clock = clock
+        self._rate = bytes_per_second
+        self._tokens = float(bytes_per_second)
+        self._then = clock.monotonic()
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> float:
+        """Waits until ``size`` bytes may go; the seconds waited. Callers that come later wait behind the debt."""
+        with self._lock:
+            seconds = self._charge(size)
+        if seconds > 0:
+            self._clock.sleep(seconds)
+        return seconds
+
+    def try_take(self, size: int) -> float:
+        """0 when ``size`` bytes may go now; else nothing is taken, and the seconds after which to ask again."""
+        with self._lock:
+            if self._rate and self._refilled() <= 0:
+                # Debt is paid before anything new: answers are large, and one may exceed the whole bucket.
+                return max(-self._tokens, 1.0) / self._rate
+            self._charge(size)
+            return 0.0
+
+    def _charge(self, size: int) -> float:
+        if self._rate == 0:
+            return 0.0
+        self._tokens = self._refilled() - size
+        return max(0.0, -self._tokens / self._rate)
+
+    def _refilled(self) -> float:
+        now = self._clock.monotonic()
+        self._tokens = min(float(self._rate), self._tokens + (now - self._then) * self._rate)
+        self._then = now
+        return self._tokens

@@ -1,0 +1,54 @@
+"""Repeating what failed, at the edge of an adapter only: exponential back-off with jitter, and a deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ..state.errors import BrokerUnavailable, StorageUnavailable, Throttled
+from .clock import Clock
+from .id_source import IdSource
+
+T = TypeVar("T")
+TRANSIENT: tuple[type[BaseException], ...] = (StorageUnavailable, BrokerUnavailable, Throttled)
+"""What may be repeated blindly. Not all of `Unavailable`: an `UnknownOutcome` must never be."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """Seconds: ``first``, then ``factor`` times more after each failure, at most ``most``."""
+
+    first: float = 0.1
+    factor: float = 2.0
+    most: float = 10.0
+
+    def delay(self, failures: int, jitter: float) -> float:
+        """Before the next attempt, after ``failures`` >= 1; ``jitter`` in [0, 1) takes up to half of it away."""
+        # Cut before the power: 2.0 ** 5000 is an OverflowError after a day of failures.
+        whole = self.most if failures > 64 else min(self.most, self.first * self.factor ** (failures - 1))
+        return whole * (1 - jitter / 2)
+
+
+class Retry:
+    """Calls again while the error is transient and the deadline is not passed; then the last error is raised."""
+
+    def __init__(self, clock: Clock, ids: IdSource, deadline_seconds: float, back_off: BackOff | None = None) -> None:
+        self._clock = clock
+        self._ids = ids
+        self._deadline_seconds = deadline_seconds
+        self._back_off = back_off or BackOff()
+
+    def call(self, act: Callable[[], T], repeat: tuple[type[BaseException], ...] = TRANSIENT) -> T:
+        """What ``act`` returns. ``act`` must be safe to repeat. Never sleeps past the deadline."""
+        deadline = self._clock.monotonic() + self._deadline_seconds
+        failures = 0
+        while True:
+            try:
+                return act()
+            except repeat:
+                failures += 1
+                delay = self._back_off.delay(failures, self._ids.jitter())
+                if self._clock.monotonic() + delay > deadline:
+                    raise
+                self._clock.sleep(delay)

@@ -1,0 +1,120 @@
+"""What a setting can be: a size, a duration, an address, a pattern, a secret. Each shows itself as people wrote it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, SecretStr, WithJsonSchema
+
+from .units import parse_duration, parse_size, show_duration, show_size
+
+STORE_SCHEMES = ("file", "s3", "gs", "az")
+_SECRET_NAME = re.compile(r"password|secret|jaas|oauthbearer\.config|(^|\.)(key|keystore)\.pem$")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens. Port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: object) -> Address:
+        """``host:port`` or ``[v6]:port``. ValueError otherwise."""
+        if isinstance(text, Address):
+            return text
+        host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        if not bare or (":" in bare and bare == host) or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65_535:
+            raise ValueError(f"not an address: {text!r}; write host:port, as 127.0.0.1:9404")
+        return cls(bare, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def is_secret_property(name: str) -> bool:
+    """Whether a librdkafka property is a secret: never printed, never written into a file or on a command line."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {text!r}, {error}") from None
+    return text
+
+
+def _several(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _store_url(url: str) -> str:
+    if not url:
+        return url
+    parts = urlsplit(url)
+    if parts.scheme not in STORE_SCHEMES:
+        raise ValueError("not a store: write " + ", ".join(f"{scheme}://…" for scheme in STORE_SCHEMES))
+    _refuse_credentials(url)
+    if parts.scheme == "file" and (parts.netloc or not parts.path.startswith("/")):
+        raise ValueError("not a store: a folder is written with its full path, as file:///var/lib/store")
+    if parts.scheme != "file" and not parts.netloc:
+        raise ValueError(f"not a store: the bucket is missing, as {parts.scheme}://bucket/prefix")
+    return url
+
+
+def _http_url(url: str) -> str:
+    if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc):
+        raise ValueError("not an address: write http://host:port or https://host:port")
+    _refuse_credentials(url)
+    return url
+
+
+def _refuse_credentials(url: str) -> None:
+    if "@" in urlsplit(url).netloc or urlsplit(url).query:
+        raise ValueError("credentials do not belong in a URL: they would be printed")
+
+
+def _paths(paths: Sequence[Path]) -> list[str]:
+    return [str(path) for path in paths]
+
+
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    PlainSerializer(show_size, return_type=str, when_used="json"),
+    WithJsonSchema({"x-type": "size"}),
+]
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    PlainSerializer(show_duration, return_type=str, when_used="json"),
+    WithJsonSchema({"x-type": "duration"}),
+]
+Listen = Annotated[
+    Address,
+    BeforeValidator(Address.parse),
+    PlainSerializer(str, return_type=str, when_used="json"),
+    WithJsonSchema({"x-type": "address"}),
+]
+Patterns = Annotated[
+    tuple[Annotated[str, AfterValidator(_pattern)], ...],
+    BeforeValidator(_several),
+    WithJsonSchema({"x-type": "patterns"}),
+]
+Folders = Annotated[
+    tuple[Path, ...],
+    BeforeValidator(_several),
+    PlainSerializer(_paths, when_used="json"),
+    WithJsonSchema({"x-type": "paths"}),
+]
+StoreUrl = Annotated[str, AfterValidator(_store_url), WithJsonSchema({"x-type": "URL"})]
+HttpUrl = Annotated[str, AfterValidator(_http_url), WithJsonSchema({"x-type": "URL"})]
+Secret = Annotated[SecretStr, WithJsonSchema({"x-type": "secret"})]

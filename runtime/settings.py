@@ -1,0 +1,289 @@
+"""Every setting: a frozen class a section, exactly as the TOML file has them. Parsed once by `settings_load.py`.
+
+Sizes are bytes, durations seconds. Empty text, an empty list or None means "not set"; `require` says so to the user.
+The table in docs/settings.md is made from the descriptions here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Set
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from ..state.errors import InvalidSettings
+from .setting_types import Address, Duration, Folders, HttpUrl, Listen, Patterns, Secret, Size, StoreUrl
+
+
+class Section(BaseModel):
+    """Unknown keys are errors; nothing changes after parsing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True)
+
+
+class Store(Section):
+    """The object store that holds the remote tier."""
+
+    url: StoreUrl = Field(default="", description="Where the remote tier lives: file:///…, s3://, gs://, az://.")
+    endpoint: HttpUrl = Field(default="", description="Address of an S3-compatible server; empty: the cloud's own.")
+    region: str = Field(default="", description="Region of the bucket; empty: as the environment says.")
+    access_key_id: str = Field(
+        default="", description="Access key; empty: the cloud library's own search (environment, role)."
+    )
+    secret_access_key: Secret | None = Field(default=None, description="Secret of the access key.")
+    session_token: Secret | None = Field(default=None, description="Session token of temporary credentials.")
+    connect_timeout: Duration = Field(default=5.0, gt=0, description="How long a connection may take.")
+    read_timeout: Duration = Field(
+        default=30.0, gt=0, description="How long the store may stay silent within an answer."
+    )
+    retry_for: Duration = Field(
+        default=60.0, ge=0, description="How long one request is repeated before it counts as failed."
+    )
+    concurrency: int = Field(default=16, ge=1, le=1024, description="Connections at a time.")
+    salt_bits: int = Field(
+        default=0, ge=0, le=128, description="Bits of MD5 that `{salt}` in the URL becomes; 0 without it."
+    )
+
+
+class TierState(Section):
+    """The tier-state topic."""
+
+    topic: str = Field(
+        default="_tier-state", pattern=r"^[a-zA-Z0-9._-]{1,249}$", description="Name of the tier-state topic."
+    )
+    partitions: int = Field(
+        default=50, ge=1, le=10_000, description="Partitions it is created with; fixed for its life."
+    )
+    replication_factor: int = Field(default=3, ge=1, le=100, description="Replication factor it is created with.")
+
+
+class TopicOverrides(Section):
+    """One topic's overrides. They may be shorter than the topic's own retention, never longer."""
+
+    retention: Duration | None = Field(default=None, description="Instead of Kafka's retention.ms.")
+    retention_bytes: Size | None = Field(default=None, description="Instead of Kafka's retention.bytes.")
+    local_retention: Duration | None = Field(default=None, description="Instead of Kafka's local.retention.ms.")
+    local_retention_bytes: Size | None = Field(default=None, description="Instead of Kafka's local.retention.bytes.")
+
+    def as_topic_config(self) -> dict[str, str]:
+        """What is overridden, under Kafka's names and in Kafka's units."""
+        values = {
+            "retention.ms": None if self.retention is None else round(self.retention * 1000),
+            "retention.bytes": self.retention_bytes,
+            "local.retention.ms": None if self.local_retention is None else round(self.local_retention * 1000),
+            "local.retention.bytes": self.local_retention_bytes,
+        }
+        return {name: str(value) for name, value in values.items() if value is not None}
+
+
+class Tiering(Section):
+    """Which topics are tiered."""
+
+    include: Patterns = Field(default=(), description="Topics to tier: regular expressions that match the whole name.")
+    exclude: Patterns = Field(default=(), description="Topics never to tier; wins over include.")
+    topics: dict[str, TopicOverrides] = Field(
+        default={}, description="Overrides by topic name; else Kafka's settings rule."
+    )
+
+    def covers(self, topic: str) -> bool:
+        """Whether the patterns choose this topic. (The agent may still refuse it.)"""
+
+        def matches(patterns: tuple[str, ...]) -> bool:
+            return any(re.fullmatch(pattern, topic) for pattern in patterns)
+
+        return matches(self.include) and not matches(self.exclude)
+
+
+class Format(Section):
+    """How copied segments are written."""
+
+    compression: Literal["auto", "zstd", "none"] = Field(
+        default="auto", description="auto: none over compressed batches."
+    )
+    zstd_level: int = Field(default=3, ge=1, le=22, description="Level of zstd.")
+    chunk_bytes: Size = Field(default=4 * 2**20, ge=1024, le=2**30, description="Log bytes in one chunk.")
+
+
+class Agent(Section):
+    """The agent beside one broker."""
+
+    log_dirs: Folders = Field(default=(), description="The broker's log.dirs; an agent needs them.")
+
+
+class Copy(Section):
+    """From the local tier to the remote tier."""
+
+    lag: Duration = Field(default=0.0, ge=0, description="How long a rolled segment waits before it is copied.")
+    concurrency: int = Field(default=4, ge=1, le=256, description="Segments copied at a time.")
+    quota: Size = Field(default=0, description="Bytes a second that one agent uploads; 0: no limit.")
+
+
+class Trim(Section):
+    """The local tier."""
+
+    delay: Duration = Field(
+        default=900.0, ge=0, description="How long a copied segment stays local, whatever retention says."
+    )
+    respect_groups: bool = Field(default=True, description="Never trim what a consumer group has not read.")
+    exclude_groups: Patterns = Field(
+        default=(), description="Groups that hold nothing: whole-name regular expressions."
+    )
+    group_hold_max: Duration = Field(
+        default=7 * 86_400.0, ge=0, description="How long a group may hold local segments."
+    )
+    allow_unclean: bool = Field(default=False, description="Trim topics that allow unclean leader election too.")
+
+
+class Expire(Section):
+    """The remote tier's retention."""
+
+    grace: Duration = Field(
+        default=60.0, ge=0, description="From the delete-started fact to the deletion, for readers."
+    )
+
+
+class Sweep(Section):
+    """Orphans and abandoned segments."""
+
+    grace: Duration = Field(default=86_400.0, ge=0, description="Between the two looks that condemn an object.")
+
+
+class Lease(Section):
+    """What batch readers pin."""
+
+    max: Duration = Field(default=86_400.0, gt=0, description="The longest a reader's lease may last.")
+
+
+class Encryption(Section):
+    """Encryption of copied segments."""
+
+    keyring: Path | None = Field(
+        default=None, description="Key ring, a TOML file; segments are encrypted when it is set."
+    )
+
+
+class Cache(Section):
+    """Chunks of the remote tier kept by readers."""
+
+    memory: Size = Field(default=256 * 2**20, description="Bytes of memory.")
+    disk: Size = Field(default=0, description="Bytes of disk under state_dir; 0: none.")
+    prefetch: Size = Field(default=16 * 2**20, description="Bytes read ahead of a sequential reader; 0: none.")
+
+
+class Archive(Section):
+    """The history of facts, kept in the bucket."""
+
+    keep: Duration = Field(default=400 * 86_400.0, ge=0, description="How long erased facts stay readable.")
+
+
+class Checkpoint(Section):
+    """Snapshots of the view, kept in the bucket."""
+
+    keep: int = Field(default=3, ge=1, le=1000, description="Checkpoints kept for each tier-state partition.")
+
+
+class Management(Section):
+    """Health, metrics and status of an agent or a gateway."""
+
+    listen: Listen = Field(default=Address("127.0.0.1", 9404), description="Where it answers; port 0 takes a free one.")
+
+
+class GatewayTls(Section):
+    """TLS of the gateway; on when certificate and key are set."""
+
+    certificate: Path | None = Field(default=None, description="Certificate chain, PEM.")
+    key: Path | None = Field(default=None, description="Private key, PEM.")
+    client_ca: Path | None = Field(default=None, description="Clients must show a certificate signed by these, PEM.")
+
+
+class GatewayAuth(Section):
+    """Who may read through the gateway."""
+
+    tokens: Path | None = Field(default=None, description="File of bearer tokens: one `token principal` a line.")
+    jwks: Path | None = Field(default=None, description="JWKS file that signs accepted JWTs.")
+    issuer: str = Field(default="", description="`iss` a JWT must have; empty: any.")
+    audience: str = Field(default="", description="`aud` a JWT must have; empty: any.")
+    basic: bool = Field(default=False, description="HTTP Basic, checked by the broker through SASL.")
+    acls: bool = Field(default=False, description="Kafka's own ACLs decide per topic; denied unless allowed.")
+
+
+class Gateway(Section):
+    """The HTTP fetch gateway."""
+
+    listen: Listen = Field(default=Address("127.0.0.1", 8080), description="Where it answers; port 0 takes a free one.")
+    max_bytes: Size = Field(default=16 * 2**20, ge=1024, description="The most record bytes one answer holds.")
+    local_reads: int = Field(default=16, ge=1, le=1024, description="Local reads at a time.")
+    remote_reads: int = Field(default=16, ge=1, le=1024, description="Remote reads at a time.")
+    plans: int = Field(default=2, ge=1, le=1024, description="Plans made at a time.")
+    quota: Size = Field(default=0, description="Bytes a second one principal reads; 0: no limit.")
+    tls: GatewayTls = GatewayTls()
+    auth: GatewayAuth = GatewayAuth()
+
+
+class Settings(Section):
+    """All of them. Made by `settings_load.load_settings`, which knows where each value came from."""
+
+    state_dir: Path = Field(
+        default=Path("/var/lib/tierstate"), description="View, position, chunk cache; may be deleted at any time."
+    )
+    kafka: dict[str, str] = Field(default={}, repr=False, description="librdkafka properties, as they are.")
+    store: Store = Store()
+    tier_state: TierState = TierState()
+    tiering: Tiering = Tiering()
+    format: Format = Format()
+    agent: Agent = Agent()
+    copy_: Copy = Field(default=Copy(), alias="copy")
+    trim: Trim = Trim()
+    expire: Expire = Expire()
+    sweep: Sweep = Sweep()
+    lease: Lease = Lease()
+    encryption: Encryption = Encryption()
+    cache: Cache = Cache()
+    archive: Archive = Archive()
+    checkpoint: Checkpoint = Checkpoint()
+    management: Management = Management()
+    gateway: Gateway = Gateway()
+
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _masked: frozenset[str] = PrivateAttr(default_factory=frozenset)
+
+    def with_origins(self, origins: Mapping[str, str], masked: Set[str]) -> Settings:
+        """These settings, knowing who set each dotted key and which values are never shown."""
+        known = self.model_copy()
+        known._origins = dict(origins)
+        known._masked = frozenset(masked)
+        return known
+
+    def origin(self, key: str) -> str:
+        """Who set this dotted key: ``default``, a file, an environment variable, a flag."""
+        return self._origins.get(key, "default")
+
+    def is_masked(self, key: str) -> bool:
+        return key in self._masked
+
+
+WAYS = {
+    "store.url": "--store URL",
+    "kafka.bootstrap.servers": "--bootstrap-server HOST:PORT",
+}
+
+
+def require(settings: Settings, *keys: str) -> None:
+    """InvalidSettings that names every one of ``keys`` (``store.url``, ``kafka.bootstrap.servers``) that is not set."""
+    missing = [key for key in keys if _value(settings, key) in (None, "", (), {})]
+    if missing:
+        raise InvalidSettings(
+            [f"{key}: needed here and not set" + (f" ({WAYS[key]})" if key in WAYS else "") for key in missing]
+        )
+
+
+def _value(settings: Settings, key: str) -> object:
+    section, _, rest = key.partition(".")
+    if section == "kafka":
+        return settings.kafka.get(rest)
+    found: object = settings.model_dump(by_alias=True)
+    for name in key.split("."):
+        found = found[name] if isinstance(found, dict) else None
+    return found

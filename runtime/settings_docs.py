@@ -1,0 +1,92 @@
+"""docs/settings.md, made from the setting classes: ``python -m tierstate.runtime.settings_docs > docs/settings.md``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from .settings import Section, Settings, TopicOverrides
+from .settings_keys import FIELDS, environment_name
+
+HEAD = """# Settings
+
+<!-- Made by `python -m tierstate.runtime.settings_docs > docs/settings.md`; a test compares them. -->
+
+One TOML file: `--config FILE`, else `$TIERSTATE_CONFIG`, `./tierstate.toml`, `/etc/tierstate/tierstate.toml`.
+Later wins: defaults, the file, the environment, `--set section.key=value`, `--bootstrap-server` and `--store`.
+`tierstate config` shows every value and where it came from.
+
+- Sizes: `4MiB`, `10MB`, `0` (B KiB MiB GiB TiB, KB MB GB TB). Durations: `15m`, `1h30m`, `250ms`, `0s` (ms s m h d).
+- Lists in the environment and in `--set` are written as in TOML: `["a", "b"]`; one value alone needs no brackets.
+- Patterns are regular expressions that match the whole name.
+- Secrets are given by reference, `{ env = "NAME" }` or `{ file = "PATH" }`, or in the variable of the setting itself.
+  Any other value may be a reference too. None of these is ever printed.
+- Relative paths in the file start at the file's folder.
+- `[kafka]` holds librdkafka properties, in quotes, as they are; `TIERSTATE_KAFKA__BOOTSTRAP_SERVERS` sets
+  `bootstrap.servers`. Tables keyed by topic can be set in the file only.
+"""
+
+
+def settings_markdown() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *_top(), *_sections(Settings, ()), ""])
+
+
+def _top() -> Iterator[str]:
+    yield from _table([(path[0], path) for path in FIELDS if len(path) == 1 and path != ("kafka",)], Settings)
+
+
+def _sections(section: type[Section], path: tuple[str, ...]) -> Iterator[str]:
+    for attribute, field in section.model_fields.items():
+        here = (*path, field.alias or attribute)
+        kind = field.annotation
+        if not (isinstance(kind, type) and issubclass(kind, Section)):
+            continue
+        yield f"\n## `[{'.'.join(here)}]`\n"
+        yield (kind.__doc__ or "").strip().partition("\n")[0] + "\n"
+        rows = [(below[-1], below) for below in FIELDS if below[:-1] == here and below != ("tiering", "topics")]
+        yield from _table(rows, kind)
+        if here == ("tiering",):
+            yield from _overrides()
+        yield from _sections(kind, here)
+
+
+def _overrides() -> Iterator[str]:
+    yield '\n## `[tiering.topics."NAME"]`\n'
+    yield (TopicOverrides.__doc__ or "").strip() + "\n"
+    yield from _table([(name, None) for name in TopicOverrides.model_fields], TopicOverrides)
+
+
+def _table(rows: Sequence[tuple[str, tuple[str, ...] | None]], model: type[BaseModel]) -> Iterator[str]:
+    schema = model.model_json_schema(by_alias=True)["properties"]
+    defaults = model().model_dump(mode="json", by_alias=True)
+    yield "| key | type | default | variable | |"
+    yield "|---|---|---|---|---|"
+    for name, path in rows:
+        variable = f"`{environment_name(path)}`" if path else ""
+        cells = (f"`{name}`", _type(schema[name]), _default(defaults[name]), variable, schema[name]["description"])
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "anyOf" in schema:
+        return _type(schema["anyOf"][0])
+    if "enum" in schema:
+        return ", ".join(schema["enum"])
+    if schema.get("format") == "path":
+        return "path"
+    named = {"string": "text", "integer": "number", "boolean": "true, false"}
+    return named[schema["type"]] if "type" in schema else str(schema["x-type"])
+
+
+def _default(value: object) -> str:
+    if value in (None, "", []):
+        return ""
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(settings_markdown())

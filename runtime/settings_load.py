@@ -1,0 +1,224 @@
+"""Settings from a TOML file, the environment and flags, the later winning; every wrong one is reported at once.
+
+Order: defaults, the file, ``TIERSTATE_SECTION__KEY``, ``--set section.key=value``, ``--bootstrap-server``, ``--store``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from ..state.errors import InvalidSettings
+from .settings import Settings
+from .settings_keys import TOPIC_TABLE, is_path, is_secret, path_of_dotted, path_of_environment, unknown
+
+CONFIG_VARIABLE = "TIERSTATE_CONFIG"
+SEARCHED = (Path("tierstate.toml"), Path("/etc/tierstate/tierstate.toml"))
+
+SettingPath = tuple[str, ...]
+
+
+class Given(NamedTuple):
+    """One value as somebody gave it."""
+
+    value: object
+    origin: str
+    folder: Path
+    """Relative paths and references start here."""
+    open: bool
+    """Written where others can read it: a file, a command line. Secrets may not."""
+
+
+def load_settings(
+    config: Path | None,
+    overrides: Sequence[str],
+    environ: Mapping[str, str],
+    bootstrap_server: str | None = None,
+    store: str | None = None,
+    searched: Sequence[Path] = SEARCHED,
+) -> Settings:
+    """The effective settings. ``overrides`` are ``section.key=value``. InvalidSettings lists all that is wrong."""
+    problems: list[str] = []
+    given: dict[SettingPath, Given] = {}
+    file = _find(config, environ, searched)
+    if file is not None:
+        given |= _from_file(file, problems)
+    given |= _from_environment(environ, problems)
+    given |= _from_overrides(overrides, problems)
+    for path, value, flag in (
+        (("kafka", "bootstrap.servers"), bootstrap_server, "--bootstrap-server"),
+        (("store", "url"), store, "--store"),
+    ):
+        if value is not None:
+            given[path] = Given(value, flag, Path(), True)
+    return _settle(given, environ, problems)
+
+
+def _settle(given: Mapping[SettingPath, Given], environ: Mapping[str, str], problems: list[str]) -> Settings:
+    tree: dict[str, Any] = {}
+    masked: set[str] = set()
+    for path, one in given.items():
+        reference = _reference(one.value)
+        if reference or is_secret(path):
+            masked.add(_dotted(path))
+        try:
+            _plant(tree, path, _resolved(path, one, reference, environ))
+        except ValueError as error:
+            problems.append(f"{_dotted(path)}: {error} ({one.origin})")
+    origins = {_dotted(path): one.origin for path, one in given.items()}
+    try:
+        settings = Settings.model_validate(tree)
+    except ValidationError as error:
+        problems += [_problem(details, origins, masked) for details in error.errors()]
+    if problems:
+        raise InvalidSettings(problems)
+    return settings.with_origins(origins, masked)
+
+
+def _find(config: Path | None, environ: Mapping[str, str], searched: Sequence[Path]) -> Path | None:
+    if config is None and environ.get(CONFIG_VARIABLE):
+        config = Path(environ[CONFIG_VARIABLE])
+    return config or next((path for path in searched if path.is_file()), None)
+
+
+def _from_file(file: Path, problems: list[str]) -> dict[SettingPath, Given]:
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        problems.append(f"{file}: cannot be read, {error.strerror}")
+        return {}
+    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError
+        problems.append(f"{file}: not TOML, {error}")
+        return {}
+    folder = file.absolute().parent
+    return {path: Given(value, str(file), folder, True) for path, value in _leaves(tables, ())}
+
+
+def _leaves(table: Mapping[str, object], path: SettingPath) -> list[tuple[SettingPath, object]]:
+    found: list[tuple[SettingPath, object]] = []
+    for name, value in table.items():
+        here = (*path, name)
+        if path[:1] == ("kafka",):  # bootstrap.servers without quotes is a table to TOML
+            here = ("kafka", ".".join(here[1:]))
+        if isinstance(value, dict) and value and not _reference(value):
+            found += _leaves(value, here)
+        else:
+            found.append((here, value))
+    return found
+
+
+def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[SettingPath, Given]:
+    found: dict[SettingPath, Given] = {}
+    for name, text in sorted(environ.items()):
+        path = path_of_environment(name)
+        if path is None:
+            continue
+        if path[:2] == TOPIC_TABLE:
+            problems.append(f"{name}: tables keyed by topic are settings of the file only")
+        else:
+            found[path] = Given(_typed(text), f"environment {name}", Path(), False)
+    return found
+
+
+def _from_overrides(overrides: Sequence[str], problems: list[str]) -> dict[SettingPath, Given]:
+    found: dict[SettingPath, Given] = {}
+    for override in overrides:
+        key, separator, text = override.partition("=")
+        path = path_of_dotted(key.strip())
+        if not separator or not all(path):
+            problems.append("--set: write section.key=value")
+        elif path[:2] == TOPIC_TABLE:
+            problems.append(f"{key.strip()}: tables keyed by topic are settings of the file only (--set)")
+        else:
+            found[path] = Given(_typed(text.strip()), "--set", Path(), True)
+    return found
+
+
+def _typed(text: str) -> object:
+    """Lists and references are written as in the file; everything else is text, which each setting reads."""
+    if text.startswith(("[", "{")):
+        try:
+            return tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            return text
+    return text
+
+
+def _reference(value: object) -> tuple[str, str] | None:
+    if isinstance(value, dict) and len(value) == 1:
+        kind, name = next(iter(value.items()))
+        if kind in ("env", "file") and isinstance(name, str):
+            return kind, name
+    return None
+
+
+def _resolved(path: SettingPath, one: Given, reference: tuple[str, str] | None, environ: Mapping[str, str]) -> object:
+    """The value as its class reads it. ValueError: a reference to nothing, or a secret written in the open."""
+    value = one.value
+    if reference is not None:
+        value = _referenced(*reference, one.folder, environ)
+    elif is_secret(path) and one.open:
+        raise ValueError('a secret is given by reference only: { env = "NAME" } or { file = "PATH" }')
+    if path[0] == "kafka" and len(path) > 1:
+        return _property(value)
+    if is_path(path) and isinstance(value, str):
+        return str(one.folder / value)
+    if is_path(path) and isinstance(value, list):
+        return [str(one.folder / item) if isinstance(item, str) else item for item in value]
+    return value
+
+
+def _referenced(kind: str, name: str, folder: Path, environ: Mapping[str, str]) -> str:
+    if kind == "env":
+        if name not in environ:
+            raise ValueError(f"the environment variable {name} is not set")
+        return environ[name]
+    try:
+        return (folder / name).read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError as error:
+        raise ValueError(f"the file {folder / name} cannot be read, {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"the file {folder / name} is not UTF-8 text") from None
+
+
+def _property(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise ValueError("a librdkafka property is text, a number, true or false")
+
+
+def _plant(tree: dict[str, Any], path: SettingPath, value: object) -> None:
+    for name in path[:-1]:
+        below = tree.setdefault(name, {})
+        if not isinstance(below, dict):  # `store = "…"` in the file: said once, about the file
+            return
+        tree = below
+    if not (value == {} and isinstance(tree.get(path[-1]), dict)):
+        tree[path[-1]] = value
+
+
+def _problem(details: Any, origins: Mapping[str, str], masked: set[str]) -> str:
+    """One line for one of pydantic's errors. The value is shown unless it came by reference or is a secret."""
+    location = tuple(str(part) for part in details["loc"])
+    keys = [_dotted(location[:length]) for length in range(len(location), 0, -1)]
+    origin = next((origins[key] for key in keys if key in origins), "")
+    if not origin:  # an unknown section: its first key says where it stands
+        origin = next((where for key, where in origins.items() if key.startswith(keys[0] + ".")), "default")
+    if details["type"] == "extra_forbidden":
+        return f"{keys[0]}: {unknown(location)} ({origin})"
+    if any(key in masked for key in keys):
+        return f"{keys[0]}: the value behind this reference is not valid ({origin})"
+    message = str(details["msg"]).removeprefix("Value error, ")
+    if details["type"] != "value_error" and isinstance(details["input"], (str, int, float, bool)):
+        message = f"{message[:1].lower()}{message[1:]}, not {details['input']!r}"
+    return f"{keys[0]}: {message} ({origin})"
+
+
+def _dotted(path: Sequence[str]) -> str:
+    return ".".join(path)

@@ -1,0 +1,73 @@
+"""Sizes and durations as people write them: ``4MiB``, ``15m``. Typed inside: bytes as int, seconds as float."""
+
+from __future__ import annotations
+
+import re
+
+SIZE_UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+SECOND_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+_SIZES = {name.lower(): factor for name, factor in SIZE_UNITS.items()}
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", re.ASCII)
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+", re.ASCII)
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", re.ASCII)
+_MOST = 2**63 - 1
+
+
+def parse_size(value: object) -> int:
+    """Bytes of ``"4MiB"``, ``"10 MB"``, ``"0"`` or a whole number. ValueError otherwise."""
+    text = str(value).strip() if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+    found = _NUMBER.fullmatch(text)
+    factor = _SIZES.get(found[2].lower()) if found else None
+    if found is None or factor is None:
+        raise ValueError(
+            f"not a size: {value!r}; write a number of bytes or a unit, as 4MiB (units: B KiB MiB GiB TiB)"
+        )
+    # Whole numbers stay exact: a float holds no more than 2^53 bytes.
+    size = int(found[1]) * factor if "." not in found[1] else int(float(found[1]) * factor)
+    if size > _MOST:
+        raise ValueError(f"not a size: {value!r} is above 2^63")
+    return size
+
+
+def parse_duration(value: object) -> float:
+    """Seconds of ``"15m"``, ``"1h30m"``, ``"250ms"``, or a number of seconds. ValueError otherwise."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _MOST:
+        return float(value)
+    text = value.strip() if isinstance(value, str) else ""
+    if _DURATION.fullmatch(text):
+        return sum(float(number) * SECOND_UNITS[unit] for number, unit in _PART.findall(text))
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text, re.ASCII):
+        return float(text)
+    raise ValueError(f"not a duration: {value!r}; write a number with a unit, as 15m (units: ms s m h d)")
+
+
+def show_size(size: int) -> str:
+    """The shortest text that means exactly ``size`` bytes: ``4MiB``, ``1000B``, ``0``."""
+    if size == 0:
+        return "0"
+    for name in ("TiB", "GiB", "MiB", "KiB"):
+        if size % SIZE_UNITS[name] == 0:
+            return f"{size // SIZE_UNITS[name]}{name}"
+    return f"{size}B"
+
+
+def show_duration(seconds: float) -> str:
+    """The shortest text that means exactly this: ``7d``, ``90s``, ``0.25s``."""
+    if seconds == 0:
+        return "0s"
+    for name in ("d", "h", "m"):
+        if seconds % SECOND_UNITS[name] == 0:
+            return f"{int(seconds // SECOND_UNITS[name])}{name}"
+    return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"

@@ -1,0 +1,159 @@
+"""Brings the jars of a Kafka broker: once a machine, checked against committed sums, offline afterwards.
+
+Python and Java are enough: pyspark's own jars contain Apache Ivy, which fetches from Maven Central. Behind a proxy,
+Java's usual settings apply (``JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=… -Dhttps.proxyPort=…"``).
+
+    <cache>/tierstate/kafka-4.3.0.lock      held while somebody fetches
+    <cache>/tierstate/kafka-4.3.0/libs/     the jars
+    <cache>/tierstate/kafka-4.3.0/verified  which sums they were checked against, and the size of each file
+
+The folder appears whole, by one rename, after every sum was checked. Later runs compare sizes only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..state.errors import CorruptData, InvalidRequest, MissingExtra, Unavailable
+from .java import find_java
+
+RELEASE = "4.3.0"
+HERE = Path(__file__).resolve().parent
+Progress = Callable[[str], None]
+
+
+def kafka_libs(progress: Progress | None = None) -> Path:
+    """The folder of Kafka's jars; fetches them when this machine has none, or damaged ones.
+
+    ``TIERSTATE_KAFKA_LIBS`` names jars somebody already has; they are taken as they are. ``progress`` is told one
+    short line at a time. Errors: InvalidRequest (no Java, wrong folder), MissingExtra (no pyspark), Unavailable
+    (cannot fetch), CorruptData (fetched something else than was committed).
+    """
+    given = os.environ.get("TIERSTATE_KAFKA_LIBS")
+    if given:
+        libs = Path(given)
+        if not any(libs.glob("kafka_2.13-*.jar")):
+            raise InvalidRequest("TIERSTATE_KAFKA_LIBS has no kafka_2.13 jar in it", folder=libs)
+        return libs
+    home = cache_folder() / f"kafka-{RELEASE}"
+    sums = committed_sums()
+    if not _is_whole(home, sums):
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with _only_one(home.with_name(home.name + ".lock")):
+            if not _is_whole(home, sums):  # whoever held the lock may have fetched them
+                _bring(home, sums, progress or (lambda line: None))
+    return home / "libs"
+
+
+def cache_folder() -> Path:
+    """``$XDG_CACHE_HOME/tierstate``, by default ``~/.cache/tierstate``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tierstate"
+
+
+def committed_sums() -> dict[str, str]:
+    """File name -> SHA-256 of every jar, from the list beside this file."""
+    lines = (HERE / f"kafka-{RELEASE}.sha256").read_text(encoding="ascii").splitlines()
+    return {name: digest for digest, name in (line.split() for line in lines)}
+
+
+def check_sums(libs: Path, sums: dict[str, str]) -> None:
+    """CorruptData unless the folder holds exactly these files with exactly these sums."""
+    names = {path.name for path in libs.iterdir()} if libs.is_dir() else set()
+    if names != set(sums):
+        odd = sorted(names ^ set(sums))
+        raise CorruptData("Kafka's jars are not the ones that were committed", folder=libs, first_odd_file=odd[0])
+    for name, expected in sums.items():
+        with (libs / name).open("rb") as jar:
+            found = hashlib.file_digest(jar, "sha256").hexdigest()
+        if found != expected:
+            raise CorruptData("SHA-256 of a jar does not match", file=name, expected=expected, found=found)
+
+
+def write_stamp(home: Path, sums: dict[str, str]) -> None:
+    """Says that ``home/libs`` was checked against these sums."""
+    sizes = {name: (home / "libs" / name).stat().st_size for name in sums}
+    (home / "verified").write_text(json.dumps({"sums": _digest(sums), "sizes": sizes}), encoding="ascii")
+
+
+def _is_whole(home: Path, sums: dict[str, str]) -> bool:
+    try:
+        stamp = json.loads((home / "verified").read_text(encoding="ascii"))
+        sizes = {path.name: path.stat().st_size for path in (home / "libs").iterdir()}
+        return bool(stamp["sums"] == _digest(sums) and stamp["sizes"] == sizes)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _digest(sums: dict[str, str]) -> str:
+    return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def _only_one(lock: Path) -> Iterator[None]:
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # freed by the kernel when the process ends, however it ends
+        yield
+
+
+def _bring(home: Path, sums: dict[str, str], progress: Progress) -> None:
+    for abandoned in home.parent.glob(home.name + ".*.part"):  # of a fetch that was killed: we hold the lock
+        shutil.rmtree(abandoned, ignore_errors=True)
+    fresh = Path(tempfile.mkdtemp(prefix=home.name + ".", suffix=".part", dir=home.parent))
+    damaged = fresh.with_name("damaged-" + fresh.name)
+    try:
+        _fetch(fresh, len(sums), progress)
+        shutil.rmtree(fresh / "ivy")
+        check_sums(fresh / "libs", sums)
+        write_stamp(fresh, sums)
+        if home.exists():  # damaged, or of an older list; a broker that runs from it keeps its open files
+            home.rename(damaged)
+        fresh.rename(home)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(damaged, ignore_errors=True)
+
+
+def _fetch(folder: Path, jars: int, progress: Progress) -> None:
+    command = [find_java(), "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
+    command += ["-cache", str(folder / "ivy"), "-m2compatible", "-ivy", str(HERE / "ivy.xml"), "-confs", "default"]
+    command += ["-types", "jar", "bundle", "test-jar"]
+    command += ["-retrieve", str(folder / "libs" / "[artifact]-[revision](-[classifier]).[ext]")]
+    progress(f"fetching Kafka {RELEASE} ({jars} jars, 58 MB; once a machine)")
+    said: list[str] = []
+    found = brought = 0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
+        assert ivy.stdout is not None
+        for line in ivy.stdout:
+            said = [*said[-40:], line.rstrip()]
+            if line.startswith("\tfound "):
+                found += 1
+                progress(f"resolving Kafka {RELEASE}: {found} modules")
+            elif "[SUCCESSFUL ]" in line:
+                brought += 1
+                progress(f"fetching Kafka {RELEASE}: {brought} of {jars} jars")
+    if ivy.returncode != 0 or not (folder / "libs").is_dir():
+        why = next((line.strip() for line in said if "rror" in line or "UNRESOLVED" in line), "Ivy stopped")
+        raise Unavailable(
+            "Kafka's jars could not be fetched (behind a proxy, set it in JAVA_TOOL_OPTIONS; "
+            "or point TIERSTATE_KAFKA_LIBS to jars you have)",
+            exit_code=ivy.returncode,
+            ivy=why,
+        )
+
+
+def _ivy_jar() -> Path:
+    spark = importlib.util.find_spec("pyspark")  # found, not imported: importing takes a second
+    jars = sorted((Path(spark.origin).parent / "jars").glob("ivy-*.jar")) if spark and spark.origin else []
+    if not jars:
+        raise MissingExtra("spark", "fetching Kafka for the sandbox (Apache Ivy is among pyspark's jars)")
+    return jars[-1]

@@ -1,0 +1,159 @@
+"""A sandbox that stays: ``tierstate sandbox up``, ``down``, ``status``.
+
+The brokers run in sessions of their own and outlive the command. ``sandbox.json`` in the folder says which processes
+they are: a process id counts only together with its start time, so a recycled id is never taken for a broker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..state.errors import CorruptData, InvalidRequest
+from .artifacts import Progress, cache_folder
+from .kafka import KafkaSandbox
+
+STOP_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedBroker:
+    """One broker. ``started`` is the kernel's start time of the process, in clock ticks since boot."""
+
+    node_id: int
+    port: int
+    pid: int
+    started: int
+    folder: str
+    log_dir: str
+
+    @property
+    def alive(self) -> bool:
+        return process_started(self.pid) == self.started
+
+    @property
+    def answers(self) -> bool:
+        """Whether somebody accepts connections on its port."""
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return self.alive
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedSandbox:
+    """What ``up`` left running."""
+
+    folder: str
+    bootstrap: str
+    cluster_id: str
+    brokers: tuple[DetachedBroker, ...]
+
+    @property
+    def alive(self) -> bool:
+        return any(broker.alive for broker in self.brokers)
+
+
+def default_folder() -> Path:
+    """Where ``up`` puts a sandbox when nobody says: one a user."""
+    return cache_folder() / "sandbox"
+
+
+def up(folder: Path, brokers: int = 1, progress: Progress | None = None) -> DetachedSandbox:
+    """Starts brokers that outlive us. InvalidRequest when a sandbox runs in this folder, or something else is in it."""
+    before = status(folder)
+    if before is not None and before.alive:
+        raise InvalidRequest("a sandbox already runs here", folder=folder, bootstrap=before.bootstrap)
+    if before is not None:  # the machine was restarted, or somebody killed it
+        _remove(before)
+    if folder.exists() and any(folder.iterdir()):
+        raise InvalidRequest("this folder is not empty, and no sandbox made it", folder=folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    kafka = KafkaSandbox(brokers, folder=folder, tethered=False, progress=progress).open()
+    try:
+        running = _describe(kafka)
+        _write(folder / "sandbox.json", running)
+    except BaseException:
+        kafka.close()
+        raise
+    return running
+
+
+def down(folder: Path, *, keep: bool = False) -> bool:
+    """Stops what runs here and removes its files, unless ``keep``. False when there was no sandbox."""
+    running = status(folder)
+    if running is None:
+        return False
+    for broker in running.brokers:
+        _signal(broker, signal.SIGTERM)
+        _signal(broker, signal.SIGCONT)
+    deadline = time.monotonic() + STOP_SECONDS
+    while running.alive and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for broker in running.brokers:
+        _signal(broker, signal.SIGKILL)
+    (folder / "sandbox.json").unlink()
+    if not keep:
+        _remove(running)
+    return True
+
+
+def status(folder: Path) -> DetachedSandbox | None:
+    """What was started here; None when nothing was. Ask its brokers whether they are `alive` and `answers`."""
+    path = folder / "sandbox.json"
+    try:
+        said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        brokers = tuple(DetachedBroker(**broker) for broker in said.pop("brokers"))
+        return DetachedSandbox(**said, brokers=brokers)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptData("the sandbox's state file cannot be read", file=path, reason=error) from error
+
+
+def process_started(pid: int) -> int | None:
+    """Start time of a process, in clock ticks since boot; None when it is gone or a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces; proc(5) counts from field 3
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def _describe(kafka: KafkaSandbox) -> DetachedSandbox:
+    brokers = []
+    for broker in kafka.brokers:
+        pid = broker.pid or 0
+        folder, log_dir = str(broker.folder), str(broker.log_dir)
+        started = process_started(pid) or 0
+        brokers.append(DetachedBroker(broker.address.node_id, broker.address.port, pid, started, folder, log_dir))
+    return DetachedSandbox(str(kafka.folder), kafka.bootstrap, kafka.cluster_id, tuple(brokers))
+
+
+def _write(path: Path, running: DetachedSandbox) -> None:
+    fresh = path.with_suffix(".part")
+    fresh.write_text(json.dumps(asdict(running), indent=2) + "\n", encoding="utf-8")
+    fresh.rename(path)
+
+
+def _signal(broker: DetachedBroker, number: signal.Signals) -> None:
+    if broker.alive:
+        try:
+            os.kill(broker.pid, number)
+        except ProcessLookupError:
+            pass  # it ended between the look and the call
+
+
+def _remove(running: DetachedSandbox) -> None:
+    for broker in running.brokers:
+        shutil.rmtree(broker.folder, ignore_errors=True)
+    (Path(running.folder) / "sandbox.json").unlink(missing_ok=True)

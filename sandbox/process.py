@@ -1,0 +1,125 @@
+"""One broker process: formatted, started, signalled, waited for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from ..state.errors import BrokerUnavailable, TimedOut
+from .properties import BrokerAddress
+
+TETHER = Path(__file__).resolve().with_name("tether.py")
+JVM = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]  # a short life on two cores
+JVM += ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS"]
+STOP_SECONDS = 20.0
+
+
+class BrokerProcess:
+    """A broker in its own folder.
+
+    broker-1/server.properties
+    broker-1/broker.log          what it said; appended to by each start
+    broker-1/data/               Kafka's log folder: `log_dir`
+    """
+
+    def __init__(
+        self, address: BrokerAddress, folder: Path, java: str, libs: Path, starter: Executor | None = None
+    ) -> None:
+        """``starter`` runs the thread that starts, and so keeps alive, a tethered process; None: it outlives us."""
+        self.address = address
+        self.folder = folder
+        self._java = [java, *JVM, "-cp", f"{libs}/*"]
+        self._starter = starter
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log_dir(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def log_file(self) -> Path:
+        return self.folder / "broker.log"
+
+    @property
+    def pid(self) -> int | None:
+        """None when it was never started, or ended."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def format(self, cluster_id: str) -> None:
+        """Makes Kafka's storage; does nothing when it is there."""
+        command = [*self._java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+        command += ["-t", cluster_id, "-c", str(self.folder / "server.properties")]
+        process = self._spawn(command)
+        if process.wait() != 0:
+            raise self._failed("Kafka's storage could not be formatted")
+
+    def launch(self) -> None:
+        """Starts the process, without waiting for an answer."""
+        if self.pid is None:
+            self._process = self._spawn([*self._java, "kafka.Kafka", str(self.folder / "server.properties")])
+
+    def wait_ready(self, brokers: int, deadline: float, client_config: Mapping[str, str]) -> None:
+        """Until this broker answers and knows ``brokers`` of them. TimedOut, BrokerUnavailable (it ended)."""
+        own: dict[str, Any] = {"bootstrap.servers": str(self.address), "log_level": 0, "reconnect.backoff.max.ms": 100}
+        client = AdminClient({**client_config, **own})
+        while time.monotonic() < deadline:
+            if self.pid is None:
+                raise self._failed("a broker ended while it started")
+            try:
+                if len(client.list_topics(timeout=0.5).brokers) >= brokers:
+                    return
+            except KafkaException:
+                pass  # not yet; the deadline bounds the wait
+            time.sleep(0.05)
+        raise TimedOut("a broker did not answer in time", broker=self.address.node_id, log=self.log_file)
+
+    def signal(self, number: signal.Signals) -> None:
+        pid = self.pid
+        if pid is not None:
+            os.kill(pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until the kernel has taken everything from it."""
+        self.signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM: a clean shutdown that hands leadership over. SIGKILL when it takes too long."""
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)
+        if self._process is not None:
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        if self._starter is None:
+            return self._popen(command)
+        tether = [sys.executable, "-I", "-S", str(TETHER), str(os.getpid())]
+        return self._starter.submit(self._popen, [*tether, *command]).result()
+
+    def _popen(self, command: list[str]) -> subprocess.Popen[bytes]:
+        with self.log_file.open("ab") as log:
+            # A session of its own: Ctrl-C in the terminal is for us, and we stop the brokers.
+            return subprocess.Popen(
+                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def _failed(self, message: str) -> BrokerUnavailable:
+        said = self.log_file.read_text(errors="replace").splitlines()
+        why = next(
+            (line for line in reversed(said) if "ERROR" in line or "Exception" in line), said[-1] if said else ""
+        )
+        return BrokerUnavailable(message, broker=self.address.node_id, log=self.log_file, said=why.strip()[:300])

@@ -1,0 +1,31 @@
+"""Runs a program that dies when its parent dies, also when the parent is killed with SIGKILL.
+
+    python tether.py PARENT_PID PROGRAM ARGUMENT…
+
+Standard library only, and run by its path: it must start in milliseconds. It asks Linux for SIGKILL at the parent's
+death and becomes the program, so its process id is the program's. The kernel watches the parent's *thread* that
+started us: start from one that lives as long as the program should. Elsewhere than on Linux the program just runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    parent, command = int(sys.argv[1]), sys.argv[2:]
+    if sys.platform == "linux":
+        if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl")
+        if os.getppid() != parent:  # it died before we asked
+            sys.exit(1)
+    os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    main()

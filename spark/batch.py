@@ -1,0 +1,83 @@
+"""The batch reader: planned once in the driver, read in the executors straight from the object store and the brokers.
+
+The reader is pickled to every executor with all its options, credentials included: whoever may read a job's memory,
+spill files or event log may read them. Memory of a task: what `fetch/plan.py` says of a split, and one piece decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from ..broker.open import open_broker
+from ..fetch.local import BrokerTier
+from ..fetch.plan import read_split
+from ..fetch.reader import records
+from ..runtime.clock import SystemClock
+from .columns import HEADERS, arrow_schema
+from .open import open_object_store
+from .options import SourceOptions
+from .planning import Group, plan_again, plan_groups
+
+BATCH_BYTES = 2 * 1024 * 1024
+"""Spark is fastest with batches of 1 to 2 MB (measured); larger ones are slower."""
+
+
+class SplitGroup(InputPartition):
+    """The work of one task."""
+
+    def __init__(self, splits: Group) -> None:
+        super().__init__(splits)
+        self.splits = splits
+
+
+class BatchReader(DataSourceReader):
+    """Exactly the planned offsets, once each, also when Spark repeats a task."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """In the driver, once a query. Spark insists on a list; an empty one becomes one partition of nothing."""
+        return [SplitGroup(group) for group in plan_groups(self._options, SystemClock())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In an executor: Arrow batches of exactly the declared schema."""
+        if isinstance(partition, SplitGroup):
+            yield from self._read(partition.splits)
+
+    def _read(self, splits: Group) -> Iterator[pa.RecordBatch]:
+        options, clock = self._options, SystemClock()
+        schema = arrow_schema(options.columns)
+        store = open_object_store(options, clock)
+        with open_broker(options.kafka, clock) as broker:
+            local = BrokerTier(broker)
+            for split in splits:
+                for piece in read_split(split, store, local, clock, reroute=partial(plan_again, options, clock)):
+                    for batch in records(
+                        piece,
+                        split.topic,
+                        split.partition,
+                        include_headers=HEADERS in options.columns,
+                        columns=options.columns,
+                    ):
+                        yield from sliced(exactly(batch, schema))
+
+
+def exactly(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns in Spark's order and types; nothing is converted. Raises TypeError: a bug in the decoder."""
+    chosen = batch.select(schema.names)
+    if chosen.schema.equals(schema):
+        return chosen
+    return pa.RecordBatch.from_arrays(chosen.columns, schema=schema)
+
+
+def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same records in batches of about `BATCH_BYTES`, without copying."""
+    count = max(1, -(-batch.nbytes // BATCH_BYTES))
+    rows = -(-batch.num_rows // count) or 1
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)

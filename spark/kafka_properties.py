@@ -1,0 +1,74 @@
+"""``kafka.*`` options -> the ``[kafka]`` table of our settings (librdkafka's names).
+
+A job written for Spark's Kafka source has the Java client's names; a job written for us may have librdkafka's. What
+decides whom we talk to and how we prove who we are is passed on, or translated, or refused by name. What only tunes
+the Java consumer (``max.poll.records``, ``fetch.max.wait.ms``, …) has no meaning here and is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ..state.errors import InvalidRequest
+
+PASSED = ("bootstrap.servers", "metadata.broker.list", "client.id", "security.protocol", "broker.address.family")
+PASSED_PREFIXES = ("sasl.", "ssl.", "enable.ssl.", "socket.")
+REFUSED = {
+    "auto.offset.reset": "start and end are set by startingOffsets and endingOffsets",
+    "key.deserializer": "keys are returned as bytes; use DataFrame operations",
+    "value.deserializer": "values are returned as bytes; use DataFrame operations",
+    "enable.auto.commit": "the source commits nothing",
+    "interceptor.classes": "interceptors may change records",
+}
+JAVA_ONLY = re.compile(r"(ssl\.(truststore|keystore)\.|sasl\.(login|client|server)\.|ssl\.(engine|trustmanager)\.).*")
+_JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_JAAS_MODULES = ("PlainLoginModule", "ScramLoginModule")
+
+
+def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
+    """From all options, of which those that begin with ``kafka.`` count. Raises InvalidRequest that names the option."""
+    given = {name[len("kafka.") :]: value for name, value in options.items() if name.startswith("kafka.")}
+    for name, reason in REFUSED.items():
+        if name in given:
+            raise InvalidRequest(f"option kafka.{name} is not supported: {reason}")
+    if not given.get("bootstrap.servers", "").strip():
+        raise InvalidRequest("option kafka.bootstrap.servers must be set")
+    properties = {name: value for name, value in given.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
+    _translate_jaas(properties)
+    _translate_pem(properties)
+    if properties.get("ssl.endpoint.identification.algorithm") == "":  # the Java client's way to say none
+        properties["ssl.endpoint.identification.algorithm"] = "none"
+    for name in properties:
+        if JAVA_ONLY.fullmatch(name):
+            raise InvalidRequest(
+                f"option kafka.{name} is the Java client's alone; give PEM files in kafka.ssl.ca.location, "
+                "kafka.ssl.certificate.location and kafka.ssl.key.location, or kafka.sasl.username and .password"
+            )
+    return properties
+
+
+def _translate_jaas(properties: dict[str, str]) -> None:
+    text = properties.pop("sasl.jaas.config", None)
+    if text is None:
+        return
+    found = {name: re.sub(r"\\(.)", r"\1", value) for name, value in _JAAS.findall(text)}
+    if not any(module in text for module in _JAAS_MODULES) or set(found) != {"username", "password"}:
+        raise InvalidRequest(  # the text is not repeated: there is a secret in it
+            "option kafka.sasl.jaas.config: only PlainLoginModule and ScramLoginModule with username and password are "
+            "understood; otherwise use librdkafka's sasl properties"
+        )
+    properties.setdefault("sasl.username", found["username"])
+    properties.setdefault("sasl.password", found["password"])
+    properties.setdefault("sasl.mechanism", "PLAIN")
+
+
+def _translate_pem(properties: dict[str, str]) -> None:
+    """Java's PEM stores are plain PEM files, which librdkafka reads under other names."""
+    if properties.get("ssl.truststore.type", "").upper() == "PEM" and "ssl.truststore.location" in properties:
+        del properties["ssl.truststore.type"]
+        properties["ssl.ca.location"] = properties.pop("ssl.truststore.location")
+    if properties.get("ssl.keystore.type", "").upper() == "PEM" and "ssl.keystore.location" in properties:
+        del properties["ssl.keystore.type"]
+        store = properties.pop("ssl.keystore.location")
+        properties["ssl.certificate.location"] = properties["ssl.key.location"] = store

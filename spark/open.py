@@ -1,0 +1,95 @@
+"""Wiring of the driver: options -> one reader of both tiers, over a view of just the partitions that are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ..broker.control import BrokerControl
+from ..broker.open import open_broker
+from ..broker.tier_topic_setup import TierTopicSpec, open_tier_topic
+from ..fetch.open import open_reader
+from ..fetch.reader import LogReader
+from ..follower.open import open_view
+from ..runtime.clock import Clock
+from ..state.errors import UnknownTopic
+from ..state.ids import TopicIdPartition
+from ..state.keys import tier_partition_of
+from ..storage.object_store import ObjectStore
+from ..storage.open import open_store
+from .options import Assigned, Choice, SourceOptions, Subscribed
+from .positions import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """``partitions``: what the options choose, as the broker has it now, in order."""
+
+    reader: LogReader
+    partitions: tuple[TopicPartition, ...]
+
+
+@contextmanager
+def open_log(options: SourceOptions, clock: Clock, choice: Choice | None = None) -> Iterator[OpenLog]:
+    """For as long as the block lasts; ``choice`` stands in for the options' own.
+
+    The view is replayed into memory, or follows into ``tierstate.state_dir``; it has every fact of the moment of the
+    call. Raises UnknownTopic (the tier-state topic too), InvalidRequest, AccessDenied, Unavailable.
+    """
+    with open_broker(options.kafka, clock) as broker:
+        chosen = chosen_partitions(choice or options.choice, broker.control, options.tier_state_topic)
+        # A reader can do without the promises that writers need of this topic: replicas and in-sync replicas.
+        topic = open_tier_topic(options.kafka, TierTopicSpec(options.tier_state_topic, 1, 1))
+        try:
+            numbers = sorted({tier_partition_of(place, topic.mapped_partitions) for place in chosen.values()})
+            cluster_id = broker.control.cluster().cluster_id
+            view = open_view(
+                topic,
+                cluster_id,
+                clock,
+                state_dir=options.state_dir,
+                tier_partitions=None if options.state_dir else numbers,  # what is kept on disk is kept whole
+            )
+            try:
+                for number in numbers:
+                    view.require_fresh(number, 0.0)
+                reader = open_reader(view, broker, open_object_store(options, clock), clock=clock)
+                yield OpenLog(reader, tuple(chosen))
+            finally:
+                view.close()
+        finally:
+            topic.close()
+
+
+def open_object_store(options: SourceOptions, clock: Clock) -> ObjectStore:
+    """Raises InvalidRequest, AccessDenied."""
+    return open_store(options.store, endpoint=options.endpoint, region=options.region, clock=clock)
+
+
+def chosen_partitions(
+    choice: Choice, control: BrokerControl, tier_state_topic: str
+) -> dict[TopicPartition, TopicIdPartition]:
+    """By topic and partition, ascending. A pattern chooses neither Kafka's own topics nor the tier-state topic.
+
+    Raises UnknownTopic for a topic or partition that is named and not there.
+    """
+    if isinstance(choice, Assigned):
+        names = sorted({topic for topic, _ in choice.partitions})
+    elif isinstance(choice, Subscribed):
+        names = sorted(choice.topics)
+    else:
+        found = [topic.name for topic in control.topics() if not topic.internal and topic.name != tier_state_topic]
+        names = sorted(name for name in found if choice.pattern.fullmatch(name))
+    described = {name: control.topic(name) for name in names}
+    known = {
+        (name, each.partition): TopicIdPartition(topic.topic_id, each.partition)
+        for name, topic in described.items()
+        for each in topic.partitions
+    }
+    if not isinstance(choice, Assigned):
+        return known
+    for topic, partition in choice.partitions:
+        if (topic, partition) not in known:
+            raise UnknownTopic("option assign: no such partition", topic=topic, partition=partition)
+    return {key: known[key] for key in choice.partitions}

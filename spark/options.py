@@ -1,0 +1,235 @@
+"""The options of ``spark.read.format("tierstate")``: those of Spark's Kafka source, checked as it checks them, and ours.
+
+Spark hands options over with lower-case names; messages name them as people write them. Unknown options are ignored,
+as Spark's Kafka source ignores them, except unknown ``tierstate.*`` ones: those are typing errors.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from ..runtime.units import parse_size
+from ..state.errors import InvalidRequest
+from ..state.routing import Isolation, Tier
+from .columns import chosen_columns
+from .kafka_properties import kafka_properties
+from .positions import EARLIEST, LATEST, Stated, TopicPartition, check_batch, stated
+
+OURS = ("store", "endpoint", "region", "gateway", "state_dir", "tier_state_topic", "tier", "split_bytes")
+STRATEGIES = ("assign", "subscribe", "subscribePattern")
+DEFAULT_SPLIT_BYTES = 128 * 1024 * 1024
+"""As ``spark.sql.files.maxPartitionBytes``: a Spark partition costs 31 to 48 ms, so few and large ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Exactly these partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """All partitions of these topics."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """All partitions of the topics whose whole name matches."""
+
+    pattern: re.Pattern[str]
+
+
+Choice = Assigned | Subscribed | Matching
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Parsed once. ``kafka`` may hold credentials: they travel to the executors as they are."""
+
+    choice: Choice
+    starting: Stated
+    ending: Stated
+    latest_when_no_match: bool
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    columns: tuple[str, ...]
+    kafka: Mapping[str, str] = field(repr=False)
+    store: str
+    endpoint: str | None
+    region: str | None
+    state_dir: Path | None
+    tier_state_topic: str
+    tier: Tier
+    isolation: Isolation
+    split_bytes: int
+
+
+def parse_options(given: Mapping[str, str]) -> SourceOptions:
+    """For a batch query. Raises InvalidRequest that names the option."""
+    options = {name.lower(): value for name, value in given.items()}
+    _check_ours(options)
+    choice = _choice(options)
+    minimum = _positive(options, "minPartitions")
+    _check_without_effect(options)
+    starting, ending = stated(options, "starting", EARLIEST), stated(options, "ending", LATEST)
+    check_batch(starting, ending)
+    state_dir = options.get("tierstate.state_dir")
+    return SourceOptions(
+        choice=choice,
+        starting=starting,
+        ending=ending,
+        latest_when_no_match=_strategy(options),
+        fail_on_data_loss=_boolean(options, "failOnDataLoss", True),
+        min_partitions=minimum,
+        columns=chosen_columns(options.get("columns"), _boolean(options, "includeHeaders", False)),
+        kafka=kafka_properties(options),
+        store=_store(options),
+        endpoint=options.get("tierstate.endpoint") or None,
+        region=options.get("tierstate.region") or None,
+        state_dir=Path(state_dir) if state_dir else None,
+        tier_state_topic=options.get("tierstate.tier_state_topic") or "_tier-state",
+        tier=_tier(options),
+        isolation=_isolation(options),
+        split_bytes=_split_bytes(options),
+    )
+
+
+def _check_ours(options: Mapping[str, str]) -> None:
+    for name in options:
+        prefix, _, rest = name.partition(".")
+        if prefix == "tierstate" and rest not in OURS:
+            near = get_close_matches(rest, OURS, 1)
+            raise InvalidRequest(f"option {name} is unknown" + (f"; tierstate.{near[0]} is known" if near else ""))
+    if options.get("tierstate.gateway"):
+        raise InvalidRequest(
+            "option tierstate.gateway: this version plans from the tier-state topic itself; leave the option out"
+        )
+
+
+def _choice(options: Mapping[str, str]) -> Choice:
+    chosen = [name for name in STRATEGIES if name.lower() in options]
+    if len(chosen) != 1:
+        found = f"; {', '.join(chosen)} are given" if chosen else ""
+        raise InvalidRequest(f"exactly one of the options {', '.join(STRATEGIES)} must be set{found}")
+    name = chosen[0]
+    value = options[name.lower()].strip()
+    match name:
+        case "assign":
+            return Assigned(_assigned(value))
+        case "subscribe":
+            topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
+            if not topics:
+                raise InvalidRequest("option subscribe names no topic", subscribe=repr(value))
+            return Subscribed(topics)
+    try:
+        pattern = re.compile(value)
+    except re.error as error:
+        raise InvalidRequest(f"option {name} is not a regular expression: {error}", pattern=repr(value)) from error
+    if not value:
+        raise InvalidRequest(f"option {name} is empty")
+    return Matching(pattern)
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    try:
+        found = json.loads(text)
+        partitions = {
+            (topic, number) for topic, numbers in found.items() for number in numbers if _is_partition(number)
+        }
+        whole = sum(len(numbers) for numbers in found.values())
+    except (ValueError, AttributeError, TypeError):
+        partitions, whole = set(), 0
+    if not partitions or len(partitions) != whole:
+        raise InvalidRequest('option assign is JSON like {"topicA":[0,1],"topicB":[2,4]}', got=text)
+    return tuple(sorted(partitions))
+
+
+def _is_partition(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 0
+
+
+def _store(options: Mapping[str, str]) -> str:
+    url = options.get("tierstate.store", "").strip()
+    if not url:
+        raise InvalidRequest("option tierstate.store must be set: file:///folder or s3://bucket/prefix")
+    return url
+
+
+def _positive(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    if not re.fullmatch("[0-9]{1,9}", text.strip()) or int(text) == 0:
+        raise InvalidRequest(f"option {name} is a positive whole number", got=repr(text))
+    return int(text)
+
+
+def _check_without_effect(options: Mapping[str, str]) -> None:
+    """Options of Spark's Kafka source that change nothing here: how its consumer retries, how it cuts by records."""
+    _positive(options, "maxRecordsPerPartition")
+    for name in ("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"):
+        text = options.get(name.lower(), "0")
+        if not re.fullmatch("[0-9]{1,18}", text.strip()):
+            raise InvalidRequest(f"option {name} is a whole number", got=repr(text))
+
+
+def _boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
+    text = options.get(name.lower())
+    if text is None:
+        return default
+    known = {"true": True, "false": False}.get(text.strip().lower())
+    if known is None:
+        raise InvalidRequest(f"option {name} is true or false", got=repr(text))
+    return known
+
+
+def _strategy(options: Mapping[str, str]) -> bool:
+    """Whether a starting time without a match means the end."""
+    text = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
+    if text not in ("error", "latest"):
+        raise InvalidRequest("option startingOffsetsByTimestampStrategy is error or latest", got=repr(text))
+    return text == "latest"
+
+
+def _tier(options: Mapping[str, str]) -> Tier:
+    text = options.get("tierstate.tier", Tier.PREFER_REMOTE).strip().lower()
+    try:
+        return Tier(text)
+    except ValueError as error:
+        known = ", ".join(Tier)
+        raise InvalidRequest(f"option tierstate.tier is one of {known}", got=repr(text)) from error
+
+
+def _isolation(options: Mapping[str, str]) -> Isolation:
+    names = [name for name in ("isolation", "kafka.isolation.level") if name in options]
+    said = {options[name].strip().lower() for name in names}
+    if len(said) > 1:
+        raise InvalidRequest("options isolation and kafka.isolation.level disagree")
+    text = said.pop() if said else Isolation.READ_UNCOMMITTED
+    try:
+        return Isolation(text)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"option {names[0]} is read_committed or read_uncommitted", got=repr(options[names[0]])
+        ) from error
+
+
+def _split_bytes(options: Mapping[str, str]) -> int:
+    text = options.get("tierstate.split_bytes")
+    if text is None:
+        return DEFAULT_SPLIT_BYTES
+    try:
+        size = parse_size(text)
+    except ValueError as error:
+        raise InvalidRequest("option tierstate.split_bytes is a size like 64MiB", got=repr(text)) from error
+    if size <= 0:
+        raise InvalidRequest("option tierstate.split_bytes is a size like 64MiB", got=repr(text))
+    return size

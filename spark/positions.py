@@ -1,0 +1,152 @@
+"""Where a range begins and ends, as Spark's Kafka source lets one say it, and what that means for one partition.
+
+startingTimestamp  >  startingOffsetsByTimestamp  >  startingOffsets  >  the default          (ending… likewise)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..state.errors import InvalidRequest
+from ..state.offsets import Offset, TimestampMs
+
+LATEST, EARLIEST = -1, -2
+"""Of one partition, in the JSON form."""
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The same word for every partition: `EARLIEST` or `LATEST`."""
+
+    edge: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByOffset:
+    """An offset, or an edge, for each partition; every partition must be named."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ByTime:
+    """A time for each partition, or one for all."""
+
+    times: Mapping[TopicPartition, TimestampMs] | TimestampMs
+
+
+Position = Edge | ByOffset | ByTime
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A position and the option it was said in, for messages."""
+
+    position: Position
+    option: str
+
+
+def stated(options: Mapping[str, str], side: str, default: int) -> Stated:
+    """``side``: ``starting`` or ``ending``. Raises InvalidRequest that names the option."""
+    at, each, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
+    if at.lower() in options:
+        return Stated(ByTime(_one_time(options[at.lower()], at)), at)
+    if each.lower() in options:
+        times = {key: _time(value, each) for key, value in partition_json(options[each.lower()], each).items()}
+        return Stated(ByTime(times), each)
+    text = options.get(offsets.lower(), "").strip()
+    if not text:
+        return Stated(Edge(default), offsets)
+    match text.lower():
+        case "earliest":
+            return Stated(Edge(EARLIEST), offsets)
+        case "latest":
+            return Stated(Edge(LATEST), offsets)
+    return Stated(ByOffset(_offsets(text, offsets)), offsets)
+
+
+def check_batch(starting: Stated, ending: Stated) -> None:
+    """A batch neither begins at the end nor ends at the beginning. Raises InvalidRequest."""
+    for said, edge, word in ((starting, LATEST, "latest"), (ending, EARLIEST, "earliest")):
+        where = said.position
+        if isinstance(where, Edge) and where.edge == edge:
+            raise InvalidRequest(f"option {said.option} cannot be {word} in a batch query")
+        if isinstance(where, ByOffset):
+            wrong = [key for key, offset in where.offsets.items() if offset == edge]
+            if wrong:
+                raise InvalidRequest(
+                    f"option {said.option} cannot be {word} in a batch query",
+                    partitions=",".join(f"{topic}-{partition}" for topic, partition in sorted(wrong)),
+                )
+
+
+def check_complete(said: Stated, partitions: list[TopicPartition]) -> None:
+    """Positions for each partition name exactly those that are read. Raises InvalidRequest."""
+    where = said.position
+    if isinstance(where, ByOffset):
+        named = set(where.offsets)
+    elif isinstance(where, ByTime) and isinstance(where.times, Mapping):
+        named = set(where.times)
+    else:
+        return
+    if named != set(partitions):
+        raise InvalidRequest(
+            f"option {said.option} must name every partition that is read, and no other (-1 is latest, -2 is earliest)",
+            missing=_names(set(partitions) - named) or None,
+            unknown=_names(named - set(partitions)) or None,
+        )
+
+
+def partition_json(text: str, option: str) -> dict[TopicPartition, Any]:
+    """``{"topic": {"0": 23}}``. Raises InvalidRequest."""
+    try:
+        found = json.loads(text)
+        return {(topic, _partition(number)): value for topic, by in found.items() for number, value in by.items()}
+    except (ValueError, AttributeError) as error:
+        raise InvalidRequest(
+            f'option {option} is earliest, latest or JSON like {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}'
+            if option.endswith("Offsets")
+            else f'option {option} is JSON like {{"topicA":{{"0":1767225600000}}}}',
+            got=text,
+        ) from error
+
+
+def _partition(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(text)
+    return int(text)
+
+
+def _offsets(text: str, option: str) -> dict[TopicPartition, int]:
+    found = partition_json(text, option)
+    for (topic, partition), offset in found.items():
+        if not _is_whole(offset) or offset < EARLIEST:
+            raise InvalidRequest(
+                f"option {option}: not an offset", topic=topic, partition=partition, offset=repr(offset)
+            )
+    return {key: Offset(offset) for key, offset in found.items()}
+
+
+def _time(value: Any, option: str) -> TimestampMs:
+    if not _is_whole(value) or value < 0:
+        raise InvalidRequest(f"option {option}: not a time in milliseconds", time=repr(value))
+    return TimestampMs(value)
+
+
+def _one_time(text: str, option: str) -> TimestampMs:
+    try:
+        return _time(int(text.strip()), option)
+    except ValueError as error:
+        raise InvalidRequest(f"option {option} is one time in milliseconds", got=text) from error
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+
+
+def _names(partitions: set[TopicPartition]) -> str:
+    return ",".join(f"{topic}-{partition}" for topic, partition in sorted(partitions))

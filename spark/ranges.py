@@ -1,0 +1,89 @@
+"""Options + the log as it is now -> exact offset ranges. From here on nothing moves: a range is read as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..fetch.reader import LogReader
+from ..state.errors import InvalidRequest, OffsetOutOfRange
+from ..state.offsets import Offset
+from .options import SourceOptions
+from .positions import EARLIEST, LATEST, ByOffset, ByTime, Edge, Stated, TopicPartition, check_complete
+
+Extent = tuple[Offset, Offset]
+"""First offset, and the one after the last."""
+
+
+def resolve_ranges(
+    options: SourceOptions, reader: LogReader, partitions: tuple[TopicPartition, ...]
+) -> dict[TopicPartition, Extent]:
+    """``(start, end)``, end exclusive, of every partition that has anything to read.
+
+    Raises InvalidRequest; OffsetOutOfRange where offsets that are asked for are not there, unless ``failOnDataLoss``
+    is false: then what is there is read. LogGap, Unavailable.
+    """
+    check_complete(options.starting, list(partitions))
+    check_complete(options.ending, list(partitions))
+    ranges: dict[TopicPartition, Extent] = {}
+    for key in partitions:
+        extent = reader.extent(*key, isolation=options.isolation, tier=options.tier)
+        start = _start(options, reader, key, extent)
+        end = _end(options, reader, key, extent)
+        if start < end:
+            ranges[key] = start, end
+    return ranges
+
+
+def _start(options: SourceOptions, reader: LogReader, key: TopicPartition, extent: Extent) -> Offset:
+    said = options.starting
+    match said.position:
+        case Edge():
+            return extent[0]
+        case ByOffset(offsets):
+            return extent[0] if offsets[key] == EARLIEST else _within(options, said, key, offsets[key], extent)
+        case ByTime(times):
+            time = times[key] if isinstance(times, Mapping) else times
+            found = reader.offset_for_time(*key, time)
+            if found is not None:
+                return _clipped(found[0], extent)
+            if options.latest_when_no_match:
+                return extent[1]
+            raise InvalidRequest(
+                f"option {said.option}: no record at or after this time"
+                " (startingOffsetsByTimestampStrategy=latest reads nothing then)",
+                topic=key[0],
+                partition=key[1],
+                timestamp=time,
+            )
+
+
+def _end(options: SourceOptions, reader: LogReader, key: TopicPartition, extent: Extent) -> Offset:
+    said = options.ending
+    match said.position:
+        case Edge():
+            return extent[1]
+        case ByOffset(offsets):
+            if offsets[key] == LATEST:
+                return extent[1]
+            # an end below the log start is an empty range, not a loss: where to begin has been checked already
+            return _within(options, said, key, max(offsets[key], extent[0]), extent)
+        case ByTime(times):
+            found = reader.offset_for_time(*key, times[key] if isinstance(times, Mapping) else times)
+            return extent[1] if found is None else _clipped(found[0], extent)
+
+
+def _clipped(offset: int, extent: Extent) -> Offset:
+    return Offset(min(max(offset, extent[0]), extent[1]))
+
+
+def _within(options: SourceOptions, said: Stated, key: TopicPartition, offset: int, extent: Extent) -> Offset:
+    if extent[0] <= offset <= extent[1] or not options.fail_on_data_loss:
+        return _clipped(offset, extent)
+    raise OffsetOutOfRange(
+        f"option {said.option}: these offsets are not there (failOnDataLoss=false reads those that are)",
+        valid_start=extent[0],
+        valid_end=extent[1],
+        topic=key[0],
+        partition=key[1],
+        offset=offset,
+    )

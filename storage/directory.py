@@ -1,0 +1,293 @@
+"""A folder as an object store: atomic, durable, never overwriting. The demo's default, and fit for one machine or NFS.
+
+An object is written to a hidden temporary folder, fsynced, and linked to its name: a hard link never replaces a file,
+so put-if-absent is the file system's own. Then every folder above it is fsynced, once per process.
+An unfinished file is locked by its writer; what a killed writer left is unlocked and removed when the store is opened.
+The temporary folder is also the mark of the store: without it (a disk that is not mounted) nothing is "not found", and
+nothing is written beside the disk. Folders are never removed, so no put races with a delete.
+Files that are not valid keys, and symbolic links, are not objects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from ..state.errors import (
+    AccessDenied,
+    InvalidRequest,
+    ObjectExists,
+    ObjectNotFound,
+    StorageFull,
+    StorageUnavailable,
+    TierstateError,
+)
+from ..state.offsets import ByteRange, TimestampMs
+from .object_store import (
+    DEFAULT_PART_BYTES,
+    MIB,
+    TEMPORARY_FOLDER,
+    Data,
+    ObjectInfo,
+    beyond_end,
+    checked_key,
+    over_limit,
+)
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NOT_A_NAME = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
+
+
+class DirectoryStore:
+    """Objects below one folder, which is made when its parent exists. Raises InvalidRequest, AccessDenied."""
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_absolute():
+            raise InvalidRequest("a store's folder is an absolute path", folder=folder)
+        self._root = os.path.realpath(folder)
+        self._temporary = os.path.join(self._root, TEMPORARY_FOLDER)
+        self._durable_folders: set[str] = set()
+        self._lock = threading.Lock()
+        if not os.path.isdir(os.path.dirname(self._root)):
+            raise InvalidRequest("the parent of the store's folder does not exist", folder=folder)
+        if os.path.exists(self._root) and not os.path.isdir(self._root):
+            raise InvalidRequest("the store's folder is not a folder", folder=folder)
+        with self._typed("", writing=True):
+            os.makedirs(self._temporary, exist_ok=True)
+            _fsync_folder(os.path.dirname(self._root))
+        self._remove_leftovers()
+
+    @property
+    def description(self) -> str:
+        return Path(self._root).as_uri()
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        self.put_stream(key, (data,))
+
+    def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
+        path = self._path(checked_key(key))
+        if os.path.lexists(path):
+            raise self._taken(key, path)
+        size = 0
+        with self._typed(key, writing=True):
+            descriptor, temporary = self._new_file()
+        try:
+            for piece in pieces:  # its own errors are its own: only the store's are translated
+                with self._typed(key, writing=True):
+                    size += _write_all(descriptor, piece)
+            with self._typed(key, writing=True):
+                os.fsync(descriptor)
+            self._publish(key, temporary, path)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            os.close(descriptor)
+        return size
+
+    def get(self, key: str, limit: int | None = None) -> bytes:
+        with self._opened(key) as (descriptor, size):
+            if limit is not None and size > limit:
+                raise over_limit(key, size, limit)
+            return self._read(key, descriptor, 0, size)
+
+    def get_range(self, key: str, range: ByteRange) -> bytes:
+        with self._opened(key) as (descriptor, size):
+            if range.start >= size:
+                raise beyond_end(key, range, size)
+            return self._read(key, descriptor, range.start, min(range.stop, size))
+
+    def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
+        with self._opened(key) as (descriptor, size):
+            if range.start >= size:
+                raise beyond_end(key, range, size)
+            position, stop = range.start, min(range.stop, size)
+            while position < stop:
+                piece = self._read(key, descriptor, position, min(position + piece_bytes, stop))
+                position += len(piece)
+                yield piece
+
+    def head(self, key: str) -> ObjectInfo:
+        with self._typed(checked_key(key)):
+            found = os.lstat(self._path(key))
+        if not stat.S_ISREG(found.st_mode):
+            raise ObjectNotFound("no such object", key=key, store=self.description)
+        return _info(key, found)
+
+    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
+        self._check_mark()
+        return self._walk("", prefix, start_after or "")
+
+    def delete(self, key: str) -> None:
+        path = self._path(checked_key(key))
+        try:
+            with self._typed(key):
+                os.unlink(path)
+                # A delete that a power loss undoes would be an orphan that nobody remembers.
+                _fsync_folder(os.path.dirname(path))
+        except ObjectNotFound:
+            return
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.delete(key)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _path(self, key: str) -> str:
+        path = os.path.join(self._root, *key.split("/"))
+        folder = os.path.dirname(path)
+        if os.path.realpath(folder) != folder:
+            raise AccessDenied("a symbolic link leads out of the store's folder", key=key, store=self.description)
+        return path
+
+    def _new_file(self) -> tuple[int, str]:
+        while True:
+            descriptor, path = tempfile.mkstemp(dir=self._temporary)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_nlink:  # else another opening removed it between the two lines above
+                os.fchmod(descriptor, 0o644)
+                return descriptor, path
+            os.close(descriptor)
+
+    def _remove_leftovers(self) -> None:
+        for entry in os.scandir(self._temporary):
+            with contextlib.suppress(OSError):  # locked: a writer is alive; gone: it has just finished
+                descriptor = os.open(entry.path, os.O_RDWR | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(entry.path)
+                finally:
+                    os.close(descriptor)
+
+    def _publish(self, key: str, temporary: str, path: str) -> None:
+        folder = os.path.dirname(path)
+        try:
+            with self._typed(key, writing=True):
+                os.makedirs(folder, exist_ok=True)
+                os.link(temporary, path)  # the object exists from here on, whole
+        except ObjectExists as error:
+            raise self._taken(key, path) from error
+        with self._typed(key, writing=True):
+            _fsync_folder(folder)
+            self._make_folders_durable(folder)
+
+    def _taken(self, key: str, path: str) -> TierstateError:
+        if os.path.isfile(path):
+            return ObjectExists("object exists", key=key, store=self.description)
+        return InvalidRequest(
+            "a key cannot lie above or below another object's key in a folder", key=key, store=self.description
+        )
+
+    def _make_folders_durable(self, folder: str) -> None:
+        while folder != self._root:
+            with self._lock:
+                if folder in self._durable_folders:
+                    return
+            parent = os.path.dirname(folder)
+            _fsync_folder(parent)
+            with self._lock:
+                self._durable_folders.add(folder)
+            folder = parent
+
+    @contextlib.contextmanager
+    def _opened(self, key: str) -> Iterator[tuple[int, int]]:
+        with self._typed(checked_key(key)):
+            descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise ObjectNotFound("no such object", key=key, store=self.description)
+            yield descriptor, found.st_size
+        finally:
+            os.close(descriptor)
+
+    def _read(self, key: str, descriptor: int, start: int, stop: int) -> bytes:
+        pieces: list[bytes] = []  # one read call returns at most 2 GiB
+        while start < stop:
+            with self._typed(key):
+                piece = os.pread(descriptor, stop - start, start)
+            if not piece:
+                raise StorageUnavailable("object shrank while it was read", key=key, store=self.description)
+            pieces.append(piece)
+            start += len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        """Depth first with folders named ``name/``: exactly the order of whole keys, one folder in memory a level."""
+        for name, entry in self._entries(folder):
+            key = folder + name
+            if name.endswith("/"):
+                below_prefix = key.startswith(prefix) or prefix.startswith(key)
+                if below_prefix and (key > after or after.startswith(key)):
+                    yield from self._walk(key, prefix, after)
+            elif key > after and key.startswith(prefix):
+                with contextlib.suppress(FileNotFoundError):  # deleted since the folder was read
+                    yield _info(key, entry.stat(follow_symlinks=False))
+
+    def _entries(self, folder: str) -> Sequence[tuple[str, os.DirEntry[str]]]:
+        found = []
+        with self._typed(folder), os.scandir(os.path.join(self._root, folder)) as entries:
+            for entry in entries:
+                with contextlib.suppress(InvalidRequest):
+                    checked_key(folder + entry.name)
+                    if entry.is_dir(follow_symlinks=False):
+                        found.append((entry.name + "/", entry))
+                    elif entry.is_file(follow_symlinks=False):
+                        found.append((entry.name, entry))
+        return sorted(found, key=lambda each: each[0])
+
+    def _check_mark(self) -> None:
+        if not os.path.isdir(self._temporary):
+            raise StorageUnavailable("the store's folder is gone or not mounted", store=self.description)
+
+    @contextlib.contextmanager
+    def _typed(self, key: str, *, writing: bool = False) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._translated(error, key, writing) from error
+
+    def _translated(self, error: OSError, key: str, writing: bool) -> TierstateError:
+        facts = {"key": key or None, "store": self.description, "reason": error.strerror}
+        if error.errno in _FULL:
+            return StorageFull("the store has no room", **facts)
+        if error.errno in _DENIED:
+            return AccessDenied("the file system refuses", **facts)
+        if error.errno == errno.EEXIST:
+            return ObjectExists("object exists", **facts)
+        if error.errno in _NOT_A_NAME and writing:
+            return InvalidRequest("this key cannot be a file here", **facts)
+        if error.errno in _NOT_A_NAME or error.errno == errno.ENOENT:
+            self._check_mark()
+            if not writing:
+                return ObjectNotFound("no such object", **facts)
+        return StorageUnavailable("the file system failed", **facts)
+
+
+def _info(key: str, found: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key, found.st_size, TimestampMs(found.st_mtime_ns // 1_000_000))
+
+
+def _write_all(descriptor: int, data: Data) -> int:
+    rest = memoryview(data).cast("B")
+    size = len(rest)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+    return size
+
+
+def _fsync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,140 @@
+"""The twin of every object store: a dictionary that keeps the seam's promises, and breaks on demand."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+from ..runtime.clock import Clock, SystemClock
+from ..state.errors import ObjectExists, ObjectNotFound
+from ..state.offsets import ByteRange
+from .object_store import (
+    DEFAULT_PART_BYTES,
+    MIB,
+    Data,
+    ObjectInfo,
+    beyond_end,
+    checked_key,
+    over_limit,
+)
+
+Faults = Callable[[str, str, int], None]
+"""``faults(operation, key, writes so far)`` may raise. Operations: put, part, complete, delete; get, head, list.
+
+The first four are writes and are counted: raising at every number in turn tries a failure at every write. It is asked
+before the operation takes effect; a store that took effect and lost its answer is a fault raised at the next step.
+"""
+
+PAGE_KEYS = 1000
+
+
+def no_faults(operation: str, key: str, writes: int) -> None:
+    """A store that always works."""
+
+
+class MemoryStore:
+    """Objects of this process."""
+
+    def __init__(self, clock: Clock | None = None, faults: Faults = no_faults) -> None:
+        self._clock = clock or SystemClock()
+        self._faults = faults
+        self._lock = threading.Lock()
+        self._objects: dict[str, tuple[bytes, ObjectInfo]] = {}
+        self._keys: list[str] = []
+        self._writes = 0
+
+    @property
+    def description(self) -> str:
+        return "memory:"
+
+    @property
+    def writes(self) -> int:
+        """How many writes were tried so far."""
+        return self._writes
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        self._write("put", checked_key(key))
+        self._publish(key, bytes(data))
+
+    def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
+        checked_key(key)
+        whole = bytearray()
+        for piece in pieces:
+            self._write("part", key)
+            whole += piece
+        self._write("complete", key)
+        self._publish(key, bytes(whole))
+        return len(whole)
+
+    def get(self, key: str, limit: int | None = None) -> bytes:
+        data = self._object("get", key)[0]
+        if limit is not None and len(data) > limit:
+            raise over_limit(key, len(data), limit)
+        return data
+
+    def get_range(self, key: str, range: ByteRange) -> bytes:
+        data = self._object("get", key)[0]
+        if range.start >= len(data):
+            raise beyond_end(key, range, len(data))
+        return data[range.start : range.stop]
+
+    def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
+        data = memoryview(self.get_range(key, range))
+        while data:
+            yield bytes(data[:piece_bytes])
+            data = data[piece_bytes:]
+
+    def head(self, key: str) -> ObjectInfo:
+        return self._object("head", key)[1]
+
+    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
+        after = start_after
+        while True:
+            self._faults("list", prefix, self._writes)
+            page = self._page(prefix, after)
+            yield from page
+            if len(page) < PAGE_KEYS:
+                return
+            after = page[-1].key
+
+    def delete(self, key: str) -> None:
+        self._write("delete", checked_key(key))
+        with self._lock:
+            if self._objects.pop(key, None) is not None:
+                del self._keys[bisect.bisect_left(self._keys, key)]
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.delete(key)
+
+    def close(self) -> None:
+        """Keeps its objects: a closed twin can be read by the test that owns it."""
+
+    def _write(self, operation: str, key: str) -> None:
+        with self._lock:
+            index, self._writes = self._writes, self._writes + 1
+        self._faults(operation, key, index)
+
+    def _publish(self, key: str, data: bytes) -> None:
+        with self._lock:
+            if key in self._objects:
+                raise ObjectExists("object exists", key=key, store=self.description)
+            self._objects[key] = (data, ObjectInfo(key, len(data), self._clock.now_ms()))
+            bisect.insort(self._keys, key)
+
+    def _object(self, operation: str, key: str) -> tuple[bytes, ObjectInfo]:
+        self._faults(operation, checked_key(key), self._writes)
+        with self._lock:
+            found = self._objects.get(key)
+        if found is None:
+            raise ObjectNotFound("no such object", key=key, store=self.description)
+        return found
+
+    def _page(self, prefix: str, after: str | None) -> tuple[ObjectInfo, ...]:
+        with self._lock:
+            first = bisect.bisect_left(self._keys, prefix)
+            if after is not None:
+                first = max(first, bisect.bisect_right(self._keys, after))
+            keys = self._keys[first : first + PAGE_KEYS]
+            return tuple(self._objects[key][1] for key in keys if key.startswith(prefix))

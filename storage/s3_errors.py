@@ -1,0 +1,107 @@
+"""What an S3 client raises, as the errors of `state/errors.py`: the one table of codes.
+
+404 alone does not say "no such object": a missing bucket and, with versitygw, an unknown access key answer 404 too.
+"""
+
+from __future__ import annotations
+
+from botocore import exceptions as boto
+
+from ..state.errors import (
+    AccessDenied,
+    InvalidRequest,
+    ObjectExists,
+    ObjectNotFound,
+    StorageFull,
+    StorageUnavailable,
+    Throttled,
+    TierstateError,
+)
+from .object_store import RangeNotSatisfiable
+
+_BY_CODE: dict[str, tuple[type[TierstateError], str]] = {
+    "NoSuchKey": (ObjectNotFound, "no such object"),
+    "NotFound": (ObjectNotFound, "no such object"),
+    "404": (ObjectNotFound, "no such object"),
+    "NoSuchBucket": (InvalidRequest, "the bucket does not exist"),
+    "NoSuchUpload": (StorageUnavailable, "the upload is gone: somebody else aborted it"),
+    "InvalidRange": (RangeNotSatisfiable, "range begins past the end of the object"),
+    "PreconditionFailed": (ObjectExists, "object exists"),
+    "ConditionalRequestConflict": (ObjectExists, "another writer has this key"),
+    "XAdminUserNotFound": (AccessDenied, "the store refuses"),
+    "SlowDown": (Throttled, "the store asks to slow down"),
+    "RequestLimitExceeded": (Throttled, "the store asks to slow down"),
+    "TooManyRequests": (Throttled, "the store asks to slow down"),
+    "RequestTimeout": (StorageUnavailable, "the store does not answer"),
+    "XMinioStorageFull": (StorageFull, "the store has no room"),
+    "QuotaExceeded": (StorageFull, "the store has no room"),
+    "XAmzContentSHA256Mismatch": (StorageUnavailable, "the request was damaged on its way"),
+    "BadDigest": (StorageUnavailable, "the request was damaged on its way"),
+}
+_BY_STATUS: dict[int, tuple[type[TierstateError], str]] = {
+    401: (AccessDenied, "the store refuses"),
+    403: (AccessDenied, "the store refuses"),
+    409: (ObjectExists, "another object has this key, or one that this key cannot stand beside"),
+    412: (ObjectExists, "object exists"),
+    416: (RangeNotSatisfiable, "range begins past the end of the object"),
+    429: (Throttled, "the store asks to slow down"),
+    503: (Throttled, "the store asks to slow down"),
+    507: (StorageFull, "the store has no room"),
+}
+_NO_CREDENTIALS = (
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.CredentialRetrievalError,
+    boto.TokenRetrievalError,
+    boto.NoAuthTokenError,
+    boto.SSOError,
+)
+_WRONG_CALL = (
+    boto.ParamValidationError,
+    boto.NoRegionError,
+    boto.InvalidRegionError,
+    boto.InvalidDNSNameError,
+    boto.InvalidConfigError,
+    boto.EndpointResolutionError,
+)
+
+
+def code_of(error: BaseException) -> str:
+    """S3's own word, such as ``NoSuchKey``; empty for what is no answer of the store."""
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, boto.ClientError) else ""
+
+
+def retried(error: BaseException) -> bool:
+    """Whether the refused request was not the first one sent: an earlier one may have landed."""
+    return isinstance(error, boto.ClientError) and bool(error.response.get("ResponseMetadata", {}).get("RetryAttempts"))
+
+
+def translated(error: Exception, key: str, store: str) -> TierstateError:
+    """The error of `state/errors.py` for anything that botocore or urllib3 raises."""
+    if isinstance(error, boto.ClientError):
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        return answered(code_of(error), status, str(error.response.get("Error", {}).get("Message", "")), key, store)
+    facts = {"key": key or None, "store": store, "reason": _one_line(error)}
+    if isinstance(error, _NO_CREDENTIALS):
+        return AccessDenied("no credentials for the store", **facts)
+    if isinstance(error, _WRONG_CALL):
+        return InvalidRequest("the store cannot be called like this", **facts)
+    return StorageUnavailable("the store does not answer", **facts)
+
+
+def answered(code: str, status: int, reason: str, key: str, store: str) -> TierstateError:
+    """The error for an answer of the store."""
+    facts = {"key": key or None, "store": store, "code": code, "status": status or None, "reason": reason or None}
+    if code.startswith("Throttl"):
+        return Throttled("the store asks to slow down", **facts)
+    if found := _BY_CODE.get(code) or _BY_STATUS.get(status):
+        return found[0](found[1], **facts)
+    if status >= 500 or code in ("InternalError", "ServiceUnavailable"):
+        return StorageUnavailable("the store failed", **facts)
+    if code == "AccessDenied":
+        return AccessDenied("the store refuses", **facts)
+    return InvalidRequest("the store rejects the request", **facts)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

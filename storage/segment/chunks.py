@@ -1,0 +1,197 @@
+"""The chunk index: where each piece of the plain log lies in the log object, and how that is written in the manifest.
+
+The plain log is cut every ``chunk_bytes``; each piece is stored by itself, one behind the other. ``fixed`` says one
+stored size for all but the last; ``variable`` lists them. Positions are 64-bit (Aiven's reader has 32 and breaks near
+2 GiB).
+Format: Aiven's ``ChunkSizesBinaryCodec`` and ``manifest/index``, `docs/formats.md`.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import struct
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import zstandard
+
+from ...state.errors import CorruptData, InvalidRequest
+from ...state.offsets import Offset
+
+MAX_CODED_BYTES = 10 * 1024 * 1024
+"""Aiven's bound on the decoded list, for writers and readers."""
+MAX_CHUNK_BYTES = 2**30 - 1
+MAX_INT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bytes ``plain_start`` … of the log stored at ``stored_start`` … of the object; sizes in bytes."""
+
+    id: int
+    plain_start: int
+    plain_size: int
+    stored_start: int
+    stored_size: int
+
+    @property
+    def plain_stop(self) -> int:
+        return self.plain_start + self.plain_size
+
+    @property
+    def stored_stop(self) -> int:
+        return self.stored_start + self.stored_size
+
+
+@dataclass(frozen=True)
+class ChunkIndex:
+    """All chunks of one log of ``file_bytes``. Raises InvalidRequest for sizes that cannot be.
+
+    ``stored_sizes``: one a chunk (an empty log: one of size 0); with ``fixed`` two: every chunk's and the last one's.
+    """
+
+    chunk_bytes: int
+    file_bytes: int
+    stored_sizes: tuple[int, ...]
+    fixed: bool
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.chunk_bytes <= MAX_INT or self.file_bytes < 0:
+            raise InvalidRequest("chunk size or log size out of range", chunk=self.chunk_bytes, log=self.file_bytes)
+        expected = 2 if self.fixed else self.count
+        if len(self.stored_sizes) != expected:
+            raise InvalidRequest("chunk index of another length", chunks=len(self.stored_sizes), expected=expected)
+        if min(self.stored_sizes) < 0:
+            raise InvalidRequest("a chunk size is negative", size=min(self.stored_sizes))
+
+    @classmethod
+    def of_fixed(cls, chunk_bytes: int, file_bytes: int, stored: int, stored_last: int) -> ChunkIndex:
+        return cls(chunk_bytes, file_bytes, (stored, stored_last), fixed=True)
+
+    @classmethod
+    def of_plain(cls, chunk_bytes: int, file_bytes: int) -> ChunkIndex:
+        """Of a log that is stored as it is."""
+        last = file_bytes - max(0, -(-file_bytes // chunk_bytes) - 1) * chunk_bytes
+        return cls.of_fixed(chunk_bytes, file_bytes, chunk_bytes, last)
+
+    @classmethod
+    def of_variable(cls, chunk_bytes: int, file_bytes: int, stored_sizes: Sequence[int]) -> ChunkIndex:
+        return cls(chunk_bytes, file_bytes, tuple(stored_sizes) or (0,), fixed=False)
+
+    @property
+    def count(self) -> int:
+        return max(1, -(-self.file_bytes // self.chunk_bytes))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every chunk is as long as it is stored."""
+        if self.fixed:
+            return self.stored_sizes == ChunkIndex.of_plain(self.chunk_bytes, self.file_bytes).stored_sizes
+        return all(chunk.stored_size == chunk.plain_size for chunk in self)
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of the log object."""
+        return self.chunk(self.count - 1).stored_stop
+
+    def chunk(self, id: int) -> Chunk:
+        if not 0 <= id < self.count:
+            raise InvalidRequest("no such chunk", chunk=id, chunks=self.count)
+        last = id == self.count - 1
+        start = id * self.chunk_bytes
+        size = self.file_bytes - start if last else self.chunk_bytes
+        if self.file_bytes == 0:
+            return Chunk(0, 0, 0, 0, 0)
+        if self.fixed:
+            return Chunk(id, start, size, id * self.stored_sizes[0], self.stored_sizes[1 if last else 0])
+        return Chunk(id, start, size, self._starts[id], self.stored_sizes[id])
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return map(self.chunk, range(self.count))
+
+    def chunk_at(self, position: int) -> Chunk | None:
+        """The chunk with this byte of the plain log; None at and past its end."""
+        if not 0 <= position < self.file_bytes:
+            return None
+        return self.chunk(position // self.chunk_bytes)
+
+    @cached_property
+    def _starts(self) -> tuple[int, ...]:
+        return tuple(itertools.accumulate(self.stored_sizes, initial=0))
+
+
+def encode_sizes(sizes: Sequence[int]) -> bytes:
+    """The binary list: count; base, width, each size less base; the last one by itself, as it is often the odd one."""
+    if any(not 0 <= size <= MAX_INT for size in sizes):
+        raise InvalidRequest("a stored chunk size does not fit into 31 bits", largest=max(sizes), smallest=min(sizes))
+    if len(sizes) < 2:
+        return struct.pack(f">{1 + len(sizes)}i", len(sizes), *sizes)
+    base = min(sizes[:-1])
+    width = max(1, -(-(max(sizes[:-1]) - base).bit_length() // 8))
+    deltas = b"".join((size - base).to_bytes(width, "big") for size in sizes[:-1])
+    coded = struct.pack(">iiB", len(sizes), base, width) + deltas + struct.pack(">i", sizes[-1])
+    if len(coded) > MAX_CODED_BYTES:
+        raise InvalidRequest("too many chunks; use larger ones", chunks=len(sizes), bytes=len(coded))
+    return coded
+
+
+def decode_sizes(coded: bytes) -> tuple[int, ...]:
+    """What `encode_sizes` made. Raises CorruptData; allocates nothing that the bytes do not back."""
+    try:
+        (count,) = struct.unpack_from(">i", coded)
+        if count in (0, 1):
+            sizes = struct.unpack(f">{count}i", coded[4:])
+        else:
+            base, width = struct.unpack_from(">iB", coded, 4)
+            if count < 0 or not 1 <= width <= 4 or len(coded) != 13 + (count - 1) * width:
+                raise CorruptData("chunk sizes of another length", count=count, width=width, bytes=len(coded))
+            deltas = coded[9:-4]
+            sizes = tuple(
+                base + int.from_bytes(deltas[at : at + width], "big") for at in range(0, len(deltas), width)
+            ) + struct.unpack(">i", coded[-4:])
+    except struct.error as error:
+        raise CorruptData("chunk sizes break off", bytes=len(coded)) from error
+    if any(not 0 <= size <= MAX_INT for size in sizes):
+        raise CorruptData("a chunk size is out of range", smallest=min(sizes), largest=max(sizes))
+    return sizes
+
+
+def wrap_sizes(sizes: Sequence[int]) -> str:
+    """The text in the manifest: base64 of a zstd frame with its content size."""
+    return base64.b64encode(zstandard.ZstdCompressor().compress(encode_sizes(sizes))).decode()
+
+
+def unwrap_sizes(text: str) -> tuple[int, ...]:
+    """Raises CorruptData."""
+    try:
+        frame = base64.b64decode(text, validate=True)
+        size = zstandard.frame_content_size(frame)
+        if not 0 <= size <= MAX_CODED_BYTES:
+            raise CorruptData("chunk sizes are of unknown or excessive length", bytes=size)
+        return decode_sizes(zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False))
+    except (ValueError, zstandard.ZstdError) as error:
+        raise CorruptData("chunk sizes cannot be read", reason=error) from error
+
+
+def first_offsets(
+    batches: Iterable[tuple[int, Offset]], chunk_bytes: int, file_bytes: int
+) -> tuple[Offset | None, ...]:
+    """The base offset of the first batch that begins in each chunk; None for a chunk in which none begins.
+
+    ``batches``: (position in the plain log, base offset) of every batch, ascending.
+    """
+    found: list[Offset | None] = [None] * max(1, -(-file_bytes // chunk_bytes))
+    for position, offset in batches:
+        if found[position // chunk_bytes] is None:
+            found[position // chunk_bytes] = offset
+    return tuple(found)
+
+
+def chunk_of_offset(first_batch_offsets: Sequence[Offset | None], offset: int) -> int:
+    """The chunk in which the batch with this offset, or the one before a gap, begins; the first chunk below all."""
+    begun = [(first, id) for id, first in enumerate(first_batch_offsets) if first is not None]
+    at = bisect_right(begun, offset, key=lambda each: each[0])
+    return begun[at - 1][1] if at else 0

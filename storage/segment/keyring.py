@@ -1,0 +1,84 @@
+"""The key ring: RSA key pairs by id that wrap the data keys of segments.
+
+A TOML file: ``active = "key1"``, and ``[keys.key1]`` with ``public`` and ``private`` PEM files relative to it; who only
+copies needs no private key. Data keys are wrapped by RSA-OAEP with SHA3-512 for hash and mask (Bouncy Castle's
+``RSA/NONE/OAEPWithSHA3-512AndMGF1Padding``), which `cryptography` lacks: hence pycryptodome.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from Crypto.Cipher import PKCS1_OAEP
+from Crypto.Hash import SHA3_512
+from Crypto.PublicKey import RSA
+from Crypto.Signature import pss
+
+from ...state.errors import CorruptData, InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """``private`` is None where only wrapping is needed."""
+
+    public: RSA.RsaKey
+    private: RSA.RsaKey | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """Keys by id; ``active`` wraps new data keys."""
+
+    active: str
+    keys: dict[str, KeyPair]
+
+    @classmethod
+    def load(cls, path: Path) -> KeyRing:
+        """Raises InvalidRequest with the file and what is wrong in it."""
+        try:
+            settings = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InvalidRequest("key ring cannot be read", file=path, reason=error) from error
+        active, keys = settings.get("active"), settings.get("keys")
+        if not isinstance(active, str) or not isinstance(keys, dict) or active not in keys:
+            raise InvalidRequest("a key ring has 'active', and [keys.ID] for it", file=path, active=active)
+        return cls(active, {key_id: _pair(path, key_id, files) for key_id, files in keys.items()})
+
+    def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
+        """The data key. Raises InvalidRequest without this private key, CorruptData for bytes it cannot open."""
+        pair = self.keys.get(key_id)
+        if pair is None:
+            raise InvalidRequest("the key ring lacks the segment's key", key_id=key_id, has=",".join(self.keys))
+        if pair.private is None:
+            raise InvalidRequest("the key ring has no private key under this id", key_id=key_id)
+        cipher = PKCS1_OAEP.new(pair.private, hashAlgo=SHA3_512, mgfunc=_mask)
+        try:
+            return cipher.decrypt(wrapped)
+        except (ValueError, TypeError) as error:
+            raise CorruptData("the data key cannot be unwrapped", key_id=key_id, bytes=len(wrapped)) from error
+
+
+def _mask(seed: bytes, length: int) -> bytes:
+    return bytes(pss.MGF1(seed, length, SHA3_512))
+
+
+def _pair(ring: Path, key_id: str, files: Any) -> KeyPair:
+    if ":" in key_id or not key_id.strip():
+        raise InvalidRequest("a key id is not blank and has no ':'", file=ring, key_id=repr(key_id))
+    if not isinstance(files, dict) or not isinstance(files.get("public"), str):
+        raise InvalidRequest("a key names its 'public' PEM file", file=ring, key_id=key_id)
+    private = files.get("private")
+    pair = KeyPair(_pem(ring, files["public"]), None if private is None else _pem(ring, str(private)))
+    if pair.private is not None and (not pair.private.has_private() or pair.private.public_key() != pair.public):
+        raise InvalidRequest("the two PEM files are no pair", file=ring, key_id=key_id)
+    return pair
+
+
+def _pem(ring: Path, name: str) -> RSA.RsaKey:
+    try:
+        return RSA.import_key((ring.parent / name).read_bytes())
+    except (OSError, ValueError, IndexError, TypeError) as error:
+        raise InvalidRequest("PEM file cannot be read", file=ring.parent / name, reason=error) from error

@@ -1,0 +1,356 @@
+"""The manifest: the JSON object that is written last and commits a segment. Version 1 of Aiven's format.
+
+Strict where Aiven's reader is strict (an unknown field outside ``remoteLogSegmentMetadata`` is an error),
+byte-identical in what it writes, tolerant inside ``remoteLogSegmentMetadata``, which that reader ignores: there, under
+``tierstate``, is everything a bucket alone needs to rebuild the topic and to check every byte.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from ...schemas.codec import descriptor_from_json, descriptor_to_json
+from ...state.epochs import EpochEntry, LeaderEpoch, Lineage
+from ...state.errors import CorruptData, InvalidRequest
+from ...state.ids import RemoteSegmentId, TopicId, TopicIdPartition
+from ...state.offsets import Offset, TimestampMs
+from ...state.segment import AbortedRange, AbortedRanges, RemoteSegment
+from .chunks import ChunkIndex, unwrap_sizes, wrap_sizes
+
+MAX_MANIFEST_BYTES = 64 * 1024 * 1024
+
+
+class IndexKind(StrEnum):
+    """The parts of the indexes object, in the order they lie there; the value is the manifest's word."""
+
+    OFFSET = "offset"
+    TIME = "timestamp"
+    PRODUCER_SNAPSHOT = "producerSnapshot"
+    LEADER_EPOCHS = "leaderEpoch"
+    TRANSACTION = "transaction"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpan:
+    """Bytes of one index in the indexes object, as stored."""
+
+    position: int
+    size: int
+
+
+IndexSpans = dict[IndexKind, IndexSpan | None]
+"""Every kind; only the transaction index may be None: the segment had none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """The segment's data key, wrapped under the key ``key_id`` of a key ring, and the AAD of all its chunks."""
+
+    key_id: str
+    wrapped_key: bytes
+    aad: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentMetadata:
+    """Kafka's ``RemoteLogSegmentMetadata``. ``transaction_index_empty`` None: written by Kafka before 4.0."""
+
+    partition: TopicIdPartition
+    topic: str
+    segment_id: RemoteSegmentId
+    start_offset: Offset
+    end_offset: Offset
+    max_timestamp: TimestampMs
+    broker_id: int
+    event_timestamp: TimestampMs
+    leader_epochs: Lineage
+    transaction_index_empty: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TierstateBlock:
+    """What Aiven's manifest lacks. ``chunk_first_offsets``: see `chunks.first_offsets`.
+
+    ``aborted``: all aborted ranges, also when the descriptor has too many to hold them inline.
+    """
+
+    segment: RemoteSegment
+    cluster_id: str
+    tier_state_topic_id: TopicId
+    log_start_offset: Offset
+    chunk_first_offsets: tuple[Offset | None, ...]
+    aborted: tuple[AbortedRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentManifest:
+    """``metadata`` is None when absent or of a shape we do not know; ``tierstate`` when another writer wrote it."""
+
+    chunks: ChunkIndex
+    indexes: IndexSpans
+    compression: bool
+    encryption: Encryption | None = None
+    metadata: SegmentMetadata | None = None
+    tierstate: TierstateBlock | None = None
+
+
+def format_manifest(manifest: SegmentManifest) -> bytes:
+    """Compact UTF-8 JSON in Aiven's field order."""
+    record: dict[str, Any] = {
+        "version": "1",
+        "chunkIndex": _chunk_record(manifest.chunks),
+        "segmentIndexes": {kind.value: _span_record(manifest.indexes[kind]) for kind in IndexKind},
+        "compression": manifest.compression,
+    }
+    if manifest.encryption is not None:
+        record["encryption"] = {
+            "dataKey": f"{manifest.encryption.key_id}:{_base64(manifest.encryption.wrapped_key)}",
+            "aad": _base64(manifest.encryption.aad),
+        }
+    if manifest.metadata is not None:
+        record["remoteLogSegmentMetadata"] = _metadata_record(manifest.metadata)
+        if manifest.tierstate is not None:
+            record["remoteLogSegmentMetadata"]["tierstate"] = _block_record(manifest.tierstate)
+    return orjson.dumps(record)
+
+
+def with_own_size(manifest: SegmentManifest) -> SegmentManifest:
+    """The manifest whose descriptor says the manifest's own size. More digits only ever make it longer, so it ends."""
+    while manifest.tierstate is not None:
+        size = len(format_manifest(manifest))
+        segment = manifest.tierstate.segment
+        if segment.manifest_bytes == size:
+            break
+        segment = replace(segment, manifest_bytes=size)
+        manifest = replace(manifest, tierstate=replace(manifest.tierstate, segment=segment))
+    return manifest
+
+
+def parse_manifest(data: bytes, *, source: str) -> SegmentManifest:
+    """Raises CorruptData naming ``source``; InvalidRequest for a version that is not read."""
+    try:
+        record = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise CorruptData("manifest is not JSON", file=source, reason=error) from error
+    if not isinstance(record, dict) or "version" not in record:
+        raise CorruptData("manifest has no version", file=source)
+    if record["version"] not in ("1", 1) or record["version"] is True:
+        raise InvalidRequest("this version reads manifests of version 1 only", file=source, version=record["version"])
+    if "segmentIndexes" not in record and "chunkIndex" in record:
+        raise InvalidRequest("manifest from before October 2023, without segmentIndexes: not read", file=source)
+    try:
+        return _manifest(record, source)
+    except CorruptData as error:
+        raise CorruptData(error.message, **{"file": source, **error.facts}) from error
+    except InvalidRequest as error:
+        raise CorruptData("manifest contradicts itself", file=source, reason=error) from error
+
+
+def metadata_of(segment: RemoteSegment, started_at: TimestampMs) -> SegmentMetadata:
+    """Kafka's description of our segment. ``started_at``: when the copy began."""
+    return SegmentMetadata(
+        segment.partition,
+        segment.topic,
+        segment.segment_id,
+        segment.offsets.start,
+        segment.offsets.end,
+        segment.max_timestamp,
+        segment.broker_id,
+        started_at,
+        segment.leader_epochs,
+        segment.transaction_index_empty,
+    )
+
+
+def _chunk_record(chunks: ChunkIndex) -> dict[str, Any]:
+    start = {"originalChunkSize": chunks.chunk_bytes, "originalFileSize": chunks.file_bytes}
+    if not chunks.fixed:
+        return {"type": "variable", **start, "transformedChunks": wrap_sizes(chunks.stored_sizes)}
+    size, last = chunks.stored_sizes
+    return {"type": "fixed", **start, "transformedChunkSize": size, "finalTransformedChunkSize": last}
+
+
+def _span_record(span: IndexSpan | None) -> dict[str, int] | None:
+    return None if span is None else {"position": span.position, "size": span.size}
+
+
+def _metadata_record(metadata: SegmentMetadata) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "remoteLogSegmentId": {
+            "topicIdPartition": {
+                "topicId": str(metadata.partition.topic_id),
+                "topicPartition": {"topic": metadata.topic, "partition": metadata.partition.partition},
+            },
+            "id": str(metadata.segment_id),
+        },
+        "startOffset": metadata.start_offset,
+        "endOffset": metadata.end_offset,
+        "maxTimestampMs": metadata.max_timestamp,
+        "brokerId": metadata.broker_id,
+        "eventTimestampMs": metadata.event_timestamp,
+        "segmentLeaderEpochs": {str(each.epoch): each.start_offset for each in metadata.leader_epochs.entries},
+    }
+    if metadata.transaction_index_empty is not None:
+        record["txnIdxEmpty"] = metadata.transaction_index_empty
+    return record
+
+
+def _block_record(block: TierstateBlock) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "descriptor": descriptor_to_json(block.segment),
+        "cluster_id": block.cluster_id,
+        "tier_state_topic_id": str(block.tier_state_topic_id),
+        "log_start_offset": block.log_start_offset,
+        "chunk_first_offsets": block.chunk_first_offsets,
+    }
+    if not block.segment.aborted.inline:
+        record["aborted"] = [[each.producer_id, each.first, each.last] for each in block.aborted]
+    return record
+
+
+def _manifest(record: dict[str, Any], source: str) -> SegmentManifest:
+    fields = ("version", "chunkIndex", "segmentIndexes", "compression")
+    _object(record, "manifest", fields, ("encryption", "remoteLogSegmentMetadata"))
+    spans = _object(record["segmentIndexes"], "segmentIndexes", tuple(IndexKind))
+    encryption, metadata = record.get("encryption"), record.get("remoteLogSegmentMetadata")
+    manifest = SegmentManifest(
+        _chunks(record["chunkIndex"]),
+        {kind: _span(spans[kind], kind) for kind in IndexKind},
+        _compression(record["compression"]),
+        None if encryption is None else _encryption(encryption),
+        _metadata(metadata),
+    )
+    block = metadata.get("tierstate") if isinstance(metadata, dict) else None
+    return manifest if block is None else replace(manifest, tierstate=_block(block, manifest.chunks.count, source))
+
+
+def _chunks(record: Any) -> ChunkIndex:
+    kind = record.get("type") if isinstance(record, dict) else None
+    start = ("type", "originalChunkSize", "originalFileSize")
+    if kind == "fixed":
+        _object(record, "chunkIndex", (*start, "transformedChunkSize", "finalTransformedChunkSize"))
+        sizes = (_int(record, "transformedChunkSize"), _int(record, "finalTransformedChunkSize"))
+        return ChunkIndex.of_fixed(_int(record, "originalChunkSize"), _int(record, "originalFileSize"), *sizes)
+    if kind == "variable":
+        _object(record, "chunkIndex", (*start, "transformedChunks"))
+        stored = unwrap_sizes(_text(record, "transformedChunks"))
+        return ChunkIndex.of_variable(_int(record, "originalChunkSize"), _int(record, "originalFileSize"), stored)
+    raise CorruptData("manifest has no chunk index of a known type", type=repr(kind))
+
+
+def _span(record: Any, kind: IndexKind) -> IndexSpan | None:
+    if record is None and kind is IndexKind.TRANSACTION:
+        return None
+    _object(record, f"segmentIndexes.{kind}", ("position", "size"))
+    return IndexSpan(_int(record, "position"), _int(record, "size"))
+
+
+def _compression(value: Any) -> bool:
+    """Jackson reads null and the texts too."""
+    known = {None: False, False: False, True: True, "false": False, "true": True}
+    if not isinstance(value, bool | str | None) or value not in known:
+        raise CorruptData("not a truth value", field="compression", value=repr(value))
+    return known[value]
+
+
+def _encryption(record: Any) -> Encryption:
+    _object(record, "encryption", ("dataKey", "aad"))
+    parts = _text(record, "dataKey").split(":")
+    if len(parts) != 2 or not parts[0].strip() or not parts[1]:
+        raise CorruptData("a data key is written 'key id:base64'", field="encryption.dataKey")
+    return Encryption(parts[0], _bytes(parts[1], "encryption.dataKey"), _bytes(record["aad"], "encryption.aad"))
+
+
+def _metadata(record: Any) -> SegmentMetadata | None:
+    try:
+        place = record["remoteLogSegmentId"]["topicIdPartition"]
+        epochs = {int(epoch): int(start) for epoch, start in record["segmentLeaderEpochs"].items()}
+        empty = record.get("txnIdxEmpty")
+        return SegmentMetadata(
+            TopicIdPartition(TopicId(place["topicId"]), _int(place["topicPartition"], "partition")),
+            str(place["topicPartition"]["topic"]),
+            RemoteSegmentId(record["remoteLogSegmentId"]["id"]),
+            Offset(_int(record, "startOffset")),
+            Offset(_int(record, "endOffset")),
+            TimestampMs(int(record["maxTimestampMs"])),
+            int(record["brokerId"]),
+            TimestampMs(int(record["eventTimestampMs"])),
+            Lineage(tuple(EpochEntry(LeaderEpoch(epoch), Offset(epochs[epoch])) for epoch in sorted(epochs))),
+            empty if isinstance(empty, bool) else None,
+        )
+    except (CorruptData, InvalidRequest, KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _block(record: Any, chunks: int, source: str) -> TierstateBlock:
+    if not isinstance(record, dict):
+        raise CorruptData("not an object", field="tierstate")
+    segment = descriptor_from_json(record.get("descriptor"), source=source)
+    first_offsets = record.get("chunk_first_offsets")
+    if not isinstance(first_offsets, list) or len(first_offsets) != chunks:
+        raise CorruptData("not one offset a chunk", field="tierstate.chunk_first_offsets", chunks=chunks)
+    aborted = segment.aborted.entries if segment.aborted.inline else _aborted(record.get("aborted"))
+    if AbortedRanges.of(aborted) != segment.aborted:
+        raise CorruptData("aborted ranges do not match their hash", field="tierstate.aborted", count=len(aborted))
+    return TierstateBlock(
+        segment,
+        _text(record, "cluster_id"),
+        TopicId(_text(record, "tier_state_topic_id")),
+        Offset(_int(record, "log_start_offset")),
+        tuple(None if each is None else Offset(_number(each, "chunk_first_offsets")) for each in first_offsets),
+        aborted,
+    )
+
+
+def _aborted(record: Any) -> tuple[AbortedRange, ...]:
+    if not isinstance(record, list) or any(not isinstance(each, list) or len(each) != 3 for each in record):
+        raise CorruptData("aborted ranges are missing or malformed", field="tierstate.aborted")
+    return tuple(
+        AbortedRange(_number(producer, "aborted"), Offset(_number(first, "aborted")), Offset(_number(last, "aborted")))
+        for producer, first, last in record
+    )
+
+
+def _object(record: Any, what: str, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The record itself when it has exactly these fields."""
+    if not isinstance(record, dict):
+        raise CorruptData("not an object", field=what)
+    if missing := [name for name in required if name not in record]:
+        raise CorruptData("fields are missing", field=what, missing=",".join(missing))
+    if unknown := [name for name in record if name not in required and name not in optional]:
+        raise CorruptData("unknown fields", field=what, unknown=",".join(unknown))
+    return record
+
+
+def _number(value: Any, field: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise CorruptData("not a number of at least 0", field=field, value=repr(value))
+    return value
+
+
+def _int(record: Any, field: str) -> int:
+    return _number(record.get(field), field)
+
+
+def _text(record: Any, field: str) -> str:
+    value = record.get(field)
+    if not isinstance(value, str):
+        raise CorruptData("not a text", field=field, value=repr(value))
+    return value
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _bytes(text: Any, field: str) -> bytes:
+    """Standard base64 with padding, as Aiven's reader demands."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (TypeError, ValueError) as error:
+        raise CorruptData("not base64", field=field) from error

@@ -1,0 +1,253 @@
+"""Reading a segment, ours or Aiven's: plain bytes by range, indexes by kind, everything by checksum.
+
+Lengths are always checked: an object that is shorter than its manifest says is CorruptData, never a short read.
+A missing object is ObjectNotFound, for the caller to judge (it may have expired).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import google_crc32c
+import zstandard
+
+from ...state.errors import CorruptData, InvalidRequest
+from ...state.offsets import ByteRange
+from ...state.segment import RemoteSegment
+from ..object_store import MIB, ObjectStore, RangeNotSatisfiable
+from .cache import ChunkCache
+from .chunks import Chunk, chunk_of_offset
+from .encryption import KeyUnwrapper, SegmentCipher
+from .keys import ObjectKind, base_of, object_key
+from .manifest import MAX_MANIFEST_BYTES, IndexKind, SegmentManifest, parse_manifest
+
+GET_BYTES = 32 * MIB
+"""Adjacent chunks are read by one request of at most this many stored bytes (or one chunk, if that is larger)."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedSegment:
+    """What `SegmentReader.verify` read. ``against_checksums`` is False when there was nothing to compare with."""
+
+    log_bytes: int
+    log_sha256: bytes
+    log_crc32c: int
+    indexes_bytes: int
+    indexes_sha256: bytes
+    against_checksums: bool
+
+
+def read_manifest(store: ObjectStore, base_or_manifest_key: str) -> SegmentManifest:
+    """Raises ObjectNotFound, CorruptData, InvalidRequest (a version that is not read)."""
+    key = object_key(base_of(base_or_manifest_key), ObjectKind.MANIFEST)
+    return parse_manifest(store.get(key, MAX_MANIFEST_BYTES), source=key)
+
+
+class SegmentReader:
+    """One segment. Thread-safe. Memory of a read: one chunk, stored and plain."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        base_key: str,
+        manifest: SegmentManifest,
+        *,
+        keys: KeyUnwrapper | None = None,
+        cache: ChunkCache | None = None,
+    ) -> None:
+        self.manifest = manifest
+        self._store, self._base_key, self._cache = store, base_key, cache
+        self._log_key = object_key(base_key, ObjectKind.LOG)
+        self._indexes_key = object_key(base_key, ObjectKind.INDEXES)
+        self._cipher: SegmentCipher | None = None
+        if manifest.encryption is not None:
+            if keys is None:
+                raise InvalidRequest(
+                    "segment is encrypted and no key ring was given", key=base_key, key_id=manifest.encryption.key_id
+                )
+            self._cipher = SegmentCipher(manifest.encryption, keys)
+        # Stored as it is: any byte range can be read without its chunk.
+        self._as_it_is = not manifest.compression and manifest.encryption is None
+        if min(manifest.chunks.stored_sizes) < 1 and manifest.chunks.file_bytes:
+            raise CorruptData("the manifest says that a chunk is stored in no bytes", file=self._log_key)
+        if self._as_it_is and not manifest.chunks.is_plain:
+            raise CorruptData("a plain log's chunks are as long as they are stored", file=self._log_key)
+
+    @classmethod
+    def open(
+        cls, store: ObjectStore, key: str, *, keys: KeyUnwrapper | None = None, cache: ChunkCache | None = None
+    ) -> SegmentReader:
+        """By the base key or the manifest's. Raises what `read_manifest` raises; InvalidRequest without a key ring."""
+        return cls(store, base_of(key), read_manifest(store, key), keys=keys, cache=cache)
+
+    @property
+    def plain_bytes(self) -> int:
+        return self.manifest.chunks.file_bytes
+
+    def plain_range(self, start: int, stop: int) -> Iterator[bytes]:
+        """Bytes of the plain log, chunk by chunk; ``stop`` is clamped. A start past the end raises InvalidRequest."""
+        if not 0 <= start < self.plain_bytes:
+            raise InvalidRequest("position past the end of the log", position=start, log_bytes=self.plain_bytes)
+        stop = min(stop, self.plain_bytes)
+        if stop <= start:
+            return iter(())
+        if self._cache is None and self._as_it_is:
+            return self._direct(start, stop)
+        size = self.manifest.chunks.chunk_bytes
+        return self._by_chunk(start, stop, [*map(self.manifest.chunks.chunk, range(start // size, -(-stop // size)))])
+
+    def read_log(self) -> Iterator[bytes]:
+        """The whole plain log."""
+        return self.plain_range(0, self.plain_bytes) if self.plain_bytes else iter(())
+
+    def chunk_for_offset(self, offset: int) -> int | None:
+        """Where the batch with this offset begins; None when the manifest does not say (look into the offset index)."""
+        block = self.manifest.tierstate
+        return None if block is None else chunk_of_offset(block.chunk_first_offsets, offset)
+
+    def indexes(self, kind: IndexKind) -> bytes | None:
+        """One of Kafka's index files; None when the segment had no transaction index."""
+        span = self.manifest.indexes[kind]
+        if span is None or span.size == 0:
+            return None if span is None else b""
+        asked = ByteRange(span.position, span.position + span.size)
+        stored = b"".join(self._stream(self._indexes_key, asked))
+        return self._decrypted(stored, self._indexes_key, span.position)
+
+    def verify(self, expected: RemoteSegment | None = None) -> VerifiedSegment:
+        """Reads every byte. Checks sizes always, and checksums against ``expected`` or the manifest's own descriptor.
+
+        Raises CorruptData naming the object, ObjectNotFound.
+        """
+        block = self.manifest.tierstate
+        if expected is not None and block is not None and block.segment != expected:
+            raise CorruptData(
+                "the manifest describes another segment", file=object_key(self._base_key, ObjectKind.MANIFEST)
+            )
+        expected = expected or (block.segment if block is not None else None)
+        log_size = self._object_size(self._log_key, self.manifest.chunks.stored_bytes)
+        ends = [span.position + span.size for span in self.manifest.indexes.values() if span is not None]
+        indexes_size = self._object_size(self._indexes_key, max(ends))
+        log_sha, crc, log_bytes = hashlib.sha256(), 0, 0
+        for piece in self.read_log():
+            log_sha.update(piece)
+            crc = google_crc32c.extend(crc, piece)
+            log_bytes += len(piece)
+        indexes = b"".join(self.indexes(kind) or b"" for kind in IndexKind)
+        indexes_sha = hashlib.sha256(indexes).digest()
+        if expected is not None:
+            manifest_key = object_key(self._base_key, ObjectKind.MANIFEST)
+            _same(self._log_key, "bytes", log_bytes, expected.log_bytes)
+            _same(self._log_key, "object bytes", log_size, expected.log_object_bytes)
+            _same(self._log_key, "SHA-256", log_sha.hexdigest(), expected.log_sha256.hex())
+            _same(self._log_key, "CRC-32C", crc, expected.log_crc32c)
+            _same(self._indexes_key, "object bytes", indexes_size, expected.indexes_object_bytes)
+            _same(self._indexes_key, "SHA-256", indexes_sha.hex(), expected.indexes_sha256.hex())
+            _same(manifest_key, "object bytes", self._store.head(manifest_key).size, expected.manifest_bytes)
+        return VerifiedSegment(log_bytes, log_sha.digest(), crc, len(indexes), indexes_sha, expected is not None)
+
+    def _direct(self, start: int, stop: int) -> Iterator[bytes]:
+        for position in range(start, stop, GET_BYTES):
+            yield from self._stream(self._log_key, ByteRange(position, min(position + GET_BYTES, stop)))
+
+    def _by_chunk(self, start: int, stop: int, chunks: Sequence[Chunk]) -> Iterator[bytes]:
+        plain = self._loaded(chunks) if self._cache is None else map(self._cached, chunks)
+        for chunk, data in zip(chunks, plain, strict=True):
+            whole = chunk.plain_start >= start and chunk.plain_stop <= stop
+            yield data if whole else data[max(0, start - chunk.plain_start) : stop - chunk.plain_start]
+
+    def _cached(self, chunk: Chunk) -> bytes:
+        if self._cache is None:
+            return next(self._loaded((chunk,)))
+        return self._cache.get(self._log_key, chunk.id, lambda: next(self._loaded((chunk,))))
+
+    def _loaded(self, chunks: Sequence[Chunk]) -> Iterator[bytes]:
+        """Plain chunks that lie side by side, by few requests."""
+        stored = bytearray()
+        for group in _groups(chunks):
+            pieces = self._stream(self._log_key, ByteRange(group[0].stored_start, group[-1].stored_stop))
+            for chunk in group:
+                while len(stored) < chunk.stored_size:
+                    stored += next(pieces)  # `_stream` is exactly as long as asked, or raises
+                data = bytes(memoryview(stored)[: chunk.stored_size])
+                del stored[: chunk.stored_size]
+                yield self._plain(chunk, data)
+            for _ in pieces:  # nothing is left; the end is where the length is checked
+                pass
+
+    def _plain(self, chunk: Chunk, stored: bytes) -> bytes:
+        data = self._decrypted(stored, self._log_key, chunk.stored_start)
+        if self.manifest.compression:
+            data = self._decompressed(chunk, data)
+        if len(data) != chunk.plain_size:
+            raise self._wrong_length(chunk, len(data))
+        return data
+
+    def _decompressed(self, chunk: Chunk, frame: bytes) -> bytes:
+        try:
+            size = zstandard.frame_content_size(frame)
+            if size != chunk.plain_size:  # before anything of that size is allocated
+                raise self._wrong_length(chunk, size)
+            return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
+        except zstandard.ZstdError as error:
+            raise CorruptData(
+                "a chunk cannot be decompressed", file=self._log_key, position=chunk.stored_start, reason=error
+            ) from error
+
+    def _wrong_length(self, chunk: Chunk, size: int) -> CorruptData:
+        return CorruptData(
+            "a chunk has another length than its manifest says",
+            file=self._log_key,
+            position=chunk.stored_start,
+            chunk=chunk.id,
+            expected=chunk.plain_size,
+            found=size,
+        )
+
+    def _decrypted(self, stored: bytes, key: str, position: int) -> bytes:
+        return stored if self._cipher is None else self._cipher.decrypt(stored, source=key, position=position)
+
+    def _stream(self, key: str, asked: ByteRange) -> Iterator[bytes]:
+        """Exactly the bytes asked for. Raises CorruptData when the object has fewer."""
+        found = 0
+        try:
+            for piece in self._store.stream_range(key, asked, MIB):
+                found += len(piece)
+                yield piece
+        except RangeNotSatisfiable as error:
+            raise self._short(key, asked, 0) from error
+        if found != len(asked):
+            raise self._short(key, asked, found)
+
+    def _short(self, key: str, asked: ByteRange, found: int) -> CorruptData:
+        return CorruptData(
+            "object is shorter than its manifest says",
+            file=key,
+            position=asked.start,
+            expected=asked.stop,
+            found=asked.start + found if found else f"at most {asked.start}",
+        )
+
+    def _object_size(self, key: str, expected: int) -> int:
+        if expected == 0 and key == self._indexes_key:
+            return 0  # S3 under Aiven's plugin: an object of no bytes is never created
+        _same(key, "object bytes", self._store.head(key).size, expected)
+        return expected
+
+
+def _groups(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
+    group: list[Chunk] = []
+    for chunk in chunks:
+        if group and chunk.stored_stop - group[0].stored_start > GET_BYTES:
+            yield group
+            group = []
+        group.append(chunk)
+    if group:
+        yield group
+
+
+def _same(key: str, what: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise CorruptData(f"{what} are not as described", file=key, expected=expected, found=found)

@@ -1,0 +1,247 @@
+"""The contract of `BrokerControl`: what a real cluster keeps and its in-memory twin must keep too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tierstate.broker.control import BrokerControl
+from tierstate.broker.memory_broker import MemoryBroker
+from tierstate.broker.open import open_broker
+from tierstate.broker.topics import LIKE_TOTAL
+from tierstate.state.epochs import LeaderEpoch
+from tierstate.state.errors import (
+    BrokerUnavailable,
+    Fenced,
+    InvalidRequest,
+    NotTiered,
+    OffsetOutOfRange,
+    TimedOut,
+    UnknownTopic,
+)
+from tierstate.state.ids import BrokerId
+from tierstate.state.offsets import Offset
+from tierstate.state.routing import LocalBounds
+
+ME = BrokerId(1)
+
+
+class World(Protocol):
+    """A cluster of one broker that a test can prepare."""
+
+    @property
+    def control(self) -> BrokerControl: ...
+
+    def create(self, name: str, partitions: int, config: dict[str, str]) -> None: ...
+    def delete(self, name: str) -> None: ...
+    def append(self, name: str, partition: int, records: int) -> None: ...
+    def commit(self, group: str, name: str, partition: int, offset: int) -> None: ...
+    def join(self, group: str, name: str) -> None: ...
+
+
+class MemoryWorld:
+    def __init__(self) -> None:
+        self.control = self.twin = MemoryBroker()
+
+    def create(self, name: str, partitions: int, config: dict[str, str]) -> None:
+        self.twin.create_topic(name, partitions, config)
+
+    def delete(self, name: str) -> None:
+        self.twin.delete_topic(name)
+
+    def append(self, name: str, partition: int, records: int) -> None:
+        self.twin.append(name, partition, records)
+
+    def commit(self, group: str, name: str, partition: int, offset: int) -> None:
+        self.twin.commit(group, name, partition, offset)
+
+    def join(self, group: str, name: str) -> None:
+        for part in self.twin.topic(name).partitions:
+            self.twin.join(group, name, part.partition)
+
+
+class KafkaWorld:
+    def __init__(self, real: Any, stack: ExitStack) -> None:
+        self._real = real
+        self._stack = stack
+        self._config = {"bootstrap.servers": real.sandbox.bootstrap, "log_level": 0}
+        self.control = stack.enter_context(open_broker(self._config)).control
+
+    def create(self, name: str, partitions: int, config: dict[str, str]) -> None:
+        self._real.create(name, partitions, config)
+
+    def delete(self, name: str) -> None:
+        self._real.delete(name)
+
+    def append(self, name: str, partition: int, records: int) -> None:
+        self._real.append(name, partition, records)
+
+    def commit(self, group: str, name: str, partition: int, offset: int) -> None:
+        consumer = Consumer(self._config | {"group.id": group})
+        consumer.commit(offsets=[TopicPartition(name, partition, offset)], asynchronous=False)
+        consumer.close()
+
+    def join(self, group: str, name: str) -> None:
+        consumer = Consumer(self._config | {"group.id": group, "enable.auto.commit": False})
+        self._stack.callback(consumer.close)
+        consumer.subscribe([name])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+
+
+@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.kafka)])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    with ExitStack() as stack:
+        yield MemoryWorld() if request.param == "memory" else KafkaWorld(request.getfixturevalue("topics"), stack)
+
+
+@pytest.fixture
+def name(world: World, topic_name: str) -> str:
+    """A topic of two partitions."""
+    world.create(topic_name, 2, {})
+    return topic_name
+
+
+def test_a_topic_is_described_with_id_partitions_and_leaders(world: World, name: str) -> None:
+    described = world.control.topic(name)
+    assert described.name == name
+    assert not described.internal
+    assert [(part.partition, part.leader, part.leader_epoch) for part in described.partitions] == [(0, 1, 0), (1, 1, 0)]
+    assert described in world.control.topics()
+    assert ME in world.control.cluster().brokers
+
+
+def test_a_recreated_topic_has_another_id(world: World, name: str) -> None:
+    before = world.control.topic(name).topic_id
+    world.delete(name)
+    world.create(name, 2, {})
+    assert world.control.topic(name).topic_id != before
+
+
+def test_what_does_not_exist_is_unknown(world: World, name: str) -> None:
+    for ask in (world.control.topic, world.control.config, lambda topic: world.control.bounds(topic, 0)):
+        with pytest.raises(UnknownTopic):
+            ask("no-such-topic")
+    with pytest.raises(UnknownTopic):
+        world.control.bounds(name, 2)
+    with pytest.raises(UnknownTopic):
+        world.control.bounds(name, 2, broker=ME)
+    with pytest.raises(BrokerUnavailable):
+        world.control.bounds(name, 0, broker=BrokerId(77))
+    assert world.control.groups("no-such-topic").positions == ()
+
+
+def test_settings_are_the_topics_own_or_the_default(world: World, topic_name: str) -> None:
+    own = {"local.retention.ms": "1000", "retention.ms": "2000", "message.timestamp.type": "LogAppendTime"}
+    world.create(topic_name, 1, own | {"cleanup.policy": "compact,delete", "unclean.leader.election.enable": "true"})
+    config = world.control.config(topic_name)
+    assert (config.retention_ms, config.retention_bytes) == (2000, -1)
+    assert (config.local_retention_ms, config.local_retention_bytes) == (1000, LIKE_TOTAL)
+    assert config.cleanup_policy == {"compact", "delete"}
+    assert config.timestamp_type == "LogAppendTime"
+    assert config.unclean_leader_election_enable
+    assert not config.remote_storage_enable
+
+
+def test_bounds_follow_appends_and_deletes(world: World, name: str) -> None:
+    assert world.control.bounds(name, 0) == LocalBounds(Offset(0), Offset(0), Offset(0), LeaderEpoch(0))
+    world.append(name, 0, 30)
+    assert world.control.delete_records_on(ME, name, 0, Offset(10)) == 10
+    expected = LocalBounds(Offset(10), Offset(30), Offset(30), LeaderEpoch(0))
+    assert world.control.bounds(name, 0) == expected
+    assert world.control.bounds(name, 0, broker=ME, epoch=LeaderEpoch(0)) == expected
+    assert world.control.bounds(name, 1).high_watermark == 0
+
+
+def test_an_epoch_the_broker_has_not_heard_of_is_not_answered(world: World, name: str) -> None:
+    with pytest.raises(BrokerUnavailable):
+        world.control.bounds(name, 0, broker=ME, epoch=LeaderEpoch(1))
+
+
+def test_deleting_never_goes_back(world: World, name: str) -> None:
+    world.append(name, 0, 30)
+    world.control.delete_records_on(ME, name, 0, Offset(20))
+    assert world.control.delete_records_on(ME, name, 0, Offset(10)) == 20
+    assert world.control.bounds(name, 0).local_start == 20
+
+
+def test_deleting_past_the_end_deletes_nothing_and_names_the_range(world: World, name: str) -> None:
+    world.append(name, 0, 30)
+    with pytest.raises(OffsetOutOfRange) as raised:
+        world.control.delete_records_on(ME, name, 0, Offset(31))
+    assert (raised.value.valid_start, raised.value.valid_end) == (0, 30)
+    assert world.control.bounds(name, 0).local_start == 0
+
+
+@pytest.mark.parametrize(("before", "timeout"), [(-1, 5.0), (10, 0.0), (10, 5.1)])
+def test_deleting_without_an_offset_or_with_a_long_deadline_is_refused(
+    world: World, name: str, before: int, timeout: float
+) -> None:
+    world.append(name, 0, 30)
+    with pytest.raises(InvalidRequest):
+        world.control.delete_records_on(ME, name, 0, Offset(before), timeout)
+    assert world.control.bounds(name, 0).local_start == 0
+
+
+def test_deleting_on_a_broker_that_is_not_there_is_not_sent_to_another(world: World, name: str) -> None:
+    world.append(name, 0, 30)
+    with pytest.raises(BrokerUnavailable):
+        world.control.delete_records_on(BrokerId(2), name, 0, Offset(10))
+    assert world.control.bounds(name, 0).local_start == 0
+
+
+def test_records_of_a_compacted_topic_are_not_deleted(world: World, topic_name: str) -> None:
+    world.create(topic_name, 1, {"cleanup.policy": "compact"})
+    with pytest.raises(NotTiered):
+        world.control.delete_records_on(ME, topic_name, 0, Offset(0))
+
+
+def test_the_furthest_group_holds_and_exclusions_let_go(world: World, name: str) -> None:
+    world.commit(f"{name}-fast", name, 0, 20)
+    world.commit(f"{name}-slow", name, 0, 5)
+    world.commit(f"{name}-elsewhere", name, 1, 1)
+    groups = world.control.groups(name)
+    assert groups.why_incomplete() is None
+    holder = groups.holding(0)
+    assert holder is not None
+    assert (holder.group, holder.committed) == (f"{name}-slow", 5)
+    other = groups.holding(0, lambda group: group.endswith("-slow"))
+    assert other is not None
+    assert other.group == f"{name}-fast"
+    assert groups.holding(0, lambda group: True) is None
+
+
+def test_a_member_without_a_commit_is_behind_everybody(world: World, name: str) -> None:
+    world.commit(f"{name}-slow", name, 0, 0)
+    world.join(f"{name}-new", name)
+    world.commit(f"{name}-other", name, 1, 3)
+    groups = world.control.groups(name)
+    for partition in (0, 1):
+        holder = groups.holding(partition)
+        assert holder is not None
+        assert (holder.group, holder.committed) == (f"{name}-new", None)
+
+
+def test_the_twin_moves_leaders_fences_old_epochs_and_loses_answers() -> None:
+    twin = MemoryBroker(brokers=(1, 2))
+    twin.create_topic("t")
+    twin.append("t", 0, 10)
+    twin.lose_answers()
+    with pytest.raises(TimedOut):
+        twin.delete_records_on(ME, "t", 0, Offset(4))
+    assert twin.bounds("t", 0).local_start == 4
+    twin.elect("t", 0, 2)
+    with pytest.raises(Fenced):
+        twin.delete_records_on(ME, "t", 0, Offset(5))
+    with pytest.raises(Fenced):
+        twin.bounds("t", 0, epoch=LeaderEpoch(0))
+    with pytest.raises(BrokerUnavailable):
+        twin.bounds("t", 0, broker=ME)
+    twin.open_transaction("t", 0, Offset(7))
+    twin.hide_groups("a broker was down")
+    assert twin.bounds("t", 0, broker=BrokerId(2)).last_stable_offset == 7
+    assert twin.groups("t").why_incomplete() == "a broker was down"

@@ -1,0 +1,144 @@
+"""TLS, SASL and ACLs on a real broker: raw requests get in as librdkafka does, and say so when they may not."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tierstate.broker.open import open_broker
+from tierstate.broker.raw import RawClient
+from tierstate.runtime.clock import SystemClock
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, UnknownTopic
+
+pytestmark = pytest.mark.kafka
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+
+
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """(certificate, key with certificate) of 127.0.0.1 as PEM files."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sandbox")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
+    public = certificate.public_bytes(serialization.Encoding.PEM)
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "ca.pem").write_bytes(public)
+    (folder / "broker.pem").write_bytes(key.private_bytes(*form) + public)
+    return folder / "ca.pem", folder / "broker.pem"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
+    """A broker behind TLS, SASL and ACLs, with a topic ``guarded``; admin may everything, guest nothing."""
+    authority, identity = self_signed(tmp_path_factory.mktemp("tls"))
+    listener = "listener.name.plaintext"
+    properties = {
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:SASL_SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(identity),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority),
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        f"{listener}.plain.sasl.jaas.config": f'{PLAIN} username="admin" password="a" user_admin="a" user_guest="g";',
+        f"{listener}.scram-sha-256.sasl.jaas.config": f"{SCRAM};",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin;User:ANONYMOUS",
+        "auto.create.topics.enable": "true",
+    }
+    client = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "PLAIN", "sasl.username": "admin"}
+    client |= {"sasl.password": "a", "ssl.ca.location": str(authority)}
+    with KafkaSandbox(properties=properties, client=client) as sandbox:
+        admin = AdminClient(sandbox.client_config)
+        admin.create_topics([NewTopic("guarded", 1, 1)])["guarded"].result(30)
+        secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        changed = admin.alter_user_scram_credentials([UserScramCredentialUpsertion("admin", secret, b"scrambled")])
+        changed["admin"].result(30)
+        yield sandbox
+
+
+def test_plain_and_scram_over_tls_get_in(guarded: KafkaSandbox) -> None:
+    scram = guarded.client_config | {"sasl.mechanisms": "SCRAM-SHA-256", "sasl.password": "scrambled"}
+    for config in (guarded.client_config, scram):
+        with open_broker(config) as broker:
+            assert broker.control.bounds("guarded", 0).high_watermark == 0
+            assert broker.control.config("guarded").cleanup_policy == {"delete"}
+            assert broker.control.groups("guarded").why_incomplete() is None
+
+
+def test_asking_about_a_topic_does_not_create_it(guarded: KafkaSandbox) -> None:
+    with open_broker(guarded.client_config) as broker:
+        with pytest.raises(UnknownTopic):
+            broker.control.topic("nobody-made-it")
+        broker.admin.create_topics([NewTopic("made-later", 1, 1)])["made-later"].result(30)
+        while "made-later" not in (names := [topic.name for topic in broker.control.topics()]):
+            time.sleep(0.05)
+        assert "nobody-made-it" not in names
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_wrong_password_is_denied(guarded: KafkaSandbox, mechanism: str) -> None:
+    wrong = guarded.client_config | {"sasl.password": "wrong", "sasl.mechanisms": mechanism}
+    with open_broker(wrong) as broker, pytest.raises(AccessDenied):
+        broker.control.bounds("guarded", 0)
+
+
+def test_a_mechanism_nobody_knows_is_refused(guarded: KafkaSandbox) -> None:
+    config = guarded.client_config | {"sasl.mechanisms": "GSSAPI"}
+    with pytest.raises(InvalidRequest, match="PLAIN and SCRAM"):
+        RawClient(config, SystemClock()).metadata()
+
+
+def test_a_certificate_nobody_trusts_is_denied(guarded: KafkaSandbox) -> None:
+    untrusting = {name: value for name, value in guarded.client_config.items() if name != "ssl.ca.location"}
+    with open_broker(untrusting) as broker, pytest.raises(AccessDenied, match="not trusted"):
+        broker.control.cluster()
+
+
+def test_speaking_plainly_to_a_tls_port_is_unavailable(guarded: KafkaSandbox) -> None:
+    with open_broker({"bootstrap.servers": guarded.bootstrap}) as broker, pytest.raises(BrokerUnavailable):
+        broker.control.cluster()
+
+
+def test_who_may_nothing_sees_no_topic_and_knows_that_groups_are_hidden(guarded: KafkaSandbox) -> None:
+    guest = guarded.client_config | {"sasl.username": "guest", "sasl.password": "g"}
+    with open_broker(guest) as broker:
+        for ask in (broker.control.topic, broker.control.config):
+            with pytest.raises((AccessDenied, UnknownTopic)):
+                ask("guarded")
+        assert "DESCRIBE on the cluster" in (broker.control.groups("guarded").why_incomplete() or "")
+
+
+def test_tls_files_that_cannot_be_read_are_named_at_once(tmp_path: Path) -> None:
+    config = {
+        "bootstrap.servers": "127.0.0.1:1",
+        "security.protocol": "ssl",
+        "ssl.ca.location": str(tmp_path / "no.pem"),
+    }
+    with pytest.raises(InvalidRequest, match="TLS files"):
+        open_broker(config)

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tierstate.cli.topic_argument import TopicArgument, TopicType, parse_topic
+from tierstate.state.errors import InvalidRequest
+
+
+@pytest.mark.parametrize(
+    ("text", "topic", "partition"),
+    [("orders", "orders", None), ("orders:0", "orders", 0), ("a.b_c-d:12", "a.b_c-d", 12)],
+)
+def test_a_topic_and_a_partition(text: str, topic: str, partition: int | None) -> None:
+    found = parse_topic(text)
+    assert found == TopicArgument(topic, partition)
+    assert str(found) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":0", "a:", "a:x", "a:-1", "a:b:0", "..", ".", "a/b", "a b", "é", "a:2147483648", "a" * 250]
+)
+def test_what_cannot_be_a_topic_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        parse_topic(text)
+
+
+@pytest.mark.parametrize(
+    ("partition", "text", "code"),
+    [(True, "a", 2), (True, "a:0", 0), (False, "a", 0), (False, "a:0", 2), (None, "a", 0), (None, "a:0", 0)],
+)
+def test_a_command_says_whether_it_takes_a_partition(partition: bool | None, text: str, code: int) -> None:
+    @click.command()
+    @click.argument("where", type=TopicType(partition=partition))
+    def look(where: TopicArgument) -> None:
+        assert where.topic == "a"
+
+    assert CliRunner().invoke(look, [text]).exit_code == code

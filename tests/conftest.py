@@ -1,0 +1,32 @@
+"""Real Kafka for every room's tests: one broker that all share, and three for those that need them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tierstate.sandbox.kafka import KafkaSandbox
+
+
+@pytest.fixture(scope="session")
+def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
+    """One broker for the whole run: shared, so use topic names nobody else has (`topic_name`) and never stop it."""
+    sandbox = KafkaSandbox().open()
+    yield sandbox
+    sandbox.close(keep_logs=request.session.testsfailed > 0)
+
+
+@pytest.fixture(scope="module")
+def kafka_three(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
+    """Three brokers for one file of tests: kill, freeze and start them as you like, and leave all three running."""
+    failed = request.session.testsfailed
+    sandbox = KafkaSandbox(3).open()
+    yield sandbox
+    sandbox.close(keep_logs=request.session.testsfailed > failed)
+
+
+@pytest.fixture
+def topic_name(request: pytest.FixtureRequest) -> str:
+    """A topic name of this test alone."""
+    return "".join(letter if letter.isalnum() else "-" for letter in request.node.nodeid)[-200:].strip("-")

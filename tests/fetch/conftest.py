@@ -1,0 +1,41 @@
+"""A golden partition folder in two tiers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.fetch.two_tiers import GOLDEN, Folder, FolderTier, Golden, OneTopic, TwoTiers
+from tierstate.fetch.reader import LogReader
+from tierstate.fetch.remote import RemoteTier
+from tierstate.runtime.clock import SystemClock
+from tierstate.state.ids import TopicId, TopicIdPartition
+from tierstate.storage.memory import MemoryStore
+from tierstate.storage.segment.cache import ChunkCache
+
+
+@pytest.fixture
+def golden_log() -> Iterator[Callable[..., Golden]]:
+    made: list[Golden] = []
+
+    def make(case: str = "transactions", *, copies: int | None = None, **copy: Any) -> Golden:
+        folder = Folder(next(path for path in (GOLDEN / case).iterdir() if path.is_dir()))
+        place = TopicIdPartition(TopicId.of(b"golden-topic-id!"), 0)
+        tiers = TwoTiers(place, "t", MemoryStore(SystemClock()))
+        tiers.elect(folder.lineage())
+        tiers.start_log_at(0)
+        pairs = list(zip(folder.bases, folder.bases[1:], strict=False))[:copies]
+        segments = [tiers.copy(folder, base, following, **copy) for base, following in pairs]
+        local = FolderTier(folder, place, "t")
+        remote = RemoteTier(tiers.store, ChunkCache(1 << 20), SystemClock())
+        control: Any = OneTopic("t", place.topic_id)
+        reader = LogReader(tiers.view, control, local, remote, SystemClock())
+        tiers.view.require_fresh(0, 0)
+        made.append(Golden(folder, tiers, local, reader, remote, segments))
+        return made[-1]
+
+    yield make
+    for golden in made:
+        golden.tiers.view.close()

@@ -1,0 +1,105 @@
+"""A real broker's log read across the border of two tiers equals what librdkafka read from the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.fetch.two_tiers import Golden, golden_rows, rows_of
+from tierstate.fetch.piece import Fetched
+from tierstate.state.offsets import Offset
+from tierstate.state.routing import Isolation, Tier
+
+Make = Callable[..., Golden]
+BOTH = (Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
+
+
+def read_all(golden: Golden, start: int, max_bytes: int, isolation: Isolation, tier: Tier = Tier.AUTO) -> list[Fetched]:
+    pieces, position = [], start
+    while True:
+        piece = golden.reader.fetch("t", 0, position, max_bytes=max_bytes, isolation=isolation, tier=tier)
+        if not piece.data:
+            return pieces
+        assert piece.next_offset > position
+        position = piece.next_offset
+        pieces.append(piece)
+
+
+@pytest.mark.parametrize("isolation", BOTH)
+@pytest.mark.parametrize("max_bytes", [1, 700, 5_000, 1 << 20])
+@pytest.mark.parametrize("case", ["transactions", "epochs", "gzip", "zstd"])
+def test_pieces_of_any_size_make_the_whole_log(
+    golden_log: Make, case: str, max_bytes: int, isolation: Isolation
+) -> None:
+    golden = golden_log(case)
+    golden.local.local_start = (golden.folder.bases[-2] + golden.folder.bases[-1]) // 2
+    pieces = read_all(golden, 0, max_bytes, isolation)
+    assert rows_of(pieces) == golden_rows(case, isolation)
+    assert {piece.tier for piece in pieces} == {Tier.LOCAL, Tier.REMOTE}
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+@pytest.mark.parametrize("isolation", BOTH)
+def test_every_offset_is_a_start(golden_log: Make, isolation: Isolation, foreign: bool) -> None:
+    golden = golden_log("transactions", foreign=foreign, chunk_bytes=3_000)
+    golden.local.local_start = golden.folder.bases[-1] - 3
+    expected = golden_rows("transactions", isolation)
+    end = golden.folder.end()
+    for start in range(end):
+        position, found = start, []
+        while not found and position < end:
+            piece = golden.reader.fetch("t", 0, position, max_bytes=1, isolation=isolation)
+            found = rows_of([piece])
+            assert piece.next_offset > position
+            position = piece.next_offset
+        wanted = [row for row in expected if row[0] >= start]
+        assert found == wanted[: len(found)]
+        assert bool(found) == bool(wanted)
+
+
+@pytest.mark.parametrize("isolation", BOTH)
+def test_a_scan_is_exactly_its_range(golden_log: Make, isolation: Isolation) -> None:
+    golden = golden_log("transactions")
+    golden.local.local_start = golden.folder.bases[-1]
+    expected = golden_rows("transactions", isolation)
+    end = golden.folder.end()
+    for start in range(0, end, 97):
+        for stop in (start, start + 1, start + 2, start + 300, end):
+            pieces = golden.reader.scan("t", 0, start, min(stop, end), isolation=isolation, piece_bytes=2_000)
+            assert rows_of(pieces) == [row for row in expected if start <= row[0] < stop]
+
+
+def test_what_both_tiers_have_comes_from_the_broker_unless_the_other_is_asked_for(golden_log: Make) -> None:
+    golden = golden_log("transactions")
+    assert golden.reader.fetch("t", 0, 0).tier is Tier.LOCAL
+    assert golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE).tier is Tier.REMOTE
+    assert golden.reader.fetch("t", 0, 0, tier=Tier.PREFER_REMOTE).tier is Tier.REMOTE
+    start, end = golden.reader.extent("t", 0, tier=Tier.REMOTE)
+    assert (start, end) == (0, golden.folder.bases[-1])
+    remote = golden.reader.scan("t", 0, start, end, tier=Tier.REMOTE)
+    local = golden.reader.scan("t", 0, start, end, tier=Tier.LOCAL)
+    assert (
+        rows_of(remote)
+        == rows_of(local)
+        == [r for r in golden_rows("transactions", Isolation.READ_COMMITTED) if r[0] < end]
+    )
+
+
+def test_aborted_ranges_beyond_the_inline_limit_come_from_the_manifest(
+    golden_log: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tierstate.state.segment.MAX_INLINE_ENTRIES", 0)
+    golden = golden_log("transactions")
+    assert not all(segment.aborted.inline for segment in golden.segments)
+    golden.local.local_start = golden.folder.bases[-1]
+    assert rows_of(read_all(golden, 0, 4_000, Isolation.READ_COMMITTED)) == golden_rows(
+        "transactions", Isolation.READ_COMMITTED
+    )
+
+
+def test_an_empty_answer_is_given_only_at_the_end(golden_log: Make) -> None:
+    golden = golden_log("transactions")
+    end = golden.folder.end()
+    piece = golden.reader.fetch("t", 0, end)
+    assert (piece.data, piece.next_offset, piece.bounds.high_watermark) == (b"", Offset(end), end)

@@ -1,0 +1,319 @@
+"""Partitions in two tiers: segments of a broker's folder copied by hand, facts about them, and a log to read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+from base64 import b64decode
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from tierstate.broker.tier_topic import MemoryTierTopic
+from tierstate.broker.topics import PartitionDescription, TopicDescription
+from tierstate.fetch.local import LocalPiece, closed_ranges
+from tierstate.fetch.reader import Fetched, LogReader, records
+from tierstate.fetch.remote import RemoteTier
+from tierstate.follower.follower import Follower
+from tierstate.follower.open import open_view
+from tierstate.log.batch import iter_batches
+from tierstate.runtime.clock import SystemClock
+from tierstate.schemas.codec import encode_fact
+from tierstate.state.epochs import EpochEntry, LeaderEpoch, Lineage
+from tierstate.state.errors import Fenced, OffsetOutOfRange, UnknownTopic
+from tierstate.state.facts import (
+    Fact,
+    LeaderElected,
+    LogStartAdvanced,
+    SegmentCopyFinished,
+    SegmentCopyStarted,
+)
+from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
+from tierstate.state.keys import key_of
+from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
+from tierstate.state.routing import Isolation, LocalBounds
+from tierstate.state.segment import (
+    AbortedRange,
+    AbortedRanges,
+    Compression,
+    CopyAttempt,
+    RemoteSegment,
+    Term,
+)
+from tierstate.storage.object_store import ObjectStore
+from tierstate.storage.segment.chunks import first_offsets
+from tierstate.storage.segment.keys import ObjectKeys
+from tierstate.storage.segment.manifest import (
+    SegmentManifest,
+    SegmentMetadata,
+    TierstateBlock,
+    with_own_size,
+)
+from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log, put_manifest
+
+GOLDEN = Path(__file__).parents[1] / "data" / "kafka-logs"
+NOW = TimestampMs(1_767_225_600_000)
+Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+
+def rows(batches: Iterable[pa.RecordBatch]) -> list[Row]:
+    """Offset, milliseconds, timestamp type (0 create, 1 append), key, value, headers."""
+    found: list[Row] = []
+    for batch in batches:
+        times = (batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000).tolist()
+        columns = [batch.column(name).to_pylist() for name in ("offset", "timestampType", "key", "value", "headers")]
+        for time, offset, kind, key, value, headers in zip(times, *columns, strict=True):
+            pairs = tuple((each["key"], each["value"]) for each in headers or ())
+            found.append((offset, time, kind, key, value, pairs))
+    return found
+
+
+def rows_of(pieces: Iterable[Fetched]) -> list[Row]:
+    return [row for piece in pieces for row in rows(records(piece, "t", 0))]
+
+
+def golden_rows(case: str, isolation: Isolation) -> list[Row]:
+    """What librdkafka returned from the folder's broker."""
+
+    def raw(text: str | None) -> bytes | None:
+        return None if text is None else b64decode(text)
+
+    with gzip.open(GOLDEN / case / f"{isolation}.jsonl.gz", "rt") as lines:
+        said = [json.loads(line) for line in lines]
+    return [
+        (o, t, k - 1, raw(key), raw(v), tuple((n, raw(h)) for n, h in headers)) for o, t, k, key, v, headers in said
+    ]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A partition's folder as a broker left it."""
+
+    path: Path
+
+    @property
+    def bases(self) -> list[int]:
+        return sorted(int(file.stem) for file in self.path.glob("*.log"))
+
+    def file(self, base: int, suffix: str) -> bytes:
+        path = self.path / f"{base:020d}{suffix}"
+        return path.read_bytes() if path.exists() else b""
+
+    def log(self) -> bytes:
+        return b"".join(self.file(base, ".log") for base in self.bases)
+
+    def lineage(self) -> Lineage:
+        lines = (self.path / "leader-epoch-checkpoint").read_text().split("\n")[2:]
+        pairs = [line.split() for line in lines if line]
+        return Lineage(tuple(EpochEntry(LeaderEpoch(int(e)), Offset(int(s))) for e, s in pairs))
+
+    def aborted(self) -> list[AbortedRange]:
+        entries = []
+        for base in self.bases:
+            for _, producer, first, last, _ in struct.iter_unpack(">hqqqq", self.file(base, ".txnindex")):
+                entries.append(AbortedRange(producer, Offset(first), Offset(last)))
+        return entries
+
+    def end(self) -> int:
+        return max(header.last_offset for header in iter_batches(self.log(), source="folder")) + 1
+
+
+class TwoTiers:
+    """A tier-state topic, a store, and a view over both for one partition."""
+
+    def __init__(self, partition: TopicIdPartition, name: str, store: ObjectStore) -> None:
+        self.partition, self.name, self.store = partition, name, store
+        self.topic = MemoryTierTopic()
+        self.view: Follower = open_view(self.topic, "cluster", SystemClock())
+        self._segments = 0
+        self.term = Term(LeaderEpoch(0), Position(0), FactId.of(bytes(16)))
+
+    def say(self, fact: Fact) -> Position:
+        return self.topic.append(0, key_of(fact), encode_fact(fact))
+
+    def elect(self, lineage: Lineage) -> None:
+        epoch = lineage.entries[-1].epoch
+        self.term = Term(epoch, self.topic.end(0), FactId.of(epoch.to_bytes(16, "big")))
+        self.say(
+            LeaderElected(self.partition, self.name, epoch, self.term.id, BrokerId(1), "", lineage, Offset(0), NOW)
+        )
+
+    def start_log_at(self, offset: int) -> None:
+        self._segments += 1
+        self.say(LogStartAdvanced(self.partition, Offset(offset), self.term, self._segments, "first-term", NOW))
+
+    def copy(
+        self,
+        folder: Folder,
+        base: int,
+        next_base: int,
+        *,
+        chunk_bytes: int = 4096,
+        foreign: bool = False,
+        announce: bool = True,
+    ) -> RemoteSegment:
+        """One segment: objects, then facts. ``foreign``: without our block in the manifest."""
+        self._segments += 1
+        segment_id = RemoteSegmentId.of(self._segments.to_bytes(16, "big"))
+        key = ObjectKeys().base_key(self.name, self.partition.topic_id, self.partition.partition, base, segment_id)
+        offsets = OffsetRange(Offset(base), Offset(next_base - 1))
+        attempt = CopyAttempt(self.partition, self.name, segment_id, offsets, key, self.term, BrokerId(1), NOW)
+        if announce:
+            self.say(SegmentCopyStarted(attempt))
+        segment = self._upload(folder, attempt, chunk_bytes, foreign)
+        if announce:
+            self.say(SegmentCopyFinished(segment))
+        return segment
+
+    def _upload(self, folder: Folder, attempt: CopyAttempt, chunk_bytes: int, foreign: bool) -> RemoteSegment:
+        base, log = attempt.offsets.start, folder.file(attempt.offsets.start, ".log")
+        headers = list(iter_batches(log, source="folder"))
+        touching = tuple(each for each in folder.aborted() if each.first <= attempt.offsets.end and each.last >= base)
+        source = SegmentSource(
+            log=(log,),
+            log_bytes=len(log),
+            offset_index=folder.file(base, ".index"),
+            time_index=folder.file(base, ".timeindex"),
+            producer_snapshot=folder.file(base, ".snapshot"),
+            leader_epochs=(folder.path / "leader-epoch-checkpoint").read_bytes(),
+            transaction_index=folder.file(base, ".txnindex") or None,
+        )
+        written = put_log(self.store, attempt.object_key, source, Compression.ZSTD, chunk_bytes=chunk_bytes)
+        indexes = put_indexes(self.store, attempt.object_key, source)
+        epochs = folder.lineage().within(attempt.offsets)
+        segment = RemoteSegment(
+            partition=attempt.partition,
+            topic=attempt.topic,
+            segment_id=attempt.segment_id,
+            object_key=attempt.object_key,
+            offsets=attempt.offsets,
+            last_record_offset=Offset(headers[-1].last_offset),
+            record_count=sum(header.record_count for header in headers if not header.is_control),
+            leader_epochs=epochs,
+            max_timestamp=TimestampMs(max(h.max_timestamp for h in headers if not h.is_control)),
+            log_bytes=len(log),
+            log_object_bytes=written.stored_bytes,
+            indexes_object_bytes=indexes.stored_bytes,
+            manifest_bytes=0,
+            log_sha256=written.sha256,
+            log_crc32c=written.crc32c,
+            indexes_sha256=indexes.sha256,
+            compression=Compression.ZSTD,
+            encryption_key_id=None,
+            transaction_index_empty=source.transaction_index is None,
+            aborted=AbortedRanges.of(touching),
+            broker_id=BrokerId(1),
+            term=attempt.term,
+            copied_at=NOW,
+        )
+        firsts = first_offsets(((h.position, Offset(h.base_offset)) for h in headers), chunk_bytes, len(log))
+        block = TierstateBlock(segment, "cluster", TopicId.of(b"t" * 16), Offset(0), firsts, touching)
+        metadata = SegmentMetadata(
+            attempt.partition, attempt.topic, attempt.segment_id, attempt.offsets.start, attempt.offsets.end,
+            segment.max_timestamp, 1, NOW, epochs,
+        )  # fmt: skip
+        manifest = with_own_size(
+            SegmentManifest(written.chunks, indexes.spans, True, None, metadata, None if foreign else block)
+        )
+        put_manifest(self.store, attempt.object_key, manifest)
+        return segment if manifest.tierstate is None else manifest.tierstate.segment
+
+
+class FolderTier:
+    """The local tier's twin: a folder's batches from ``local_start`` on, as a broker would answer."""
+
+    def __init__(self, folder: Folder, partition: TopicIdPartition, name: str) -> None:
+        self.partition, self.name = partition, name
+        self._aborted = folder.aborted()
+        self._log = folder.log()
+        self._headers = list(iter_batches(self._log, source="folder"))
+        self.local_start = 0
+        self.high_watermark = self.last_stable_offset = folder.end()
+        self.epoch = folder.lineage().last_epoch
+        self.answers: list[Callable[[], None]] = []
+        """Run before each answer, first in first out: how a test lets something happen in between."""
+
+    def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
+        self._happen()
+        return self._bounds()
+
+    def _bounds(self) -> LocalBounds:
+        return LocalBounds(
+            Offset(self.local_start), Offset(self.high_watermark), Offset(self.last_stable_offset), self.epoch
+        )
+
+    def _happen(self) -> None:
+        if self.answers:
+            self.answers.pop(0)()
+
+    def fetch(
+        self,
+        topic: str,
+        partition: TopicIdPartition,
+        offset: Offset,
+        *,
+        max_bytes: int,
+        isolation: Isolation,
+        wait_s: float,
+        leader_epoch: LeaderEpoch | None,
+    ) -> LocalPiece:
+        self._happen()
+        bounds = self._bounds()
+        end = bounds.end(isolation)
+        if leader_epoch is not None and self.epoch is not None and leader_epoch < self.epoch:
+            raise Fenced("a newer leader epoch exists")
+        if not bounds.local_start <= offset <= end:
+            raise OffsetOutOfRange("not here", valid_start=bounds.local_start, valid_end=end)
+        taken = [h for h in self._headers if h.last_offset >= offset and h.base_offset < end]
+        size, kept = 0, []
+        for header in taken:
+            if kept and size + header.size_bytes > max_bytes:
+                break
+            kept.append(header)
+            size += header.size_bytes
+        if not kept:
+            return LocalPiece(b"", (), offset, bounds)
+        data = self._log[kept[0].position : kept[-1].position + kept[-1].size_bytes]
+        last = Offset(kept[-1].last_offset)
+        aborted: tuple[AbortedRange, ...] = ()
+        if isolation is Isolation.READ_COMMITTED:
+            listed = [(each.producer_id, each.first) for each in self._aborted if each.last >= offset]
+            markers = sorted((each.last, each.producer_id) for each in self._aborted if offset <= each.last <= last)
+            aborted = closed_ranges(listed, [(producer, at) for at, producer in markers], last)
+        return LocalPiece(data, aborted, Offset(last + 1), bounds)
+
+    def offset_at(
+        self, topic: str, partition: TopicIdPartition, timestamp: TimestampMs
+    ) -> tuple[Offset, TimestampMs] | None:
+        self._happen()
+        return None
+
+
+class OneTopic:
+    """Enough of `BrokerControl` for a reader: one topic with one partition."""
+
+    def __init__(self, name: str, topic_id: TopicId) -> None:
+        self._described = TopicDescription(name, topic_id, False, (PartitionDescription(0, BrokerId(1), None),))
+
+    def topics(self) -> tuple[TopicDescription, ...]:
+        return (self._described,)
+
+    def topic(self, name: str) -> TopicDescription:
+        if name != self._described.name:
+            raise UnknownTopic("no such topic", topic=name)
+        return self._described
+
+
+@dataclass
+class Golden:
+    """A golden folder in two tiers: all but the last segment copied."""
+
+    folder: Folder
+    tiers: TwoTiers
+    local: FolderTier
+    reader: LogReader
+    remote: RemoteTier
+    segments: list[RemoteSegment]

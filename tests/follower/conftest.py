@@ -1,0 +1,56 @@
+"""Views over the in-memory tier-state topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.follower.said import Topic, identity
+from tierstate.broker.tier_topic import MemoryTierTopic
+from tierstate.follower.follower import Follower
+from tierstate.follower.open import open_view
+from tierstate.follower.rocksdb_view import RocksView
+from tierstate.runtime.clock import SystemClock
+from tierstate.schemas.codec import decode_fact
+from tierstate.state.view import MemoryView, ViewStore
+
+
+@pytest.fixture
+def said() -> Topic:
+    return Topic()
+
+
+@pytest.fixture(params=["memory", "rocksdb"])
+def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], ViewStore]]:
+    """The same contract for both: a fresh, empty store on every call."""
+    made: list[ViewStore] = []
+
+    def make() -> ViewStore:
+        store: ViewStore
+        if request.param == "memory":
+            store = MemoryView(decode_fact)
+        else:
+            store = RocksView(tmp_path / f"view-{len(made)}", identity(), decode_fact)
+        made.append(store)
+        return store
+
+    yield make
+    for store in made:
+        store.close()
+
+
+@pytest.fixture
+def follow(tmp_path: Path) -> Iterator[Callable[[MemoryTierTopic], Follower]]:
+    """A started follower on disk, in the test's own state folder."""
+    followers: list[Follower] = []
+
+    def start(topic: MemoryTierTopic) -> Follower:
+        follower = open_view(topic, "cluster", SystemClock(), state_dir=tmp_path / "state")
+        followers.append(follower)
+        return follower
+
+    yield start
+    for follower in followers:
+        follower.close()

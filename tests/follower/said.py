@@ -1,0 +1,62 @@
+"""Facts to put into an in-memory tier-state topic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tierstate.broker.tier_topic import MemoryTierTopic
+from tierstate.follower.rocksdb_view import ViewIdentity
+from tierstate.schemas.codec import encode_fact
+from tierstate.state.epochs import LeaderEpoch, Lineage
+from tierstate.state.facts import Fact, LeaderElected, LogStartAdvanced
+from tierstate.state.ids import BrokerId, FactId, TopicId, TopicIdPartition
+from tierstate.state.keys import key_of, partition_of_key, tier_partition_of
+from tierstate.state.offsets import Offset, Position, TimestampMs
+from tierstate.state.segment import Term
+
+PARTITIONS = 4
+
+
+def partition(number: int) -> TopicIdPartition:
+    return TopicIdPartition(TopicId.of(b"topic id of 16 b"), number)
+
+
+def elected(number: int, epoch: int, seed: int) -> LeaderElected:
+    return LeaderElected(
+        partition(number),
+        "orders",
+        LeaderEpoch(epoch),
+        FactId.of(seed.to_bytes(16, "big")),
+        BrokerId(1),
+        "127.0.0.1:1",
+        Lineage.of((epoch, 0)),
+        Offset(0),
+        TimestampMs(1),
+    )
+
+
+def log_start(number: int, offset: int, leader: LeaderElected, position: int, counter: int = 1) -> LogStartAdvanced:
+    term = Term(leader.epoch, Position(position), leader.id)
+    return LogStartAdvanced(partition(number), Offset(offset), term, counter, "test", TimestampMs(2))
+
+
+@dataclass
+class Topic:
+    """A topic whose facts go where their keys map."""
+
+    topic: MemoryTierTopic = field(default_factory=lambda: MemoryTierTopic(PARTITIONS))
+
+    def say(self, fact: Fact) -> Position:
+        key = key_of(fact)
+        return self.topic.append(self.number(key), key, encode_fact(fact))
+
+    def erase(self, fact: Fact) -> Position:
+        return self.topic.append(self.number(key_of(fact)), key_of(fact), None)
+
+    def number(self, key: str) -> int:
+        user = partition_of_key(key)
+        return 0 if user is None else tier_partition_of(user, PARTITIONS)
+
+
+def identity(topic_id: str = "AAAAAAAAAAAAAAAAAAAAAg") -> ViewIdentity:
+    return ViewIdentity("cluster", topic_id, PARTITIONS)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tierstate.runtime.listener import FactsApplied, RemoteFetched, ViewRebuilt
+from tierstate.runtime.logs import log_events, open_logs, take_library_logs
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_lines_for_people_have_colours_on_a_terminal_only() -> None:
+    terminal, pipe, plain = Terminal(), io.StringIO(), Terminal()
+    open_logs({}, stream=terminal).info("segment copied", offset=7)
+    open_logs({}, stream=pipe).info("segment copied", offset=7)
+    open_logs({}, colour=False, stream=plain).info("segment copied", offset=7)
+    assert "\x1b[" in terminal.getvalue()
+    assert "\x1b[" not in pipe.getvalue() + plain.getvalue()
+    assert "segment copied" in pipe.getvalue()
+    assert "offset=7" in pipe.getvalue()
+
+
+@pytest.mark.parametrize(("environ", "as_json"), [({"TIERSTATE_LOG": "json"}, False), ({}, True)])
+def test_json_logs_are_one_object_a_line(environ: dict[str, str], as_json: bool) -> None:
+    stream = io.StringIO()
+    logger = open_logs(environ, as_json=as_json, stream=stream)
+    logger.info("one\ntwo", at=object)
+    try:
+        raise ValueError("no")
+    except ValueError:
+        logger.exception("failed")
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert (first["event"], first["level"]) == ("one\ntwo", "info")
+    assert "ValueError: no" in second["exception"]
+
+
+def test_secrets_are_hidden_by_name() -> None:
+    stream = io.StringIO()
+    open_logs({}, as_json=True, stream=stream).info("x", sasl_password="hunter2", Authorization="hunter2", topic="t")
+    assert "hunter2" not in stream.getvalue()
+    assert json.loads(stream.getvalue())["topic"] == "t"
+
+
+def test_trouble_is_a_warning_and_what_happens_all_the_time_is_for_debugging() -> None:
+    stream = io.StringIO()
+    listen = log_events(open_logs({}, as_json=True, stream=stream))
+    listen(FactsApplied(1, 2, 3))
+    listen(RemoteFetched("k", 1, 0.1))
+    listen(ViewRebuilt("position lost"))
+    (line,) = stream.getvalue().splitlines()
+    said = json.loads(line)
+    assert (said["event"], said["level"], said["reason"]) == ("view rebuilt", "warning", "position lost")
+
+
+@pytest.fixture
+def root_logger() -> Iterator[logging.Logger]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield root
+    root.handlers, root.level = handlers, level
+
+
+def test_warnings_of_libraries_go_the_same_way(root_logger: logging.Logger) -> None:
+    stream = io.StringIO()
+    take_library_logs(open_logs({}, as_json=True, stream=stream))
+    logging.getLogger("botocore").info("chatter")
+    logging.getLogger("botocore").warning("slow %s", "down")
+    (line,) = stream.getvalue().splitlines()
+    assert {"event": "slow down", "library": "botocore", "level": "warning"}.items() <= json.loads(line).items()

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+
+import httpx
+import pytest
+
+from tierstate.runtime.management import Health, ManagementServer
+from tierstate.runtime.setting_types import Address
+from tierstate.state.errors import InvalidSettings, UnknownTopic, ViewBehind
+
+
+class Answers:
+    """What the process under watch says; tests change it."""
+
+    def __init__(self) -> None:
+        self.unhealthy: list[str] = []
+        self.unready: list[str] = []
+        self.asked: list[tuple[str, int]] = []
+
+    def status(self, topic: str, partition: int) -> Mapping[str, object] | None:
+        self.asked.append((topic, partition))
+        if topic == "behind":
+            raise ViewBehind("the view is behind", position=7)
+        if topic == "unknown":
+            raise UnknownTopic("no such topic", topic=topic)
+        if topic == "broken":
+            raise RuntimeError("/secret/path")
+        return {"why_not_copied": "open transaction"} if topic == "a b" else None
+
+
+@pytest.fixture
+def answers() -> Answers:
+    return Answers()
+
+
+@pytest.fixture
+def port(answers: Answers) -> Iterator[httpx.Client]:
+    health = Health(
+        not_healthy=lambda: answers.unhealthy,
+        not_ready=lambda: answers.unready,
+        metrics=lambda: b"up 1\n",
+        status=answers.status,
+    )
+    server = ManagementServer(Address("127.0.0.1", 0), health)
+    service = server.service()
+    service.start()
+    with httpx.Client(base_url=f"http://{server.address}", trust_env=False) as client:
+        yield client
+    service.stop()
+    assert service.join(10)
+    assert service.failure is None
+
+
+def test_health_and_readiness_say_why_not(port: httpx.Client, answers: Answers) -> None:
+    assert (port.get("/healthz").status_code, port.get("/readyz").text) == (200, "ready\n")
+    answers.unready = ["view is 12 facts behind in tier-state partition 3", "no broker"]
+    answers.unhealthy = ["the copier is stuck"]
+    ready = port.get("/readyz")
+    assert ready.status_code == 503
+    assert ready.text.splitlines() == ["not ready", *answers.unready]
+    assert port.get("/healthz").status_code == 503
+
+
+def test_metrics_are_in_prometheus_text_format(port: httpx.Client) -> None:
+    answer = port.get("/metrics")
+    assert answer.text == "up 1\n"
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+
+
+def test_the_status_of_a_partition_is_json(port: httpx.Client, answers: Answers) -> None:
+    assert port.get("/v1/status/a%20b/7").json() == {"why_not_copied": "open transaction"}
+    assert answers.asked == [("a b", 7)]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/v1/status/other/0", 404),
+        ("/v1/status/unknown/0", 404),
+        ("/v1/status/behind/0", 503),
+        ("/v1/status/broken/0", 500),
+        ("/v1/status/a/x", 404),
+        ("/v1/status/a/12345678901", 404),
+        ("/v1/status/a", 404),
+        ("/", 404),
+        ("/metrics/../x", 404),
+    ],
+)
+def test_what_it_cannot_answer_is_a_status_without_inner_details(path: str, status: int, port: httpx.Client) -> None:
+    answer = port.get(path)
+    assert answer.status_code == status
+    assert "secret" not in answer.text
+    assert "Traceback" not in answer.text
+
+
+def test_head_has_no_body_and_posting_is_refused(port: httpx.Client) -> None:
+    assert (port.head("/healthz").status_code, port.head("/healthz").content) == (200, b"")
+    assert port.post("/healthz").status_code == 501
+
+
+def test_a_taken_port_is_an_error_at_the_start() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        health = Health(lambda: [], lambda: [], lambda: b"", lambda topic, partition: None)
+        with pytest.raises(InvalidSettings, match=r"management\.listen"):
+            ManagementServer(Address("127.0.0.1", taken.getsockname()[1]), health)
+
+
+def test_stopping_right_after_the_start_does_not_hang() -> None:
+    health = Health(lambda: [], lambda: [], lambda: b"", lambda topic, partition: None)
+    for _ in range(20):
+        service = ManagementServer(Address("127.0.0.1", 0), health).service()
+        service.start()
+        service.stop()
+        assert service.join(10)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, get_args
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tierstate.runtime.listener import Event, FactsApplied, RemoteFetched
+from tierstate.runtime.metrics import COUNTERS, GAUGES, Metrics
+
+
+def samples(metrics: Metrics) -> dict[str, float]:
+    """Name and labels to value; the process's own left out."""
+    return {
+        sample.name + "".join(f"/{value}" for _, value in sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(metrics.exposition().decode())
+        for sample in family.samples
+        if not sample.name.startswith("process_") and not sample.name.endswith("_created")
+    }
+
+
+def any_event(kind: type[Any]) -> Any:
+    return kind(**{field.name: 1 if field.type in ("int", "float") else "x" for field in fields(kind)})
+
+
+@pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: str(kind.__name__))
+def test_every_kind_of_event_counts(kind: type[Any]) -> None:
+    metrics = Metrics()
+    before = samples(metrics)
+    metrics.listen(any_event(kind))
+    assert samples(metrics) != before
+
+
+def test_every_counter_is_counted_by_some_event() -> None:
+    metrics = Metrics()
+    for kind in get_args(Event):
+        metrics.listen(any_event(kind))
+    counted = samples(metrics)
+    assert [name for name in COUNTERS if not any(key.split("/")[0] == name and counted[key] for key in counted)] == []
+
+
+def test_bytes_and_facts_add_up() -> None:
+    metrics = Metrics()
+    for size in (100, 23):
+        metrics.listen(RemoteFetched("key", size, 0.1))
+    metrics.listen(FactsApplied(3, 7, 99))
+    found = samples(metrics)
+    assert found["remote_fetch_bytes_total"] == 123
+    assert found["remote_fetch_requests_total"] == 2
+    assert found["remote_fetch_seconds_count"] == 2
+    assert found["tier_state_facts_applied_total"] == 7
+
+
+def test_two_processes_objects_do_not_share_a_registry() -> None:
+    one, two = Metrics(), Metrics()
+    one.listen(RemoteFetched("key", 5, 0.1))
+    assert samples(two)["remote_fetch_bytes_total"] == 0
+
+
+def test_gauges_ask_at_every_scrape_and_not_before() -> None:
+    metrics = Metrics()
+    lag = [5.0]
+    asked: list[float] = []
+
+    def read() -> list[tuple[tuple[str, str], float]]:
+        asked.append(lag[0])
+        return [(("orders", "3"), lag[0])]
+
+    metrics.gauge("remote_copy_lag_bytes", read)
+    assert asked == []
+    assert samples(metrics)["remote_copy_lag_bytes/3/orders"] == 5
+    lag[0] = 7
+    assert samples(metrics)["remote_copy_lag_bytes/3/orders"] == 7
+
+
+def test_a_gauge_that_fails_is_absent_and_the_others_stay() -> None:
+    metrics = Metrics()
+
+    def broken() -> list[tuple[tuple[str, ...], float]]:
+        raise RuntimeError("the view is gone")
+
+    metrics.gauge("integrity_holds", broken)
+    metrics.gauge("fenced_facts_total", lambda: [((), 4)])
+    found = samples(metrics)
+    assert "integrity_holds" not in found
+    assert found["fenced_facts_total"] == 4
+    assert found["unreadable_gauges"] == 1
+
+
+def test_a_gauge_outside_the_table_is_refused() -> None:
+    with pytest.raises(KeyError):
+        Metrics().gauge("surprise", lambda: [])
+
+
+def test_the_metrics_of_the_design_exist() -> None:
+    design = """remote_copy_bytes_total remote_copy_lag_bytes remote_copy_lag_segments remote_delete_lag_segments
+        remote_log_size_bytes tier_state_apply_lag abandoned_segments fenced_facts_total terms_started_total
+        lso_pinned_seconds uncopied_expires_in_seconds out_of_lineage_segments integrity_holds refused_partitions"""
+    assert set(design.split()) <= {*COUNTERS, *GAUGES}
+    assert GAUGES["refused_partitions"][1] == ("reason",)

@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from tierstate.runtime.effective_settings import effective
+from tierstate.runtime.setting_types import Address
+from tierstate.runtime.settings import Settings, require
+from tierstate.runtime.settings_docs import settings_markdown
+from tierstate.runtime.settings_keys import FIELDS
+from tierstate.runtime.settings_load import load_settings
+from tierstate.state.errors import InvalidSettings
+
+WriteToml = Callable[[str], Path]
+DESIGN = """
+state_dir = "/var/lib/tierstate"
+[kafka]
+"bootstrap.servers" = "127.0.0.1:9092"
+socket.timeout.ms = 5000
+"enable.idempotence" = true
+[store]
+url = "s3://bucket/prefix"
+endpoint = "http://127.0.0.1:9000"
+[tier_state]
+topic = "_tier-state"
+partitions = 50
+replication_factor = 3
+[tiering]
+include = ["user_events", "orders-.*"]
+exclude = []
+[tiering.topics."user.events"]
+local_retention = "1h"
+[format]
+compression = "auto"
+chunk_bytes = "4MiB"
+[agent]
+log_dirs = ["/kafka/a", "/kafka/b"]
+[copy]
+lag = "0s"
+concurrency = 4
+quota = "0"
+[trim]
+delay = "15m"
+respect_groups = true
+exclude_groups = []
+group_hold_max = "7d"
+[expire]
+grace = "60s"
+[sweep]
+grace = "24h"
+[encryption]
+keyring = "keyring.toml"
+[cache]
+memory = "256MiB"
+disk = "0"
+[archive]
+keep = "400d"
+[checkpoint]
+keep = 3
+[management]
+listen = "127.0.0.1:9404"
+[gateway]
+listen = "127.0.0.1:8080"
+[gateway.tls]
+[gateway.auth]
+"""
+
+
+@pytest.fixture
+def write_toml(tmp_path: Path) -> WriteToml:
+    def write(text: str) -> Path:
+        path = tmp_path / "tierstate.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def given(config: Path | None = None, *overrides: str, **environ: str) -> Settings:
+    return load_settings(config, overrides, environ, searched=())
+
+
+def problems(config: Path | None = None, *overrides: str, **environ: str) -> list[str]:
+    with pytest.raises(InvalidSettings) as caught:
+        given(config, *overrides, **environ)
+    return caught.value.problems
+
+
+def test_the_file_of_the_design_is_read_into_typed_values(write_toml: WriteToml, tmp_path: Path) -> None:
+    settings = given(write_toml(DESIGN))
+    assert settings.format.chunk_bytes == 4 << 20
+    assert settings.trim.delay == 900
+    assert settings.management.listen == Address("127.0.0.1", 9404)
+    assert settings.agent.log_dirs == (Path("/kafka/a"), Path("/kafka/b"))
+    assert settings.encryption.keyring == tmp_path / "keyring.toml"
+    assert settings.kafka == {
+        "bootstrap.servers": "127.0.0.1:9092",
+        "socket.timeout.ms": "5000",
+        "enable.idempotence": "true",
+    }
+    assert settings.tiering.topics["user.events"].as_topic_config() == {"local.retention.ms": "3600000"}
+
+
+def test_the_defaults_are_those_of_the_design(write_toml: WriteToml) -> None:
+    unset = Settings().model_dump(exclude={"kafka", "store", "tiering", "agent", "encryption"})
+    assert given(write_toml(DESIGN)).model_dump(exclude={"kafka", "store", "tiering", "agent", "encryption"}) == unset
+
+
+def test_every_error_is_reported_at_once_with_its_dotted_key_and_origin(write_toml: WriteToml) -> None:
+    file = write_toml('[trim]\ndelay = "soon"\n[tiering]\ninclude = ["("]\n[copy]\nconcurrency = 0\nlga = "1s"\n')
+    said = problems(
+        file, "cache.disk=many", "store.url=ftp://x", TIERSTATE_GATEWAY__TLS__KAY="k", TIERSTATE_NO__SUCH="1"
+    )
+    assert {line.partition(":")[0] for line in said} == {
+        "trim.delay",
+        "tiering.include.0",
+        "copy.concurrency",
+        "copy.lga",
+        "cache.disk",
+        "store.url",
+        "gateway.tls.kay",
+        "no",
+    }
+    assert all(line.endswith(")") for line in said)
+    assert any(f"({file})" in line for line in said)
+    assert any("(environment TIERSTATE_GATEWAY__TLS__KAY)" in line for line in said)
+    assert any("(environment TIERSTATE_NO__SUCH)" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("copy.concurency", "copy.concurrency"),
+        ("sotre.url", "store"),
+        ("store.uri", "store.url"),
+        ("gateway.tls.certifcate", "gateway.tls.certificate"),
+        ("sweep.group_hold_max", "trim.group_hold_max"),
+    ],
+)
+def test_an_unknown_key_is_an_error_that_names_the_nearest(key: str, nearest: str) -> None:
+    (line,) = problems(None, f"{key}=1")
+    assert f"did you mean {nearest}" in line
+
+
+def test_an_unknown_key_of_a_topic_names_the_nearest(write_toml: WriteToml) -> None:
+    (line,) = problems(write_toml('[tiering.topics."a.b"]\nlocal_retenton = "1s"\n'))
+    assert "did you mean tiering.topics.a.b.local_retention?" in line
+
+
+def test_the_later_layer_wins(write_toml: WriteToml) -> None:
+    file = write_toml('[store]\nurl = "s3://file"\n[copy]\nconcurrency = 1\nlag = "1s"\n[trim]\ndelay = "1s"\n')
+    settings = load_settings(
+        file,
+        ["store.url=s3://set", "copy.concurrency=3"],
+        {"TIERSTATE_COPY__CONCURRENCY": "2", "TIERSTATE_COPY__LAG": "2s", "TIERSTATE_STORE__URL": "s3://env"},
+        bootstrap_server="b:1",
+        store="s3://flag",
+    )
+    assert (settings.store.url, settings.copy_.concurrency, settings.copy_.lag, settings.trim.delay) == (
+        "s3://flag",
+        3,
+        2.0,
+        1.0,
+    )
+    origins = {row.key: row.origin for row in effective(settings)}
+    assert origins["store.url"] == "--store"
+    assert origins["kafka.bootstrap.servers"] == "--bootstrap-server"
+    assert origins["copy.concurrency"] == "--set"
+    assert origins["copy.lag"] == "environment TIERSTATE_COPY__LAG"
+    assert origins["trim.delay"] == str(file)
+    assert origins["trim.respect_groups"] == "default"
+
+
+def test_the_file_is_found_by_variable_then_by_place(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.toml", tmp_path / "second.toml"
+    first.write_text("[checkpoint]\nkeep = 1\n")
+    second.write_text("[checkpoint]\nkeep = 2\n")
+    searched = (tmp_path / "missing.toml", second)
+    assert load_settings(None, (), {}, searched=searched).checkpoint.keep == 2
+    assert load_settings(None, (), {"TIERSTATE_CONFIG": str(first)}, searched=searched).checkpoint.keep == 1
+    assert load_settings(second, (), {"TIERSTATE_CONFIG": str(first)}, searched=()).checkpoint.keep == 2
+
+
+def test_a_file_that_was_asked_for_and_is_missing_or_not_toml_is_an_error(tmp_path: Path) -> None:
+    assert "cannot be read" in problems(tmp_path / "none.toml")[0]
+    (tmp_path / "bad.toml").write_text("[copy\n")
+    assert "not TOML" in problems(tmp_path / "bad.toml")[0]
+
+
+def test_kafka_properties_come_from_the_environment_with_dots() -> None:
+    settings = given(TIERSTATE_KAFKA__BOOTSTRAP_SERVERS="b:1", TIERSTATE_KAFKA__SASL_MECHANISM="PLAIN")
+    assert settings.kafka == {"bootstrap.servers": "b:1", "sasl.mechanism": "PLAIN"}
+
+
+def test_lists_and_booleans_can_be_given_as_text() -> None:
+    settings = given(
+        None, 'tiering.include=["a,b", "c"]', TIERSTATE_AGENT__LOG_DIRS="/one", TIERSTATE_TRIM__RESPECT_GROUPS="false"
+    )
+    assert settings.tiering.include == ("a,b", "c")
+    assert settings.agent.log_dirs == (Path("/one"),)
+    assert settings.trim.respect_groups is False
+
+
+def test_tables_by_topic_are_refused_outside_the_file() -> None:
+    assert "file only" in problems(None, "tiering.topics.a.retention=1d")[0]
+    assert "file only" in problems(TIERSTATE_TIERING__TOPICS__A__RETENTION="1d")[0]
+
+
+def test_variables_that_are_no_settings_are_left_alone() -> None:
+    given(TIERSTATE_DEBUG="1", TIERSTATE_LOG="json", PATH="/bin")
+
+
+def test_secrets_come_by_reference_and_are_shown_nowhere(write_toml: WriteToml, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("hunter2-file\n")
+    file = write_toml(
+        '[store]\naccess_key_id = { env = "KEY" }\nsecret_access_key = { env = "SECRET" }\n'
+        'session_token = { file = "token" }\n[kafka]\n"sasl.password" = { env = "SASL" }\n'
+    )
+    settings = given(
+        file,
+        KEY="hunter2-id",
+        SECRET="hunter2-env",
+        SASL="hunter2-sasl",
+        TIERSTATE_KAFKA__SSL_KEY_PASSWORD="hunter2-ssl",
+    )
+    assert settings.store.secret_access_key is not None
+    assert settings.store.secret_access_key.get_secret_value() == "hunter2-env"
+    assert settings.store.session_token is not None
+    assert settings.store.session_token.get_secret_value() == "hunter2-file"
+    assert settings.kafka == {"sasl.password": "hunter2-sasl", "ssl.key.password": "hunter2-ssl"}
+    shown = {row.key: row.value for row in effective(settings)}
+    assert (
+        shown["store.secret_access_key"] == shown["kafka.sasl.password"] == shown["store.access_key_id"] == "(hidden)"
+    )
+    assert "hunter2" not in str(shown)
+    assert "hunter2-sasl" not in repr(settings)
+    assert "hunter2-env" not in repr(settings)
+
+
+@pytest.mark.parametrize("key", ["store.secret_access_key", "store.session_token", "kafka.sasl.password"])
+def test_a_secret_in_a_file_or_on_a_command_line_is_refused_without_repeating_it(
+    key: str, write_toml: WriteToml
+) -> None:
+    section, _, name = key.partition(".")
+    for said in (problems(None, f"{key}=hunter2"), problems(write_toml(f'[{section}]\n"{name}" = "hunter2"\n'))):
+        assert "by reference only" in said[0]
+        assert "hunter2" not in str(said)
+
+
+def test_a_wrong_value_behind_a_reference_is_not_repeated(write_toml: WriteToml) -> None:
+    said = problems(write_toml('[trim]\ndelay = { env = "X" }\n[copy]\nconcurrency = { env = "X" }\n'), X="hunter2")
+    assert len(said) == 2
+    assert "hunter2" not in str(said)
+
+
+def test_a_reference_to_nothing_is_an_error_beside_the_others(write_toml: WriteToml) -> None:
+    said = problems(
+        write_toml('[store]\nsession_token = { env = "NONE" }\nsecret_access_key = { file = "none" }\nurl = "x"\n')
+    )
+    assert len(said) == 3
+    assert "NONE is not set" in str(said)
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://key:secret@bucket/x", "az://c/p?sig=abc", "file://host/x", "file:x", "s3:///x", "x"]
+)
+def test_a_store_url_that_cannot_be_meant_is_refused(url: str) -> None:
+    assert problems(None, f"store.url={url}")[0].startswith("store.url: ")
+
+
+def test_patterns_match_whole_names_and_exclude_wins() -> None:
+    tiering = given(None, 'tiering.include=["orders-.*", "user_events"]', 'tiering.exclude=["orders-test"]').tiering
+    assert [tiering.covers(name) for name in ("orders-1", "orders-test", "user_events", "my_user_events")] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_what_a_command_needs_is_asked_for_all_at_once() -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        require(Settings(), "store.url", "agent.log_dirs", "kafka.bootstrap.servers", "copy.lag")
+    assert [line.partition(":")[0] for line in caught.value.problems] == [
+        "store.url",
+        "agent.log_dirs",
+        "kafka.bootstrap.servers",
+    ]
+
+
+def test_settings_do_not_change_and_cross_process_borders() -> None:
+    settings = given(None, "copy.concurrency=9")
+    with pytest.raises(ValidationError):
+        settings.copy_.concurrency = 1
+    again: Settings = pickle.loads(pickle.dumps(settings))
+    assert again == settings
+    assert again.origin("copy.concurrency") == "--set"
+
+
+def test_every_setting_is_described() -> None:
+    assert [path for path, field in FIELDS.items() if not field.description] == []
+
+
+def test_the_settings_page_is_current() -> None:
+    page = Path(__file__).parents[2] / "docs" / "settings.md"
+    assert page.read_text(encoding="utf-8") == settings_markdown()

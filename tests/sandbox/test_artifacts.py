@@ -1,0 +1,148 @@
+"""Kafka's jars are the committed ones, or they are not used."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tierstate.sandbox.artifacts import check_sums, committed_sums, kafka_libs, write_stamp
+from tierstate.sandbox.java import find_java
+from tierstate.sandbox.ports import PortLease
+from tierstate.state.errors import CorruptData, InvalidRequest
+
+KAFKA_LIBS = "from tierstate.sandbox.artifacts import kafka_libs; print(kafka_libs())"
+
+
+@pytest.fixture
+def cached(tmp_path: Path) -> Path:
+    """A cache that holds all jars (linked to the real ones, which a damaged copy must not touch)."""
+    home = tmp_path / "tierstate" / "kafka-4.3.0"
+    (home / "libs").mkdir(parents=True)
+    real = kafka_libs()
+    for name in committed_sums():
+        (home / "libs" / name).symlink_to(real / name)
+    write_stamp(home, committed_sums())
+    return home
+
+
+def ask_without_java(cache: Path) -> subprocess.CompletedProcess[str]:
+    """Asks for the jars where none can be fetched: there is no Java on the path."""
+    env = {name: value for name, value in os.environ.items() if name not in ("TIERSTATE_KAFKA_LIBS", "JAVA_HOME")}
+    env |= {"XDG_CACHE_HOME": str(cache), "PATH": str(cache)}
+    return subprocess.run([sys.executable, "-c", KAFKA_LIBS], env=env, capture_output=True, text=True, check=False)
+
+
+def test_a_whole_cache_needs_neither_java_nor_network(cached: Path) -> None:
+    assert ask_without_java(cached.parent.parent).stdout.strip() == str(cached / "libs")
+
+
+def test_a_jar_of_another_size_is_fetched_again(cached: Path) -> None:
+    jar = cached / "libs" / "kafka-clients-4.3.0.jar"
+    shutil.copy(jar.resolve(), copy := jar.with_suffix(".copy"))
+    copy.rename(jar)
+    assert ask_without_java(cached.parent.parent).returncode == 0
+    with jar.open("ab") as damaged:
+        damaged.write(b"!")
+    answer = ask_without_java(cached.parent.parent)
+    assert answer.returncode != 0
+    assert "needs Java 17 or newer" in answer.stderr
+    assert "apt-get install openjdk-17-jre-headless" in answer.stderr
+
+
+def test_a_missing_jar_is_fetched_again(cached: Path) -> None:
+    (cached / "libs" / "kafka-clients-4.3.0.jar").unlink()
+    assert "needs Java 17" in ask_without_java(cached.parent.parent).stderr
+
+
+def test_jars_checked_against_an_older_list_are_fetched_again(cached: Path) -> None:
+    older = committed_sums() | {"kafka-clients-4.3.0.jar": "0" * 64}
+    write_stamp(cached, older)
+    assert "needs Java 17" in ask_without_java(cached.parent.parent).stderr
+
+
+def test_a_fetched_jar_with_one_flipped_bit_is_refused(cached: Path) -> None:
+    jar = cached / "libs" / "kafka-clients-4.3.0.jar"
+    content = bytearray(jar.read_bytes())
+    content[1000] ^= 1
+    jar.unlink()
+    jar.write_bytes(content)
+    with pytest.raises(CorruptData, match=r"SHA-256.*kafka-clients-4\.3\.0\.jar"):
+        check_sums(cached / "libs", committed_sums())
+
+
+def test_a_fetched_jar_nobody_committed_is_refused(cached: Path) -> None:
+    (cached / "libs" / "extra.jar").write_bytes(b"")
+    with pytest.raises(CorruptData, match=r"extra\.jar"):
+        check_sums(cached / "libs", committed_sums())
+
+
+def test_who_waited_for_another_fetch_takes_what_it_brought(cached: Path, tmp_path: Path) -> None:
+    home = cached.rename(tmp_path / "not-yet-there")
+    (lock := cached.with_name("kafka-4.3.0.lock")).touch()
+    env = {name: value for name, value in os.environ.items() if name not in ("TIERSTATE_KAFKA_LIBS", "JAVA_HOME")}
+    env |= {"XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path)}
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with subprocess.Popen([sys.executable, "-c", KAFKA_LIBS], env=env, stdout=subprocess.PIPE, text=True) as other:
+            while str(lock.stat().st_ino) not in Path("/proc/locks").read_text().partition("->")[2]:
+                assert other.poll() is None, "it did not wait"
+            home.rename(cached)
+            fcntl.flock(held, fcntl.LOCK_UN)
+            answer, _ = other.communicate()
+    assert answer.strip() == str(cached / "libs")
+
+
+def test_jars_somebody_already_has_are_taken(cached: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KAFKA_LIBS]
+    env = os.environ | {"TIERSTATE_KAFKA_LIBS": str(cached / "libs"), "PATH": ""}
+    given = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert given.stdout.strip() == str(cached / "libs")
+    env["TIERSTATE_KAFKA_LIBS"] = str(tmp_path)
+    wrong = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert "TIERSTATE_KAFKA_LIBS has no kafka_2.13 jar" in wrong.stderr
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    java = folder / "java"
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    java.chmod(0o755)
+    return folder
+
+
+def test_an_old_java_is_refused_and_a_new_one_taken(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"Java 17 or newer.*version=11"):
+        find_java({"PATH": str(fake_java(tmp_path, "11.0.2"))})
+    assert find_java({"PATH": str(fake_java(tmp_path, "21.0.1"))}) == str(tmp_path / "java")
+
+
+def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
+    (home := tmp_path / "home" / "bin").mkdir(parents=True)
+    (path := tmp_path / "path").mkdir()
+    fake_java(path, "21.0.1")
+    environment = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(path)}
+    assert find_java(environment) == str(path / "java")
+    fake_java(home, "17.0.1")
+    assert find_java(environment) == str(home / "java")
+
+
+def test_no_two_leases_hold_the_same_port() -> None:
+    leases = [PortLease() for _ in range(20)]
+    ports = [lease.take() for lease in leases for _ in range(20)]
+    for lease in leases:
+        lease.release()
+    assert len(set(ports)) == len(ports)
+
+
+@pytest.mark.slow
+def test_a_fresh_machine_fetches_exactly_the_committed_jars(tmp_path: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "TIERSTATE_KAFKA_LIBS"}
+    env |= {"XDG_CACHE_HOME": str(tmp_path)}
+    fetched = subprocess.run([sys.executable, "-c", KAFKA_LIBS], env=env, capture_output=True, text=True, check=True)
+    check_sums(Path(fetched.stdout.strip()), committed_sums())
+    assert {path.name for path in (tmp_path / "tierstate").iterdir()} == {"kafka-4.3.0", "kafka-4.3.0.lock"}

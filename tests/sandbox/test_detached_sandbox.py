@@ -1,0 +1,61 @@
+"""``sandbox up`` leaves brokers running; ``status`` knows them; ``down`` ends exactly them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tierstate.sandbox.detached import down, process_started, status, up
+from tierstate.state.errors import CorruptData, InvalidRequest
+
+UP = "import sys; from pathlib import Path; from tierstate.sandbox.detached import up; up(Path(sys.argv[1]))"
+
+
+@pytest.mark.kafka
+def test_up_outlives_its_command_and_down_ends_it(tmp_path: Path) -> None:
+    folder = tmp_path / "play"
+    try:
+        subprocess.run([sys.executable, "-c", UP, str(folder)], check=True)
+        running = status(folder)
+        assert running is not None
+        assert running.brokers[0].answers
+        with pytest.raises(InvalidRequest, match="already runs"):
+            up(folder)
+    finally:
+        ended = down(folder)
+    assert ended
+    assert process_started(running.brokers[0].pid) is None
+    assert status(folder) is None
+    assert list(folder.iterdir()) == []
+
+
+def test_down_without_a_sandbox_says_so(tmp_path: Path) -> None:
+    assert status(tmp_path) is None
+    assert not down(tmp_path)
+
+
+def test_a_recycled_process_id_is_not_taken_for_a_broker(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as innocent:
+        broker = {"node_id": 1, "port": 1, "pid": innocent.pid, "started": 1, "folder": str(tmp_path / "b")}
+        state = {"folder": str(tmp_path), "bootstrap": "", "cluster_id": "", "brokers": [broker | {"log_dir": ""}]}
+        (tmp_path / "sandbox.json").write_text(json.dumps(state))
+        assert down(tmp_path)
+        assert innocent.poll() is None
+        innocent.kill()
+
+
+def test_somebody_elses_folder_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("irreplaceable")
+    with pytest.raises(InvalidRequest, match="not empty"):
+        up(tmp_path)
+    assert (tmp_path / "thesis.tex").read_text() == "irreplaceable"
+
+
+def test_a_broken_state_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "sandbox.json").write_text("{")
+    with pytest.raises(CorruptData, match=r"sandbox\.json"):
+        status(tmp_path)

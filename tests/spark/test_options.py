@@ -1,0 +1,162 @@
+"""Every option is checked before anything starts, as Spark's Kafka source checks it, and the message names it."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from tierstate.spark.options import Assigned, Matching, Subscribed, parse_options
+from tierstate.spark.positions import EARLIEST, LATEST, ByOffset, ByTime, Edge
+from tierstate.state.errors import InvalidRequest
+from tierstate.state.routing import Isolation, Tier
+
+BASE = {"kafka.bootstrap.servers": "127.0.0.1:9", "tierstate.store": "file:///store", "subscribe": "orders"}
+KAFKA = {key: value for key, value in BASE.items() if key != "subscribe"}
+
+
+def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
+    options = parse_options(BASE)
+    assert options.choice == Subscribed(("orders",))
+    assert (options.starting.position, options.ending.position) == (Edge(EARLIEST), Edge(LATEST))
+    assert (options.fail_on_data_loss, options.min_partitions, options.latest_when_no_match) == (True, None, False)
+    assert options.isolation is Isolation.READ_UNCOMMITTED
+    assert options.tier is Tier.PREFER_REMOTE
+    assert options.tier_state_topic == "_tier-state"
+    assert options.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"subscribe": None}, "exactly one of the options assign, subscribe, subscribePattern"),
+        ({"assign": '{"orders":[0]}'}, "exactly one of .*; assign, subscribe are given"),
+        ({"subscribe": " , "}, "option subscribe names no topic"),
+        ({"subscribe": None, "assign": "orders"}, "option assign is JSON"),
+        ({"subscribe": None, "assign": '{"orders":["0"]}'}, "option assign is JSON"),
+        ({"subscribe": None, "assign": '{"orders":[-1]}'}, "option assign is JSON"),
+        ({"subscribe": None, "assign": "{}"}, "option assign is JSON"),
+        ({"subscribe": None, "subscribePattern": ""}, "option subscribePattern is empty"),
+        ({"subscribe": None, "subscribePattern": "a("}, "option subscribePattern is not a regular expression"),
+        ({"kafka.bootstrap.servers": None}, "option kafka.bootstrap.servers must be set"),
+        ({"tierstate.store": None}, "option tierstate.store must be set"),
+        ({"tierstate.stoer": "x"}, "option tierstate.stoer is unknown; tierstate.store is known"),
+        ({"tierstate.gateway": "http://g"}, "option tierstate.gateway"),
+        ({"tierstate.tier": "cold"}, "option tierstate.tier is one of"),
+        ({"tierstate.split_bytes": "0"}, "option tierstate.split_bytes is a size"),
+        ({"tierstate.split_bytes": "many"}, "option tierstate.split_bytes is a size"),
+        ({"isolation": "dirty"}, "option isolation is read_committed or read_uncommitted"),
+        ({"kafka.isolation.level": "dirty"}, "option kafka.isolation.level is read_committed"),
+        ({"isolation": "read_committed", "kafka.isolation.level": "read_uncommitted"}, "isolation.*disagree"),
+        ({"minPartitions": "0"}, "option minPartitions is a positive whole number"),
+        ({"maxRecordsPerPartition": "-1"}, "option maxRecordsPerPartition is a positive whole number"),
+        ({"kafkaConsumer.pollTimeoutMs": "soon"}, "option kafkaConsumer.pollTimeoutMs is a whole number"),
+        ({"fetchOffset.numRetries": "x"}, "option fetchOffset.numRetries is a whole number"),
+        ({"fetchOffset.retryIntervalMs": "x"}, "option fetchOffset.retryIntervalMs is a whole number"),
+        ({"includeHeaders": "yes"}, "option includeHeaders is true or false"),
+        ({"failOnDataLoss": "maybe"}, "option failOnDataLoss is true or false"),
+        ({"columns": "value,price"}, "option columns: no such column"),
+        ({"columns": "value,VALUE"}, "option columns: a column is named twice"),
+        ({"startingOffsets": "latest"}, "option startingOffsets cannot be latest"),
+        ({"endingOffsets": "earliest"}, "option endingOffsets cannot be earliest"),
+        ({"startingOffsets": '{"orders":{"0":-1}}'}, "option startingOffsets cannot be latest.*orders-0"),
+        ({"endingOffsets": '{"orders":{"0":-2}}'}, "option endingOffsets cannot be earliest.*orders-0"),
+        ({"startingOffsets": "soon"}, "option startingOffsets is earliest, latest or JSON"),
+        ({"startingOffsets": '{"orders":{"0":-3}}'}, "option startingOffsets: not an offset"),
+        ({"startingOffsets": '{"orders":{"0":"5"}}'}, "option startingOffsets: not an offset"),
+        ({"startingOffsets": '{"orders":{"x":5}}'}, "option startingOffsets is earliest, latest or JSON"),
+        ({"startingTimestamp": "noon"}, "option startingTimestamp is one time"),
+        ({"endingTimestamp": "-5"}, "option endingTimestamp: not a time"),
+        ({"startingOffsetsByTimestamp": "[]"}, "option startingOffsetsByTimestamp is JSON"),
+        ({"endingOffsetsByTimestamp": '{"orders":{"0":1.5}}'}, "option endingOffsetsByTimestamp: not a time"),
+        ({"startingOffsetsByTimestampStrategy": "guess"}, "option startingOffsetsByTimestampStrategy is error or"),
+        ({"kafka.auto.offset.reset": "earliest"}, r"option kafka\.auto\.offset\.reset is not supported"),
+        ({"kafka.key.deserializer": "x"}, r"option kafka\.key\.deserializer is not supported"),
+        ({"kafka.value.deserializer": "x"}, r"option kafka\.value\.deserializer is not supported"),
+        ({"kafka.enable.auto.commit": "true"}, r"option kafka\.enable\.auto\.commit is not supported"),
+        ({"kafka.interceptor.classes": "x"}, r"option kafka\.interceptor\.classes is not supported"),
+        ({"kafka.ssl.truststore.location": "x.jks"}, r"option kafka\.ssl\.truststore\.location is the Java client's"),
+        ({"kafka.sasl.jaas.config": "Krb5LoginModule required;"}, r"option kafka\.sasl\.jaas\.config"),
+    ],
+)
+def test_a_wrong_option_is_named(changed: dict[str, str | None], message: str) -> None:
+    given = {key: value for key, value in {**BASE, **changed}.items() if value is not None}
+    with pytest.raises(InvalidRequest, match=message):
+        parse_options(given)
+
+
+def test_names_are_case_insensitive_and_unknown_ones_are_ignored() -> None:
+    options = parse_options({**BASE, "INCLUDEHEADERS": "TRUE", "someday": "maybe"})
+    assert options.columns[-1] == "headers"
+
+
+def test_the_three_strategies() -> None:
+    assert parse_options({**KAFKA, "assign": '{"b":[1,0],"a":[2]}'}).choice == Assigned((("a", 2), ("b", 0), ("b", 1)))
+    assert parse_options({**KAFKA, "subscribe": "b, a,b"}).choice == Subscribed(("b", "a"))
+    choice = parse_options({**KAFKA, "subscribePattern": "orders-.*"}).choice
+    assert isinstance(choice, Matching)
+    assert choice.pattern.pattern == "orders-.*"
+
+
+@pytest.mark.parametrize("side", ["starting", "ending"])
+def test_one_time_wins_over_times_and_times_over_offsets(side: str) -> None:
+    given: dict[str, str] = {**BASE, f"{side}Offsets": '{"orders":{"0":7}}'}
+
+    def position() -> Any:
+        options = parse_options(given)
+        return (options.starting if side == "starting" else options.ending).position
+
+    assert position() == ByOffset({("orders", 0): 7})
+    given[f"{side}OffsetsByTimestamp"] = '{"orders":{"0":1000}}'
+    assert position() == ByTime({("orders", 0): 1000})
+    given[f"{side}Timestamp"] = "2000"
+    assert position() == ByTime(2000)
+
+
+def test_columns_choose_and_order() -> None:
+    assert parse_options({**BASE, "columns": "offset, headers,VALUE"}).columns == ("offset", "headers", "value")
+    assert parse_options({**BASE, "columns": "offset", "includeHeaders": "true"}).columns == ("offset",)
+
+
+def test_kafkas_isolation_level_is_obeyed() -> None:
+    assert parse_options({**BASE, "kafka.isolation.level": "read_committed"}).isolation is Isolation.READ_COMMITTED
+
+
+def test_a_java_clients_login_is_translated_and_its_tuning_left_out() -> None:
+    options = parse_options(
+        {
+            **BASE,
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.jaas.config": 'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" '
+            'password="p\\"w";',
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.location": "/ca.pem",
+            "kafka.ssl.endpoint.identification.algorithm": "",
+            "kafka.max.poll.records": "5",
+            "kafka.group.id": "g",
+        }
+    )
+    assert options.kafka == {
+        "bootstrap.servers": "127.0.0.1:9",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "u",
+        "sasl.password": 'p"w',
+        "ssl.ca.location": "/ca.pem",
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+
+
+def test_a_secret_is_in_no_message_and_in_no_repr() -> None:
+    secret = {**BASE, "kafka.sasl.username": "u", "kafka.sasl.password": "hunter2"}
+    assert "hunter2" not in repr(parse_options(secret))
+    with pytest.raises(InvalidRequest) as raised:
+        parse_options({**BASE, "kafka.sasl.jaas.config": 'Other required password="hunter2";'})
+    assert "hunter2" not in str(raised.value)
+
+
+def test_options_travel() -> None:
+    options = parse_options({**KAFKA, "subscribePattern": "orders-.*", "startingTimestamp": "5"})
+    assert pickle.loads(pickle.dumps(options)) == options

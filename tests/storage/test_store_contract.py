@@ -1,0 +1,32 @@
+"""Every store keeps every promise; a store that breaks one is found out."""
+
+from __future__ import annotations
+
+import pytest
+
+from tierstate.state.errors import Difference
+from tierstate.storage.contract import PROMISES, Promise, certify
+from tierstate.storage.memory import MemoryStore
+from tierstate.storage.object_store import Data, ObjectStore
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.name)
+def test_the_store_keeps_its_promise(store: ObjectStore, promise: Promise) -> None:
+    promise.check(store, "contract/")
+
+
+class OverwritingStore(MemoryStore):
+    """Ignores the condition, as some S3 compatibles do."""
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        self.delete(key)
+        super().put_if_absent(key, data)
+
+
+def test_a_store_that_overwrites_is_found_out() -> None:
+    store = OverwritingStore()
+    broken = {promise.name: error for promise, error in certify(store, "certify/") if error is not None}
+    assert "a put never overwrites" in broken
+    assert "one of many writers wins" in broken
+    assert isinstance(broken["a put never overwrites"], Difference)
+    assert list(store.list("")) == []

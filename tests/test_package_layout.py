@@ -1,0 +1,60 @@
+"""Nothing else notices a room without its link, or a file that the wheel leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+OUTSIDE = {"tests", "demo", "bench", "docs", "src", "build"}
+
+
+def rooms() -> set[str]:
+    return {path.parent.name for path in ROOT.glob("*/__init__.py")} - OUTSIDE
+
+
+def test_every_room_has_its_relative_link_and_every_link_its_room() -> None:
+    links = {path.name: os.readlink(path) for path in (ROOT / "src" / "tierstate").iterdir() if path.is_symlink()}
+    assert links == {name: f"../../{name}" for name in rooms() | {"__init__.py", "py.typed"}}
+
+
+def test_the_import_contract_names_every_room() -> None:
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    layers = config["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert {name.strip() for layer in layers for name in layer.split("|")} == rooms()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    out = tmp_path_factory.mktemp("wheel")
+    source = out / "checkout with spaces"
+    tracked = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    for name in filter(None, tracked.stdout.split("\0")):
+        if name.startswith(("tests/", "docs/")) or not (ROOT / name).exists():
+            continue
+        target = source / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_symlink():
+            target.symlink_to(os.readlink(ROOT / name))
+        else:
+            target.write_bytes((ROOT / name).read_bytes())
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "-w", str(out)]
+    subprocess.run([*command, str(source)], check=True)
+    return zipfile.ZipFile(next(out.glob("*.whl")))
+
+
+def test_the_wheel_holds_every_module_schema_and_asset(wheel: zipfile.ZipFile) -> None:
+    wanted = {"tierstate/__init__.py", "tierstate/py.typed", "pyspark_tierstate/__init__.py"}
+    for room in rooms():
+        for path in (ROOT / room).rglob("*"):
+            if path.suffix in {".py", ".avsc", ".html", ".css", ".js", ".sha256", ".xml"}:
+                wanted.add(f"tierstate/{path.relative_to(ROOT)}")
+    assert wanted <= set(wheel.namelist()), sorted(wanted - set(wheel.namelist()))
