@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from ..runtime.settings import Gateway
-from ..state.errors import Throttled
+from ..state.errors import Throttled, Unavailable
 
 R = TypeVar("R")
 METADATA_CALLS = 8
@@ -28,16 +28,21 @@ class Pool:
         self._executor = ThreadPoolExecutor(size, thread_name_prefix=f"gateway-{name}")
         self._room = threading.Semaphore(size * (1 + WAITING_PER_THREAD))
 
-    async def run(self, call: Callable[[], R]) -> R:
-        """Raises Throttled when too many wait. Cancelled: a call that has not begun never will."""
-        if not self._room.acquire(blocking=False):
+    async def run(self, call: Callable[[], R], *, goes_on: bool = False) -> R:
+        """Raises Throttled when too many wait. Cancelled: a call that has not begun never will.
+
+        ``goes_on``: part of an answer that has begun, which is never refused.
+        """
+        if not goes_on and not self._room.acquire(blocking=False):
             raise Throttled("too many calls are waiting", pool=self.name)
         try:
             future = self._executor.submit(call)
-        except RuntimeError:
-            self._room.release()
-            raise Throttled("the gateway is stopping") from None
-        future.add_done_callback(self._done)
+        except RuntimeError:  # shut down
+            if not goes_on:
+                self._room.release()
+            raise Unavailable("the gateway is stopping") from None
+        if not goes_on:
+            future.add_done_callback(self._done)
         return await asyncio.wrap_future(future)
 
     def _done(self, future: Future[R]) -> None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from ..state.errors import TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation
 
@@ -22,7 +21,7 @@ class _Watch:
 
     grown: asyncio.Event = field(default_factory=asyncio.Event)
     end: Offset = field(default=Offset(-1))
-    failure: TierstateError | None = None
+    failure: Exception | None = None
     waiters: int = 0
     task: asyncio.Task[None] | None = None
 
@@ -33,16 +32,25 @@ class TailWatch:
     def __init__(self, end_of: Callable[[Place], Awaitable[Offset]]) -> None:
         self._end_of = end_of
         self._watches: dict[Place, _Watch] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Nobody waits any longer: a stopping gateway answers at once. On the event loop."""
+        self._closed = True
+        for watch in self._watches.values():
+            watch.grown.set()
 
     async def wait_beyond(self, place: Place, offset: int, seconds: float) -> None:
         """Until the end of the log is above ``offset``, or ``seconds`` passed. Raises what the look raised."""
+        if self._closed:
+            return
         watch = self._watches.setdefault(place, _Watch())
         watch.waiters += 1
         if watch.task is None:
             watch.task = asyncio.create_task(self._look(place, watch))
         try:
             async with asyncio.timeout(seconds):
-                while watch.end <= offset:
+                while watch.end <= offset and not self._closed:
                     await watch.grown.wait()
                     if watch.failure is not None:
                         raise watch.failure
@@ -59,7 +67,7 @@ class TailWatch:
         while True:
             try:
                 watch.end = await self._end_of(place)
-            except TierstateError as error:
+            except Exception as error:  # whatever it is, whoever waits raises it
                 watch.failure = error
             watch.grown.set()
             watch.grown = asyncio.Event()

@@ -69,11 +69,19 @@ root = Commands(
 
 def run(args: Sequence[str]) -> int:
     """The exit code of one call."""
+    code = _run(args)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _let_go_of_stdout()
+    return code
+
+
+def _run(args: Sequence[str]) -> int:
     try:
         # Not `root.main`: it would turn a closed pipe into exit code 1.
         with root.make_context("tierstate", list(args), obj=Context()) as ctx:
             root.invoke(ctx)
-        sys.stdout.flush()
         return DONE
     except click.exceptions.Exit as over:
         return over.exit_code
@@ -83,7 +91,6 @@ def run(args: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        pass
         return DONE
     except TierstateError as error:
         sys.stderr.write(f"tierstate: {error}\n")

@@ -2,7 +2,7 @@
 
 The broker is asked first, its local start is read after that, and then the remote tier is searched below it: whatever
 a trim moved out of the broker's reach meanwhile lies below the later local start. The lower offset wins. Markers are
-not found; the broker may answer with one, and a read from there shows the next record.
+never the answer.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ def offset_for_time(log: LogicalPartition, remote: RemoteTier, timestamp: Timest
                 _refuse_gap(log, gaps, found[0])
                 return found
         _refuse_gap(log, gaps, bounds.local_start)
-    if local is not None and local[0] < bounds.local_start:
-        return _scan_local(log, bounds.local_start, bounds.high_watermark, timestamp)
-    return local
+    if local is None:
+        return None
+    # The broker also finds markers, whose time is another clock's, and may answer below its own log start.
+    return _scan_local(log, max(local[0], bounds.local_start), bounds.high_watermark, timestamp)
 
 
 def first_in_segment(
@@ -82,7 +83,7 @@ def first_in_batches(data: bytes, start: Offset, stop: Offset, timestamp: Timest
 
 
 def _scan_local(log: LogicalPartition, start: Offset, end: Offset, timestamp: TimestampMs) -> Found | None:
-    """The broker's own index pointed below its log: read what it has."""
+    """All local records before ``start`` are older."""
     position = start
     while position < end:
         ask = Ask(PIECE_BYTES, isolation=Isolation.READ_UNCOMMITTED, end=end)

@@ -11,7 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from ..broker.plain_reads import PlainConsumer, PlainRecord
-from ..log.decode import RECORD_SCHEMA
+from ..log.decode import record_schema
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 from .reader import LogReader, records
@@ -99,5 +99,6 @@ def as_arrow(batch: list[PlainRecord], topic: str, partition: int) -> pa.RecordB
         "timestampType": [record.timestamp_type for record in batch],
         "headers": [[{"key": name, "value": value} for name, value in record.headers] for record in batch],
     }
-    arrays = [pa.array(columns[field.name], field.type) for field in RECORD_SCHEMA]
-    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
+    schema = record_schema()
+    arrays = [pa.array(columns[field.name], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

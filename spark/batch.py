@@ -17,7 +17,6 @@ from ..fetch.local import BrokerTier
 from ..fetch.plan import read_split
 from ..fetch.reader import records
 from ..runtime.clock import SystemClock
-from .columns import HEADERS, arrow_schema
 from .open import open_object_store
 from .options import SourceOptions
 from .planning import Group, plan_again, plan_groups
@@ -51,28 +50,13 @@ class BatchReader(DataSourceReader):
 
     def _read(self, splits: Group) -> Iterator[pa.RecordBatch]:
         options, clock = self._options, SystemClock()
-        schema = arrow_schema(options.columns)
         store = open_object_store(options, clock)
         with open_broker(options.kafka, clock) as broker:
             local = BrokerTier(broker)
             for split in splits:
                 for piece in read_split(split, store, local, clock, reroute=partial(plan_again, options, clock)):
-                    for batch in records(
-                        piece,
-                        split.topic,
-                        split.partition,
-                        include_headers=HEADERS in options.columns,
-                        columns=options.columns,
-                    ):
-                        yield from sliced(exactly(batch, schema))
-
-
-def exactly(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns in Spark's order and types; nothing is converted. Raises TypeError: a bug in the decoder."""
-    chosen = batch.select(schema.names)
-    if chosen.schema.equals(schema):
-        return chosen
-    return pa.RecordBatch.from_arrays(chosen.columns, schema=schema)
+                    for batch in records(piece, split.topic, split.partition, columns=options.columns):
+                        yield from sliced(batch)
 
 
 def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -1,12 +1,10 @@
 """The columns of the source: those of Spark's Kafka source, same names, types and order.
 
-Spark refuses Arrow batches whose schema is not exactly this one (dictionary, large and view types, other timestamp
-units, other orders), so `ARROW_FIELDS` is what the decoder must make, and `SPARK_TYPES` what the source declares.
+Spark refuses Arrow batches whose schema is not exactly the declared one; `log.decode.record_schema` is that schema.
 """
 
 from __future__ import annotations
 
-import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -35,19 +33,6 @@ SPARK_TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     HEADERS: ArrayType(_HEADER),
 }
-ARROW_FIELDS: dict[str, pa.Field] = {
-    "key": pa.field("key", pa.binary()),
-    "value": pa.field("value", pa.binary()),
-    "topic": pa.field("topic", pa.string()),
-    "partition": pa.field("partition", pa.int32()),
-    "offset": pa.field("offset", pa.int64()),
-    "timestamp": pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-    "timestampType": pa.field("timestampType", pa.int32()),
-    HEADERS: pa.field(
-        HEADERS,
-        pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))),
-    ),
-}
 
 
 def chosen_columns(text: str | None, include_headers: bool) -> tuple[str, ...]:
@@ -71,7 +56,3 @@ def chosen_columns(text: str | None, include_headers: bool) -> tuple[str, ...]:
 def spark_schema(columns: tuple[str, ...]) -> StructType:
     """Every column is nullable, as in Spark's Kafka source."""
     return StructType([StructField(name, SPARK_TYPES[name]) for name in columns])
-
-
-def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
-    return pa.schema([ARROW_FIELDS[name] for name in columns])

@@ -27,7 +27,7 @@ _JAAS_MODULES = ("PlainLoginModule", "ScramLoginModule")
 
 
 def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
-    """From all options, of which those that begin with ``kafka.`` count. Raises InvalidRequest that names the option."""
+    """From all options, of which those that begin with ``kafka.`` count. InvalidRequest names the option."""
     given = {name[len("kafka.") :]: value for name, value in options.items() if name.startswith("kafka.")}
     for name, reason in REFUSED.items():
         if name in given:

@@ -1,4 +1,4 @@
-"""The options of ``spark.read.format("tierstate")``: those of Spark's Kafka source, checked as it checks them, and ours.
+"""The options of ``spark.read.format("tierstate")``: those of Spark's Kafka source, and ours.
 
 Spark hands options over with lower-case names; messages name them as people write them. Unknown options are ignored,
 as Spark's Kafka source ignores them, except unknown ``tierstate.*`` ones: those are typing errors.

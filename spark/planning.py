@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from ..fetch.plan import PlannedSplit, plan
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
-from ..state.errors import PlannedRangeLost
+from ..state.errors import OffsetOutOfRange, PlannedRangeLost, UnknownTopic
 from .open import open_log
 from .options import Assigned, SourceOptions
 from .ranges import resolve_ranges
@@ -63,8 +63,11 @@ def plan_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> Iter
     In an executor. What was written again under a later leader epoch is not the same: PlannedRangeLost.
     """
     key = (rest.topic, rest.partition)
-    with open_log(options, clock, Assigned((key,))) as log:
-        splits = plan(log.reader, {key: (rest.start, rest.end)}, isolation=rest.isolation)
+    try:
+        with open_log(options, clock, Assigned((key,))) as log:
+            splits = plan(log.reader, {key: (rest.start, rest.end)}, isolation=rest.isolation)
+    except (OffsetOutOfRange, UnknownTopic) as error:
+        raise _lost(rest, str(error)) from error
     for split in splits:
         if split.topic_id != rest.topic_id:
             raise _lost(rest, "the topic was re-created")

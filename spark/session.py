@@ -1,4 +1,4 @@
-"""A Spark session of this machine alone, for commands, the demo and tests: loopback, quiet, UTC, nothing left behind."""
+"""A Spark session of this machine alone, for commands, demo and tests: loopback, quiet, UTC, nothing left behind."""
 
 from __future__ import annotations
 

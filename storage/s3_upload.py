@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -28,7 +28,7 @@ A = TypeVar("A")
 
 
 def parts_of(pieces: Iterable[Data], part_bytes: int) -> Iterator[bytearray]:
-    """Pieces of any size re-cut into parts of exactly ``part_bytes``, the last one shorter; each part a buffer of its own.
+    """Pieces of any size re-cut into parts of exactly ``part_bytes``, the last one shorter; each a buffer of its own.
 
     Not bytes: that would be a copy here, and another where botocore puts a body of bytes behind its headers.
     """
@@ -90,7 +90,7 @@ class MultipartUpload:
                 Key=self._key,
                 UploadId=self._upload_id,
                 PartNumber=number,
-                Body=data,
+                Body=cast(Any, data),  # botocore takes a bytearray, its stubs do not say so
                 ChecksumCRC32=crc,
             )
         )

@@ -20,7 +20,9 @@ Tierstate = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("TIERSTATE_")} | more
+    """Without what would change the settings, or how Python flushes."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIERSTATE_", "PYTHON"))}
+    return kept | more
 
 
 @pytest.fixture
@@ -137,8 +139,9 @@ def test_the_version(tierstate: Tierstate) -> None:
         assert re.fullmatch(r"tierstate [0-9.]+\n", done.stdout)
 
 
-def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tierstate.cli.main", "config"]
+@pytest.mark.parametrize("args", [["config"], ["config", "--json"], ["--help"], ["--version"]])
+def test_a_closed_pipe_ends_quietly(args: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tierstate.cli.main", *args]
     read, write = os.pipe()
     os.close(read)  # nobody listens from the very start
     done = subprocess.run(
@@ -146,6 +149,15 @@ def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_closed_pipe_hides_no_finding() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = broken("sys.stdout.write('data'); raise Difference('views differ')")
+    done = subprocess.run(command, env=clean_environment(), stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "tierstate: views differ\n")
 
 
 def broken(error: str) -> list[str]:

@@ -23,7 +23,13 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
     def make(case: str = "transactions", *, copies: int | None = None, **copy: Any) -> Golden:
         folder = Folder(next(path for path in (GOLDEN / case).iterdir() if path.is_dir()))
         place = TopicIdPartition(TopicId.of(b"golden-topic-id!"), 0)
-        tiers = TwoTiers(place, "t", MemoryStore(SystemClock()))
+        gets: list[Callable[[str], None]] = []
+
+        def between(operation: str, key: str, writes: int) -> None:
+            if operation == "get" and gets:
+                gets.pop(0)(key)
+
+        tiers = TwoTiers(place, "t", MemoryStore(SystemClock(), between))
         tiers.elect(folder.lineage())
         tiers.start_log_at(0)
         pairs = list(zip(folder.bases, folder.bases[1:], strict=False))[:copies]
@@ -33,7 +39,7 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
         control: Any = OneTopic("t", place.topic_id)
         reader = LogReader(tiers.view, control, local, remote, SystemClock())
         tiers.view.require_fresh(0, 0)
-        made.append(Golden(folder, tiers, local, reader, remote, segments))
+        made.append(Golden(folder, tiers, local, reader, remote, segments, gets))
         return made[-1]
 
     yield make

@@ -79,23 +79,16 @@ def test_what_both_tiers_have_comes_from_the_broker_unless_the_other_is_asked_fo
     assert (start, end) == (0, golden.folder.bases[-1])
     remote = golden.reader.scan("t", 0, start, end, tier=Tier.REMOTE)
     local = golden.reader.scan("t", 0, start, end, tier=Tier.LOCAL)
-    assert (
-        rows_of(remote)
-        == rows_of(local)
-        == [r for r in golden_rows("transactions", Isolation.READ_COMMITTED) if r[0] < end]
-    )
+    expected = [row for row in golden_rows("transactions", Isolation.READ_COMMITTED) if row[0] < end]
+    assert rows_of(remote) == rows_of(local) == expected
 
 
-def test_aborted_ranges_beyond_the_inline_limit_come_from_the_manifest(
-    golden_log: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tierstate.state.segment.MAX_INLINE_ENTRIES", 0)
-    golden = golden_log("transactions")
+def test_aborted_ranges_beyond_the_inline_limit_come_from_the_manifest(golden_log: Make) -> None:
+    golden = golden_log("transactions", many_aborted=True)
     assert not all(segment.aborted.inline for segment in golden.segments)
     golden.local.local_start = golden.folder.bases[-1]
-    assert rows_of(read_all(golden, 0, 4_000, Isolation.READ_COMMITTED)) == golden_rows(
-        "transactions", Isolation.READ_COMMITTED
-    )
+    found = rows_of(read_all(golden, 0, 4_000, Isolation.READ_COMMITTED))
+    assert found == golden_rows("transactions", Isolation.READ_COMMITTED)
 
 
 def test_an_empty_answer_is_given_only_at_the_end(golden_log: Make) -> None:

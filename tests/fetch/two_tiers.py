@@ -36,6 +36,7 @@ from tierstate.state.keys import key_of
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.routing import Isolation, LocalBounds
 from tierstate.state.segment import (
+    MAX_INLINE_ENTRIES,
     AbortedRange,
     AbortedRanges,
     Compression,
@@ -153,25 +154,30 @@ class TwoTiers:
         *,
         chunk_bytes: int = 4096,
         foreign: bool = False,
-        announce: bool = True,
+        many_aborted: bool = False,
     ) -> RemoteSegment:
-        """One segment: objects, then facts. ``foreign``: without our block in the manifest."""
+        """One segment: objects, then facts.
+
+        ``foreign``: without our block in the manifest. ``many_aborted``: more aborted ranges than a fact holds.
+        """
         self._segments += 1
         segment_id = RemoteSegmentId.of(self._segments.to_bytes(16, "big"))
         key = ObjectKeys().base_key(self.name, self.partition.topic_id, self.partition.partition, base, segment_id)
         offsets = OffsetRange(Offset(base), Offset(next_base - 1))
         attempt = CopyAttempt(self.partition, self.name, segment_id, offsets, key, self.term, BrokerId(1), NOW)
-        if announce:
-            self.say(SegmentCopyStarted(attempt))
-        segment = self._upload(folder, attempt, chunk_bytes, foreign)
-        if announce:
-            self.say(SegmentCopyFinished(segment))
+        self.say(SegmentCopyStarted(attempt))
+        segment = self._upload(folder, attempt, chunk_bytes, foreign, many_aborted)
+        self.say(SegmentCopyFinished(segment))
         return segment
 
-    def _upload(self, folder: Folder, attempt: CopyAttempt, chunk_bytes: int, foreign: bool) -> RemoteSegment:
+    def _upload(
+        self, folder: Folder, attempt: CopyAttempt, chunk_bytes: int, foreign: bool, many_aborted: bool
+    ) -> RemoteSegment:
         base, log = attempt.offsets.start, folder.file(attempt.offsets.start, ".log")
         headers = list(iter_batches(log, source="folder"))
         touching = tuple(each for each in folder.aborted() if each.first <= attempt.offsets.end and each.last >= base)
+        if many_aborted:  # of a producer that wrote nothing here
+            touching += tuple(AbortedRange(10**6, Offset(base), Offset(base + n)) for n in range(MAX_INLINE_ENTRIES))
         source = SegmentSource(
             log=(log,),
             log_bytes=len(log),
@@ -317,3 +323,5 @@ class Golden:
     reader: LogReader
     remote: RemoteTier
     segments: list[RemoteSegment]
+    gets: list[Callable[[str], None]]
+    """Run before each read of the store, first in first out."""

@@ -65,11 +65,19 @@ class Tiers:
         } | {name.replace("__", "."): value for name, value in more.items()}
 
     def create(self, name: str, partitions: int = 1, **config: str) -> str:
-        settings = {"internal.segment.bytes": "8192"} | {key.replace("_", "."): value for key, value in config.items()}
+        settings = {"internal.segment.bytes": "8192", "retention.ms": "-1"} | {
+            key.replace("_", "."): value for key, value in config.items()
+        }
         self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
         while len(self.admin.list_topics(name, timeout=10).topics[name].partitions) < partitions:
             time.sleep(0.02)
         return name
+
+    def create_again(self, name: str) -> None:
+        """Under the same name; Kafka deletes a topic in its own time."""
+        while name in self.admin.list_topics(timeout=10).topics:
+            time.sleep(0.05)
+        self.create(name)
 
     def produce(self, name: str, partition: int, records: list[dict[str, Any]], *, transaction: str = "") -> None:
         """Small batches; ``transaction``: commit or abort."""

@@ -122,6 +122,7 @@ T = "AAAAAAAAAAAAAAAAAAAAAA"
         f"leader/ 1/{T}",
         f"leader/1_0/{T}",
         f"leader/٣/{T}",  # digits of another script
+        f"leader/²/{T}",  # a digit to isdigit, not to int
         f"leader//{T}",
         f"leader/1/{T[:-1]}",
         f"leader/1/{T[:-1]}B",  # bits beyond the 16 bytes

@@ -77,6 +77,11 @@ def test_a_copy_that_nobody_leads_is_abandoned(build: Build) -> None:
     assert build.state_of(1, build.view(build.started(5, 1, build.term(1, 0)))) == SegmentState.ABANDONED
 
 
+def test_a_copy_that_started_before_its_own_term_began_is_abandoned(build: Build) -> None:
+    view = build.view(build.started(5, 1, build.term(1, 6)), build.leader(6, 1))
+    assert build.state_of(1, view) == SegmentState.ABANDONED
+
+
 def test_a_finished_copy_stays_readable_when_every_leader_is_erased(build: Build) -> None:
     term = build.term(1, 0)
     view = build.view(build.started(5, 1, term), build.finished(6, 1, term))

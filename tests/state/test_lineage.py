@@ -206,5 +206,9 @@ def test_remote_offsets_in_epochs_older_than_the_lineage_are_unknown(build: Buil
     assert not unknown(Lineage.of((5, 80), (6, 100)), log_start=50)
     assert not unknown(Lineage.of((1, 0), (5, 50), (6, 100)))
     assert not unknown(Lineage.of((6, 0)))  # the log begins anew at 0: the copy is of another branch, not unknown
+    assert not unknown(Lineage.of((6, 80)), log_start=90)  # what lies below the lineage is below the log start too
+    assert unknown(Lineage.of((6, 80)), log_start=79)
+    late = [build.started(1, 1, old, 100, 149), build.finished(2, 1, old, 100, 149, Lineage.of((1, 100)))]
+    assert not build.view(*late, build.leader(3, 6, lineage=Lineage.of((6, 80)))).lineage_unknown
     assert unknown(Lineage())
     assert not build.view(build.leader(0, 1, lineage=Lineage())).lineage_unknown

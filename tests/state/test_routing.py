@@ -118,6 +118,9 @@ def test_a_hole_never_reaches_beyond_the_end(view: PartitionView) -> None:
     with pytest.raises(LogGap) as error:
         route(view, bounds(250, 300, stable=240), 205)
     assert (error.value.start, error.value.end) == (205, 239)
+    with pytest.raises(LogGap) as error:
+        route(view, bounds(250, 300, stable=110), 105)
+    assert (error.value.start, error.value.end) == (105, 109)
 
 
 def test_a_remote_read_never_passes_the_end(view: PartitionView) -> None:

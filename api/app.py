@@ -1,0 +1,51 @@
+"""The app: routes, problems, the door. Opens nothing; `open.py` gives it a reader."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+
+from . import models, pages, records, topics
+from .auth import BearerTokens
+from .problems import add_problem_handlers
+from .service import Service
+
+DESCRIPTION = "Both tiers of Kafka topics as one log, over HTTP."
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": models.Problem, "description": "The call must change."},
+    "5XX": {"model": models.Problem, "description": "Retry-After says when to try again, where that helps."},
+}
+
+
+def create_app(service: Service, tokens: Mapping[bytes, str] | None = None) -> FastAPI:
+    """``tokens``: SHA-256 of each bearer token to its principal; None: nobody is asked.
+
+    The service's pools are closed with the app's lifespan.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    app = FastAPI(
+        title="tierstate gateway",
+        version=version("tierstate"),
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    app.state.service = service
+    app.include_router(topics.router, responses=_PROBLEMS)
+    app.include_router(records.router, responses=_PROBLEMS)
+    app.include_router(pages.router)
+    add_problem_handlers(app)
+    if tokens is not None:
+        app.add_middleware(BearerTokens, tokens=tokens)
+    return app

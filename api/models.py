@@ -1,0 +1,123 @@
+"""The bodies of `/v1`, as pydantic models: they document the API in openapi.json. Offsets are Kafka's."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Problem(BaseModel):
+    """Every error. An offset out of range carries the valid one; facts of the error are further fields."""
+
+    model_config = ConfigDict(extra="allow")
+
+    error_code: int = Field(description="HTTP status and two digits; the REST Proxy's code where meanings match.")
+    message: str
+    error: str = Field(description="The kind of error, as OffsetOutOfRange.")
+    valid_start: int | None = Field(default=None, description="First offset that can be read.")
+    valid_end: int | None = Field(default=None, description="The end: the first offset that cannot.")
+
+
+class Offsets(BaseModel):
+    """A range of offsets, both included."""
+
+    start: int
+    end: int
+
+
+class TopicSummary(BaseModel):
+    """A tiered topic; sizes are of the remote tier."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    remote_segments: int
+    remote_bytes: int
+
+
+class TopicList(BaseModel):
+    topics: list[TopicSummary]
+
+
+class Lease(BaseModel):
+    """A reader pins these offsets."""
+
+    holder: str
+    offsets: Offsets
+    expires_at: int = Field(description="Milliseconds since the epoch.")
+
+
+class Partition(BaseModel):
+    """The logical view of a partition: both tiers as one log. Bounds are null while the broker does not answer."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    log_start_offset: int | None = Field(description="First offset of the log, over both tiers.")
+    local_start_offset: int | None = Field(description="First offset the broker has.")
+    highest_remote_offset: int | None = Field(description="Last offset in the object store; null: none.")
+    last_stable_offset: int | None
+    high_watermark: int | None
+    remote_segments: int
+    remote_bytes: int = Field(description="Bytes in the object store, of readable segments.")
+    remote_log_bytes: int = Field(description="Bytes of log they stand for.")
+    remote_records: int
+    copied_to: int = Field(description="Last offset copied without a gap; log start - 1: none.")
+    copy_lag: int | None = Field(description="Offsets below the high watermark that are not copied yet.")
+    overlap: Offsets | None = Field(description="Offsets that both tiers have.")
+    gaps: list[Offsets] = Field(description="Offsets that must exist and belong to no tier.")
+    term: str | None = Field(description="Leader epoch and position of the term in force.")
+    degraded: list[str] = Field(description="Facts that this version cannot read: the partition is read only.")
+    holds: list[str] = Field(description="Why nothing is trimmed, expired or swept.")
+    contradictions: list[str]
+    lineage_unknown: bool
+    leases: list[Lease]
+    unavailable: str | None = Field(description="Why the broker's bounds are unknown.")
+
+
+class Topic(BaseModel):
+    name: str
+    topic_id: str
+    partitions: list[Partition]
+
+
+class Segment(BaseModel):
+    """A segment's descriptor, as it stands in its manifest, with its state; more fields once it is finished."""
+
+    model_config = ConfigDict(extra="allow")
+
+    segment_id: str
+    state: str
+    offsets: Offsets | None = None
+    object_key: str | None = None
+
+
+class SegmentList(BaseModel):
+    topic: str
+    partition: int
+    segments: list[Segment]
+
+
+class FoundOffset(BaseModel):
+    """The first record at or after a time; nulls when there is none."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    timestamp: int | None = Field(description="Milliseconds since the epoch.")
+
+
+class Header(BaseModel):
+    key: str
+    value: str | None = Field(description="base64")
+
+
+class BinaryRecord(BaseModel):
+    """A record of the REST Proxy's v2, plus timestamp and headers."""
+
+    topic: str
+    key: str | None = Field(description="base64")
+    value: str | None = Field(description="base64")
+    partition: int
+    offset: int
+    timestamp: int
+    headers: list[Header]

@@ -1,0 +1,115 @@
+"""Wiring: settings, and a reader the caller has, to a server that listens."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Iterable
+
+import uvicorn
+
+from ..runtime.clock import Clock
+from ..runtime.service import Service as Process
+from ..runtime.setting_types import Address
+from ..runtime.settings import Gateway
+from ..state.errors import InvalidSettings
+from .app import create_app
+from .auth import read_tokens
+from .service import Reader, Service
+
+BACKLOG = 1024
+DRAIN_SECONDS = 10
+"""Answers in progress may take so long after a stop; long polls end at once."""
+
+
+class GatewayServer:
+    """Bound when constructed; serves while its `process` runs."""
+
+    def __init__(self, service: Service, settings: Gateway) -> None:
+        tokens = read_tokens(settings.auth)
+        self._tls = _tls(settings)
+        self._config = uvicorn.Config(
+            create_app(service, tokens),
+            http="h11",
+            loop="asyncio",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=DRAIN_SECONDS,
+            **self._tls,
+        )
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        self._server = _Server(self._config, service)
+        self._socket = _listen(settings.listen)
+        self.address = Address(settings.listen.host, self._socket.getsockname()[1])
+        """With the port that was taken."""
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://{self.address}"
+
+    def process(self) -> Process:
+        """To be started, stopped and joined with the others."""
+        return Process("gateway", self._serve, on_stop=self._stop)
+
+    def close(self) -> None:
+        """Gives the port back."""
+        self._socket.close()
+
+    def _serve(self, stopping: threading.Event) -> None:
+        if not stopping.is_set():
+            self._server.run(sockets=[self._socket])
+
+    def _stop(self) -> None:
+        self._server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.tail.close()
+        await super().shutdown(sockets)
+
+
+def open_gateway(reader: Reader, settings: Gateway, clock: Clock, hidden: Iterable[str] = ()) -> GatewayServer:
+    """``hidden``: topics that are never served, as the tier-state topic.
+
+    Raises InvalidSettings for an address that is taken, TLS files or tokens that cannot be used.
+    """
+    return GatewayServer(Service(reader, settings, clock, hidden), settings)
+
+
+def _listen(listen: Address) -> socket.socket:
+    try:
+        return socket.create_server(
+            (listen.host, listen.port),
+            family=socket.AF_INET6 if ":" in listen.host else socket.AF_INET,
+            backlog=BACKLOG,
+        )
+    except OSError as error:
+        raise InvalidSettings([f"gateway.listen: cannot listen on {listen}, {error.strerror}"]) from error
+
+
+def _tls(settings: Gateway) -> dict[str, object]:
+    tls = settings.tls
+    if tls.certificate is None and tls.key is None:
+        if tls.client_ca is not None:
+            raise InvalidSettings(["gateway.tls.client_ca: needs gateway.tls.certificate and gateway.tls.key"])
+        return {}
+    if tls.certificate is None or tls.key is None:
+        raise InvalidSettings(["gateway.tls: certificate and key are needed together"])
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(tls.certificate, tls.key)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidSettings([f"gateway.tls: cannot be used, {error.strerror or error}"]) from error
+    found: dict[str, object] = {"ssl_certfile": tls.certificate, "ssl_keyfile": str(tls.key)}
+    if tls.client_ca is not None:
+        found |= {"ssl_ca_certs": str(tls.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
+    return found

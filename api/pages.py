@@ -1,0 +1,49 @@
+"""The console and the documentation: files of `console/`, nothing from elsewhere, so they work offline."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from fastapi import APIRouter
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+router = APIRouter(include_in_schema=False)
+
+_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+ASSETS = frozenset({"console.css", "console.js", "docs.js", "icon.svg"})
+
+
+@cache
+def _asset(name: str) -> bytes:
+    return files(__package__).joinpath("console", name).read_bytes()
+
+
+def _page(name: str) -> Response:
+    kind = _TYPES[name.rpartition(".")[2]]
+    return Response(_asset(name), headers=_HEADERS, media_type=kind)
+
+
+@router.get("/")
+async def console() -> Response:
+    return _page("index.html")
+
+
+@router.get("/docs")
+async def docs() -> Response:
+    return _page("docs.html")
+
+
+@router.get("/console/{name}")
+async def asset(name: str) -> Response:
+    if name not in ASSETS:
+        raise HTTPException(404, "no such page")
+    return _page(name)

@@ -1,0 +1,251 @@
+"""`…/records`: one piece of one tier, in the caller's media type.
+
+    position  ->  fetch (in the pool of the tier that has it)  ->  empty? long poll  ->  check  ->  stream
+
+An answer holds records of one tier, so ``X-Tier`` is never a mixture; where the tier changes the answer ends and
+``X-Next-Offset`` says where to go on. The bytes are read whole once before the status line (decoded, CRCs checked, and
+parsed where JSON was asked for): what is wrong with them is said by a status, never by a body that breaks off.
+Memory of an answer: ``max_bytes`` as stored plus one batch, and one decoded batch with its encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.responses import StreamingResponse
+
+from ..fetch.piece import Fetched
+from ..log.decode import RecordBlock, decode_records, record_schema
+from ..log.json_lines import Encoding
+from ..state.errors import InvalidRequest, OffsetOutOfRange
+from ..state.offsets import Offset
+from ..state.routing import Isolation, Tier
+from . import models
+from .media import ARROW, BATCHES, KAFKA_BINARY, KAFKA_JSON, NDJSON, negotiate
+from .pools import Pool
+from .record_forms import arrow_stream, batches_trailer, kafka_records, ndjson, require_json, stored_bytes
+from .service import Service, unless_gone
+from .topics import Asked, PartitionNumber, TopicName, known
+
+router = APIRouter(prefix="/v1/topics", tags=["records"])
+
+DEFAULT_BYTES = 1024 * 1024
+LONGEST_WAIT_MS = 60_000
+MAX_OFFSET = 2**63
+_FALLIBLE = record_schema(columns=("timestamp", "headers"))
+"""Columns whose conversion to Arrow can find corruption that decoding does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call, its parameters checked."""
+
+    topic: str
+    partition: int
+    media_type: str
+    offset: int | None
+    timestamp: int | None
+    max_bytes: int
+    max_records: int | None
+    isolation: Isolation
+    tier: Tier
+    wait_s: float
+    encoding: Encoding
+
+    @property
+    def source(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Checked, so that encoding it cannot fail. ``body`` makes the chunks; it runs in ``pool``."""
+
+    piece: Fetched
+    pool: Pool
+    next_offset: Offset
+    body: Callable[[], Iterator[bytes]]
+    size: int | None = None
+
+
+@router.get(
+    "/{topic}/partitions/{partition}/records",
+    summary="Records, from an offset or a time",
+    responses={
+        200: {
+            "description": "Records of one tier. X-Next-Offset: where to go on.",
+            "content": {
+                NDJSON: {"schema": {"type": "string"}},
+                KAFKA_BINARY: {
+                    "schema": {"type": "array", "items": models.BinaryRecord.model_json_schema(ref_template="{model}")}
+                },
+                KAFKA_JSON: {"schema": {"type": "array", "items": {"type": "object"}}},
+                ARROW: {"schema": {"type": "string", "format": "binary"}},
+                BATCHES: {"schema": {"type": "string", "format": "binary"}},
+            },
+        }
+    },
+    response_class=Response,
+)
+async def read_records(
+    request: Request,
+    service: Asked,
+    topic: TopicName,
+    partition: PartitionNumber,
+    offset: Annotated[int | None, Query(ge=0, lt=MAX_OFFSET, description="First offset. This or timestamp.")] = None,
+    timestamp: Annotated[int | None, Query(ge=0, lt=MAX_OFFSET, description="Milliseconds since the epoch.")] = None,
+    max_bytes: Annotated[
+        int, Query(ge=1, lt=MAX_OFFSET, description="Of batches as stored; the gateway's own cap holds too.")
+    ] = DEFAULT_BYTES,
+    max_records: Annotated[int | None, Query(ge=1, lt=MAX_OFFSET)] = None,
+    isolation_level: Isolation = Isolation.READ_COMMITTED,
+    timeout_ms: Annotated[int, Query(ge=0, le=LONGEST_WAIT_MS, description="How long to wait at the end.")] = 0,
+    tier: Annotated[Tier, Query(description="Which tier may serve the read.")] = Tier.AUTO,
+    encoding: Annotated[Encoding, Query(description="Of keys and values in ndjson.")] = Encoding.UTF8,
+) -> Response:
+    call = Call(
+        topic=service.check_topic(topic),
+        partition=partition,
+        media_type=negotiate(", ".join(request.headers.getlist("accept")) or None),
+        offset=offset,
+        timestamp=timestamp,
+        max_bytes=min(max_bytes, service.settings.max_bytes),
+        max_records=max_records,
+        isolation=isolation_level,
+        tier=tier,
+        wait_s=timeout_ms / 1000,
+        encoding=encoding,
+    )
+    if (offset is None) == (timestamp is None):
+        raise InvalidRequest("either offset or timestamp is needed")
+    if max_records is not None and call.media_type == BATCHES:
+        raise InvalidRequest("batches are never cut: max_records cannot be had with this media type", given=BATCHES)
+    answer = await unless_gone(request, _answer(service, call, principal_of(request)))
+    headers = {
+        "X-Next-Offset": str(answer.next_offset),
+        "X-Tier": answer.piece.tier.value,
+        "X-Log-Start-Offset": str(answer.piece.bounds.log_start),
+        "X-High-Watermark": str(answer.piece.bounds.high_watermark),
+        "X-Last-Stable-Offset": str(answer.piece.bounds.last_stable_offset),
+        "Cache-Control": "no-store",
+        "Vary": "Accept",
+    }
+    if answer.size is not None:
+        headers["Content-Length"] = str(answer.size)
+    return StreamingResponse(_chunks(answer), headers=headers, media_type=call.media_type)
+
+
+def principal_of(request: Request) -> str:
+    """Who asks, as `auth.py` found; one quota for all where nobody is asked."""
+    return str(request.scope.get("tierstate.principal", ""))
+
+
+async def _answer(service: Service, call: Call, principal: str) -> Answer:
+    service.charge(principal, 0)
+    position = await _position(service, call)
+    piece, pool = await _fetch(service, call, position)
+    if not piece.data and call.wait_s > 0:
+        await service.tail.wait_beyond((call.topic, call.partition, call.isolation), position, call.wait_s)
+        piece, pool = await _fetch(service, call, position)
+    service.charge(principal, len(piece.data))
+    return await pool.run(lambda: _checked(call, piece, pool))
+
+
+async def _position(service: Service, call: Call) -> Offset:
+    if call.offset is not None:
+        return Offset(call.offset)
+    at = call.timestamp or 0
+    reader = service.reader
+
+    def look() -> Offset:
+        known(reader, call.topic, call.partition)
+        found = reader.offset_for_time(call.topic, call.partition, at)
+        return found[0] if found else reader.bounds(call.topic, call.partition).end(call.isolation)
+
+    found = await service.pools.remote.run(look)
+    # the broker finds records of open transactions too; a committed reader waits at the last stable offset
+    end = (await service.pools.metadata.run(lambda: reader.bounds(call.topic, call.partition))).end(call.isolation)
+    return Offset(min(found, end))
+
+
+async def _fetch(service: Service, call: Call, position: Offset) -> tuple[Fetched, Pool]:
+    """In the local pool while the offset is on the broker, else in the remote one.
+
+    A local read is held to the local tier: what was trimmed meanwhile is read again in the remote pool, so the store
+    is never waited for by a thread that serves local reads.
+    """
+
+    def fetch(tier: Tier) -> Fetched:
+        return service.reader.fetch(
+            call.topic,
+            call.partition,
+            position,
+            max_bytes=call.max_bytes,
+            isolation=call.isolation,
+            tier=tier,
+        )
+
+    local, remote = service.pools.local, service.pools.remote
+    if call.tier is Tier.LOCAL:
+        return await local.run(lambda: fetch(Tier.LOCAL)), local
+    if call.tier is Tier.AUTO and position >= await service.local_start(call.topic, call.partition):
+        try:
+            piece = await local.run(lambda: fetch(Tier.LOCAL))
+        except OffsetOutOfRange as error:
+            if position >= error.valid_end:
+                raise
+        else:
+            service.saw(call.topic, call.partition, piece.bounds)
+            return piece, local
+    piece = await remote.run(lambda: fetch(call.tier))
+    service.saw(call.topic, call.partition, piece.bounds)
+    return piece, remote
+
+
+def _checked(call: Call, piece: Fetched, pool: Pool) -> Answer:
+    """Reads every byte that will be sent. Raises CorruptData, NotJson."""
+    if call.media_type == BATCHES:
+        size, trailer = stored_bytes(piece, call.source), batches_trailer(piece)
+        data = piece.data if size == len(piece.data) else memoryview(piece.data)[:size]
+        return Answer(piece, pool, piece.next_offset, lambda: iter((bytes(data), trailer)), size + len(trailer))
+    next_offset, left = piece.next_offset, call.max_records
+    for block in _blocks(call, piece):
+        if left is not None and len(block) >= left:
+            next_offset = Offset(int(block.offsets[left - 1]) + 1)
+            piece = replace(piece, limit=next_offset)
+        if call.media_type == KAFKA_JSON:
+            require_json(block, piece.limit)
+        if call.media_type == ARROW:
+            block.to_arrow(call.topic, call.partition, _FALLIBLE)
+        else:
+            block.headers()
+        if left is not None:
+            left -= len(block)
+            if left <= 0:
+                break
+    return Answer(piece, pool, next_offset, lambda: _body(call, piece))
+
+
+def _body(call: Call, piece: Fetched) -> Iterator[bytes]:
+    blocks = _blocks(call, piece)
+    if call.media_type == ARROW:
+        return arrow_stream(blocks, call.topic, call.partition)
+    if call.media_type == NDJSON:
+        return ndjson(blocks, call.topic, call.partition, call.encoding, piece.tier)
+    return kafka_records(blocks, call.topic, call.partition, binary=call.media_type == KAFKA_BINARY)
+
+
+def _blocks(call: Call, piece: Fetched) -> Iterator[RecordBlock]:
+    """Exactly the records of [offset, limit) that the isolation shows."""
+    found = decode_records(piece.data, source=call.source, aborted=piece.aborted, start=piece.offset, end=piece.limit)
+    return (block for block in found if len(block))
+
+
+async def _chunks(answer: Answer) -> AsyncIterator[bytes]:
+    """One chunk is made when the one before it was taken; no thread waits for a slow client."""
+    chunks = answer.body()
+    while (chunk := await answer.pool.run(lambda: next(chunks, None), goes_on=True)) is not None:
+        yield chunk

@@ -1,0 +1,194 @@
+"""`/v1/topics…`: the logical view. Every call runs in the metadata pool, serialisation included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Depends, Path, Query, Response
+from pydantic import BaseModel
+
+from ..fetch.piece import LogicalBounds, LogicalTopic
+from ..schemas.codec import descriptor_to_json
+from ..state.errors import Unavailable, UnknownTopic
+from ..state.meaning import PartitionView
+from ..state.offsets import Offset, OffsetRange
+from . import models
+from .service import Reader, Service, service_of
+
+router = APIRouter(prefix="/v1/topics", tags=["topics"])
+
+TopicName = Annotated[str, Path(description="A topic's name.")]
+PartitionNumber = Annotated[int, Path(ge=0, lt=2**31)]
+Asked = Annotated[Service, Depends(service_of)]
+
+
+@router.get("", response_model=models.TopicList, summary="Tiered topics")
+async def list_topics(service: Asked) -> Response:
+    return await _answer(service, lambda: _topics(service))
+
+
+@router.get("/{topic}", response_model=models.Topic, summary="One topic, with every partition")
+async def describe_topic(service: Asked, topic: TopicName) -> Response:
+    service.check_topic(topic)
+    return await _answer(service, lambda: _topic(service.reader, topic))
+
+
+@router.get("/{topic}/partitions/{partition}", response_model=models.Partition, summary="One partition, both tiers")
+async def describe_partition(service: Asked, topic: TopicName, partition: PartitionNumber) -> Response:
+    service.check_topic(topic)
+
+    def look() -> models.Partition:
+        found = known(service.reader, topic, partition)
+        return _partition(found, service.reader.view(topic, partition), service.reader.bounds(topic, partition))
+
+    return await _answer(service, look)
+
+
+@router.get(
+    "/{topic}/partitions/{partition}/segments",
+    response_model=models.SegmentList,
+    summary="Segments, with state, offsets, epochs, sizes and object key",
+)
+async def list_segments(service: Asked, topic: TopicName, partition: PartitionNumber) -> Response:
+    service.check_topic(topic)
+
+    def look() -> dict[str, Any]:
+        known(service.reader, topic, partition)
+        found = _segments(service.reader.view(topic, partition))
+        return {"topic": topic, "partition": partition, "segments": found}
+
+    return await _answer(service, look)
+
+
+@router.get(
+    "/{topic}/partitions/{partition}/offsets",
+    response_model=models.FoundOffset,
+    summary="The first record at or after a time",
+)
+async def find_offset(
+    service: Asked,
+    topic: TopicName,
+    partition: PartitionNumber,
+    timestamp: Annotated[int, Query(ge=0, lt=2**63, description="Milliseconds since the epoch.")],
+) -> Response:
+    service.check_topic(topic)
+
+    def look() -> models.FoundOffset:
+        known(service.reader, topic, partition)
+        found = service.reader.offset_for_time(topic, partition, timestamp)
+        offset, at = found if found is not None else (None, None)
+        return models.FoundOffset(topic=topic, partition=partition, offset=offset, timestamp=at)
+
+    # it reads the object store: a search through cold segments must not delay the metadata calls
+    return Response(await service.pools.remote.run(lambda: _dumped(look())), media_type="application/json")
+
+
+async def _answer(service: Service, look: Callable[[], BaseModel | dict[str, Any]]) -> Response:
+    return Response(await service.pools.metadata.run(lambda: _dumped(look())), media_type="application/json")
+
+
+def _dumped(found: BaseModel | dict[str, Any]) -> bytes:
+    return orjson.dumps(found.model_dump(mode="json") if isinstance(found, BaseModel) else found)
+
+
+def known(reader: Reader, topic: str, partition: int) -> LogicalTopic:
+    """The topic. Raises UnknownTopic for it or the partition."""
+    found = reader.topic(topic)
+    if partition >= found.partitions:
+        raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=found.partitions)
+    return found
+
+
+def _topics(service: Service) -> models.TopicList:
+    reader, found = service.reader, []
+    for name in reader.topics():
+        if not service.serves(name):
+            continue
+        try:
+            described = reader.topic(name)
+        except UnknownTopic:
+            continue  # deleted since it was listed
+        views = [reader.view(name, number) for number in range(described.partitions)]
+        found.append(
+            models.TopicSummary(
+                name=name,
+                topic_id=described.topic_id,
+                partitions=described.partitions,
+                remote_segments=sum(len(view.readable) for view in views),
+                remote_bytes=sum(view.remote_bytes for view in views),
+            )
+        )
+    return models.TopicList(topics=found)
+
+
+def _topic(reader: Reader, name: str) -> models.Topic:
+    described = reader.topic(name)
+    found = []
+    for number in range(described.partitions):
+        view = reader.view(name, number)
+        try:
+            found.append(_partition(described, view, reader.bounds(name, number)))
+        except Unavailable as error:  # one partition without a leader must not hide the others
+            found.append(_partition(described, view, None, error.message))
+    return models.Topic(name=name, topic_id=described.topic_id, partitions=found)
+
+
+def _partition(
+    topic: LogicalTopic, view: PartitionView, bounds: LogicalBounds | None, unavailable: str | None = None
+) -> models.Partition:
+    highest = view.coverage.owned[-1].offsets.end if view.coverage.owned else None
+    start = bounds.log_start if bounds else view.log_start
+    copied_to = view.coverage.prefix_end(start if start is not None else 0)
+    overlap = None
+    gaps: list[OffsetRange] = []
+    if bounds is not None:
+        if highest is not None and highest >= bounds.local_start:
+            overlap = models.Offsets(start=max(bounds.local_start, bounds.log_start), end=highest)
+        if bounds.log_start < bounds.local_start:
+            gaps = view.coverage.gaps(OffsetRange(bounds.log_start, Offset(bounds.local_start - 1)))
+    return models.Partition(
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        partition=view.partition.partition,
+        log_start_offset=start,
+        local_start_offset=bounds.local_start if bounds else None,
+        highest_remote_offset=highest,
+        last_stable_offset=bounds.last_stable_offset if bounds else None,
+        high_watermark=bounds.high_watermark if bounds else None,
+        remote_segments=len(view.readable),
+        remote_bytes=view.remote_bytes,
+        remote_log_bytes=sum(segment.log_bytes for segment in view.readable),
+        remote_records=sum(segment.record_count for segment in view.readable),
+        copied_to=copied_to,
+        copy_lag=max(0, bounds.high_watermark - 1 - copied_to) if bounds else None,
+        overlap=overlap,
+        gaps=[models.Offsets(start=gap.start, end=gap.end) for gap in gaps],
+        term=str(view.term) if view.term else None,
+        degraded=list(view.degraded),
+        holds=[hold.reason for hold in view.holds],
+        contradictions=list(view.contradictions),
+        lineage_unknown=view.lineage_unknown,
+        leases=[
+            models.Lease(
+                holder=lease.holder,
+                offsets=models.Offsets(start=lease.offsets.start, end=lease.offsets.end),
+                expires_at=lease.expires_at,
+            )
+            for lease in view.leases
+        ],
+        unavailable=unavailable,
+    )
+
+
+def _segments(view: PartitionView) -> list[dict[str, Any]]:
+    ordered = sorted(view.segments.values(), key=lambda s: (s.subject.offsets.start if s.subject else -1, s.segment_id))
+    return [
+        {
+            **(descriptor_to_json(each.subject) if each.subject else {}),
+            "segment_id": each.segment_id,
+            "state": each.state.value,
+        }
+        for each in ordered
+    ]

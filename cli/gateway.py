@@ -1,0 +1,86 @@
+"""``tierstate gateway``: the HTTP fetch gateway and the console."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import Any
+
+import click
+
+from .context import Context
+from .flags import pass_context
+from .opened import open_store_of, opened_broker, opened_topic
+
+LOOPBACK = ("127.", "::1", "localhost")
+
+
+@click.command("gateway", epilog="Example: tierstate gateway --listen 127.0.0.1:8080")
+@click.option("--listen", metavar="HOST:PORT", help="Instead of [gateway] listen; port 0 takes a free one.")
+@pass_context
+def command(context: Context, listen: str | None) -> None:
+    """Serve both tiers over HTTP, with a console at /. Ends on SIGTERM after the answers in progress."""
+    open_gateway = _gateway()
+    from ..fetch.open import open_reader
+    from ..follower.open import open_view
+    from ..runtime.clock import SystemClock
+    from ..runtime.listener import fan_out
+    from ..runtime.logs import log_events, open_logs
+    from ..runtime.management import Health, ManagementServer
+    from ..runtime.metrics import Metrics
+    from ..runtime.service import run_services
+    from ..state.errors import TierstateError
+
+    if listen is not None:
+        context.overrides += (f"gateway.listen={listen}",)
+    settings = context.settings_with("kafka.bootstrap.servers", "store.url")
+    clock, metrics = SystemClock(), Metrics()
+    logger = open_logs(os.environ, as_json=context.as_json, colour=not context.no_color)
+    listener = fan_out(metrics.listen, log_events(logger))
+    with ExitStack() as opened:
+        broker = opened.enter_context(opened_broker(context))
+        topic = opened.enter_context(opened_topic(context))
+        store = open_store_of(settings)
+        opened.callback(store.close)
+        cluster_id = broker.control.cluster().cluster_id
+        follower = open_view(topic, cluster_id, clock, state_dir=settings.state_dir / "gateway", listener=listener)
+        opened.callback(follower.close)
+        reader = open_reader(follower, broker, store, clock=clock, cache_bytes=settings.cache.memory, listener=listener)
+        server = open_gateway(reader, settings.gateway, clock, hidden=(settings.tier_state.topic,))
+        opened.callback(server.close)
+
+        def not_ready() -> list[str]:
+            try:
+                follower.require_fresh(0, 60.0, 1.0)
+            except TierstateError as error:
+                return [str(error)]
+            return []
+
+        health = Health(
+            not_healthy=list, not_ready=not_ready, metrics=metrics.exposition, status=lambda name, partition: None
+        )
+        management = ManagementServer(settings.management.listen, health)
+        opened.callback(management.close)
+        _announce(context, server.url, str(management.address), open_to_all=settings.gateway.auth.tokens is None)
+        run_services([management.service(), server.process()])
+
+
+def _gateway() -> Any:
+    """The room, or the extra that it needs."""
+    from ..state.errors import MissingExtra
+
+    try:
+        from ..api.open import open_gateway
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("fastapi", "uvicorn", "starlette"):
+            raise MissingExtra("gateway", "the gateway") from error
+        raise
+    return open_gateway
+
+
+def _announce(context: Context, url: str, management: str, *, open_to_all: bool) -> None:
+    context.output.note(f"listening on {url}")
+    if open_to_all and not url.partition("://")[2].strip("[").startswith(LOOPBACK):
+        context.output.note("whoever reaches this address can read every topic: set gateway.auth.tokens")
+    if context.as_json:
+        context.output.item({"address": url, "management": management})

@@ -1,0 +1,163 @@
+"""Transactions on a real broker, copied, trimmed and read across the border, against Kafka's own client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.fetch.two_tiers import Folder, Row, TwoTiers, rows_of
+from tierstate.broker.open import Broker, open_broker
+from tierstate.broker.plain_reads import PlainConsumer
+from tierstate.fetch.local import BrokerTier
+from tierstate.fetch.open import open_reader
+from tierstate.fetch.plan import PlannedSplit, plan, read_split
+from tierstate.fetch.reader import LogReader
+from tierstate.runtime.clock import SystemClock
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.ids import BrokerId, TopicIdPartition
+from tierstate.state.offsets import Offset, TimestampMs
+from tierstate.state.routing import Isolation, Tier
+from tierstate.storage.directory import DirectoryStore
+
+pytestmark = pytest.mark.kafka
+TOPIC = "fetch-two-tiers"
+BOTH = (Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
+FIRST_MS = 1_767_225_600_000
+
+
+@dataclass
+class Real:
+    reader: LogReader
+    broker: Broker
+    store: DirectoryStore
+    expected: dict[Isolation, list[Row]]
+    local_start: int
+    end: int
+
+
+def produce(bootstrap: str) -> None:
+    """Two transactional producers whose batches interleave, plain records between; timestamps go back and forth."""
+    common = {"bootstrap.servers": bootstrap, "linger.ms": 0, "batch.num.messages": 3, "compression.type": "zstd"}
+    writers: list[Any] = [Producer({**common, "transactional.id": f"fetch-{n}"}) for n in (1, 2)]
+    plain: Any = Producer(common)
+    for writer in writers:
+        writer.init_transactions(30)
+    number = 0
+    for turn in range(60):
+        for writer in writers:
+            writer.begin_transaction()
+        for _ in range(3):
+            for producer in (*writers, plain):
+                for _ in range(2):
+                    time = FIRST_MS + number * 10 - (number % 7) * 300
+                    value = f"value {number}".encode() * 5
+                    producer.produce(TOPIC, value, str(number % 11), timestamp=time, partition=0)
+                    number += 1
+                producer.flush(30)
+        for at, writer in enumerate(writers):
+            if (turn + at) % 3 == 0:
+                writer.abort_transaction(30)
+            else:
+                writer.commit_transaction(30)
+
+
+def client_rows(bootstrap: str, isolation: Isolation, end: int) -> list[Row]:
+    with closing(PlainConsumer({"bootstrap.servers": bootstrap}, isolation, SystemClock())) as client:
+        batches = list(client.records(TOPIC, 0, Offset(0), Offset(end)))
+    return [tuple(record) for batch in batches for record in batch]  # type: ignore[misc]
+
+
+@pytest.fixture(scope="module")
+def real(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
+    admin: Any = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    config = {"internal.segment.bytes": "12000", "index.interval.bytes": "1000", "retention.ms": "-1"}
+    config["segment.ms"] = str(10**15)  # markers carry the broker's time, far from the records': they would roll
+    admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)])[TOPIC].result(30)
+    produce(kafka.bootstrap)
+    with open_broker({"bootstrap.servers": kafka.bootstrap}) as broker:
+        described = broker.control.topic(TOPIC)
+        folder = Folder(Path(kafka.brokers[0].log_dir) / f"{TOPIC}-0")
+        end = broker.control.bounds(TOPIC, 0).last_stable_offset
+        expected = {isolation: client_rows(kafka.bootstrap, isolation, end) for isolation in BOTH}
+        store = DirectoryStore(tmp_path_factory.mktemp("fetch") / "store")
+        tiers = TwoTiers(TopicIdPartition(described.topic_id, 0), TOPIC, store)
+        tiers.elect(folder.lineage())
+        tiers.start_log_at(0)
+        bases = folder.bases[:4]
+        assert len(folder.bases) > 4, folder.bases
+        for base, following in pairwise(bases):
+            tiers.copy(folder, base, following, chunk_bytes=5_000)
+        border = bases[2] + 7  # inside the third segment: both tiers have a part of it
+        broker.control.delete_records_on(BrokerId(1), TOPIC, 0, Offset(border))
+        with closing(tiers.view):
+            reader = open_reader(tiers.view, broker, store, clock=SystemClock(), cache_bytes=1 << 20)
+            yield Real(reader, broker, store, expected, border, end)
+
+
+def walk(real: Real, start: int, max_bytes: int, isolation: Isolation) -> list[Any]:
+    pieces, position = [], start
+    while position < real.end:
+        piece = real.reader.fetch(TOPIC, 0, position, max_bytes=max_bytes, isolation=isolation)
+        assert piece.next_offset > position
+        position = piece.next_offset
+        pieces.append(piece)
+    return pieces
+
+
+@pytest.mark.parametrize("isolation", BOTH)
+@pytest.mark.parametrize("max_bytes", [1, 500, 3_000, 1 << 20])
+def test_small_fetches_that_cut_transactions_show_what_kafkas_client_shows(
+    real: Real, isolation: Isolation, max_bytes: int
+) -> None:
+    pieces = walk(real, 0, max_bytes, isolation)
+    assert rows_of(pieces) == real.expected[isolation]
+    assert {piece.tier for piece in pieces} == {Tier.LOCAL, Tier.REMOTE}
+    if isolation is Isolation.READ_COMMITTED:
+        assert len(real.expected[isolation]) < len(real.expected[Isolation.READ_UNCOMMITTED])
+        assert any(piece.aborted for piece in pieces if piece.tier is Tier.LOCAL)
+        assert any(piece.aborted for piece in pieces if piece.tier is Tier.REMOTE)
+
+
+@pytest.mark.parametrize("isolation", BOTH)
+def test_every_offset_is_a_start_on_both_sides_of_the_border(real: Real, isolation: Isolation) -> None:
+    for start in range(real.end):
+        piece = real.reader.fetch(TOPIC, 0, start, max_bytes=1, isolation=isolation)
+        assert piece.tier is (Tier.REMOTE if start < real.local_start else Tier.LOCAL)
+        wanted = [row for row in real.expected[isolation] if start <= row[0] < piece.next_offset]
+        assert rows_of([piece]) == wanted
+
+
+@pytest.mark.parametrize("isolation", BOTH)
+def test_a_scan_across_the_border_is_exactly_its_range(real: Real, isolation: Isolation) -> None:
+    for start, stop in ((0, real.end), (real.local_start - 3, real.local_start + 3), (5, 6), (9, 9)):
+        pieces = real.reader.scan(TOPIC, 0, start, stop, isolation=isolation, piece_bytes=2_000)
+        assert rows_of(pieces) == [row for row in real.expected[isolation] if start <= row[0] < stop]
+
+
+def test_the_first_record_at_or_after_a_time_is_found_in_the_tier_that_has_it(real: Real) -> None:
+    rows = real.expected[Isolation.READ_UNCOMMITTED]
+    times = [row[1] for row in rows]
+    for time in range(min(times) - 5, max(times) + 5, 97):
+        wanted = next(((row[0], row[1]) for row in rows if row[1] >= time), None)
+        assert real.reader.offset_for_time(TOPIC, 0, TimestampMs(time)) == wanted
+
+
+@pytest.mark.parametrize("isolation", BOTH)
+@pytest.mark.parametrize("max_split_bytes", [2_000, 1 << 20])
+def test_a_plan_reads_exactly_its_ranges_without_a_view(real: Real, isolation: Isolation, max_split_bytes: int) -> None:
+    ranges = {(TOPIC, 0): (Offset(3), Offset(real.end - 2))}
+    splits = plan(real.reader, ranges, isolation=isolation, max_split_bytes=max_split_bytes)
+    sent = [PlannedSplit.from_json(split.to_json()) for split in splits]
+    assert sent == splits
+    assert (len(splits) > 5) == (max_split_bytes == 2_000)
+    local = BrokerTier(real.broker)
+    found = [row for split in sent for row in rows_of(read_split(split, real.store, local, SystemClock()))]
+    assert found == [row for row in real.expected[isolation] if 3 <= row[0] < real.end - 2]

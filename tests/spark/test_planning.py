@@ -1,0 +1,157 @@
+"""Few Spark partitions of even size; and a plan that is read as planned, or not at all."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from tests.spark.tiers import Tiers
+from tierstate.fetch.plan import PlannedPart, PlannedSplit
+from tierstate.log.decode import record_schema
+from tierstate.spark.batch import BATCH_BYTES, BatchReader, SplitGroup, sliced
+from tierstate.spark.columns import chosen_columns, spark_schema
+from tierstate.spark.options import parse_options
+from tierstate.spark.planning import SMALLEST_TARGET, pack, target_bytes
+from tierstate.state.epochs import LeaderEpoch
+from tierstate.state.errors import PlannedRangeLost
+from tierstate.state.ids import TopicId
+from tierstate.state.offsets import Offset, OffsetRange
+from tierstate.state.routing import Isolation
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("total", "min_partitions", "slots", "target"),
+    [
+        (10_000 * MIB, None, 2, 128 * MIB),
+        (100 * MIB, None, 2, 50 * MIB),
+        (1 * MIB, None, 8, SMALLEST_TARGET),
+        (100 * MIB, 50, 2, 2 * MIB),
+        (10_000 * MIB, 2, 2, 128 * MIB),
+        (0, 5, 2, 1),
+    ],
+)
+def test_partitions_are_as_large_as_they_may_be(
+    total: int, min_partitions: int | None, slots: int, target: int
+) -> None:
+    assert target_bytes(total, 128 * MIB, min_partitions, slots) == target
+
+
+def split(start: int) -> PlannedSplit:
+    end = Offset(start + 10)
+    part = PlannedPart(OffsetRange(Offset(start), Offset(end - 1)), None)
+    return PlannedSplit(
+        "orders", TopicId("A" * 22), 0, Offset(start), end, Isolation.READ_UNCOMMITTED, LeaderEpoch(0), (part,)
+    )
+
+
+def test_small_neighbours_share_a_partition_and_nothing_is_lost() -> None:
+    splits = [split(start) for start in range(0, 70, 10)]
+    groups = pack(list(zip(splits, [40, 40, 40, 100, 1, 99, 500], strict=True)), 100)
+    assert [len(group) for group in groups] == [2, 1, 1, 2, 1]
+    assert [each for group in groups for each in group] == splits
+
+
+def test_large_batches_are_cut_to_what_spark_likes() -> None:
+    batch = pa.record_batch({"value": pa.array([b"x" * 1000] * 10_000)})
+    pieces = list(sliced(batch))
+    assert all(piece.nbytes <= BATCH_BYTES * 1.1 for piece in pieces)
+    assert pa.Table.from_batches(pieces).equals(pa.Table.from_batches([batch]))
+
+
+def test_a_partition_of_nothing_reads_nothing() -> None:
+    options = parse_options(
+        {"kafka.bootstrap.servers": "127.0.0.1:9", "tierstate.store": "file:///store", "subscribe": "orders"}
+    )
+    assert list(BatchReader(options).read(InputPartition(None))) == []
+
+
+Rows = list[tuple[int, bytes]]
+
+
+@pytest.fixture
+def planned_locally(tiers: Tiers, topic_name: str) -> Callable[..., tuple[str, BatchReader, list[Any], Rows]]:
+    """A plan of a topic whose offsets are all still local, pickled and back as on its way to an executor."""
+
+    def make(copied: bool) -> tuple[str, BatchReader, list[Any], Rows]:
+        name = tiers.create(f"{topic_name[-60:]}-{os.getpid()}")
+        tiers.produce(name, 0, [{"value": os.urandom(100)} for _ in range(300)])
+        if copied:
+            tiers.copy(name, 0)
+        given = tiers.options(
+            subscribe=name,
+            tierstate__tier="local",
+            columns="offset,value",
+            endingOffsets=f'{{"{name}":{{"0":200}}}}',
+        )
+        reader = BatchReader(parse_options(given))
+        planned = reader.partitions()
+        expected = [(record[4], record[1]) for record in tiers.consumed(name)][:200]
+        return name, *pickle.loads(pickle.dumps((reader, planned))), expected
+
+    return make
+
+
+def read(reader: BatchReader, planned: list[InputPartition]) -> Rows:
+    found = []
+    for partition in planned:
+        for batch in reader.read(partition):
+            assert batch.schema.equals(record_schema(columns=("offset", "value")))
+            found += list(zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True))
+    return found
+
+
+Planned = Callable[..., tuple[str, BatchReader, list[Any], Rows]]
+
+
+@pytest.mark.kafka
+def test_a_repeated_task_reads_the_same_again(planned_locally: Planned) -> None:
+    _, reader, planned, expected = planned_locally(copied=False)
+    assert read(reader, planned) == expected
+    assert read(reader, planned) == expected
+
+
+@pytest.mark.kafka
+def test_what_is_trimmed_after_planning_is_read_from_the_remote_tier(tiers: Tiers, planned_locally: Planned) -> None:
+    name, reader, planned, expected = planned_locally(copied=True)
+    assert all(part.segment is None for group in planned for each in group.splits for part in each.parts)
+    tiers.trim(name, 0, 250)
+    assert read(reader, planned) == expected
+
+
+@pytest.mark.kafka
+def test_what_is_deleted_after_planning_is_an_error_that_names_the_range(
+    tiers: Tiers, planned_locally: Planned
+) -> None:
+    name, reader, planned, _ = planned_locally(copied=False)
+    tiers.trim(name, 0, 250)
+    with pytest.raises(PlannedRangeLost, match=rf"topic={name} partition=0 start=0 end=200"):
+        read(reader, planned)
+
+
+@pytest.mark.kafka
+def test_a_topic_created_again_is_not_the_one_that_was_planned(tiers: Tiers, planned_locally: Planned) -> None:
+    name, reader, planned, _ = planned_locally(copied=False)
+    tiers.admin.delete_topics([name])[name].result(30)
+    tiers.create_again(name)
+    tiers.produce(name, 0, [{"value": b"another"} for _ in range(300)])
+    with pytest.raises(PlannedRangeLost, match="start=0 end=200"):
+        read(reader, planned)
+
+
+def test_split_groups_travel() -> None:
+    group = pickle.loads(pickle.dumps(SplitGroup((split(0), split(10)))))
+    assert group.splits == (split(0), split(10))
+
+
+def test_what_is_decoded_is_what_is_declared() -> None:
+    columns = chosen_columns(None, include_headers=True)
+    assert to_arrow_schema(spark_schema(columns), timezone="UTC").equals(record_schema(columns=columns))
