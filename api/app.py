@@ -32,7 +32,7 @@ def create_app(service: Service, tokens: Mapping[bytes, str] | None = None) -> F
         yield
         service.close()
 
-    app = FastAPI(
+    app = _App(
         title="tierstate gateway",
         version=version("tierstate"),
         description=DESCRIPTION,
@@ -49,3 +49,14 @@ def create_app(service: Service, tokens: Mapping[bytes, str] | None = None) -> F
     if tokens is not None:
         app.add_middleware(BearerTokens, tokens=tokens)
     return app
+
+
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """With the schemas of the record forms, which no response model brings in."""
+        if self.openapi_schema is None:
+            said = super().openapi()
+            record = models.BinaryRecord.model_json_schema(ref_template="#/components/schemas/{model}")
+            said["components"]["schemas"] |= {**record.pop("$defs"), "BinaryRecord": record}
+            self.openapi_schema = said
+        return self.openapi_schema

@@ -29,7 +29,9 @@ class GatewayServer:
 
     def __init__(self, service: Service, settings: Gateway) -> None:
         tokens = read_tokens(settings.auth)
-        self._tls = _tls(settings)
+        _check_tls(settings)
+        tls = settings.tls
+        self._scheme = "http" if tls.certificate is None else "https"
         self._config = uvicorn.Config(
             create_app(service, tokens),
             http="h11",
@@ -40,7 +42,10 @@ class GatewayServer:
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=DRAIN_SECONDS,
-            **self._tls,
+            ssl_certfile=tls.certificate,
+            ssl_keyfile=tls.key,
+            ssl_ca_certs=None if tls.client_ca is None else str(tls.client_ca),
+            ssl_cert_reqs=ssl.CERT_NONE if tls.client_ca is None else ssl.CERT_REQUIRED,
         )
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         self._server = _Server(self._config, service)
@@ -50,7 +55,7 @@ class GatewayServer:
 
     @property
     def url(self) -> str:
-        return f"{'https' if self._tls else 'http'}://{self.address}"
+        return f"{self._scheme}://{self.address}"
 
     def process(self) -> Process:
         """To be started, stopped and joined with the others."""
@@ -97,19 +102,14 @@ def _listen(listen: Address) -> socket.socket:
         raise InvalidSettings([f"gateway.listen: cannot listen on {listen}, {error.strerror}"]) from error
 
 
-def _tls(settings: Gateway) -> dict[str, object]:
+def _check_tls(settings: Gateway) -> None:
     tls = settings.tls
-    if tls.certificate is None and tls.key is None:
-        if tls.client_ca is not None:
-            raise InvalidSettings(["gateway.tls.client_ca: needs gateway.tls.certificate and gateway.tls.key"])
-        return {}
+    if tls.certificate is None and tls.key is None and tls.client_ca is None:
+        return
     if tls.certificate is None or tls.key is None:
         raise InvalidSettings(["gateway.tls: certificate and key are needed together"])
     try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(tls.certificate, tls.key)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.client_ca)
+        context.load_cert_chain(tls.certificate, tls.key)
     except (OSError, ssl.SSLError) as error:
         raise InvalidSettings([f"gateway.tls: cannot be used, {error.strerror or error}"]) from error
-    found: dict[str, object] = {"ssl_certfile": tls.certificate, "ssl_keyfile": str(tls.key)}
-    if tls.client_ca is not None:
-        found |= {"ssl_ca_certs": str(tls.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
-    return found

@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..runtime.settings import Gateway
 from ..state.errors import Throttled, Unavailable
@@ -25,28 +25,32 @@ class Pool:
 
     def __init__(self, name: str, size: int) -> None:
         self.name = name
+        self.admitted = 0
+        """Calls that run or wait."""
+        self._most = size * (1 + WAITING_PER_THREAD)
         self._executor = ThreadPoolExecutor(size, thread_name_prefix=f"gateway-{name}")
-        self._room = threading.Semaphore(size * (1 + WAITING_PER_THREAD))
+        self._lock = threading.Lock()
 
     async def run(self, call: Callable[[], R], *, goes_on: bool = False) -> R:
         """Raises Throttled when too many wait. Cancelled: a call that has not begun never will.
 
         ``goes_on``: part of an answer that has begun, which is never refused.
         """
-        if not goes_on and not self._room.acquire(blocking=False):
-            raise Throttled("too many calls are waiting", pool=self.name)
+        with self._lock:
+            if self.admitted >= self._most and not goes_on:
+                raise Throttled("too many calls are waiting", pool=self.name)
+            self.admitted += 1
         try:
             future = self._executor.submit(call)
         except RuntimeError:  # shut down
-            if not goes_on:
-                self._room.release()
+            self._over()
             raise Unavailable("the gateway is stopping") from None
-        if not goes_on:
-            future.add_done_callback(self._done)
+        future.add_done_callback(self._over)
         return await asyncio.wrap_future(future)
 
-    def _done(self, future: Future[R]) -> None:
-        self._room.release()
+    def _over(self, future: Future[Any] | None = None) -> None:
+        with self._lock:
+            self.admitted -= 1
 
     def close(self) -> None:
         """What waits is dropped; what runs is waited for."""

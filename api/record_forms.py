@@ -1,6 +1,7 @@
 """Records as each media type has them: blocks of records in, chunks of a body out. One block at a time is in memory.
 
-The Kafka forms are the REST Proxy's v2 (``topic key value partition offset``), with ``timestamp`` and ``headers`` added.
+The Kafka forms are the REST Proxy's v2 (``topic key value partition offset``) with ``timestamp``, ``timestampType`` and
+``headers`` added.
 `application/vnd.tierstate.batches` is
 
     whole record batches, as stored                         the body up to the trailer
@@ -67,11 +68,12 @@ def _kafka_records(
     columns = (
         block.offsets.tolist(),
         block.timestamps.tolist(),
+        block.types.tolist(),
         block.binary(KEY_AT).to_pylist(),
         block.binary(VALUE_AT).to_pylist(),
         block.headers().to_pylist(),
     )
-    for offset, timestamp, key, value, headers in zip(*columns, strict=True):
+    for offset, timestamp, kind, key, value, headers in zip(*columns, strict=True):
         yield orjson.dumps(
             {
                 "topic": topic,
@@ -80,6 +82,7 @@ def _kafka_records(
                 "partition": partition,
                 "offset": offset,
                 "timestamp": timestamp,
+                "timestampType": kind,
                 "headers": [{"key": each["key"], "value": _base64(each["value"])} for each in headers or ()],
             }
         )

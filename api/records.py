@@ -23,7 +23,6 @@ from ..log.json_lines import Encoding
 from ..state.errors import InvalidRequest, OffsetOutOfRange
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
-from . import models
 from .media import ARROW, BATCHES, KAFKA_BINARY, KAFKA_JSON, NDJSON, negotiate
 from .pools import Pool
 from .record_forms import arrow_stream, batches_trailer, kafka_records, ndjson, require_json, stored_bytes
@@ -79,9 +78,7 @@ class Answer:
             "description": "Records of one tier. X-Next-Offset: where to go on.",
             "content": {
                 NDJSON: {"schema": {"type": "string"}},
-                KAFKA_BINARY: {
-                    "schema": {"type": "array", "items": models.BinaryRecord.model_json_schema(ref_template="{model}")}
-                },
+                KAFKA_BINARY: {"schema": {"type": "array", "items": {"$ref": "#/components/schemas/BinaryRecord"}}},
                 KAFKA_JSON: {"schema": {"type": "array", "items": {"type": "object"}}},
                 ARROW: {"schema": {"type": "string", "format": "binary"}},
                 BATCHES: {"schema": {"type": "string", "format": "binary"}},

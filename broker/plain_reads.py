@@ -92,7 +92,7 @@ class PlainConsumer:
         error = message.error()
         facts = {"topic": message.topic(), "partition": message.partition(), "reason": error.str()}
         if error.code() == KafkaError._PARTITION_EOF:
-            return max(position, message.offset())
+            return max(position, int(message.offset()))
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             valid_start, valid_end = self.bounds(message.topic(), message.partition())
             raise OffsetOutOfRange(

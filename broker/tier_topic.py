@@ -268,7 +268,9 @@ class _KafkaReader:
     def poll(self, timeout: float) -> list[TierBatch]:
         entries: dict[int, list[Entry]] = {}
         following: dict[int, Position] = {}
-        for message in self._consumer.consume(self.MAX_RECORDS, timeout):
+        # consume() alone would wait the whole time-out for its number of records: take one, then what else is there
+        first = self._consumer.poll(timeout)
+        for message in [] if first is None else [first, *self._consumer.consume(self.MAX_RECORDS, 0)]:
             error = message.error()
             partition = message.partition()
             if error is None:

@@ -19,6 +19,7 @@ from .opened import open_store_of, opened_broker, opened_topic
 def command(context: Context, once: bool) -> None:
     """Copy, and trim, the partitions that this broker leads. Ends on SIGTERM after the acts in progress."""
     from ..follower.open import open_view
+    from ..leader.gauges import feed_gauges
     from ..leader.open import open_leader
     from ..log.local_log import LogDirs
     from ..runtime.clock import SystemClock
@@ -76,6 +77,7 @@ def command(context: Context, once: bool) -> None:
             listener,
             str(server.address),
         )
+        feed_gauges(metrics, leader.board, follower)
         logger.info("agent ready", broker=log.node_id, cluster=cluster.cluster_id, management=str(server.address))
 
         def work(stop: threading.Event) -> None:

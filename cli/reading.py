@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import click
 
@@ -20,13 +20,18 @@ if TYPE_CHECKING:
     from ..state.offsets import Offset
     from ..state.routing import Tier
 
-isolation_option = click.option(
-    "--isolation",
-    type=click.Choice([each.value for each in Isolation]),
-    default=Isolation.READ_COMMITTED.value,
-    show_default=True,
-    help="Whether records of open and aborted transactions are shown.",
-)
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def isolation_option(default: Isolation) -> Decorator:
+    """``--isolation``."""
+    return click.option(
+        "--isolation",
+        type=click.Choice([each.value for each in Isolation]),
+        default=default.value,
+        show_default=True,
+        help="Whether records of open and aborted transactions are shown.",
+    )
 
 
 @contextmanager

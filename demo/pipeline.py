@@ -92,11 +92,11 @@ def _digests(frame: DataFrame, ranges: Ranges) -> dict[tuple[int, int, int], tup
     """Each partition is gathered in one task, sorted by offset there, and digested by the demo's own code."""
 
     def digest(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = pa.Table.from_batches(list(batches))
-        if table.num_rows == 0:
+        gathered = list(batches)
+        if not gathered:
             return
         records = Records()
-        for batch in table.sort_by("offset").combine_chunks().to_batches():
+        for batch in pa.Table.from_batches(gathered).sort_by("offset").combine_chunks().to_batches():
             add_arrow(batch, records)
         for partition in records.offsets:
             for start, end in [WHOLE, *ranges.get(partition, [])]:

@@ -17,8 +17,10 @@ import urllib3
 
 from ..state.errors import (
     AccessDenied,
+    BrokerUnavailable,
     CorruptData,
     InvalidRequest,
+    LogGap,
     OffsetOutOfRange,
     Throttled,
     TierstateError,
@@ -69,6 +71,8 @@ class GatewayClient:
     def bounds(self, topic: str, partition: int) -> LogicalBounds:
         """Raises UnknownTopic."""
         said = self._json(f"/v1/topics/{quote(topic)}/partitions/{partition}")
+        if said["high_watermark"] is None:
+            raise BrokerUnavailable("the broker did not answer the gateway", topic=topic, partition=partition)
         highest = said["highest_remote_offset"]
         return LogicalBounds(
             log_start=Offset(said["log_start_offset"]),
@@ -188,27 +192,42 @@ def below(batch: pa.RecordBatch, end: int) -> pa.RecordBatch:
     return batch.slice(0, int(offsets.searchsorted(end)))
 
 
+def _kinds(root: type[TierstateError]) -> dict[str, type[TierstateError]]:
+    found = {root.__name__: root}
+    for kind in root.__subclasses__():
+        found |= _kinds(kind)
+    return found
+
+
 def problem(status: int, body: bytes, url: str) -> TierstateError:
-    """A gateway's error answer as the error it was made of."""
+    """A gateway's error answer as the error it was made of; by its HTTP status when it names none that we know."""
     try:
         said = json.loads(body)
     except ValueError:
         said = {}
     said = said if isinstance(said, dict) else {}
     message = str(said.get("message") or f"the gateway answered {status}")
-    if "valid_start" in said and "valid_end" in said:
-        return OffsetOutOfRange(message, valid_start=said["valid_start"], valid_end=said["valid_end"])
-    facts = {"status": status, "url": url}
+    kind = _kinds(TierstateError).get(str(said.get("error")))
+    if kind is OffsetOutOfRange and isinstance(said.get("valid_start"), int) and isinstance(said.get("valid_end"), int):
+        return OffsetOutOfRange(message, valid_start=said["valid_start"], valid_end=said["valid_end"], url=url)
+    if kind is LogGap and isinstance(said.get("start"), int) and isinstance(said.get("end"), int):
+        return LogGap(message, start=said["start"], end=said["end"], url=url)
+    if kind is None or kind.__init__ is not TierstateError.__init__:
+        kind = _of_status(status)
+    return kind(message, status=status, url=url)
+
+
+def _of_status(status: int) -> type[TierstateError]:
     match status:
         case 401 | 403:
-            return AccessDenied(message, **facts)
+            return AccessDenied
         case 404:
-            return UnknownTopic(message, **facts)
+            return UnknownTopic
         case 429:
-            return Throttled(message, **facts)
+            return Throttled
         case 502 | 503 | 504:
-            return Unavailable(message, **facts)
+            return Unavailable
         case _ if 400 <= status < 500:
-            return InvalidRequest(message, **facts)
+            return InvalidRequest
         case _:
-            return TierstateError(message, **facts)
+            return TierstateError

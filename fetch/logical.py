@@ -90,13 +90,20 @@ class LogicalPartition:
     def route(self, offset: int, isolation: Isolation, tier: Tier) -> Route:
         """Where ``offset`` is. OffsetOutOfRange and LogGap are raised only by fresh bounds and a fresh view."""
         try:
-            where = route(self.view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation=isolation, tier=tier)
+            where = self._routed(self.view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation, tier)
             if not isinstance(where, ReadRemote):
                 return where
-            return route(self.fresh_view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation=isolation, tier=tier)
+            return self._routed(self.fresh_view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation, tier)
         except (OffsetOutOfRange, LogGap):
             bounds = self.local_bounds()
-            return route(self.fresh_view(max_age=0.0), bounds, offset, isolation=isolation, tier=tier)
+            return self._routed(self.fresh_view(max_age=0.0), bounds, offset, isolation, tier)
+
+    def _routed(self, view: PartitionView, bounds: LocalBounds, offset: int, isolation: Isolation, tier: Tier) -> Route:
+        where = route(view, bounds, offset, isolation=isolation, tier=tier)
+        if tier is Tier.AUTO and isinstance(where, ReadRemote) and where.offsets.end >= bounds.local_start:
+            # what the broker has is the broker's to serve, also within a segment that reaches into it
+            return ReadRemote(where.segment, OffsetRange(where.offsets.start, Offset(bounds.local_start - 1)))
+        return where
 
     def fetch(self, offset: int, ask: Ask) -> Fetched:
         """One piece from ``offset``; empty only at the end of the log or at ``ask.end``.

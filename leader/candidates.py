@@ -49,7 +49,8 @@ def next_candidate(
 ) -> CopyCandidate | NothingToCopy:
     """The rolled segment that contains copied offset + 1.
 
-    ``segments``: ascending, the last one active. ``lag_ms`` keeps young segments local only (``copy.lag``).
+    ``segments``: ascending, the last one active. ``lag_ms`` keeps young segments local only (``copy.lag``); records of
+    the future are not young (KIP-1241): who knows when they will be.
     """
     wanted = copied_offset(view, bounds) + 1
     for segment in segments[:-1]:
@@ -59,7 +60,7 @@ def next_candidate(
             return NothingToCopy(f"offset {wanted} is in no local segment")
         if segment.next_base > bounds.last_stable_offset:
             return NothingToCopy(f"last stable offset {bounds.last_stable_offset} is inside the segment")
-        if lag_ms and now - segment.max_timestamp < lag_ms:
+        if 0 <= now - segment.max_timestamp < lag_ms:
             return NothingToCopy("younger than copy.lag")
         return CopyCandidate(segment.base_offset, segment.next_base, segment.size_bytes)
     return NothingToCopy("every rolled segment is copied")

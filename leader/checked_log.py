@@ -1,7 +1,8 @@
 """The log of one segment, read once and sequentially, checking every batch on its way to the object store.
 
 Checked: CRC-32C, magic 2, strictly increasing offsets inside the segment's range, leader epochs that agree with the
-lineage. Memory: one piece (1 MiB) plus the largest batch.
+lineage. The indexes that the broker left are checked against it, and rebuilt where they do not fit. Memory: one piece
+(1 MiB) plus the largest batch.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
-from ..log.batch import BatchHeader, iter_batches
+from ..log.batch import HEADER_BYTES, BatchHeader, iter_batches
 from ..log.local_log import SegmentFiles
 from ..log.offset_index import OffsetIndexBuilder, OffsetIndexCheck, parse_offset_index
 from ..log.time_index import TimeIndexBuilder, TimeIndexEntry, parse_time_index
-from ..state.errors import CorruptData
+from ..state.errors import CorruptData, Unavailable
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 
 PIECE_BYTES = 1 << 20
@@ -38,24 +39,46 @@ class CheckedLog:
 
     def pieces(self) -> Iterator[bytes]:
         """The plain bytes, in order. Raises CorruptData naming file and position; nothing after it is yielded."""
-        carried, position, read = b"", 0, 0
-        self._file.seek(0)
+        pending, position, read = bytearray(), 0, 0
         while read < self.size_bytes:
-            piece = self._file.read(min(PIECE_BYTES, self.size_bytes - read))
-            if not piece:
-                raise CorruptData("log segment is shorter than it was", file=self._source, position=read)
+            piece = self._read(read)
             read += len(piece)
-            buffered = carried + piece
+            pending += piece
             consumed = 0
-            for batch in iter_batches(buffered, source=self._source, position=position, partial_tail_ok=True):
+            for batch in iter_batches(pending, source=self._source, position=position, partial_tail_ok=True):
                 self._check(batch)
                 consumed = batch.position - position + batch.size_bytes
             position += consumed
-            carried = buffered[consumed:]
-            os.posix_fadvise(self._file.fileno(), 0, read, os.POSIX_FADV_DONTNEED)
+            del pending[:consumed]
+            self._check_claim(pending, position)
             yield piece
-        if carried:
+        if pending:
             raise CorruptData("log segment ends inside a batch", file=self._source, position=position)
+
+    def _read(self, position: int) -> bytes:
+        """The next piece. Tiering must not evict the pages that the broker's consumers are about to read."""
+        descriptor = self._file.fileno()
+        try:
+            piece = os.pread(descriptor, min(PIECE_BYTES, self.size_bytes - position), position)
+            os.posix_fadvise(descriptor, 0, position + len(piece), os.POSIX_FADV_DONTNEED)
+        except OSError as error:
+            raise Unavailable("the broker's disk cannot be read", file=self._source, reason=error.strerror) from error
+        if not piece:
+            raise CorruptData("log segment is shorter than it was", file=self._source, position=position)
+        return piece
+
+    def _check_claim(self, pending: bytearray, position: int) -> None:
+        """A batch that claims more bytes than the segment has is found at once, not after reading all of them."""
+        if len(pending) >= HEADER_BYTES:
+            claimed = int.from_bytes(pending[8:12], "big", signed=True) + 12
+            if position + claimed > self.size_bytes:
+                raise CorruptData(
+                    "batch reaches past the end of the log segment",
+                    file=self._source,
+                    position=position,
+                    bytes=claimed,
+                    log_bytes=self.size_bytes,
+                )
 
     def _check(self, batch: BatchHeader) -> None:
         first, last = batch.base_offset, batch.last_offset
@@ -67,7 +90,7 @@ class CheckedLog:
                 batch=f"{first}..{last}",
                 segment=self._offsets,
             )
-        if self._lineage.epoch_at(first) != batch.partition_leader_epoch:
+        if not self._epoch_agrees(batch):
             raise CorruptData(
                 "batch has another leader epoch than the checkpoint",
                 file=self._source,
@@ -80,6 +103,8 @@ class CheckedLog:
         self._time_index.add(batch, self._offset_index.add(batch))
         if self._check_offsets is not None:
             self._check_offsets.add(batch)
+        if self._check_times is not None:
+            self._check_times.add(batch, self._time_index.highest)
         self._batch_starts.setdefault(batch.position // self._chunk_bytes, Offset(first))
         if self.first_codec is None:
             self.first_codec = batch.codec
@@ -88,6 +113,14 @@ class CheckedLog:
         self.record_count += batch.record_count
         if batch.max_timestamp > self.max_timestamp:
             self.max_timestamp = TimestampMs(batch.max_timestamp)
+
+    def _epoch_agrees(self, batch: BatchHeader) -> bool:
+        """Below its log start the broker's checkpoint knows nothing: there an epoch may only not be too new."""
+        epoch, oldest = batch.partition_leader_epoch, self._lineage.entries[:1]
+        known = {self._lineage.epoch_at(batch.base_offset), self._lineage.epoch_at(batch.last_offset)}
+        if None in known and (not oldest or epoch > oldest[0].epoch):
+            return False
+        return known <= {epoch, None}
 
     def chunk_first_offsets(self) -> tuple[Offset | None, ...]:
         """For each chunk the base offset of the first batch that begins in it (`storage.segment.chunks`)."""
@@ -100,15 +133,37 @@ class CheckedLog:
         return own if own is not None and check is not None and check.fits else self._offset_index.bytes()
 
     def time_index(self) -> bytes:
-        """The broker's, where it ends at the log's highest timestamp; rebuilt otherwise."""
-        own, entries = self._files.time_index, self._check_times
-        fits = entries is not None and entries and entries[-1].timestamp == self._time_index.highest
-        return own if own is not None and fits else self._time_index.bytes()
+        """The broker's, where every entry is true of this log and the last one is its highest; rebuilt otherwise."""
+        check, own = self._check_times, self._files.time_index
+        return own if own is not None and check is not None and check.fits else self._time_index.bytes()
 
 
-def _broker_index(
-    files: SegmentFiles, offsets: OffsetRange
-) -> tuple[OffsetIndexCheck | None, list[TimeIndexEntry] | None]:
+class _TimeIndexCheck:
+    """Whether a time index fits a log: push the log's batches, then ask `fits`.
+
+    An entry (timestamp, offset) says that nothing up to ``offset`` is younger; the last one is the segment's highest.
+    """
+
+    def __init__(self, entries: list[TimeIndexEntry]) -> None:
+        self._entries, self._at = entries, 0
+        self._highest = -1
+        self._wrong = False
+
+    def add(self, batch: BatchHeader, highest: int) -> None:
+        """``highest``: the highest timestamp of the log up to this batch."""
+        self._highest = highest
+        while self._at < len(self._entries) and self._entries[self._at].offset <= batch.last_offset:
+            entry = self._entries[self._at]
+            self._wrong |= entry.offset < batch.base_offset or entry.timestamp != highest
+            self._at += 1
+
+    @property
+    def fits(self) -> bool:
+        complete = self._at == len(self._entries)
+        return complete and not self._wrong and bool(self._entries) and self._entries[-1].timestamp == self._highest
+
+
+def _broker_index(files: SegmentFiles, offsets: OffsetRange) -> tuple[OffsetIndexCheck | None, _TimeIndexCheck | None]:
     """The broker's own indexes, ready to be checked against the log; None for one that is missing or damaged."""
     check, times = None, None
     with suppress(CorruptData):
@@ -117,5 +172,6 @@ def _broker_index(
             check = OffsetIndexCheck(entries, offsets.end)
     with suppress(CorruptData):
         if files.time_index is not None:
-            times = parse_time_index(files.time_index, offsets.start, str(files.path.with_suffix(".timeindex")))
+            source = str(files.path.with_suffix(".timeindex"))
+            times = _TimeIndexCheck(parse_time_index(files.time_index, offsets.start, source))
     return check, times

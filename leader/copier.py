@@ -9,11 +9,12 @@ attempt whose process dies leaves a `copy-started` that the next term makes ABAN
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ..log.local_log import SegmentFiles
 from ..runtime.listener import Listener, SegmentCopied
-from ..state.errors import Fenced, TierstateError
+from ..state.errors import Fenced, StorageUnavailable, Throttled, TierstateError, TimedOut
 from ..state.facts import (
     DeleteReason,
     SegmentCopyFinished,
@@ -34,13 +35,17 @@ from .upload import FormatPolicy, upload
 
 @dataclass(frozen=True, slots=True)
 class CopyTools:
-    """What every copy of this agent uses. ``throttle`` is told the bytes of each piece before it is sent."""
+    """What every copy of this agent uses. ``throttle`` is told the bytes of each piece before it is sent.
+
+    ``longest_s``: an attempt that takes longer aborts itself, long before a sweeper could take it for dead*.
+    """
 
     store: ObjectStore
     keys: ObjectKeys
     format: FormatPolicy
     throttle: Callable[[int], object]
     listener: Listener
+    longest_s: float
 
 
 def copy_segment(reign: Reign, candidate: CopyCandidate, tools: CopyTools) -> Act[RemoteSegment]:
@@ -50,15 +55,22 @@ def copy_segment(reign: Reign, candidate: CopyCandidate, tools: CopyTools) -> Ac
     """
     seat = reign.seat
     began = seat.clock.monotonic()
+
+    def paced(size: int) -> None:
+        tools.throttle(size)
+        if seat.clock.monotonic() - began > tools.longest_s:
+            raise TimedOut("the copy took too long", segment=candidate.offsets, seconds=tools.longest_s)
+
     with seat.log.open_segment(reign.partition, reign.name, candidate.base_offset, candidate.next_base) as files:
         attempt = _attempt(reign, candidate, tools)
         yield "append copy-started"
         reign.append(SegmentCopyStarted(attempt))
         try:
-            segment = yield from upload(reign, attempt, files, tools.store, tools.format, tools.throttle)
+            segment = yield from upload(reign, attempt, files, tools.store, tools.format, paced)
             _check_again(reign, candidate, files)
-        except Exception:  # whatever stopped it, copy-finished was never sent: the objects are ours to remove
-            yield from _give_up(reign, attempt, tools.store)
+            paced(0)
+        except Exception as error:  # whatever stopped it, copy-finished was never sent: the objects are ours to remove
+            yield from _give_up(reign, attempt, tools.store, error)
             raise
     yield "append copy-finished"
     # The commit point: once this is in the topic, readers everywhere may read the segment.
@@ -104,19 +116,22 @@ def _check_again(reign: Reign, candidate: CopyCandidate, files: SegmentFiles) ->
     reign.view()
 
 
-def _give_up(reign: Reign, attempt: CopyAttempt, store: ObjectStore) -> Act[None]:
+def _give_up(reign: Reign, attempt: CopyAttempt, store: ObjectStore, error: Exception) -> Act[None]:
     """Remove the attempt's objects and say so, as far as that is still possible. Never raises a tierstate error.
 
-    Objects first: no reader ever knew them, and a fenced term may still remove what it wrote itself. What cannot be
-    done now is left to the sweeper: the facts that stand name the segment id.
+    Objects first: no reader ever knew them, and a fenced term may still remove what it wrote itself. That they are gone
+    is said only when it is so: a write of unknown outcome may land later, and then the facts must still name the
+    segment id for a sweeper.
     """
-    try:
-        yield "delete own objects"
+    gone = False
+    yield "delete own objects"
+    with suppress(TierstateError):
         delete_segment(store, attempt.object_key)
+        gone = not isinstance(error, (StorageUnavailable, Throttled))
+    with suppress(TierstateError):
         yield "append delete-started"
         reason, now = DeleteReason.FAILED_ATTEMPT, reign.now()
         reign.append(SegmentDeleteStarted(attempt, reign.term, reign.counter(), reason, now))
-        yield "append delete-finished"
-        reign.append(SegmentDeleteFinished(attempt, reign.term, reign.counter(), reign.now()))
-    except TierstateError:
-        return
+        if gone:
+            yield "append delete-finished"
+            reign.append(SegmentDeleteFinished(attempt, reign.term, reign.counter(), reign.now()))

@@ -63,7 +63,7 @@ def standing_order(view: PartitionView) -> str | None:
     orders = [order for order in view.orders if order.kind is not OrderKind.DELETE_RECORDS]
     if not orders:
         return None
-    newest = max(orders, key=lambda order: order.at)
+    newest = orders[-1]  # by position in the topic: the clocks of those who ordered do not count
     return None if newest.kind is OrderKind.RESUME else f"{newest.kind.value} ordered by {newest.issued_by}"
 
 

@@ -22,7 +22,8 @@ from ..storage.segment.keys import ObjectKeys
 from .agent import Agent, Hosted
 from .copier import CopyTools
 from .decide import Policy
-from .observe import GroupPolicy, Observer
+from .group_holds import GroupPolicy
+from .observe import Observer
 from .partition_worker import PartitionWorker
 from .status import StatusBoard
 from .term import Seat
@@ -76,12 +77,13 @@ def open_leader(
         ),
         throttle=ByteQuota(clock, settings.copy_.quota).take,
         listener=listener,
+        longest_s=settings.sweep.grace / 2,
     )
     observe = Observer(
         broker,
         log.node_id,
         log,
-        GroupPolicy(settings.trim.respect_groups, settings.trim.exclude_groups),
+        GroupPolicy(settings.trim.respect_groups, settings.trim.exclude_groups, settings.trim.group_hold_max),
         lambda name, config: overridden(settings, name, config),
         clock,
     )

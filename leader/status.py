@@ -11,7 +11,10 @@ from ..state.ids import TopicIdPartition
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition as its agent sees it. Offsets are None where unknown; reasons are None when there is work."""
+    """One partition as its agent sees it. Offsets are None where unknown; reasons are None when there is work.
+
+    ``uncopied_expires_in_s``: when the broker's own retention takes the oldest uncopied segment; None: not in sight.
+    """
 
     topic: str
     partition: int
@@ -27,6 +30,7 @@ class PartitionStatus:
     held_by: tuple[str, ...] = ()
     copy_lag_segments: int = 0
     copy_lag_bytes: int = 0
+    uncopied_expires_in_s: float | None = None
     consecutive_failures: int = 0
     last_error: str | None = None
 
@@ -45,6 +49,10 @@ class StatusBoard:
     def drop(self, partition: TopicIdPartition) -> None:
         with self._lock:
             self._statuses.pop(partition, None)
+
+    def by_partition(self) -> dict[TopicIdPartition, PartitionStatus]:
+        with self._lock:
+            return dict(self._statuses)
 
     def all(self) -> list[PartitionStatus]:
         with self._lock:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..broker.control import BrokerControl
 from ..broker.tier_topic import APPEND_TIMEOUT_S, TierTopic
-from ..log.local_log import LocalLog
+from ..log.local_log import LocalLog, LocalSnapshot
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..schemas.codec import encode_fact
@@ -112,14 +112,14 @@ class Reign:
 
     def confirm_leadership(self) -> None:
         """The broker leads, in this very epoch, this very topic. Raises Fenced, BrokerUnavailable."""
-        epoch = confirmed_epoch(self.seat, self.partition, self.name)
+        epoch, _ = confirmed(self.seat, self.partition, self.name)
         if epoch != self.term.epoch:
             self.end("the leader epoch changed")
             raise Fenced("the leader epoch changed", partition=self.partition, term=self.term, epoch=epoch)
 
 
-def confirmed_epoch(seat: Seat, partition: TopicIdPartition, name: str) -> LeaderEpoch:
-    """The epoch in which this broker leads the partition.
+def confirmed(seat: Seat, partition: TopicIdPartition, name: str) -> tuple[LeaderEpoch, LocalSnapshot]:
+    """The epoch in which this broker leads the partition, and the look at its folder that ends in it.
 
     Metadata may be stale and ListOffsets may be answered by a new leader, so the epoch counts only when the local
     `leader-epoch-checkpoint`, read after the answer, ends in it and `partition.metadata` holds the topic id.
@@ -135,7 +135,7 @@ def confirmed_epoch(seat: Seat, partition: TopicIdPartition, name: str) -> Leade
             epoch=epoch,
             checkpoint=local.lineage.last_epoch,
         )
-    return epoch
+    return epoch, local
 
 
 def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]:
@@ -144,13 +144,13 @@ def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]
     The first term of a partition also writes the broker's earliest offset as the log start, before anything is copied.
     """
     tier_partition = seat.view.tier_partition(partition)
-    epoch = confirmed_epoch(seat, partition, name)
+    epoch, local = confirmed(seat, partition, name)
     seat.view.require_fresh(tier_partition, 0)
     view = seat.view.partition(partition)
     if view.term is not None and view.term.epoch > epoch:
         raise Fenced("a later epoch already rules", partition=partition, epoch=epoch, ruling=view.term)
     leaders = _leaders(seat, partition)
-    lineage, _ = compose(seat.log.snapshot(partition, name).lineage, [fact.lineage for _, _, fact in leaders])
+    lineage, _ = compose(local.lineage, [fact.lineage for _, _, fact in leaders])
     elected = LeaderElected(
         partition=partition,
         topic=name,

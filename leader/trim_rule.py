@@ -26,16 +26,18 @@ class TrimPolicy:
 
 @dataclass(frozen=True, slots=True)
 class TrimBefore:
-    """The local tier may be trimmed below ``offset`` (a segment border); these remote segments replace what goes."""
+    """The local tier may be trimmed below ``offset`` (a segment border). ``held_by``: groups that keep the rest."""
 
     offset: Offset
+    held_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NoTrim:
-    """Why the local tier stays as it is."""
+    """Why the local tier stays as it is. ``held_by``: the consumer groups, when they are the reason."""
 
     reason: str
+    held_by: tuple[str, ...] = ()
 
 
 def trim_before(
@@ -48,9 +50,11 @@ def trim_before(
     now: TimestampMs,
 ) -> TrimBefore | NoTrim:
     """``holds``: consumer group to the lowest offset it still needs from the broker (empty: nobody holds)."""
-    doubt = _doubt(view, policy)
+    doubt = doubt_of(view)
     if doubt is not None:
         return NoTrim(doubt)
+    if policy.unclean_elections and not policy.allow_unclean:
+        return NoTrim("unclean.leader.election.enable=true on the topic (trim.allow_unclean is off)")
     kept_from = local_retention_end(segments, retention, now)
     if kept_from is None or kept_from <= bounds.local_start:
         return NoTrim("local retention keeps every local segment")
@@ -59,18 +63,21 @@ def trim_before(
         "local retention": kept_from,
         "not copied yet, or within trim.delay": Offset(durable + 1),
         "last stable offset": bounds.last_stable_offset,
-        **{f"consumer group {group} still reads there": offset for group, offset in holds.items()},
     }
     reason, limit = min(limits.items(), key=lambda item: item[1])
+    held_by = tuple(sorted(group for group, offset in holds.items() if offset < limit))
+    if held_by:
+        first = min(held_by, key=lambda group: holds[group])
+        reason, limit = f"consumer group {first} still reads there", holds[first]
     # the broker deletes whole segments only: a limit inside one is the border below it
     borders = [segment.next_base for segment in segments[:-1] if segment.next_base <= limit]
     if not borders or borders[-1] <= bounds.local_start:
-        return NoTrim(reason)
-    return TrimBefore(borders[-1])
+        return NoTrim(reason, held_by)
+    return TrimBefore(borders[-1], held_by)
 
 
-def _doubt(view: PartitionView, policy: TrimPolicy) -> str | None:
-    """What must be cleared up by somebody before anything is trimmed."""
+def doubt_of(view: PartitionView) -> str | None:
+    """What somebody must clear up before anything is trimmed; asked again right before DeleteRecords."""
     if view.degraded:
         return f"degraded: {view.degraded[0]}"
     if view.holds:
@@ -81,8 +88,6 @@ def _doubt(view: PartitionView, policy: TrimPolicy) -> str | None:
         return "lineage unknown: remote segments exist that the current lineage cannot place"
     if view.log_start is None:
         return "no term has written a log start yet"
-    if policy.unclean_elections and not policy.allow_unclean:
-        return "unclean.leader.election.enable=true on the topic (trim.allow_unclean is off)"
     return None
 
 

@@ -15,7 +15,9 @@ from ..state.segment import RemoteSegment
 from ..storage.object_store import ObjectStore
 from ..storage.segment.keys import ObjectKind, object_key
 from .act import Act
+from .decide import standing_order
 from .term import Reign
+from .trim_rule import doubt_of
 
 DELETE_RECORDS_TIMEOUT_S = 5.0
 
@@ -26,18 +28,21 @@ def trim_local(reign: Reign, store: ObjectStore, before: Offset, listener: Liste
     Raises Fenced when the term no longer rules, CorruptData when an object that replaces local data is not whole.
     """
     seat, partition = reign.seat, reign.partition
+    local_start = reign.bounds().local_start
+    replacing = given_up(reign.view(), local_start, before)
+    for segment in replacing:  # before anything is said: an intention that can never be carried out is no news
+        check_objects(store, segment)
     yield "append trim-intended"
     reign.append(LocalTrimIntended(partition, before, reign.term, reign.counter(), reign.now()))
-    local_start = reign.bounds().local_start
-    for segment in given_up(reign.view(), local_start, before):
-        check_objects(store, segment)
     yield "delete-records"
-    # Last checks, with nothing between them and the request: a fresh view with our intention accepted in it, the same
-    # topic on disk, the checkpoint ending in our epoch, and coverage as it was when the decision was taken.
+    # Last checks, with nothing between them and the request: a fresh view with our intention accepted in it, nothing
+    # to clear up, the checked segments still the ones, the same topic on disk, the checkpoint ending in our epoch.
     view = reign.view()
+    doubt = standing_order(view) or doubt_of(view)
+    changed = given_up(view, local_start, before) != replacing or view.coverage.prefix_end(local_start) < before - 1
+    if doubt or changed or view.trim_intended != before:
+        raise Fenced(doubt or "what replaces the local data changed", partition=partition, before=before)
     reign.confirm_leadership()
-    if view.trim_intended != before or view.coverage.prefix_end(local_start) < before - 1:
-        raise Fenced("what replaced the local data changed", partition=partition, before=before)
     try:
         new_start = seat.broker.delete_records_on(
             seat.broker_id, reign.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S

@@ -24,7 +24,11 @@ from ..state.segment import AbortedRange
 from .batch import HEADER_BYTES
 from .partition import PartitionFolder, folder_name, open_partition, read_topic_id
 from .time_index import ENTRY_BYTES
+from .transaction_index import ENTRY_BYTES as TRANSACTION_BYTES
 from .transaction_index import parse_transaction_index
+
+LOOKS = 3
+"""How often a folder is looked at again when the broker retires a segment meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +158,16 @@ class LogDirs:
         raise Fenced("the partition is not on these disks", partition=partition, topic=name)
 
     def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
-        try:
-            folder = open_partition(self._folder(partition, name))
-            segments = tuple(_local_segments(folder))
-        except FileNotFoundError as error:
-            raise Fenced("the partition left these disks meanwhile", partition=partition, topic=name) from error
-        except OSError as error:
-            raise Unavailable("the broker's disk cannot be read", partition=partition, reason=error.strerror) from error
-        return LocalSnapshot(partition, name, folder.path, segments, folder.lineage)
+        for _ in range(LOOKS):
+            try:
+                folder = open_partition(self._folder(partition, name))
+                segments = tuple(_local_segments(folder))
+            except FileNotFoundError:
+                continue  # the broker retired a segment while we looked, or the whole folder: then `_folder` says so
+            except OSError as error:
+                raise _unreadable(error) from error
+            return LocalSnapshot(partition, name, folder.path, segments, folder.lineage)
+        raise Unavailable("the partition's folder does not stand still", partition=partition, topic=name)
 
     def open_segment(
         self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
@@ -178,6 +184,10 @@ class LogDirs:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _unreadable(error: OSError) -> Unavailable:
+    return Unavailable("the broker's disk cannot be read", file=error.filename, reason=error.strerror)
 
 
 def _lock(locks: ExitStack, path: Path) -> None:
@@ -225,32 +235,43 @@ class OpenSegment:
         self.path = before.folder / f"{base_offset:020d}.log"
         self._folder = before.folder
         self._later = [s.base_offset for s in before.segments if s.base_offset > base_offset]
-        try:
-            self.log: BinaryIO = self.path.open("rb")
-            self.log_bytes = os.fstat(self.log.fileno()).st_size
+        with ExitStack() as opened:
+            try:
+                self.log: BinaryIO = opened.enter_context(self.path.open("rb"))
+                self.log_bytes = os.fstat(self.log.fileno()).st_size
+            except FileNotFoundError as error:
+                raise Fenced("the segment left the disk meanwhile", file=self.path) from error
+            except OSError as error:
+                raise _unreadable(error) from error
             self.offset_index = self._optional(base_offset, ".index")
             self.time_index = self._optional(base_offset, ".timeindex")
             self.producer_snapshot = self._optional(next_base, ".snapshot") or b""
             self.transaction_index = self._optional(base_offset, ".txnindex") or None
-        except OSError as error:
-            raise Fenced("the segment left the disk meanwhile", file=self.path, reason=error.strerror) from error
-        self.confirm()
+            self.confirm()
+            self._opened = opened.pop_all()
 
     def _optional(self, base: int, suffix: str) -> bytes | None:
         try:
             return (self._folder / f"{base:020d}{suffix}").read_bytes()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise _unreadable(error) from error
 
     def head(self) -> bytes:
         """The first bytes of the log; the file's position is where it was."""
-        return os.pread(self.log.fileno(), HEADER_BYTES, 0)
+        try:
+            return os.pread(self.log.fileno(), HEADER_BYTES, 0)
+        except OSError as error:
+            raise _unreadable(error) from error
 
     def aborted(self, offsets: OffsetRange) -> tuple[AbortedRange, ...]:
         """Of this and all later segments: the marker of an abort may lie in a later one."""
         found: set[AbortedRange] = set()
         for base in [self._base, *self._later]:
             data = self._optional(base, ".txnindex") or b""
+            if base == self._later[-1]:  # the active one: the broker may be in the middle of an entry
+                data = data[: len(data) - len(data) % TRANSACTION_BYTES]
             source = str(self._folder / f"{base:020d}.txnindex")
             for entry in parse_transaction_index(data, source):
                 if entry.range.first <= offsets.end and entry.range.last >= offsets.start:
@@ -269,4 +290,4 @@ class OpenSegment:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.log.close()
+        self._opened.close()

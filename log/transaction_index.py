@@ -10,6 +10,7 @@ from ..state.offsets import Offset
 from ..state.segment import AbortedRange
 
 _ENTRY = struct.Struct(">hqqqq")
+ENTRY_BYTES = _ENTRY.size
 
 
 @dataclass(frozen=True, slots=True)

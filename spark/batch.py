@@ -17,7 +17,7 @@ from ..fetch.local import BrokerTier
 from ..fetch.plan import read_split
 from ..fetch.reader import records
 from ..runtime.clock import SystemClock
-from .open import open_object_store
+from .open import open_key_ring, open_object_store
 from .options import SourceOptions
 from .planning import Group, plan_again, plan_groups
 
@@ -50,11 +50,12 @@ class BatchReader(DataSourceReader):
 
     def _read(self, splits: Group) -> Iterator[pa.RecordBatch]:
         options, clock = self._options, SystemClock()
-        store = open_object_store(options, clock)
+        store, keys = open_object_store(options, clock), open_key_ring(options)
+        again = partial(plan_again, options, clock)
         with open_broker(options.kafka, clock) as broker:
             local = BrokerTier(broker)
             for split in splits:
-                for piece in read_split(split, store, local, clock, reroute=partial(plan_again, options, clock)):
+                for piece in read_split(split, store, local, clock, keys=keys, reroute=again):
                     for batch in records(piece, split.topic, split.partition, columns=options.columns):
                         yield from sliced(batch)
 

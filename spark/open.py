@@ -18,6 +18,7 @@ from ..state.ids import TopicIdPartition
 from ..state.keys import tier_partition_of
 from ..storage.object_store import ObjectStore
 from ..storage.open import open_store
+from ..storage.segment.keyring import KeyRing
 from .options import Assigned, Choice, SourceOptions, Subscribed
 from .positions import TopicPartition
 
@@ -54,7 +55,8 @@ def open_log(options: SourceOptions, clock: Clock, choice: Choice | None = None)
             try:
                 for number in numbers:
                     view.require_fresh(number, 0.0)
-                reader = open_reader(view, broker, open_object_store(options, clock), clock=clock)
+                store = open_object_store(options, clock)
+                reader = open_reader(view, broker, store, clock=clock, keys=open_key_ring(options))
                 yield OpenLog(reader, tuple(chosen))
             finally:
                 view.close()
@@ -65,6 +67,11 @@ def open_log(options: SourceOptions, clock: Clock, choice: Choice | None = None)
 def open_object_store(options: SourceOptions, clock: Clock) -> ObjectStore:
     """Raises InvalidRequest, AccessDenied."""
     return open_store(options.store, endpoint=options.endpoint, region=options.region, clock=clock)
+
+
+def open_key_ring(options: SourceOptions) -> KeyRing | None:
+    """What opens encrypted segments. Raises InvalidRequest."""
+    return None if options.keyring is None else KeyRing.load(options.keyring)
 
 
 def chosen_partitions(

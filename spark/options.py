@@ -20,7 +20,7 @@ from .columns import chosen_columns
 from .kafka_properties import kafka_properties
 from .positions import EARLIEST, LATEST, Stated, TopicPartition, check_batch, stated
 
-OURS = ("store", "endpoint", "region", "gateway", "state_dir", "tier_state_topic", "tier", "split_bytes")
+OURS = ("store", "endpoint", "region", "gateway", "state_dir", "tier_state_topic", "tier", "split_bytes", "keyring")
 STRATEGIES = ("assign", "subscribe", "subscribePattern")
 DEFAULT_SPLIT_BYTES = 128 * 1024 * 1024
 """As ``spark.sql.files.maxPartitionBytes``: a Spark partition costs 31 to 48 ms, so few and large ones."""
@@ -52,7 +52,10 @@ Choice = Assigned | Subscribed | Matching
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Parsed once. ``kafka`` may hold credentials: they travel to the executors as they are."""
+    """Parsed once. ``kafka`` may hold credentials: they travel to the executors as they are.
+
+    ``keyring`` is a file on the driver and on every executor; what is in it does not travel.
+    """
 
     choice: Choice
     starting: Stated
@@ -65,6 +68,7 @@ class SourceOptions:
     store: str
     endpoint: str | None
     region: str | None
+    keyring: Path | None
     state_dir: Path | None
     tier_state_topic: str
     tier: Tier
@@ -81,7 +85,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     _check_without_effect(options)
     starting, ending = stated(options, "starting", EARLIEST), stated(options, "ending", LATEST)
     check_batch(starting, ending)
-    state_dir = options.get("tierstate.state_dir")
+    state_dir, keyring = options.get("tierstate.state_dir"), options.get("tierstate.keyring")
     return SourceOptions(
         choice=choice,
         starting=starting,
@@ -94,6 +98,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         store=_store(options),
         endpoint=options.get("tierstate.endpoint") or None,
         region=options.get("tierstate.region") or None,
+        keyring=Path(keyring) if keyring else None,
         state_dir=Path(state_dir) if state_dir else None,
         tier_state_topic=options.get("tierstate.tier_state_topic") or "_tier-state",
         tier=_tier(options),

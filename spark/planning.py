@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..fetch.plan import PlannedSplit, plan
 from ..fetch.reader import LogReader
@@ -11,7 +11,8 @@ from ..runtime.clock import Clock
 from ..state.errors import OffsetOutOfRange, PlannedRangeLost, UnknownTopic
 from .open import open_log
 from .options import Assigned, SourceOptions
-from .ranges import resolve_ranges
+from .positions import TopicPartition
+from .ranges import Extent, resolve_ranges
 
 SMALLEST_TARGET = 4 * 1024 * 1024
 """Less than this is not worth a Spark partition of its own (31 to 48 ms)."""
@@ -81,7 +82,7 @@ def plan_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> Iter
 
 
 def _planned(
-    options: SourceOptions, reader: LogReader, ranges: dict[tuple[str, int], tuple[int, int]], split_bytes: int
+    options: SourceOptions, reader: LogReader, ranges: Mapping[TopicPartition, Extent], split_bytes: int
 ) -> list[PlannedSplit]:
     return plan(reader, ranges, isolation=options.isolation, max_split_bytes=split_bytes, tier=options.tier)
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ QUIET_LOG = """\
 status = error
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
+logger.repl.name = org.apache.spark.api.python.PythonGatewayServer
+logger.repl.level = error
 appender.console.type = Console
 appender.console.name = stderr
 appender.console.target = SYSTEM_ERR
@@ -36,6 +39,8 @@ def local_session(
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
+    # Said by PySpark 4.3 to everybody with pandas 3; nothing of ours goes through pandas.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     folder = Path(tempfile.mkdtemp(prefix="tierstate-spark-"))
     try:
         session = _builder(app_name, cores, memory, folder, config or {}).getOrCreate()

@@ -6,7 +6,6 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from ..state.errors import InvalidRequest
-from .batch import BatchReader
 from .columns import spark_schema
 from .options import parse_options
 
@@ -33,4 +32,7 @@ class DefaultSource(DataSource):
                 "this source has a schema of its own; leave .schema(…) out, or use the option columns",
                 schema=own.simpleString(),
             )
+        # Not at the top: every Spark session imports this module to learn the name, and most never read from here.
+        from .batch import BatchReader
+
         return BatchReader(options)

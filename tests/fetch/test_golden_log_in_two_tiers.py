@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.fetch.two_tiers import Golden, golden_rows, rows_of
+from tests.fetch.two_tiers import Golden, Row, golden_rows, rows_of
 from tierstate.fetch.piece import Fetched
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation, Tier
@@ -16,7 +16,8 @@ BOTH = (Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
 
 
 def read_all(golden: Golden, start: int, max_bytes: int, isolation: Isolation, tier: Tier = Tier.AUTO) -> list[Fetched]:
-    pieces, position = [], start
+    pieces: list[Fetched] = []
+    position = start
     while True:
         piece = golden.reader.fetch("t", 0, position, max_bytes=max_bytes, isolation=isolation, tier=tier)
         if not piece.data:
@@ -47,7 +48,7 @@ def test_every_offset_is_a_start(golden_log: Make, isolation: Isolation, foreign
     expected = golden_rows("transactions", isolation)
     end = golden.folder.end()
     for start in range(end):
-        position, found = start, []
+        position, found = start, list[Row]()
         while not found and position < end:
             piece = golden.reader.fetch("t", 0, position, max_bytes=1, isolation=isolation)
             found = rows_of([piece])
@@ -81,6 +82,14 @@ def test_what_both_tiers_have_comes_from_the_broker_unless_the_other_is_asked_fo
     local = golden.reader.scan("t", 0, start, end, tier=Tier.LOCAL)
     expected = [row for row in golden_rows("transactions", Isolation.READ_COMMITTED) if row[0] < end]
     assert rows_of(remote) == rows_of(local) == expected
+
+
+def test_a_segment_that_reaches_into_the_local_tier_serves_nothing_of_it(golden_log: Make) -> None:
+    golden = golden_log("transactions")
+    golden.local.local_start = golden.folder.bases[1] + 20
+    piece = golden.reader.fetch("t", 0, golden.folder.bases[1])
+    assert (piece.tier, piece.limit) == (Tier.REMOTE, golden.local.local_start)
+    assert golden.reader.fetch("t", 0, piece.next_offset).tier is Tier.LOCAL
 
 
 def test_aborted_ranges_beyond_the_inline_limit_come_from_the_manifest(golden_log: Make) -> None:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tierstate.broker.tier_topic import MemoryTierTopic
+from tierstate.broker.tier_topic import MemoryTierTopic, TierTopic
 from tierstate.broker.topics import PartitionDescription, TopicDescription
 from tierstate.fetch.local import LocalPiece, closed_ranges
 from tierstate.fetch.reader import Fetched, LogReader, records
 from tierstate.fetch.remote import RemoteTier
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
-from tierstate.log.batch import iter_batches
+from tierstate.log.batch import BatchHeader, iter_batches
 from tierstate.runtime.clock import SystemClock
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import EpochEntry, LeaderEpoch, Lineage
@@ -125,9 +125,12 @@ class Folder:
 class TwoTiers:
     """A tier-state topic, a store, and a view over both for one partition."""
 
-    def __init__(self, partition: TopicIdPartition, name: str, store: ObjectStore) -> None:
+    def __init__(
+        self, partition: TopicIdPartition, name: str, store: ObjectStore, topic: TierTopic | None = None
+    ) -> None:
+        """``topic``: of one partition; None: a twin in memory."""
         self.partition, self.name, self.store = partition, name, store
-        self.topic = MemoryTierTopic()
+        self.topic: TierTopic = topic or MemoryTierTopic()
         self.view: Follower = open_view(self.topic, "cluster", SystemClock())
         self._segments = 0
         self.term = Term(LeaderEpoch(0), Position(0), FactId.of(bytes(16)))
@@ -274,7 +277,8 @@ class FolderTier:
         if not bounds.local_start <= offset <= end:
             raise OffsetOutOfRange("not here", valid_start=bounds.local_start, valid_end=end)
         taken = [h for h in self._headers if h.last_offset >= offset and h.base_offset < end]
-        size, kept = 0, []
+        size = 0
+        kept: list[BatchHeader] = []
         for header in taken:
             if kept and size + header.size_bytes > max_bytes:
                 break

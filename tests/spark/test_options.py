@@ -10,6 +10,7 @@ import pytest
 from tierstate.spark.options import Assigned, Matching, Subscribed, parse_options
 from tierstate.spark.positions import EARLIEST, LATEST, ByOffset, ByTime, Edge
 from tierstate.state.errors import InvalidRequest
+from tierstate.state.offsets import TimestampMs
 from tierstate.state.routing import Isolation, Tier
 
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9", "tierstate.store": "file:///store", "subscribe": "orders"}
@@ -109,9 +110,9 @@ def test_one_time_wins_over_times_and_times_over_offsets(side: str) -> None:
 
     assert position() == ByOffset({("orders", 0): 7})
     given[f"{side}OffsetsByTimestamp"] = '{"orders":{"0":1000}}'
-    assert position() == ByTime({("orders", 0): 1000})
+    assert position() == ByTime({("orders", 0): TimestampMs(1000)})
     given[f"{side}Timestamp"] = "2000"
-    assert position() == ByTime(2000)
+    assert position() == ByTime(TimestampMs(2000))
 
 
 def test_columns_choose_and_order() -> None:

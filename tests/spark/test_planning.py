@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -135,6 +136,17 @@ def test_what_is_deleted_after_planning_is_an_error_that_names_the_range(
     tiers.trim(name, 0, 250)
     with pytest.raises(PlannedRangeLost, match=rf"topic={name} partition=0 start=0 end=200"):
         read(reader, planned)
+
+
+@pytest.mark.kafka
+def test_what_was_written_again_under_a_later_epoch_is_not_what_was_planned(
+    tiers: Tiers, planned_locally: Planned
+) -> None:
+    name, reader, planned, _ = planned_locally(copied=True)
+    tiers.trim(name, 0, 250)
+    earlier = replace(planned[0].splits[0], leader_epoch=LeaderEpoch(-1))
+    with pytest.raises(PlannedRangeLost, match="written again under leader epoch 0"):
+        read(reader, [SplitGroup((earlier,))])
 
 
 @pytest.mark.kafka

@@ -37,12 +37,6 @@ def test_schema_and_records_are_those_of_the_kafka_source(spark: SparkSession, t
     assert rows_of(frame) == orders.uncommitted
 
 
-def test_without_include_headers_there_is_no_such_column(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:
-    frame = load(spark, tiers, assign=json.dumps({orders.name: [1]}))
-    assert frame.schema.simpleString() == KAFKA_SOURCE_SCHEMA + ">"
-    assert rows_of(frame) == without_headers(orders.of(1))
-
-
 def test_aborted_transactions_are_hidden_on_request(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:
     frame = load(spark, tiers, subscribe=orders.name, includeHeaders="true", kafka__isolation__level="read_committed")
     assert rows_of(frame) == orders.committed != orders.uncommitted
@@ -68,79 +62,14 @@ def test_exactly_the_offsets_asked_for_from_both_tiers(spark: SparkSession, tier
     assert rows_of(frame) == without_headers(orders.of(0, 101, 417) + orders.of(1, 0, 3))
 
 
-def test_an_empty_range_and_an_empty_topic_have_no_records(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:
-    empty = tiers.create(f"spark-empty-{os.getpid()}", 2)
-    assert load(spark, tiers, subscribe=empty).collect() == []
-    same = json.dumps({orders.name: {"0": 300, "1": 300}})
-    assert load(spark, tiers, subscribe=orders.name, startingOffsets=same, endingOffsets=same).count() == 0
+def test_a_topic_without_records_is_an_empty_frame(spark: SparkSession, tiers: Tiers) -> None:
+    assert load(spark, tiers, subscribe=tiers.create(f"spark-empty-{os.getpid()}", 2)).collect() == []
 
 
 def test_many_small_partitions_have_every_record_once(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:
     frame = load(spark, tiers, subscribe=orders.name, minPartitions="9", includeHeaders="true")
     assert frame.rdd.getNumPartitions() >= 9
     assert rows_of(frame) == orders.uncommitted
-
-
-def test_times_choose_the_range(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:
-    start, end = 1_767_225_600_000 + 150_000, 1_767_225_600_000 + 399_000
-    expected = []
-    for partition in (0, 1):
-        records = orders.of(partition)
-        first = next(record[4] for record in records if record[5] >= start)
-        last = next(record[4] for record in records if record[5] >= end)
-        expected += orders.of(partition, first, last)
-    frame = load(spark, tiers, subscribe=orders.name, startingTimestamp=str(start), endingTimestamp=str(end))
-    assert rows_of(frame) == without_headers(expected)
-
-
-def test_a_time_nothing_is_as_young_as_is_an_error_or_the_end(
-    spark: SparkSession, tiers: Tiers, orders: Orders
-) -> None:
-    times = json.dumps({orders.name: {"0": 2_000_000_000_000, "1": 1_767_225_600_000 + 499_000}})
-    chosen = {"subscribe": orders.name, "startingOffsetsByTimestamp": times}
-    with pytest.raises(PySparkException, match="startingOffsetsByTimestamp: no record at or after this time"):
-        load(spark, tiers, **chosen).collect()
-    found = load(spark, tiers, **chosen, startingOffsetsByTimestampStrategy="latest").collect()
-    assert {row["partition"] for row in found} == {1}
-
-
-def test_one_tier_alone_on_request(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:
-    chosen = {"assign": json.dumps({orders.name: [0]}), "columns": "offset"}
-    local = sorted(row[0] for row in load(spark, tiers, **chosen, tierstate__tier="local").collect())
-    remote = sorted(row[0] for row in load(spark, tiers, **chosen, tierstate__tier="remote").collect())
-    whole = [record[4] for record in orders.of(0)]
-    assert local == [offset for offset in whole if offset >= orders.trimmed]
-    assert remote == [offset for offset in whole if offset < len(whole)][: len(remote)]
-    assert local[0] < remote[-1] < local[-1]
-
-
-def test_a_pattern_matches_whole_names(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:
-    untiered = tiers.create(f"{orders.name}-more")
-    tiers.produce(untiered, 0, [{"value": b"1"}])
-    found = load(spark, tiers, subscribePattern=f"{orders.name}-.*").collect()
-    assert [row["topic"] for row in found] == [untiered]
-
-
-def test_offsets_that_are_not_there_are_an_error_unless_loss_is_accepted(
-    spark: SparkSession, tiers: Tiers, orders: Orders
-) -> None:
-    chosen = {
-        "assign": json.dumps({orders.name: [0]}),
-        "startingOffsets": json.dumps({orders.name: {"0": 400}}),
-        "endingOffsets": json.dumps({orders.name: {"0": 999_999}}),
-    }
-    with pytest.raises(
-        PySparkException, match=r"endingOffsets: these offsets are not there.*partition=0 offset=999999"
-    ):
-        load(spark, tiers, **chosen).collect()
-    found = load(spark, tiers, **chosen, failOnDataLoss="false")
-    assert rows_of(found) == without_headers(orders.of(0, 400))
-
-
-def test_positions_for_each_partition_must_name_them_all(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:
-    some = json.dumps({orders.name: {"0": 5}})
-    with pytest.raises(PySparkException, match=f"startingOffsets must name every partition.*missing={orders.name}-1"):
-        load(spark, tiers, subscribe=orders.name, startingOffsets=some).collect()
 
 
 def test_a_wrong_option_and_an_unknown_topic_are_named_to_the_user(spark: SparkSession, tiers: Tiers) -> None:

@@ -1,0 +1,143 @@
+"""``tierstate consume``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..state.routing import Isolation, Tier
+from .context import Context
+from .flags import pass_context
+from .positions import Position, PositionType
+from .reading import chosen_partitions, isolation_option, opened_source, resolve
+from .topic_argument import TopicArgument, TopicType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..fetch.source import RecordSource
+
+FOLLOW_POLL_S = 0.25
+_ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
+_PARTS = re.compile(r"%[tpoksTh%]|\\[ntr0\\]|%.?")
+
+Writer = Callable[["pa.RecordBatch", Tier], None]
+
+
+@click.command("consume", epilog="Example: tierstate consume user_events:0 --from @-1h --format '%o %k %s\\n'")
+@click.argument("topic", type=TopicType())
+@click.option("--from", "start", type=PositionType(), default="earliest", show_default=True, help="Where to begin.")
+@click.option("--to", "end", type=PositionType(), help="Where to end, not included; else the end seen at the start.")
+@click.option("-n", "limit", type=click.IntRange(0), help="At most so many records.")
+@click.option("--follow", is_flag=True, help="Go on with new records, until interrupted.")
+@click.option("--tier", type=click.Choice(["auto", "local", "remote"]), default="auto", show_default=True)
+@isolation_option(Isolation.READ_COMMITTED)
+@click.option(
+    "--format",
+    "template",
+    default="%s\\n",
+    help="%t %p %o %k %s %T %h: topic, partition, offset, key, value, time, headers.",
+)
+@click.option("--encoding", type=click.Choice(["utf8", "base64"]), default="utf8", help="Of bytes, with --json.")
+@pass_context
+def command(
+    context: Context,
+    topic: TopicArgument,
+    start: Position,
+    end: Position | None,
+    limit: int | None,
+    follow: bool,
+    tier: str,
+    isolation: str,
+    template: str,
+    encoding: str,
+) -> None:
+    """Read both tiers as one log, partition by partition."""
+    if follow and end is not None:
+        raise click.UsageError("--follow has no end: leave out --to")
+    write = _json_writer(encoding) if context.as_json else _template_writer(template)
+    level = Isolation(isolation)
+    with opened_source(context, topic, "gateway" if context.gateway else "reader", level) as source:
+        for batch, served in _batches(source, topic, start, end, level, Tier(tier), follow):
+            taken = batch if limit is None else batch.slice(0, limit)
+            write(taken, served)
+            if limit is not None:
+                limit -= taken.num_rows
+                if limit == 0:
+                    break
+    sys.stdout.buffer.flush()
+
+
+def _batches(
+    source: RecordSource,
+    topic: TopicArgument,
+    start: Position,
+    end: Position | None,
+    isolation: Isolation,
+    tier: Tier,
+    follow: bool,
+) -> Iterator[tuple[pa.RecordBatch, Tier]]:
+    from ..runtime.clock import SystemClock
+
+    partitions = chosen_partitions(source, topic)
+    ranges = {}
+    for partition in partitions:
+        first = resolve(source, topic.topic, partition, start, isolation, tier)
+        _, now = source.extent(topic.topic, partition, isolation, tier)
+        last = now if end is None else resolve(source, topic.topic, partition, end, isolation, tier)
+        ranges[partition] = (first, last)
+    while True:
+        for partition, (first, last) in ranges.items():
+            yield from source.records(topic.topic, partition, first, last, isolation, tier)
+        if not follow:
+            return
+        sys.stdout.buffer.flush()
+        SystemClock().sleep(FOLLOW_POLL_S)
+        for partition, (first, last) in ranges.items():
+            _, now = source.extent(topic.topic, partition, isolation, tier)
+            ranges[partition] = (max(first, last), max(now, last))
+
+
+def _json_writer(encoding: str) -> Writer:
+    from ..log.json_lines import Encoding, json_lines
+
+    def write(batch: pa.RecordBatch, tier: Tier) -> None:
+        sys.stdout.buffer.writelines(json_lines(batch, Encoding(encoding), tier.value))
+
+    return write
+
+
+def _template_writer(template: str) -> Writer:
+    parts = [_part(found) for found in re.split(f"({_PARTS.pattern})", template) if found]
+
+    def write(batch: pa.RecordBatch, tier: Tier) -> None:
+        from ..log.record_digest import arrow_rows
+
+        topic, partition = batch.column("topic").to_pylist(), batch.column("partition").to_pylist()
+        for at, row in enumerate(arrow_rows(batch)):
+            fields = {"t": topic[at].encode(), "p": b"%d" % partition[at], "o": b"%d" % row[0], "T": b"%d" % row[1]}
+            fields |= {"k": row[3] or b"", "s": row[4] or b"", "h": _headers(row[5])}
+            sys.stdout.buffer.write(b"".join(part(fields) for part in parts))
+
+    return write
+
+
+def _part(text: str) -> Callable[[dict[str, bytes]], bytes]:
+    """One piece of a template: a field, an escape, or itself."""
+    if text == "%%":
+        return lambda fields: b"%"
+    if text.startswith("%"):
+        if len(text) < 2 or text[1] not in "tpoksTh":
+            raise click.UsageError(f"no such field in --format: {text}; %% is a percent sign")
+        return lambda fields: fields[text[1]]
+    plain = _ESCAPES.get(text, text).encode()
+    return lambda fields: plain
+
+
+def _headers(headers: Any) -> bytes:
+    """``name=value,name=value``, as kcat prints them; a null value is ``NULL``."""
+    return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in headers)

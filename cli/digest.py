@@ -1,0 +1,200 @@
+"""``tierstate digest``: two readers, one number."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..state.errors import InvalidRequest, MissingExtra
+from ..state.routing import Isolation, Tier
+from .context import Context
+from .flags import pass_context
+from .positions import Position, PositionType
+from .reading import chosen_partitions, isolation_option, opened_reader, opened_source, resolve
+from .topic_argument import TopicArgument, TopicType
+
+if TYPE_CHECKING:
+    from ..fetch.source import RecordSource
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Records of ``[start, end)`` of one partition, as one reader saw them."""
+
+    partition: int
+    start: int
+    end: int
+    records: int
+    digest: str
+
+
+@click.command("digest", epilog="Example: tierstate digest user_events --via broker --json")
+@click.argument("topic", type=TopicType())
+@click.option(
+    "--via",
+    type=click.Choice(["reader", "consumer", "broker", "gateway", "spark"]),
+    default="consumer",
+    show_default=True,
+    help="Who reads: broker is Kafka's own client, the local tier only.",
+)
+@click.option("--from", "start", type=PositionType(), default="earliest", show_default=True, help="Where to begin.")
+@click.option("--to", "end", type=PositionType(), default="latest", show_default=True, help="Where to end, exclusive.")
+@isolation_option(Isolation.READ_COMMITTED)
+@click.option("--per-segment", is_flag=True, help="Also the digest of each remote segment's range.")
+@click.option(
+    "--boundaries",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help='Ranges too: {"0": [[0, 100], …]}, end exclusive.',
+)
+@pass_context
+def command(
+    context: Context,
+    topic: TopicArgument,
+    via: str,
+    start: Position,
+    end: Position,
+    isolation: str,
+    per_segment: bool,
+    boundaries: Path | None,
+) -> None:
+    """Record count and record digest of each partition, and of the topic, as one reader sees them."""
+    from ..log.record_digest import topic_digest
+
+    level = Isolation(isolation)
+    ranges = _ranges_of(boundaries) if boundaries else {}
+    if per_segment:
+        ranges |= _segment_ranges(context, topic)
+    wholes: list[Counted] = []
+    parts: list[Counted] = []
+    with opened_source(context, topic, "reader" if via in ("consumer", "spark") else via, level) as source:
+        asked = [
+            (partition, *_bounds(source, topic.topic, partition, start, end, level), ranges.get(partition, []))
+            for partition in chosen_partitions(source, topic)
+        ]
+        if via != "spark":
+            for partition, first, last, inner in asked:
+                whole, ranged = _count(source, topic.topic, partition, first, last, level, inner)
+                wholes.append(whole)
+                parts += ranged
+    if via == "spark":
+        wholes, parts = _count_by_spark(context, topic.topic, asked, level)
+    total = topic_digest({each.partition: (each.records, bytes.fromhex(each.digest)) for each in wholes})
+    document = {
+        "topic": topic.topic,
+        "via": via,
+        "isolation": isolation,
+        "records": sum(each.records for each in wholes),
+        "digest": total,
+        "partitions": [asdict(each) for each in wholes],
+        "ranges": [asdict(each) for each in parts],
+    }
+    rows: list[tuple[object, ...]] = [
+        (f"{topic.topic}:{each.partition}{kind}", each.start, each.end, each.records, each.digest)
+        for kind, counted in (("", wholes), (" part", parts))
+        for each in counted
+    ]
+    rows.append((topic.topic, None, None, document["records"], total))
+    context.output.table(("what", "from", "to", "records", f"digest ({isolation}, via {via})"), rows, document)
+
+
+def _bounds(
+    source: RecordSource, topic: str, partition: int, start: Position, end: Position, isolation: Isolation
+) -> tuple[int, int]:
+    first = resolve(source, topic, partition, start, isolation, Tier.AUTO)
+    last = resolve(source, topic, partition, end, isolation, Tier.AUTO)
+    return first, max(first, last)
+
+
+def _inside(first: int, last: int, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The parts of the ranges that lie in [first, last)."""
+    clipped = [(max(first, low), min(last, high)) for low, high in ranges]
+    return [(low, high) for low, high in clipped if low < high]
+
+
+def _count(
+    source: RecordSource,
+    topic: str,
+    partition: int,
+    first: int,
+    last: int,
+    isolation: Isolation,
+    ranges: list[tuple[int, int]],
+) -> tuple[Counted, list[Counted]]:
+    from ..log.record_digest import RangeDigests
+    from ..state.offsets import Offset
+
+    inside = _inside(first, last, ranges)
+    digests = RangeDigests(inside)
+    for batch, _ in source.records(topic, partition, Offset(first), Offset(last), isolation, Tier.AUTO):
+        digests.update_arrow(batch)
+    whole = Counted(partition, first, last, digests.whole.count, digests.whole.hexdigest())
+    parts = [
+        Counted(partition, low, high, each.count, each.hexdigest())
+        for (low, high), each in zip(inside, digests.parts, strict=True)
+    ]
+    return whole, parts
+
+
+def _count_by_spark(
+    context: Context, topic: str, asked: list[tuple[int, int, int, list[tuple[int, int]]]], isolation: Isolation
+) -> tuple[list[Counted], list[Counted]]:
+    try:
+        from ..spark.digest import DigestRange, digest_via_spark
+    except ImportError as error:
+        raise MissingExtra("spark", "digest --via spark") from error
+
+    wholes = [DigestRange(topic, partition, first, last) for partition, first, last, _ in asked]
+    parts = [
+        DigestRange(topic, partition, low, high)
+        for partition, first, last, ranges in asked
+        for low, high in _inside(first, last, ranges)
+    ]
+    found = digest_via_spark(_spark_options(context, isolation), [*wholes, *parts])
+
+    def counted(each: DigestRange) -> Counted:
+        return Counted(each.partition, each.start, each.end, *found[each])
+
+    return [counted(each) for each in wholes], [counted(each) for each in parts]
+
+
+def _spark_options(context: Context, isolation: Isolation) -> dict[str, str]:
+    """The settings as options of ``format("tierstate")``."""
+    settings = context.settings_with("kafka.bootstrap.servers", "store.url")
+    options = {f"kafka.{name}": value for name, value in settings.kafka.items()}
+    options |= {
+        "tierstate.store": settings.store.url,
+        "tierstate.tier_state_topic": settings.tier_state.topic,
+        "isolation": isolation.value,
+        "includeHeaders": "true",
+    }
+    wanted = {"tierstate.endpoint": settings.store.endpoint, "tierstate.region": settings.store.region}
+    return options | {name: value for name, value in wanted.items() if value}
+
+
+def _segment_ranges(context: Context, topic: TopicArgument) -> dict[int, list[tuple[int, int]]]:
+    """The range each remote segment owns."""
+    ranges = {}
+    with opened_reader(context, topic) as reader:
+        numbers = range(reader.topic(topic.topic).partitions)
+        for partition in numbers if topic.partition is None else [topic.partition]:
+            owned = reader.view(topic.topic, partition).coverage.owned
+            ranges[partition] = [(int(each.offsets.start), each.offsets.end + 1) for each in owned]
+    return ranges
+
+
+def _ranges_of(path: Path) -> dict[int, list[tuple[int, int]]]:
+    """Raises InvalidRequest for a file of another shape, or ranges that are not ascending and disjoint."""
+    try:
+        said = json.loads(path.read_text())
+        ranges = {int(number): [(int(low), int(high)) for low, high in each] for number, each in said.items()}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise InvalidRequest('boundaries are {"partition": [[start, end], …]}', file=path, reason=error) from error
+    for each in ranges.values():
+        edges = [edge for pair in each for edge in pair]
+        if edges != sorted(edges):
+            raise InvalidRequest("boundaries overlap or go back", file=path)
+    return ranges

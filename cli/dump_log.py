@@ -1,0 +1,189 @@
+"""``tierstate dump-log``: Kafka's files, or a copied segment, without a broker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..state.routing import Isolation
+from .context import Context
+from .exit_codes import FINDING
+from .flags import pass_context
+from .reading import isolation_option
+
+if TYPE_CHECKING:
+    from ..fetch.copied_segment import CopiedSegment
+    from ..log.batch import BatchHeader
+    from ..log.decode import RecordBlock
+    from ..log.folder import LogFiles
+    from ..storage.segment.encryption import KeyUnwrapper
+
+MANIFEST = ".rsm-manifest"
+
+
+@dataclass(frozen=True, slots=True)
+class Dumped:
+    """A log that can be printed: its name, and where it came from."""
+
+    topic: str
+    partition: int
+    log: LogFiles | CopiedSegment
+
+    def batches(self) -> Iterator[BatchHeader]:
+        for each in self.log.batches():
+            yield each[1] if isinstance(each, tuple) else each
+
+
+@click.command("dump-log", epilog="Example: tierstate dump-log /var/lib/kafka/user_events-0 --json")
+@click.argument("path")
+@click.option("--encoding", type=click.Choice(["utf8", "base64"]), default="utf8", show_default=True, help="Of bytes.")
+@isolation_option(Isolation.READ_UNCOMMITTED)
+@click.option("--batches", is_flag=True, help="Batch headers, control batches too, instead of records.")
+@click.option("--indexes", is_flag=True, help="Index entries instead of records.")
+@click.option("--keyring", type=click.Path(path_type=Path, dir_okay=False), help="Key ring of an encrypted segment.")
+@pass_context
+def command(
+    context: Context, path: str, encoding: str, isolation: str, batches: bool, indexes: bool, keyring: Path | None
+) -> None:
+    """Decode PATH: a partition folder, a segment (.log), or a copied segment's manifest (a file or a store's URL).
+
+    Under read_committed, transactions that nothing here decides are hidden and named; the exit code is then 1.
+    """
+    with _opened(context, path, keyring) as dumped:
+        if indexes:
+            _print_rows(context, _index_rows(path, dumped.log))
+        elif batches:
+            _print_rows(context, map(_batch_row, dumped.batches()))
+        else:
+            committed = Isolation(isolation) is Isolation.READ_COMMITTED
+            _print_records(context, dumped, dumped.log.blocks(committed=committed), encoding)
+            if committed and dumped.log.undecided:
+                for producer, first in sorted(dumped.log.undecided.items()):
+                    context.output.note(
+                        f"undecided: the transaction of producer {producer} is open from offset {first} on; "
+                        f"records from {dumped.log.decided_end} on are hidden"
+                    )
+                raise click.exceptions.Exit(FINDING)
+
+
+@contextmanager
+def _opened(context: Context, path: str, keyring: Path | None) -> Iterator[Dumped]:
+    if not path.endswith(MANIFEST):
+        from ..log.folder import open_log
+        from ..state.errors import InvalidRequest
+
+        file = Path(path).absolute()
+        if not file.exists():
+            raise InvalidRequest("no such file or folder", path=path)
+        log = open_log(file)
+        yield Dumped(log.topic, log.partition, log)
+        return
+    from ..fetch.copied_segment import open_copied
+    from ..fetch.folder_objects import FolderObjects
+    from ..storage.object_store import ObjectStore
+    from ..storage.open import open_store
+
+    with ExitStack() as opened:
+        store: ObjectStore
+        if "://" in path and not path.startswith("file://"):
+            scheme, _, rest = path.partition("://")
+            bucket, _, key = rest.partition("/")
+            settings = context.settings.store
+            store = open_store(
+                f"{scheme}://{bucket}", endpoint=settings.endpoint or None, region=settings.region or None
+            )
+        else:
+            file = Path(path.removeprefix("file://")).absolute()
+            root = file.parents[min(2, len(file.parents) - 1)]
+            store, key = FolderObjects(root), file.relative_to(root).as_posix()
+        opened.callback(store.close)
+        segment = open_copied(store, key, keys=_keys(context, keyring))
+        yield Dumped(segment.topic, segment.partition.partition, segment)
+
+
+def _keys(context: Context, keyring: Path | None) -> KeyUnwrapper | None:
+    from ..storage.segment.keyring import KeyRing
+
+    found = keyring or context.settings.encryption.keyring
+    return KeyRing.load(found) if found else None
+
+
+def _print_records(context: Context, dumped: Dumped, blocks: Iterable[RecordBlock], encoding: str) -> None:
+    from ..log.json_lines import Encoding, block_lines
+
+    out = sys.stdout.buffer
+    for block in blocks:
+        for line in block_lines(block, dumped.topic, dumped.partition, Encoding(encoding)):
+            out.write(line)
+    out.flush()
+
+
+def _batch_row(batch: BatchHeader) -> dict[str, Any]:
+    from ..log.batch import CODECS
+
+    return {
+        "position": batch.position,
+        "base_offset": batch.base_offset,
+        "last_offset": batch.last_offset,
+        "records": batch.record_count,
+        "bytes": batch.size_bytes,
+        "codec": CODECS[batch.codec],
+        "leader_epoch": batch.partition_leader_epoch,
+        "max_timestamp": batch.max_timestamp,
+        "producer_id": batch.producer_id,
+        "producer_epoch": batch.producer_epoch,
+        "transactional": batch.is_transactional,
+        "control": batch.is_control,
+    }
+
+
+def _index_rows(path: str, log: LogFiles | CopiedSegment) -> Iterator[dict[str, Any]]:
+    from ..log.offset_index import parse_offset_index
+    from ..log.time_index import parse_time_index
+    from ..log.transaction_index import parse_transaction_index
+
+    for base, offset_index, time_index, transaction_index in _indexes(log):
+        for entry in parse_offset_index(offset_index, base, path):
+            yield {"index": "offset", "segment": base, "offset": entry.offset, "position": entry.position}
+        for time in parse_time_index(time_index, base, path):
+            yield {"index": "time", "segment": base, "timestamp": time.timestamp, "offset": time.offset}
+        for aborted in parse_transaction_index(transaction_index, path):
+            yield {
+                "index": "transaction",
+                "segment": base,
+                "producer_id": aborted.range.producer_id,
+                "first": aborted.range.first,
+                "last": aborted.range.last,
+                "last_stable_offset": aborted.last_stable_offset,
+            }
+
+
+def _indexes(log: LogFiles | CopiedSegment) -> Iterator[tuple[int, bytes, bytes, bytes]]:
+    """Base offset, and Kafka's three index files; missing ones are empty."""
+    from ..log.folder import LogFiles
+    from ..storage.segment.manifest import IndexKind
+
+    if not isinstance(log, LogFiles):
+        kinds = (IndexKind.OFFSET, IndexKind.TIME, IndexKind.TRANSACTION)
+        offset_index, time_index, transaction_index = (log.reader.indexes(kind) or b"" for kind in kinds)
+        yield log.base_offset, offset_index, time_index, transaction_index
+        return
+    for each in log.logs:
+        files = [each.with_suffix(suffix) for suffix in (".index", ".timeindex", ".txnindex")]
+        offset_index, time_index, transaction_index = (file.read_bytes() if file.exists() else b"" for file in files)
+        yield int(each.stem), offset_index, time_index, transaction_index
+
+
+def _print_rows(context: Context, rows: Iterable[dict[str, Any]]) -> None:
+    """One object a line with ``--json``; else ``name=value`` pairs, one row a line."""
+    for row in rows:
+        if context.as_json:
+            context.output.item(row)
+        else:
+            context.output.line("  ".join(f"{name}={value}" for name, value in row.items()))

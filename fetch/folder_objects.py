@@ -1,0 +1,81 @@
+"""A folder of objects that is only read: not even the mark of `storage.directory` is written into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ..state.errors import AccessDenied, ObjectNotFound, StorageUnavailable
+from ..state.offsets import ByteRange, TimestampMs
+from ..storage.object_store import DEFAULT_PART_BYTES, MIB, Data, ObjectInfo, beyond_end, over_limit
+
+
+class FolderObjects:
+    """An `ObjectStore` over files below ``root``; everything that writes raises AccessDenied."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @property
+    def description(self) -> str:
+        return str(self._root)
+
+    def get(self, key: str, limit: int | None = None) -> bytes:
+        size = self.head(key).size
+        if limit is not None and size > limit:
+            raise over_limit(key, size, limit)
+        return self._read(key, 0, size)
+
+    def get_range(self, key: str, range: ByteRange) -> bytes:
+        size = self.head(key).size
+        if range.start >= size:
+            raise beyond_end(key, range, size)
+        return self._read(key, range.start, min(range.stop, size))
+
+    def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
+        size = self.head(key).size
+        if range.start >= size:
+            raise beyond_end(key, range, size)
+        at, stop = range.start, min(range.stop, size)
+        while at < stop:
+            yield self._read(key, at, min(at + piece_bytes, stop))
+            at += piece_bytes
+
+    def head(self, key: str) -> ObjectInfo:
+        try:
+            found = (self._root / key).stat()
+        except OSError as error:
+            raise ObjectNotFound("no such file", file=self._root / key) from error
+        return ObjectInfo(key, found.st_size, TimestampMs(found.st_mtime_ns // 1_000_000))
+
+    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
+        below = self._root / prefix.rpartition("/")[0]
+        for path in sorted(each for each in below.rglob("*") if each.is_file()):
+            key = path.relative_to(self._root).as_posix()
+            if key.startswith(prefix) and key > (start_after or ""):
+                yield self.head(key)
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        raise AccessDenied("this folder is only read", file=self._root / key)
+
+    def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
+        raise AccessDenied("this folder is only read", file=self._root / key)
+
+    def delete(self, key: str) -> None:
+        raise AccessDenied("this folder is only read", file=self._root / key)
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.delete(key)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _read(self, key: str, start: int, stop: int) -> bytes:
+        try:
+            with (self._root / key).open("rb") as file:
+                file.seek(start)
+                data = file.read(stop - start)
+        except OSError as error:
+            raise StorageUnavailable("file cannot be read", file=self._root / key, reason=error.strerror) from error
+        return data

@@ -1,0 +1,67 @@
+"""Which consumer groups still need what, so that trimming does not take it from them.
+
+A plain consumer that falls below the local start is silently reset. A group holds at its committed offset, one that
+has an assigned member and no commit holds the local start. A group that stands still before unread records for longer
+than ``trim.group_hold_max`` no longer counts: it bounds how long somebody who went away may hold disk, and never takes
+records from a group that reads on, however slowly. The time is remembered by the agent, so a new agent waits anew.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..broker.groups import TopicGroups
+from ..runtime.clock import Clock
+from ..state.offsets import Offset
+from ..state.routing import LocalBounds
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPolicy:
+    """``[trim] respect_groups``, ``exclude_groups`` and ``group_hold_max`` in seconds."""
+
+    respect: bool
+    excluded: tuple[str, ...]
+    hold_max: float
+
+    def ignores(self, group: str) -> bool:
+        return any(re.fullmatch(pattern, group) for pattern in self.excluded)
+
+
+class GroupHolds:
+    """Thread-safe."""
+
+    def __init__(self, policy: GroupPolicy, clock: Clock) -> None:
+        self._policy, self._clock = policy, clock
+        self._lock = threading.Lock()
+        self._standing: dict[tuple[str, int], dict[str, tuple[Offset | None, float]]] = {}
+
+    def holds(
+        self, topic: str, partition: int, groups: TopicGroups | None, bounds: LocalBounds
+    ) -> Mapping[str, Offset] | None:
+        """Group to the lowest offset it still needs; None when not all groups are known: then nothing is trimmed."""
+        if groups is None or groups.why_incomplete(self._policy.ignores) is not None:
+            return None
+        behind = {
+            each.group: each.committed
+            for each in groups.positions
+            if each.partition == partition
+            and not self._policy.ignores(each.group)
+            and (each.committed is None or each.committed < bounds.high_watermark)
+        }
+        now = self._clock.monotonic()
+        with self._lock:
+            known = self._standing.get((topic, partition), {})
+            standing = {
+                group: before if (before := known.get(group)) and before[0] == committed else (committed, now)
+                for group, committed in behind.items()
+            }
+            self._standing[topic, partition] = standing
+        return {
+            group: bounds.local_start if committed is None else committed
+            for group, (committed, since) in standing.items()
+            if now - since <= self._policy.hold_max
+        }

@@ -1,0 +1,98 @@
+"""A gateway over a golden partition in two tiers: as an ASGI app, and listening on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.gateways import Call, Running, asgi_call
+from tests.fetch.two_tiers import GOLDEN, Folder, FolderTier, OneTopic, TwoTiers
+from tierstate.api.app import create_app
+from tierstate.api.open import GatewayServer
+from tierstate.api.service import Service
+from tierstate.fetch.reader import LogReader
+from tierstate.fetch.remote import RemoteTier
+from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.setting_types import Address
+from tierstate.runtime.settings import Gateway
+from tierstate.state.ids import TopicId, TopicIdPartition
+from tierstate.storage.memory import MemoryStore
+from tierstate.storage.segment.cache import ChunkCache
+
+
+@dataclass
+class Log:
+    """Topic ``t``, one partition: all but the last segment copied."""
+
+    folder: Folder
+    local: FolderTier
+    reader: LogReader
+    tiers: TwoTiers
+
+
+@pytest.fixture
+def golden() -> Iterator[Callable[..., Log]]:
+    made: list[Log] = []
+
+    def make(case: str = "transactions", copies: int | None = None) -> Log:
+        folder = Folder(next(path for path in (GOLDEN / case).iterdir() if path.is_dir()))
+        place = TopicIdPartition(TopicId.of(b"golden-topic-id!"), 0)
+        tiers = TwoTiers(place, "t", MemoryStore(SystemClock()))
+        tiers.elect(folder.lineage())
+        tiers.start_log_at(0)
+        for base, following in list(zip(folder.bases, folder.bases[1:], strict=False))[:copies]:
+            tiers.copy(folder, base, following)
+        local = FolderTier(folder, place, "t")
+        control: Any = OneTopic("t", place.topic_id)
+        remote = RemoteTier(tiers.store, ChunkCache(1 << 20), SystemClock())
+        tiers.view.require_fresh(0, 0)
+        made.append(Log(folder, local, LogReader(tiers.view, control, local, remote, SystemClock()), tiers))
+        return made[-1]
+
+    yield make
+    for log in made:
+        log.tiers.view.close()
+
+
+@pytest.fixture
+def log(golden: Callable[..., Log]) -> Log:
+    """Both tiers have something of their own: the broker begins in the last segment."""
+    made = golden()
+    made.local.local_start = made.folder.bases[-1]
+    return made
+
+
+@pytest.fixture
+def service(log: Log) -> Iterator[Service]:
+    made = Service(log.reader, Gateway(), SystemClock(), hidden=("_tier-state",))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def call(service: Service) -> Call:
+    """One GET, without a socket."""
+    return asgi_call(create_app(service))
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Running]]:
+    """A reader served on loopback."""
+    running: list[Running] = []
+
+    def start(reader: Any, **settings: Any) -> Running:
+        gateway = Gateway(listen=Address("127.0.0.1", 0), **settings)
+        service = Service(reader, gateway, SystemClock(), hidden=("_tier-state",))
+        server = GatewayServer(service, gateway)
+        process = server.process()
+        process.start()
+        running.append(Running(server, process, service, httpx.Client(base_url=server.url, timeout=20)))
+        return running[-1]
+
+    yield start
+    for each in running:
+        each.close()

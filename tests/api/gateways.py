@@ -1,0 +1,120 @@
+"""Ways to ask a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from tierstate.api.open import GatewayServer
+from tierstate.api.service import Service
+from tierstate.fetch.piece import Fetched, LogicalBounds, LogicalTopic
+from tierstate.runtime.service import Service as Process
+from tierstate.state.errors import OffsetOutOfRange, UnknownTopic
+from tierstate.state.ids import TopicId, TopicIdPartition
+from tierstate.state.meaning import PartitionView
+from tierstate.state.offsets import Offset, TimestampMs
+from tierstate.state.routing import Isolation, Tier
+
+Call = Callable[..., httpx.Response]
+RECORDS = "/v1/topics/t/partitions/0/records"
+
+
+def asgi_call(app: FastAPI) -> Call:
+    """``call(path, accept=…, **query)``. A bug becomes an answer of 500, as it does on a socket."""
+
+    def call(
+        path: str, accept: str | None = None, headers: dict[str, str] | None = None, **query: Any
+    ) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+                accepted = {} if accept is None else {"accept": accept}
+                return await client.get(path, params=query or None, headers={**accepted, **(headers or {})})
+
+        return asyncio.run(ask())
+
+    return call
+
+
+@dataclass
+class Running:
+    """A gateway that listens."""
+
+    server: GatewayServer
+    process: Process
+    service: Service
+    client: httpx.Client
+
+    def stop(self) -> bool:
+        self.process.stop()
+        return self.process.join(20)
+
+    def close(self) -> None:
+        self.client.close()
+        assert self.stop()
+        assert self.process.failure is None
+        self.server.close()
+
+
+class MemoryReader:
+    """Topic ``t``, one partition, on the broker alone. Grows by `append`; one record is one batch.
+
+    ``before``: called at the beginning of every fetch, from the pool's thread.
+    """
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.before: Callable[[int], None] = lambda offset: None
+        self.looks = 0
+        self.local_start = 0
+
+    def append(self, key: bytes | None, value: bytes | None) -> None:
+        offset = len(self.batches)
+        builder: Any = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
+        builder.append(0, 1_767_225_600_000 + offset, key, value, [])
+        data = bytearray(builder.build())
+        struct.pack_into(">q", data, 0, offset)
+        self.batches.append(bytes(data))
+
+    def topics(self) -> list[str]:
+        return ["t"]
+
+    def topic(self, name: str) -> LogicalTopic:
+        if name != "t":
+            raise UnknownTopic("no such topic", topic=name)
+        return LogicalTopic("t", TopicId.of(b"memory-topic-id!"), 1)
+
+    def view(self, topic: str, partition: int) -> PartitionView:
+        return PartitionView(TopicIdPartition(self.topic(topic).topic_id, partition))
+
+    def bounds(self, topic: str, partition: int) -> LogicalBounds:
+        self.looks += 1
+        if partition >= self.topic(topic).partitions:
+            raise UnknownTopic("no such partition", topic=topic, partition=partition)
+        end = Offset(len(self.batches))
+        return LogicalBounds(Offset(0), Offset(self.local_start), None, end, end)
+
+    def fetch(
+        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
+    ) -> Fetched:
+        self.before(offset)
+        bounds = self.bounds(topic, partition)
+        end = bounds.end(isolation)
+        if not 0 <= offset <= end:
+            raise OffsetOutOfRange("offset out of range", valid_start=0, valid_end=end, offset=offset)
+        data, following = b"", offset
+        while following < end and (not data or len(data) + len(self.batches[following]) <= max_bytes):
+            data += self.batches[following]
+            following += 1
+        served = Tier.LOCAL if offset >= self.local_start else Tier.REMOTE
+        return Fetched(data, served, (), Offset(offset), Offset(following), end, bounds)
+
+    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None:
+        return None

@@ -1,0 +1,73 @@
+"""The console, the documentation and openapi.json: whole, valid, and from nowhere else."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.api.gateways import Call
+from tierstate.api.media import RECORD_TYPES
+from tierstate.api.pages import ASSETS
+
+
+def test_openapi_describes_every_route_and_every_reference_resolves(call: Call) -> None:
+    said = call("/openapi.json").json()
+    assert said["openapi"].startswith("3.1")
+    prefix = "/v1/topics"
+    one = f"{prefix}/{{topic}}/partitions/{{partition}}"
+    routes = {prefix, f"{prefix}/{{topic}}", one, f"{one}/segments", f"{one}/offsets", f"{one}/records"}
+    assert set(said["paths"]) == routes
+    operations = [call for methods in said["paths"].values() for call in methods.values()]
+    assert len({each["operationId"] for each in operations}) == len(operations)
+    references = list(_references(said))
+    assert references
+    for reference in references:
+        found: Any = said
+        for name in reference.removeprefix("#/").split("/"):
+            found = found[name]
+    records = said["paths"][f"{one}/records"]["get"]
+    assert tuple(records["responses"]["200"]["content"]) == RECORD_TYPES
+    assert {each["name"] for each in records["parameters"]} >= {"offset", "timestamp", "max_bytes", "tier"}
+
+
+def _references(value: Any) -> Any:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            if name == "$ref":
+                yield each
+            yield from _references(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _references(each)
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", *(f"/console/{name}" for name in sorted(ASSETS))])
+def test_pages_load_nothing_from_elsewhere(call: Call, path: str) -> None:
+    answer = call(path)
+    assert answer.status_code == 200
+    assert not re.findall(r"""(?:src|href|url|import|fetch)\W{1,3}(?:https?:)?//""", answer.text)
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("page", ["/", "/docs"])
+def test_what_a_page_links_to_is_there(call: Call, page: str) -> None:
+    links = re.findall(r'(?:src|href)="(/[^"]*)"', call(page).text)
+    assert links
+    for link in links:
+        assert call(link).status_code == 200
+
+
+@pytest.mark.parametrize("page", ["/", "/docs"])
+def test_no_page_has_inline_script_or_style_that_its_policy_forbids(call: Call, page: str) -> None:
+    text = call(page).text
+    assert not re.search(r"<style|style=|\son\w+=|<script>", text)
+
+
+def test_every_field_of_the_console_has_a_label(call: Call) -> None:
+    text = call("/").text
+    labelled = re.sub(r"<label.*?</label>", "", text, flags=re.DOTALL)
+    assert set(re.findall(r'<(?:input|select)[^>]*id="(\w+)"', labelled)) == set(re.findall(r'for="(\w+)"', text))
+    assert '<html lang="en">' in text

@@ -1,0 +1,184 @@
+"""On a socket: streams, long polls, clients that leave, pools that do not delay each other."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.api.gateways import RECORDS, MemoryReader, Running
+from tierstate.api.media import NDJSON
+from tierstate.api.open import open_gateway
+from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.setting_types import Address
+from tierstate.runtime.settings import Gateway
+from tierstate.state.errors import InvalidSettings
+
+Serve = Callable[..., Running]
+PATIENCE = 20
+
+
+@pytest.fixture
+def reader() -> MemoryReader:
+    made = MemoryReader()
+    for at in range(50):
+        made.append(b"k", b"%d" % at)
+    return made
+
+
+class Gate:
+    """Fetches stop here until it opens."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Semaphore(0)
+        self.open = threading.Event()
+
+    def __call__(self, offset: int) -> None:
+        self.reached.release()
+        assert self.open.wait(PATIENCE)
+
+
+def until(true: Callable[[], bool]) -> None:
+    for _ in range(PATIENCE * 100):
+        if true():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it never happened")
+
+
+def test_a_long_poll_answers_when_a_record_arrives(serve: Serve, reader: MemoryReader) -> None:
+    running = serve(reader)
+    with ThreadPoolExecutor(1) as pool:
+        query = {"offset": "50", "timeout_ms": "20000"}
+        waiting = pool.submit(running.client.get, RECORDS, params=query, headers={"accept": NDJSON})
+        looks = reader.looks
+        until(lambda: reader.looks > looks + 3)
+        assert not waiting.done()
+        reader.append(b"k", b"new")
+        answer = waiting.result(PATIENCE)
+    assert json.loads(answer.content)["value"] == "new"
+    assert answer.headers["x-next-offset"] == "51"
+
+
+def test_a_long_poll_ends_empty_after_its_time(serve: Serve, reader: MemoryReader) -> None:
+    answer = serve(reader).client.get(RECORDS, params={"offset": "50", "timeout_ms": "150"})
+    assert (answer.status_code, answer.content, answer.headers["x-next-offset"]) == (200, b"", "50")
+
+
+def test_long_polls_hold_no_thread(serve: Serve, reader: MemoryReader) -> None:
+    running = serve(reader, local_reads=1, remote_reads=1)
+    with ThreadPoolExecutor(10) as pool:
+        query = {"offset": "50", "timeout_ms": "20000"}
+        waiting = [pool.submit(httpx.get, running.server.url + RECORDS, params=query, timeout=30) for _ in range(10)]
+        until(lambda: any(watch.waiters == 10 for watch in running.service.tail._watches.values()))
+        assert running.client.get(RECORDS, params={"offset": "0"}).status_code == 200
+        reader.append(None, b"end")
+        assert {each.result(PATIENCE).headers["x-next-offset"] for each in waiting} == {"51"}
+    assert not running.service.tail._watches
+
+
+def test_a_stopping_gateway_answers_long_polls_at_once(serve: Serve, reader: MemoryReader) -> None:
+    running = serve(reader)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(running.client.get, RECORDS, params={"offset": "50", "timeout_ms": "60000"})
+        until(lambda: bool(running.service.tail._watches))
+        assert running.stop()
+        assert waiting.result(PATIENCE).status_code == 200
+
+
+def test_a_client_that_leaves_a_long_poll_is_forgotten(serve: Serve, reader: MemoryReader) -> None:
+    running = serve(reader)
+    with socket.create_connection((running.server.address.host, running.server.address.port)) as client:
+        client.sendall(f"GET {RECORDS}?offset=50&timeout_ms=60000 HTTP/1.1\r\nHost: g\r\n\r\n".encode())
+        until(lambda: bool(running.service.tail._watches))
+    until(lambda: not running.service.tail._watches)
+
+
+def test_a_client_that_leaves_before_its_turn_is_never_served(serve: Serve, reader: MemoryReader) -> None:
+    gate, asked = Gate(), []
+    running = serve(reader, local_reads=1)
+    running.client.get(RECORDS, params={"offset": "50"})
+
+    def before(offset: int) -> None:
+        asked.append(offset)
+        gate(offset)
+
+    reader.before = before
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(running.client.get, RECORDS, params={"offset": "1"})
+        assert gate.reached.acquire(timeout=PATIENCE)
+        with socket.create_connection((running.server.address.host, running.server.address.port)) as client:
+            client.sendall(f"GET {RECORDS}?offset=2 HTTP/1.1\r\nHost: g\r\n\r\n".encode())
+            until(lambda: running.service.pools.local.admitted == 2)
+        until(lambda: running.service.pools.local.admitted == 1)
+        gate.open.set()
+        assert first.result(PATIENCE).status_code == 200
+    running.client.get(RECORDS, params={"offset": "3"})
+    assert asked == [1, 3]
+
+
+def test_a_cold_scan_never_delays_a_hot_read(serve: Serve, reader: MemoryReader) -> None:
+    reader.local_start = 40
+    running = serve(reader, local_reads=1, remote_reads=2)
+    gate = Gate()
+    reader.before = lambda offset: gate(offset) if offset < 40 else None
+    with ThreadPoolExecutor(4) as pool:
+        cold = [pool.submit(httpx.get, f"{running.server.url}{RECORDS}?offset={at}", timeout=30) for at in range(4)]
+        for _ in range(2):
+            assert gate.reached.acquire(timeout=PATIENCE)
+        hot = running.client.get(RECORDS, params={"offset": "45"})
+        assert (hot.status_code, hot.headers["x-tier"]) == (200, "local")
+        assert not any(each.done() for each in cold)
+        gate.open.set()
+        assert [each.result(PATIENCE).headers["x-tier"] for each in cold] == ["remote"] * 4
+
+
+def test_more_calls_than_may_wait_are_told_to_come_back(serve: Serve, reader: MemoryReader) -> None:
+    running = serve(reader, local_reads=1)
+    gate = Gate()
+    reader.before = gate
+    url = f"{running.server.url}{RECORDS}?offset=0"
+    with ThreadPoolExecutor(18) as pool:
+        answers = [pool.submit(httpx.get, url, timeout=30) for _ in range(18)]
+        until(lambda: any(each.done() for each in answers))
+        refused = next(each for each in answers if each.done()).result()
+        assert (refused.status_code, refused.json()["error_code"]) == (429, 42950)
+        assert refused.headers["retry-after"]
+        gate.open.set()
+        statuses = sorted(each.result(PATIENCE).status_code for each in answers)
+    assert statuses == [200] * 17 + [429]
+
+
+def test_a_slow_reader_of_a_large_answer_holds_no_thread(serve: Serve, reader: MemoryReader) -> None:
+    for _ in range(12):
+        reader.append(None, bytes(range(256)) * 4000)
+    running = serve(reader, local_reads=1, max_bytes=64 * 2**20)
+    with running.client.stream("GET", RECORDS, params={"offset": "50", "max_bytes": str(2**30)}) as slow:
+        chunks = slow.iter_bytes(1000)
+        next(chunks)
+        hot = httpx.get(f"{running.server.url}{RECORDS}?offset=3&max_records=1", timeout=PATIENCE)
+        assert json.loads(hot.content)["offset"] == 3
+        body = b"".join(chunks)
+    assert len(body.splitlines()) in (11, 12)
+    assert slow.headers["x-next-offset"] == "62"
+
+
+def test_a_client_that_leaves_a_stream_stops_its_encoding(serve: Serve, reader: MemoryReader) -> None:
+    for _ in range(12):
+        reader.append(None, bytes(range(256)) * 4000)
+    running = serve(reader, max_bytes=64 * 2**20)
+    with running.client.stream("GET", RECORDS, params={"offset": "50", "max_bytes": str(2**30)}) as slow:
+        next(slow.iter_bytes(1000))
+    assert running.client.get(RECORDS, params={"offset": "0"}).status_code == 200
+    assert running.stop()
+
+
+def test_an_address_that_is_taken_is_a_wrong_setting(serve: Serve, reader: MemoryReader) -> None:
+    taken = serve(reader).server.address
+    with pytest.raises(InvalidSettings, match=str(taken.port)):
+        open_gateway(reader, Gateway(listen=Address("127.0.0.1", taken.port)), SystemClock())

@@ -1,0 +1,87 @@
+"""The logical view over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.api.conftest import Log
+from tests.api.gateways import Call, MemoryReader, asgi_call
+from tierstate.api.app import create_app
+from tierstate.api.service import Service
+from tierstate.fetch.piece import LogicalBounds
+from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.settings import Gateway
+from tierstate.schemas.codec import descriptor_from_json
+from tierstate.state.errors import BrokerUnavailable
+from tierstate.state.ids import TopicId, TopicIdPartition
+from tierstate.state.segment import RemoteSegment
+
+PARTITION = "/v1/topics/t/partitions/0"
+
+
+def test_topics_are_listed_with_the_size_of_their_remote_tier(call: Call) -> None:
+    (topic,) = call("/v1/topics").json()["topics"]
+    assert (topic["name"], topic["partitions"], topic["remote_segments"]) == ("t", 1, 4)
+    assert topic["remote_bytes"] > 0
+
+
+def test_a_partition_shows_both_tiers(call: Call, log: Log) -> None:
+    seen = call(PARTITION).json()
+    local, end = log.folder.bases[-1], log.folder.end()
+    assert (seen["log_start_offset"], seen["local_start_offset"], seen["high_watermark"]) == (0, local, end)
+    assert (seen["highest_remote_offset"], seen["copied_to"], seen["copy_lag"]) == (local - 1, local - 1, end - local)
+    assert (seen["overlap"], seen["gaps"], seen["unavailable"]) == (None, [], None)
+    assert call("/v1/topics/t").json()["partitions"] == [seen]
+
+
+def test_offsets_that_both_tiers_have_are_the_overlap(call: Call, log: Log) -> None:
+    log.local.local_start = log.folder.bases[2]
+    assert call(PARTITION).json()["overlap"] == {"start": log.folder.bases[2], "end": log.folder.bases[-1] - 1}
+
+
+def test_offsets_that_no_tier_has_are_gaps_and_reading_them_names_them(golden: Callable[..., Log]) -> None:
+    log = golden(copies=1)
+    log.local.local_start = log.folder.bases[-1]
+    service = Service(log.reader, Gateway(), SystemClock())
+    call = asgi_call(create_app(service))
+    gap = {"start": log.folder.bases[1], "end": log.folder.bases[-1] - 1}
+    assert call(PARTITION).json()["gaps"] == [gap]
+    answer = call(f"{PARTITION}/records", offset=gap["start"] + 1)
+    assert answer.status_code == 500
+    said = answer.json()
+    assert (said["error"], said["start"], said["end"]) == ("LogGap", gap["start"] + 1, gap["end"])
+    service.close()
+
+
+def test_segments_have_the_form_of_their_manifest(call: Call) -> None:
+    segments = call(f"{PARTITION}/segments").json()["segments"]
+    assert [each["state"] for each in segments] == ["COPY_SEGMENT_FINISHED"] * 4
+    assert [each["offsets"]["start"] for each in segments] == sorted(each["offsets"]["start"] for each in segments)
+    first = {name: value for name, value in segments[0].items() if name != "state"}
+    assert isinstance(descriptor_from_json(first, source="answer"), RemoteSegment)
+
+
+def test_a_time_is_found_or_null(call: Call) -> None:
+    assert call(f"{PARTITION}/offsets", timestamp=0).json()["offset"] == 0
+    assert call(f"{PARTITION}/offsets", timestamp=2**60).json()["offset"] is None
+
+
+def test_a_partition_without_a_leader_does_not_hide_its_topic() -> None:
+    class Moving(MemoryReader):
+        def bounds(self, topic: str, partition: int) -> LogicalBounds:
+            raise BrokerUnavailable("leadership is moving", broker="10.0.0.1:9092")
+
+    service = Service(Moving(), Gateway(), SystemClock())
+    call = asgi_call(create_app(service))
+    (partition,) = call("/v1/topics/t").json()["partitions"]
+    assert (partition["high_watermark"], partition["unavailable"]) == (None, "leadership is moving")
+    answer = call(PARTITION)
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) > 0
+    assert "10.0.0.1" not in answer.text
+    service.close()
+
+
+def test_topic_ids_are_kafkas(call: Call) -> None:
+    seen = call(PARTITION).json()
+    TopicIdPartition(TopicId(seen["topic_id"]), seen["partition"])

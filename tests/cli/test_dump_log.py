@@ -1,0 +1,110 @@
+"""`tierstate dump-log` prints of a real broker's files, and of copied segments, what a real consumer read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DATA = Path(__file__).parents[1] / "data"
+FOLDERS = sorted(path.name for path in (DATA / "kafka-logs").iterdir() if path.is_dir())
+UNDECIDED = "opentxn"
+
+
+def dump(*arguments: str | Path) -> tuple[int, list[dict[str, Any]], str]:
+    call = [sys.executable, "-m", "tierstate.cli.main", "dump-log", *map(str, arguments)]
+    done = subprocess.run(call, capture_output=True, check=False, timeout=120)
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr.decode()
+
+
+def golden(path: Path) -> list[list[Any]]:
+    with gzip.open(path, "rt") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def as_golden(record: dict[str, Any]) -> list[Any]:
+    """A printed record in the form of the golden files, whose timestamp types are librdkafka's."""
+    headers = [[header["key"], header["value"]] for header in record["headers"]]
+    return [
+        record["offset"], record["timestamp"], record["timestampType"] + 1, record["key"], record["value"], headers,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize("case", FOLDERS)
+def test_a_partition_folder_holds_what_a_consumer_read(case: str, isolation: str) -> None:
+    folder = next(path for path in (DATA / "kafka-logs" / case).iterdir() if path.is_dir())
+    code, records, notes = dump(folder, "--json", "--encoding", "base64", "--isolation", isolation)
+    assert [as_golden(record) for record in records] == golden(DATA / "kafka-logs" / case / f"{isolation}.jsonl.gz")
+    finding = case == UNDECIDED and isolation == "read_committed"
+    assert code == (1 if finding else 0), notes
+    assert ("undecided" in notes) == finding
+
+
+@pytest.mark.parametrize("case", ["gzip", "epochs", "transactions"])
+def test_a_copied_segment_of_aivens_format_holds_its_records(case: str) -> None:
+    manifest = next((DATA / "aiven-kafka" / case).rglob("*.rsm-manifest"))
+    keyring = ("--keyring", DATA / "aiven-kafka" / "keyring.toml")
+    code, records, notes = dump(manifest, "--json", "--encoding", "base64", *keyring)
+    assert code == 0, notes
+    assert [as_golden(each) for each in records] == golden(DATA / "aiven-kafka" / case / "read_uncommitted.jsonl.gz")
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_an_abort_whose_marker_is_in_the_next_segment_hides_its_records(isolation: str) -> None:
+    case = DATA / "aiven-kafka" / "abort-marker-in-next-segment"
+    manifest = next(case.rglob("*00846-*.rsm-manifest"))
+    code, records, notes = dump(manifest, "--json", "--encoding", "base64", "--isolation", isolation)
+    assert code == 0, notes
+    assert [as_golden(record) for record in records] == golden(case / f"{isolation}.jsonl.gz")
+
+
+def test_a_lone_segment_names_the_producers_that_it_cannot_decide(tmp_path: Path) -> None:
+    folder = next((DATA / "aiven-kafka" / "abort-marker-in-next-segment").rglob("*00846-*.rsm-manifest")).parent
+    alone = tmp_path / folder.parent.name / "0"
+    alone.mkdir(parents=True)
+    for file in folder.glob("*00846-*"):
+        (alone / file.name).write_bytes(file.read_bytes())
+    code, records, notes = dump(next(alone.glob("*.rsm-manifest")), "--isolation", "read_committed")
+    assert code == 1
+    assert "undecided: the transaction of producer" in notes
+    assert records == []
+
+
+def test_an_encrypted_segment_without_its_key_ring_is_a_usage_error_that_says_so() -> None:
+    manifest = next((DATA / "aiven-kafka" / "transactions").rglob("*.rsm-manifest"))
+    code, records, notes = dump(manifest)
+    assert (code, records) == (2, [])
+    assert "encrypted and no key ring" in notes
+
+
+def test_one_segment_file_is_read_alone() -> None:
+    segment = next((DATA / "kafka-logs" / "gzip").rglob("*1275.log"))
+    _, records, _ = dump(segment)
+    assert [record["offset"] for record in records] == list(range(1275, 1275 + len(records)))
+
+
+def test_batches_and_indexes_are_printed_as_objects() -> None:
+    folder = DATA / "kafka-logs" / "transactions" / "gold-s7b-transactions-0"
+    _, batches, _ = dump(folder, "--batches", "--json")
+    assert any(each["control"] for each in batches)
+    assert batches[0]["base_offset"] == 0
+    _, entries, _ = dump(folder, "--indexes", "--json")
+    assert {each["index"] for each in entries} == {"offset", "time", "transaction"}
+
+
+def test_damaged_bytes_are_corrupt_data_with_their_position(tmp_path: Path) -> None:
+    original = next((DATA / "kafka-logs" / "none").rglob("*0000.log"))
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    data = bytearray(original.read_bytes())
+    data[200] ^= 1
+    (folder / original.name).write_bytes(data)
+    code, _, notes = dump(folder)
+    assert code == 4
+    assert "position=" in notes

@@ -1,0 +1,274 @@
+"""Terms: one agent at a time, unknown outcomes are never repeated, and whoever is fenced stops at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.leader.test_crash_points import COPY_STEPS, TERM_STEPS, TRIM_STEPS, finish
+from tests.leader.world import World, run_with
+from tierstate.leader.act import run
+from tierstate.leader.copier import copy_segment
+from tierstate.leader.term import begin_term, confirmed
+from tierstate.leader.trimmer import trim_local
+from tierstate.runtime.listener import TermEnded, TermStarted
+from tierstate.state.epochs import Lineage
+from tierstate.state.errors import BrokerUnavailable, Fenced, UnknownOutcome, ViewBehind
+from tierstate.state.offsets import Offset
+from tierstate.state.segment import SegmentState
+
+
+def test_a_term_is_learnt_from_the_own_view(world: World) -> None:
+    process = world.process()
+    reign = process.begin()
+    view = world.view()
+    assert view.term == reign.term
+    assert (reign.term.epoch, reign.term.position) == (0, 0)
+    assert view.leader is not None
+    assert (view.leader.management_address, view.leader.lineage) == ("b1:1", Lineage.of((0, 0)))
+    assert view.log_start == 0
+
+
+def test_the_first_term_writes_the_brokers_earliest_offset_before_it_copies(new_world: Callable[..., World]) -> None:
+    world = new_world("none")
+    world.broker.delete_records_on(world.broker.topic(world.name).partitions[0].leader, world.name, 0, Offset(475))  # type: ignore[arg-type]
+    world.retire()
+    world.process().copy_next(world.process().begin()) if False else world.process().work()
+    kinds = [key.split("/")[2] for key in world.topic.keys()]
+    assert kinds[:3] == ["leader", "log-start", "segment"]
+    assert world.view().log_start == 475
+
+
+def test_a_second_term_leaves_the_log_start_as_it_was(world: World) -> None:
+    world.process().work()
+    world.retire()
+    assert world.local_start() > 0
+    world.elect_here()
+    world.process().begin()
+    assert world.view().log_start == 0
+
+
+@pytest.mark.parametrize("step", TERM_STEPS)
+def test_a_term_that_begins_while_another_is_composed_gives_way(step: str, world: World) -> None:
+    process, other = world.process(), world.process()
+    act = begin_term(process.seat, world.partition, world.name)
+    with pytest.raises(Fenced):
+        run_with(act, step, other.begin)
+    assert len(world.view().fenced) == (0 if step == TERM_STEPS[0] else 1)
+    finish(world)
+
+
+@pytest.mark.parametrize("higher_epoch", [False, True])
+@pytest.mark.parametrize("step", COPY_STEPS)
+def test_a_copier_that_is_fenced_in_the_middle_of_a_step_stops_at_once(
+    step: str, higher_epoch: bool, world: World
+) -> None:
+    process, other = world.process(), world.process()
+    reign = process.begin()
+    act = copy_segment(reign, process.candidate(reign), process.tools)
+
+    def intrude() -> None:
+        if higher_epoch:
+            world.elect_here()
+        other.begin()
+
+    with pytest.raises(Fenced):
+        run_with(act, step, intrude)
+    assert reign.ended
+    said = world.topic.appends
+    with pytest.raises(Fenced):
+        process.copy_next(reign)
+    assert world.topic.appends == said
+    assert world.check_promises().readable == ()
+    if step != "append copy-finished":
+        assert world.objects() == set(), "it could still remove what it wrote"
+    finish(world)
+    assert SegmentState.COPY_SEGMENT_STARTED not in world.states()
+
+
+@pytest.mark.parametrize("step", TRIM_STEPS)
+def test_a_trimmer_that_is_fenced_in_the_middle_of_a_step_trims_nothing(step: str, world: World) -> None:
+    process, other = world.process(), world.process()
+    reign = process.copy_all()
+    act = trim_local(reign, world.store, Offset(world.bases[3]), process.events.append)
+
+    def intrude() -> None:
+        world.elect_here()
+        other.begin()
+
+    with pytest.raises(Fenced):
+        run_with(act, step, intrude)
+    assert world.local_start() == 0
+    finish(world)
+
+
+@pytest.mark.parametrize("step", [*COPY_STEPS[:-1], *TRIM_STEPS])
+def test_leadership_that_moved_away_between_two_steps_ends_the_act(step: str, world: World) -> None:
+    """Nobody else has written anything yet: only the broker itself can tell."""
+    process = world.process()
+    reign = process.copy_all() if step in TRIM_STEPS else process.begin()
+
+    def move() -> None:
+        world.broker.elect(world.name, 0, 2)
+
+    with pytest.raises((Fenced, BrokerUnavailable)):
+        if step in TRIM_STEPS:
+            run_with(trim_local(reign, world.store, Offset(world.bases[3]), process.events.append), step, move)
+        else:
+            run_with(copy_segment(reign, process.candidate(reign), process.tools), step, move)
+    assert world.local_start() == 0
+    if step in COPY_STEPS:
+        assert world.check_promises().readable == ()
+
+
+def test_an_epoch_counts_only_when_the_local_checkpoint_ends_in_it(world: World) -> None:
+    """ListOffsets may be answered by a new leader: the disk of this broker does not know its epoch."""
+    process = world.process()
+    world.broker.elect(world.name, 0, 1)
+    with pytest.raises(Fenced, match="checkpoint does not end"):
+        process.begin()
+    assert world.topic.appends == 0
+    world.write_checkpoint((0, 0), (1, world.end()))
+    epoch, local = confirmed(process.seat, world.partition, world.name)
+    assert (epoch, local.lineage) == (1, Lineage.of((0, 0), (1, world.end())))
+
+
+def test_a_folder_of_another_topic_of_the_same_name_is_not_this_partition(world: World) -> None:
+    reign = world.process().begin()
+    (world.folder / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAZZ\n".replace("Z", "A"))
+    with pytest.raises(Fenced, match="not on these disks"):
+        reign.confirm_leadership()
+
+
+@pytest.mark.parametrize("landing", [True, False])
+@pytest.mark.parametrize("number", range(14))
+def test_an_append_of_unknown_outcome_ends_the_term_and_a_new_one_finishes(
+    number: int, landing: bool, world: World
+) -> None:
+    """Every append of the whole work in turn: none is repeated, nothing is lost, nothing is readable twice."""
+
+    def lost(at: int, key: str) -> None:
+        if at == number:
+            raise UnknownOutcome("no acknowledgement", key=key)
+
+    if landing:
+        world.topic.after_append = lost
+    else:
+        world.topic.on_append = lost
+    process = world.process()
+    worker = process.worker()
+    for _ in range(4):
+        process.work(worker)
+        world.clock.advance(200)
+    keys = world.topic.keys()
+    assert len(keys) == len(set(keys)), "an append was repeated"
+    assert world.topic.appends > number
+    view = world.check_promises()
+    assert view.coverage.prefix_end(0) == world.bases[-1] - 1
+    assert [segment.offsets.start for segment in view.readable] == world.rolled
+    assert world.local_start() == world.bases[-1]
+    ended = [event.reason for event in process.events if isinstance(event, TermEnded)]
+    first_of_term = number == 0
+    assert ended == ([] if first_of_term else ["an append of unknown outcome"])
+
+
+def test_a_leader_elected_of_unknown_outcome_that_appears_is_the_term(world: World) -> None:
+    def lost(at: int, key: str) -> None:
+        if at == 0:
+            raise UnknownOutcome("no acknowledgement", key=key)
+
+    world.topic.after_append = lost
+    reign = world.process().begin()
+    assert reign.term.position == 0
+    assert sum("/leader/" in key for key in world.topic.keys()) == 1
+
+
+def test_a_second_leader_elected_is_not_sent_while_the_first_may_still_land(world: World) -> None:
+    def lost(at: int, key: str) -> None:
+        if at == 0:
+            raise UnknownOutcome("no acknowledgement", key=key)
+
+    world.topic.on_append = lost
+    process = world.process()
+    began = world.clock.monotonic()
+    with pytest.raises(UnknownOutcome):
+        process.begin()
+    assert world.clock.monotonic() - began >= 90
+    assert world.topic.appends == 1
+
+
+def test_a_copy_finished_of_unknown_outcome_keeps_its_objects(world: World) -> None:
+    """It may have landed: readers may be reading them."""
+
+    def lost(at: int, key: str) -> None:
+        if key.endswith("copy-finished"):
+            raise UnknownOutcome("no acknowledgement", key=key)
+
+    world.topic.after_append = lost
+    process = world.process()
+    with pytest.raises(UnknownOutcome):
+        process.copy_next(process.begin())
+    assert len(world.check_promises().readable) == 1
+
+
+def test_a_view_that_does_not_apply_an_own_write_ends_the_term(world: World) -> None:
+    process = world.process()
+    reign = process.begin()
+    process.view.close()
+    process.view.store.apply if False else None
+    candidate_error = (ViewBehind, Fenced)
+    with pytest.raises(candidate_error):
+        reign.view()
+
+
+def test_a_term_is_told_when_it_begins_and_when_it_ends(world: World) -> None:
+    process = world.process()
+    worker = process.work()
+    started = [event.term for event in process.events if isinstance(event, TermStarted)]
+    assert started == ["0/0"]
+    assert process.status().term == "0/0"
+    worker.rest()
+    ended = [(event.term, event.reason) for event in process.events if isinstance(event, TermEnded)]
+    assert ended == [("0/0", "this broker no longer leads")]
+    assert (process.status().leads, process.status().term) == (False, None)
+
+
+def test_no_term_begins_when_there_is_nothing_to_do(new_world: Callable[..., World]) -> None:
+    world = new_world("big")
+    process = world.process()
+    process.work()
+    assert world.topic.appends == 0
+    assert process.status().not_copied == "every rolled segment is copied"
+
+
+def test_lineage_is_continued_below_a_checkpoint_that_trimming_cut(new_world: Callable[..., World]) -> None:
+    world = new_world("epochs", {"local.retention.bytes": "0"})
+    world.process().work()
+    world.retire()
+    assert world.checkpoint()[0][1] == world.local_start() > 0
+    world.elect_here()
+    reign = run(begin_term(world.process().seat, world.partition, world.name))
+    view = world.check_promises()
+    assert view.term == reign.term
+    assert not view.lineage_unknown
+    assert view.lineage == Lineage.of((0, 0), (1, 300), (2, 700), (3, 1100), (4, 1500), (5, world.end()))
+    assert view.coverage.prefix_end(0) == world.bases[0] - 1
+
+
+def test_a_lineage_that_nobody_continues_is_unknown_and_nothing_is_trimmed(new_world: Callable[..., World]) -> None:
+    """Every LeaderElected that knew the old epochs is gone from the view: what they were, nobody can say."""
+    world = new_world("epochs", {"local.retention.bytes": "0"})
+    process = world.process()
+    process.work()
+    world.retire()
+    world.elect_here()
+    leader = next(key for key in world.topic.keys() if "/leader/" in key)
+    world.topic.append(0, leader, None)
+    world.roll()
+    world.broker.append(world.name, 0, 1)
+    other = world.process()
+    start = world.local_start()
+    other.work()
+    assert "lineage unknown" in (other.status().not_trimmed or "")
+    assert world.local_start() == start

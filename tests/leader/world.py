@@ -1,0 +1,285 @@
+"""A small world in memory: a partition whose folder a real broker wrote, its cluster, the store, the tier-state topic.
+
+`World` is what outlives an agent; `Process` is one agent: its own view, its own ids, nothing else of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from tierstate.broker.memory_broker import MemoryBroker
+from tierstate.broker.tier_topic import MemoryTierTopic, TierReader
+from tierstate.follower.follower import Follower
+from tierstate.follower.open import open_view
+from tierstate.follower.replay import catch_up
+from tierstate.leader.act import Act, run
+from tierstate.leader.candidates import CopyCandidate, next_candidate
+from tierstate.leader.copier import CopyTools, copy_segment
+from tierstate.leader.decide import Policy
+from tierstate.leader.group_holds import GroupPolicy
+from tierstate.leader.observe import Observer
+from tierstate.leader.partition_worker import PartitionWorker
+from tierstate.leader.status import PartitionStatus, StatusBoard
+from tierstate.leader.term import Reign, Seat, begin_term
+from tierstate.leader.upload import FormatPolicy
+from tierstate.log.batch import BatchHeader, iter_batches
+from tierstate.log.local_log import LogDirs
+from tierstate.runtime.clock import ManualClock
+from tierstate.runtime.id_source import CountingIds
+from tierstate.runtime.listener import Event
+from tierstate.schemas.codec import decode_fact
+from tierstate.state.ids import BrokerId, TopicId, TopicIdPartition
+from tierstate.state.meaning import PartitionView
+from tierstate.state.offsets import Position
+from tierstate.state.segment import RemoteSegment, SegmentState
+from tierstate.state.view import MemoryView
+from tierstate.storage.memory import MemoryStore
+from tierstate.storage.segment.keys import ObjectKeys, ObjectKind, object_key
+from tierstate.storage.segment.reader import SegmentReader
+
+R = TypeVar("R")
+GOLDEN = Path(__file__).parents[1] / "data" / "kafka-logs"
+TRIMS_ALL = {"local.retention.bytes": "0"}
+"""A topic whose local retention keeps no rolled segment."""
+
+
+class FaultyTopic(MemoryTierTopic):
+    """The twin with a network: ``on_append(number, key)`` runs before an append lands, ``after_append`` after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.appends = 0
+        self.on_append: Callable[[int, str], None] = lambda number, key: None
+        self.after_append: Callable[[int, str], None] = lambda number, key: None
+
+    def append(self, tier_partition: int, key: str, value: bytes | None) -> Position:
+        number, self.appends = self.appends, self.appends + 1
+        self.on_append(number, key)
+        position = super().append(tier_partition, key, value)
+        self.after_append(number, key)
+        return position
+
+    def keys(self) -> list[str]:
+        """Every record so far, by key."""
+        reader: TierReader = self.reader({0: Position(0)})
+        return [entry.key for batch in reader.poll(0) for entry in batch.entries]
+
+
+class World:
+    """``case``: a folder of `tests/data/kafka-logs`. Broker 1 leads in the folder's last epoch."""
+
+    def __init__(self, tmp: Path, case: str, config: Mapping[str, str] | None = None) -> None:
+        source = next(path for path in (GOLDEN / case).iterdir() if path.is_dir())
+        self.folder = tmp / "logs" / source.name
+        shutil.copytree(source, self.folder)
+        self.name = source.name.rpartition("-")[0]
+        self.clock = ManualClock()
+        self.broker = MemoryBroker((1, 2), CountingIds(seed=9))
+        self.topic_id: TopicId = self.broker.create_topic(self.name, config={"retention.ms": "-1", **(config or {})})
+        self.partition = TopicIdPartition(self.topic_id, 0)
+        (self.folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {self.topic_id}\n")
+        (tmp / "logs" / "meta.properties").write_text("version=1\ncluster.id=memory\nnode.id=1\n")
+        self.broker.append(self.name, 0, self.end())
+        for _ in range(self.checkpoint()[-1][0]):
+            self.broker.elect(self.name, 0, 1)
+        self.topic = FaultyTopic()
+        self.faults: Callable[[str, str, int], None] = lambda operation, key, writes: None
+        self.store = MemoryStore(self.clock, lambda *what: self.faults(*what))
+        self.log = LogDirs([tmp / "logs"])
+        self._processes: list[Process] = []
+
+    # The broker's folder.
+
+    @property
+    def bases(self) -> list[int]:
+        return sorted(int(file.stem) for file in self.folder.glob("*.log"))
+
+    @property
+    def rolled(self) -> list[int]:
+        return self.bases[:-1]
+
+    def file(self, base: int, suffix: str = ".log") -> Path:
+        return self.folder / f"{base:020d}{suffix}"
+
+    def end(self) -> int:
+        active = self.bases[-1]
+        return max((batch.last_offset for batch in self.batches(active)), default=active - 1) + 1
+
+    def batches(self, base: int) -> list[BatchHeader]:
+        return list(iter_batches(self.file(base).read_bytes(), source="folder"))
+
+    def checkpoint(self) -> list[tuple[int, int]]:
+        lines = self.file_text("leader-epoch-checkpoint").split("\n")[2:]
+        return [(int(line.split()[0]), int(line.split()[1])) for line in lines if line]
+
+    def write_checkpoint(self, *entries: tuple[int, int]) -> None:
+        lines = "".join(f"{epoch} {start}\n" for epoch, start in entries)
+        (self.folder / "leader-epoch-checkpoint").write_text(f"0\n{len(entries)}\n{lines}")
+
+    def file_text(self, name: str) -> str:
+        return (self.folder / name).read_text()
+
+    def roll(self) -> None:
+        """The broker rolls its active segment: indexes end with what is in them, a new empty segment is active."""
+        active, end = self.bases[-1], self.end()
+        for suffix, entry in ((".index", 8), (".timeindex", 12)):
+            data = self.file(active, suffix).read_bytes()
+            while data[-entry:] == bytes(entry):
+                data = data[:-entry]
+            self.file(active, suffix).write_bytes(data)
+        youngest = max(self.batches(active), key=lambda batch: (batch.max_timestamp, -batch.base_offset))
+        if data[-12:-4] != youngest.max_timestamp.to_bytes(8, "big"):
+            last = struct.pack(">qi", youngest.max_timestamp, youngest.last_offset - active)
+            self.file(active, ".timeindex").write_bytes(data + last)
+        self.file(end).write_bytes(b"")
+        self.file(end, ".snapshot").write_bytes(b"snapshot at the end")
+
+    def retire(self) -> None:
+        """The broker drops what DeleteRecords gave up: files, and its checkpoint below the start."""
+        start = self.broker.bounds(self.name, 0).local_start
+        for base, following in zip(self.bases, self.bases[1:], strict=False):
+            if following <= start:
+                for file in self.folder.glob(f"{base:020d}.*"):
+                    file.unlink()
+        entries = self.checkpoint()
+        kept = [(epoch, at) for epoch, at in entries if at > start]
+        covering = [(epoch, start) for epoch, at in entries if at <= start][-1:]
+        self.write_checkpoint(*covering, *kept)
+
+    def elect_here(self) -> None:
+        """This broker leads again, in a new epoch that begins at the end."""
+        epoch = self.broker.elect(self.name, 0, 1)
+        self.write_checkpoint(*self.checkpoint(), (int(epoch), self.end()))
+
+    def flip(self, base: int, position: int, suffix: str = ".log") -> None:
+        data = bytearray(self.file(base, suffix).read_bytes())
+        data[position] ^= 0x40
+        self.file(base, suffix).write_bytes(data)
+
+    # What stands in the end.
+
+    def process(self, seed: int = 0) -> Process:
+        self._processes.append(Process(self, seed or len(self._processes) + 1))
+        return self._processes[-1]
+
+    def view(self) -> PartitionView:
+        """As a follower that starts now sees it."""
+        view = MemoryView(decode_fact)
+        catch_up(self.topic, view, {0: self.topic.end(0)})
+        return view.state(self.partition).view()
+
+    def objects(self) -> set[str]:
+        return {found.key for found in self.store.list()}
+
+    def local_start(self) -> int:
+        return self.broker.bounds(self.name, 0).local_start
+
+    def check_promises(self) -> PartitionView:
+        """What must hold at any time, whatever crashed: every readable segment is whole and true, no offset that the
+        broker gave up is without one, and facts name every object there is.
+        """
+        view = self.view()
+        for segment in view.readable:
+            SegmentReader.open(self.store, segment.object_key).verify(segment)
+        start = self.local_start()
+        if view.log_start is not None and start > view.log_start:
+            assert view.coverage.prefix_end(view.log_start) >= start - 1, "trimmed what is not durable"
+        else:
+            assert start == 0
+        assert not view.contradictions
+        named = {each.subject.object_key for each in view.segments.values() if each.subject}
+        assert {key.rsplit(".", 1)[0] for key in self.objects()} <= named
+        return view
+
+    def states(self) -> list[SegmentState]:
+        return sorted(each.state for each in self.view().segments.values())
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.view.close()
+        self.log.close()
+
+
+@dataclass
+class Process:
+    """One agent process on broker 1: killing it is forgetting it."""
+
+    world: World
+    seed: int
+
+    def __post_init__(self) -> None:
+        world = self.world
+        self.view: Follower = open_view(world.topic, "memory", world.clock)
+        self.seat = Seat(
+            BrokerId(1), "b1:1", world.topic, self.view, world.broker, world.log, world.clock, CountingIds(self.seed)
+        )
+        self.events: list[Event] = []
+        self.tools = CopyTools(
+            store=world.store,
+            keys=ObjectKeys(),
+            format=FormatPolicy("auto", 3, 4096, "memory", TopicId(world.topic.topic_id)),
+            throttle=lambda size: None,
+            listener=self.events.append,
+            longest_s=3600.0,
+        )
+        self.board = StatusBoard()
+
+    def worker(
+        self, *, delay_ms: int = 0, lag_ms: int = 0, allow_unclean: bool = False, groups: GroupPolicy | None = None
+    ) -> PartitionWorker:
+        world = self.world
+        groups = groups or GroupPolicy(True, (), 7 * 86_400.0)
+        observe = Observer(world.broker, BrokerId(1), world.log, groups, lambda name, config: config, world.clock)
+        policy = Policy(lag_ms, delay_ms, allow_unclean)
+        return PartitionWorker(
+            self.seat, world.partition, world.name, observe, self.tools, policy, self.board, self.events.append
+        )
+
+    def work(self, worker: PartitionWorker | None = None) -> PartitionWorker:
+        """Until there is nothing to do, or something failed."""
+        worker = worker or self.worker()
+        while worker.advance():
+            pass
+        return worker
+
+    def status(self) -> PartitionStatus:
+        return self.board.all()[0]
+
+    def begin(self) -> Reign:
+        return run(begin_term(self.seat, self.world.partition, self.world.name))
+
+    def candidate(self, reign: Reign) -> CopyCandidate:
+        segments = self.world.log.snapshot(self.world.partition, self.world.name).segments
+        found = next_candidate(reign.view(), reign.bounds(), segments, self.world.clock.now_ms())
+        assert isinstance(found, CopyCandidate), found
+        return found
+
+    def copy_next(self, reign: Reign) -> RemoteSegment:
+        return run(copy_segment(reign, self.candidate(reign), self.tools))
+
+    def copy_all(self) -> Reign:
+        """Every rolled segment, without trimming."""
+        reign = self.begin()
+        for _ in self.world.rolled:
+            self.copy_next(reign)
+        return reign
+
+
+def run_with(act: Act[R], step: str, happen: Callable[[], object]) -> R:
+    """Take every step, and let something happen right before ``step``."""
+    while True:
+        try:
+            if next(act) == step:
+                happen()
+        except StopIteration as done:
+            result: R = done.value
+            return result
+
+
+def object_keys(segment: RemoteSegment) -> list[str]:
+    return [object_key(segment.object_key, kind) for kind in ObjectKind]
