@@ -9,6 +9,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from ..runtime.clock import SystemClock
+from ..runtime.id_source import RandomIds
+from ..runtime.retry import Retry
 from ..schemas.codec import decode_fact, encode_fact
 from ..state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, UnknownTopic
 from ..state.facts import TopicMeta
@@ -49,7 +52,11 @@ def create_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec, now: Timest
     """
     admin: Any = AdminClient(admin_config(kafka))
     created = _create(admin, spec)
-    topic = KafkaTierTopic(kafka, spec.name, describe_topic_id(admin, spec.name), 0)
+    # a created topic is known to every broker a moment later, not at once
+    known = Retry(SystemClock(), RandomIds(), 15.0).call(
+        lambda: describe_topic_id(admin, spec.name), (UnknownTopic, BrokerUnavailable)
+    )
+    topic = KafkaTierTopic(kafka, spec.name, known, 0)
     try:
         if read_meta(topic) is None:
             cluster_id = admin.list_topics(timeout=10).cluster_id

@@ -12,7 +12,7 @@ import time
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tierstate.sandbox import tether
 from tierstate.sandbox.detached import down, up
@@ -92,7 +92,14 @@ class House:
     def spawn(self, name: str, *arguments: str, stdout: int | None = None) -> subprocess.Popen[bytes]:
         """Start a command that stays; it dies with the demo unless everything is kept running."""
         log = (self.folder / f"{name}.log").open("ab")
-        command = self.command(*arguments)
+        return self._popen(name, self.command(*arguments), log, stdout)
+
+    def spawn_python(self, name: str, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a module of the demo as a process of its own; its stdout is a pipe."""
+        log = (self.folder / f"{name}.log").open("ab")
+        return self._popen(name, [sys.executable, "-m", module, *arguments], log, subprocess.PIPE)
+
+    def _popen(self, name: str, command: list[str], log: BinaryIO, stdout: int | None) -> subprocess.Popen[bytes]:
         if not self.keep:
             command = [sys.executable, tether.__file__, str(os.getpid()), *command]
         process = subprocess.Popen(

@@ -1,19 +1,23 @@
-"""The Spark side of the demo: one session that reads both tiers, digests what it read, and runs the pipeline job."""
+"""The Spark side of the demo: one session that reads both tiers, digests what it read, and runs the pipeline job.
+
+A process of its own (`python -m demo.pipeline`), as a job would be: a JSON request in its argument, the result on stdout.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from .flights import Answer
-from .house import TOPIC, House
+from .house import TOPIC, DemoFailed, House
 from .readers import add_arrow
 from .record_digest import Records
 
@@ -37,34 +41,63 @@ WHOLE = (0, 2**63 - 1)
 
 
 def run_spark(house: House, ranges: Ranges, parquet: Path) -> SparkResult:
+    """Run the job in its own process. Raises DemoFailed with the end of what it printed."""
+    request = {
+        "bootstrap": house.bootstrap,
+        "store": house.store.as_uri(),
+        "ranges": ranges,
+        "parquet": str(parquet),
+        "folder": str(house.folder),
+    }
+    log = house.folder / "spark.log"
+    process = house.spawn_python("spark", "demo.pipeline", json.dumps(request))
+    out, _ = process.communicate(timeout=600)
+    if process.returncode != 0:
+        raise DemoFailed(f"the Spark job ended with {process.returncode}:\n{log.read_text(errors='replace')[-3000:]}")
+    result = json.loads(out)
+    return SparkResult(
+        {(partition, start, end): (count, digest) for partition, start, end, count, digest in result["digests"]},
+        sorted(Answer(**line) for line in result["answer"]),
+        result["read_seconds"],
+        result["job_seconds"],
+    )
+
+
+def main() -> None:
     """Read, digest, aggregate, write Parquet."""
-    spark = _session(house)
-    try:
-        frame = (
-            spark.read.format("tierstate")
-            .option("kafka.bootstrap.servers", house.bootstrap)
-            .option("subscribe", TOPIC)
-            .option("tierstate.store", house.store.as_uri())
-            .option("kafka.isolation.level", "read_committed")
-            .option("includeHeaders", "true")
-            .load()
-        )
-        began = time.monotonic()
-        digests = _digests(frame, ranges)
-        read_seconds = time.monotonic() - began
-        began = time.monotonic()
-        answer = _job(frame, parquet)
-        return SparkResult(digests, answer, read_seconds, time.monotonic() - began)
-    finally:
-        spark.stop()
+    request = json.loads(sys.argv[1])
+    ranges = {int(partition): [(a, b) for a, b in parts] for partition, parts in request["ranges"].items()}
+    spark = _session(Path(request["folder"]))
+    frame = (
+        spark.read.format("tierstate")
+        .option("kafka.bootstrap.servers", request["bootstrap"])
+        .option("subscribe", TOPIC)
+        .option("tierstate.store", request["store"])
+        .option("kafka.isolation.level", "read_committed")
+        .option("includeHeaders", "true")
+        .load()
+    )
+    began = time.monotonic()
+    digests = _digests(frame, ranges)
+    read_seconds = time.monotonic() - began
+    began = time.monotonic()
+    answer = _job(frame, Path(request["parquet"]))
+    result = {
+        "digests": [[*key, *value] for key, value in digests.items()],
+        "answer": [asdict(line) for line in answer],
+        "read_seconds": read_seconds,
+        "job_seconds": time.monotonic() - began,
+    }
+    print(json.dumps(result))
+    spark.stop()
 
 
-def _session(house: House) -> SparkSession:
+def _session(folder: Path) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
-    quiet = house.folder / "log4j2.properties"
+    quiet = folder / "log4j2.properties"
     quiet.write_text(
         "rootLogger.level = error\nrootLogger.appenderRef.stdout.ref = console\n"
         "appender.console.type = Console\nappender.console.name = console\nappender.console.target = SYSTEM_ERR\n"
@@ -75,13 +108,14 @@ def _session(house: House) -> SparkSession:
         builder.master("local[2]")
         .appName("tierstate demo")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "1g")
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet.as_uri()}")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "3")
-        .config("spark.sql.warehouse.dir", str(house.folder / "warehouse"))
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
@@ -130,3 +164,7 @@ def _job(frame: DataFrame, parquet: Path) -> list[Answer]:
     answer.write.mode("overwrite").parquet(str(parquet))
     written = frame.sparkSession.read.parquet(str(parquet))
     return sorted(Answer(**row.asDict()) for row in written.collect())
+
+
+if __name__ == "__main__":
+    main()

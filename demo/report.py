@@ -157,7 +157,8 @@ STYLE = """
 --remote:#6ea0ff;--both:#4fd0c9;--local:#f0bd4f;--good:#5fd38a;--bad:#ff7d7d}}
 body{margin:0 auto;max-width:960px;padding:40px 24px 80px;background:var(--page);color:var(--ink);
 font:16px/1.55 system-ui,-apple-system,Segoe UI,Roboto,sans-serif}
-h1{font-size:30px;line-height:1.2;margin:0 0 8px}h2{font-size:19px;margin:44px 0 12px}p{color:var(--soft);margin:0 0 12px}
+h1{font-size:30px;line-height:1.2;margin:0 0 8px}h2{font-size:19px;margin:44px 0 12px}
+p{color:var(--soft);margin:0 0 12px}
 .cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(190px,1fr));gap:14px;margin:28px 0}
 .card{background:var(--card);border-radius:10px;padding:16px 18px}.card b{display:block;font-size:25px}
 .card span{color:var(--soft);font-size:14px}
@@ -237,7 +238,8 @@ def _tiers_svg(partitions: list[Tiers]) -> str:
         rows.append(f"<text x=40 y={top + 38}>{tiers.log_start:,}</text>")
         rows.append(f"<text x=900 y={top + 38} text-anchor=end>{tiers.local_start:,} … {tiers.end:,}</text>")
     picture = "".join(rows)
-    return f'<svg viewBox="0 0 910 {len(partitions) * 44 + 4}" role=img aria-label="tiers of each partition">{picture}</svg>'
+    height = len(partitions) * 44 + 4
+    return f'<svg viewBox="0 0 910 {height}" role=img aria-label="tiers of each partition">{picture}</svg>'
 
 
 def _chart(answer: list[Answer]) -> str:
@@ -269,6 +271,6 @@ def _chart(answer: list[Answer]) -> str:
             f'<circle cx="{x + 22}" cy="{y:.1f}" r="4" fill="var(--local)"></circle>'
             f'<text x="{x + 22}" y="{y - 9:.1f}" text-anchor="middle">{means[month]:.0f} min</text>'
         )
-    line = " ".join(f"{x},{y:.1f}" for x, y in points)
-    marks.append(f'<polyline points="{line}" fill="none" stroke="var(--local)" stroke-width="2"/>')
+    path = " ".join(f"{x},{y:.1f}" for x, y in points)
+    marks.append(f'<polyline points="{path}" fill="none" stroke="var(--local)" stroke-width="2"/>')
     return f'<svg viewBox="0 0 900 236" role=img aria-label="flights and delay by month">{"".join(marks)}</svg>'

@@ -18,6 +18,8 @@ class Screen:
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
+        if not self.console.is_terminal:
+            self.console = Console(highlight=False, width=120)
         self.seconds: dict[str, float] = {}
         self._number = 0
 

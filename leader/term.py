@@ -8,6 +8,7 @@ appended with an unknown outcome is never repeated.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ..broker.control import BrokerControl
@@ -17,7 +18,7 @@ from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..schemas.codec import encode_fact
 from ..state.epochs import LeaderEpoch
-from ..state.errors import Fenced, UnknownOutcome, ViewBehind
+from ..state.errors import Fenced, Unavailable, UnknownOutcome, ViewBehind
 from ..state.facts import Fact, LeaderElected, LogStartAdvanced
 from ..state.ids import BrokerId, FactId, TopicIdPartition
 from ..state.keys import key_of
@@ -198,6 +199,8 @@ def _append_leader(seat: Seat, tier_partition: int, elected: LeaderElected) -> N
         while not _stands(seat, elected.partition, key_of(elected)):
             if seat.clock.monotonic() > deadline:
                 raise
+            with suppress(Unavailable):  # a view that is behind shows it later; raising here would send a second one
+                seat.view.require_fresh(tier_partition, 0)
             seat.clock.sleep(0.5)
 
 

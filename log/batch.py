@@ -69,19 +69,23 @@ def iter_batches(
     position: int = 0,
     verify_crc: bool = True,
     partial_tail_ok: bool = False,
+    after: int = -1,
 ) -> Iterator[BatchHeader]:
     """The batches of ``data``, which begins at ``position`` of ``source``.
 
-    Raises CorruptData (file, position, reason) for a bad CRC, another magic, impossible sizes, offsets that do not
-    increase, and for a batch that is cut off, unless ``partial_tail_ok``.
+    Offsets must be above ``after``. Raises CorruptData (file, position, reason) for a bad CRC, another magic,
+    impossible sizes, offsets that do not increase, and for a batch that is cut off; with ``partial_tail_ok`` it ends
+    before that instead, and before zeros.
     """
     view = memoryview(data)
-    at, size, last_offset = 0, len(view), -1
+    at, size, last_offset = 0, len(view), after
     while at < size:
         if size - at < HEADER_BYTES:
             if partial_tail_ok:
                 return
             raise CorruptData("batch is cut off in its header", file=source, position=position + at)
+        if partial_tail_ok and not any(view[at : at + HEADER_BYTES]):
+            return
         header = _read(view, at, source, position)
         if at + header.size_bytes > size:
             if partial_tail_ok:
@@ -118,7 +122,7 @@ def _read(view: memoryview, at: int, source: str, position: int) -> BatchHeader:
         raise CorruptData("batch is not of magic 2", **facts, magic=magic)
     if length < HEADER_BYTES - _PREFIX_BYTES or length > MAX_BATCH_BYTES - _PREFIX_BYTES:
         raise CorruptData("batch has an impossible size", **facts, bytes=length)
-    if base < 0 or delta < 0 or count < 0 or count > delta + 1:
+    if base < 0 or delta < 0 or count < 0 or count > delta + 1 or base + delta >= 2**63:
         raise CorruptData("batch header contradicts itself", **facts, offset=base, delta=delta, records=count)
     if attributes & 7 >= len(CODECS):
         raise CorruptData("batch has an unknown codec", **facts, codec=attributes & 7)
@@ -133,3 +137,11 @@ def first_codec(data: bytes, *, source: str) -> int:
     if len(data) < HEADER_BYTES:
         raise CorruptData("log segment is shorter than a batch header", file=source, bytes=len(data))
     return _read(memoryview(data), 0, source, 0).codec
+
+
+def batch_bytes(data: bytes) -> int | None:
+    """How long the batch says to be that ``data`` begins with; None when that is no batch's header."""
+    if len(data) < HEADER_BYTES:
+        return None
+    length = int.from_bytes(data[8:12], "big", signed=True)
+    return length + _PREFIX_BYTES if data[16] == 2 and length >= HEADER_BYTES - _PREFIX_BYTES else None

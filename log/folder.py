@@ -2,6 +2,7 @@
 
 A lone folder cannot know what is decided beyond its end: a producer whose transaction is still open there is
 *undecided*, and under read_committed everything from its first offset on is hidden, as a last stable offset does.
+A segment file is decided by the segments that follow it in its folder.
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..state.errors import CorruptData, InvalidRequest
+from ..state.errors import InvalidRequest
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
-from .batch import BatchHeader, iter_batches
+from .batch import BatchHeader
 from .decode import RecordBlock, decode_records
 from .isolation import OpenTransactions
 from .partition import PartitionFolder, open_partition
+from .segment import LogSegment
 from .transaction_index import parse_transaction_index
-
-READ_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,13 @@ class LogFiles:
 
     topic: str
     partition: int
-    logs: tuple[Path, ...]
+    segments: tuple[LogSegment, ...]
     aborted: tuple[AbortedRange, ...]
     undecided: dict[int, Offset] = field(default_factory=dict)
+
+    @property
+    def logs(self) -> tuple[Path, ...]:
+        return tuple(segment.path for segment in self.segments)
 
     @property
     def decided_end(self) -> Offset | None:
@@ -41,29 +45,40 @@ class LogFiles:
         """Every record, hiding what is aborted or undecided when ``committed``. Raises CorruptData."""
         aborted = self.aborted if committed else None
         end = self.decided_end if committed else None
-        for path in self.logs:
-            for position, data in whole_batches(path):
-                yield from decode_records(data, source=str(path), position=position, aborted=aborted, end=end)
+        for segment in self.segments:
+            for position, data in segment.pieces():
+                yield from decode_records(data, source=str(segment.path), position=position, aborted=aborted, end=end)
 
     def batches(self) -> Iterator[tuple[Path, BatchHeader]]:
         """Every batch header, control batches too."""
-        for path in self.logs:
-            for position, data in whole_batches(path):
-                for batch in iter_batches(data, source=str(path), position=position):
-                    yield path, batch
+        for segment in self.segments:
+            for batch in segment.batches():
+                yield segment.path, batch
 
 
 def open_log(path: Path) -> LogFiles:
     """A partition folder, or a ``.log`` file in one. Raises InvalidRequest for anything else, CorruptData."""
     folder = open_partition(path if path.is_dir() else path.parent)
-    logs = tuple(folder.log_path(base) for base in folder.base_offsets)
-    if not path.is_dir():
-        if path.suffix != ".log" or path not in logs:
-            raise InvalidRequest("neither a partition folder nor a log segment (.log)", path=path)
-        logs = (path,)
-    found = LogFiles(folder.topic, folder.partition, logs, tuple(_aborted(folder)))
-    transactions = OpenTransactions.of(batch for _, batch in found.batches())
-    return LogFiles(found.topic, found.partition, logs, found.aborted, transactions.producers)
+    every = tuple(
+        LogSegment(folder.log_path(base), active=base == folder.base_offsets[-1]) for base in folder.base_offsets
+    )
+    chosen = every if path.is_dir() else tuple(segment for segment in every if segment.path == path)
+    if not chosen and not path.is_dir():
+        raise InvalidRequest("neither a partition folder nor a log segment (.log)", path=path)
+    following = () if path.is_dir() else every[every.index(chosen[0]) + 1 :]
+    return LogFiles(folder.topic, folder.partition, chosen, tuple(_aborted(folder)), _undecided(chosen, following))
+
+
+def _undecided(segments: tuple[LogSegment, ...], following: tuple[LogSegment, ...]) -> dict[int, Offset]:
+    transactions = OpenTransactions.of(batch for each in segments for batch in each.batches(verify_crc=False))
+    opened = transactions.producers
+    for segment in following:
+        if not opened:
+            break
+        for batch in segment.batches(verify_crc=False):
+            if batch.is_control:
+                opened.pop(batch.producer_id, None)
+    return opened
 
 
 def _aborted(folder: PartitionFolder) -> Iterator[AbortedRange]:
@@ -75,21 +90,5 @@ def _aborted(folder: PartitionFolder) -> Iterator[AbortedRange]:
 
 
 def whole_batches(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(position, whole batches) of a log file, about `READ_BYTES` at a time.
-
-    A batch that is cut off at the end of the file raises CorruptData: only an active segment after a crash has one.
-    """
-    with path.open("rb") as file:
-        position, carried = 0, b""
-        while piece := file.read(READ_BYTES):
-            data = carried + piece
-            end = 0
-            for batch in iter_batches(
-                data, source=str(path), position=position, verify_crc=False, partial_tail_ok=True
-            ):
-                end = batch.position - position + batch.size_bytes
-            if end:
-                yield position, data[:end]
-            position, carried = position + end, data[end:]
-        if carried:
-            raise CorruptData("log ends inside a batch", file=path, position=position, bytes=len(carried))
+    """(position, whole batches) of a log file; a batch cut off at its end raises CorruptData."""
+    return LogSegment(path).pieces()

@@ -1,6 +1,6 @@
 """What read_committed hides. Aborted ranges are (producer, first, last), both ends included.
 
-They apply only to transactional batches of that producer. Producers overlap, and one producer's ranges never do.
+They apply only to transactional batches of that producer: producers overlap.
 """
 
 from __future__ import annotations
@@ -15,21 +15,33 @@ from .batch import BatchHeader
 
 
 class AbortFilter:
-    """Hides whole batches: a batch is of one producer and lies in one transaction."""
+    """Hides whole batches: a batch is of one producer and lies in one transaction. False when it hides nothing."""
 
     def __init__(self, aborted: Sequence[AbortedRange]) -> None:
-        self._by_producer: dict[int, list[AbortedRange]] = {}
+        self._by_producer: dict[int, tuple[list[int], list[int]]] = {}
         for each in sorted(aborted, key=lambda r: r.first):
-            self._by_producer.setdefault(each.producer_id, []).append(each)
+            firsts, lasts = self._by_producer.setdefault(each.producer_id, ([], []))
+            if lasts and each.first <= lasts[-1]:  # one abort, told by two sources with other beginnings
+                lasts[-1] = max(lasts[-1], each.last)
+            else:
+                firsts.append(each.first)
+                lasts.append(each.last)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_producer)
+
+    def covers(self, producer_id: int, offset: int) -> bool:
+        """Whether a transactional record of this producer at this offset is aborted."""
+        if producer_id not in self._by_producer:
+            return False
+        firsts, lasts = self._by_producer[producer_id]
+        at = bisect_right(firsts, offset)
+        return at > 0 and offset <= lasts[at - 1]
 
     def hides(self, batch: BatchHeader) -> bool:
         if not batch.is_transactional or batch.is_control:
             return False
-        ranges = self._by_producer.get(batch.producer_id)
-        if not ranges:
-            return False
-        at = bisect_right(ranges, batch.base_offset, key=lambda r: r.first)
-        return at > 0 and batch.base_offset <= ranges[at - 1].last
+        return self.covers(batch.producer_id, batch.base_offset)
 
 
 @dataclass

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from .decode import RecordBlock
 from .kernels import KEY_AT, VALUE_AT
+from .record_block import RecordBlock
 
 Json = bytes | str | dict[str, str] | None
 

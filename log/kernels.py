@@ -1,26 +1,44 @@
-"""The two passes over unpacked records, compiled. Pass one proves every bound; pass two only copies.
+"""What is compiled: batch headers, the two passes over unpacked records, and the record digest's bytes.
+
+Pass one (`parse`) proves every bound; what comes after only copies. Kernels read memory by address, so their callers
+keep the buffers alive and hand out only lengths that pass one proved. Nothing here raises: problems are codes.
 
 A record: varint length, int8 attributes, varlong timestamp delta, varint offset delta, varint key length and key,
 varint value length and value, varint header count, then name and value of each header; all zigzag, -1 is null.
+
+All kernels are in this one file and have one signature each: numba's cache notices changes by file, and several
+processes that compile at once write equal entries.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numba
+import numba.extending
 import numpy as np
-from numba import njit
+from numba.core import cgutils, types
 
-if not os.environ.get("NUMBA_CACHE_DIR"):
-    # machine code belongs in the user's cache folder, not beside the source, which may be read-only
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tierstate" / "numba"
-    config: Any = numba.config
-    config.CACHE_DIR = str(cache)
 
-OK, SHORT, LENGTH, RANGE, ORDER, SURPLUS = 0, 1, 2, 3, 4, 5
+def _cache_folder() -> str:
+    """The user's cache folder: the source may be read-only. Empty when there is none to write to."""
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tierstate" / "numba"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return ""
+    return str(folder) if os.access(folder, os.W_OK | os.X_OK) else ""
+
+
+_config: Any = numba.config
+_config.CACHE_DIR = _config.CACHE_DIR or _cache_folder()
+_COMPILED: dict[str, Any] = {"nogil": True, "cache": bool(_config.CACHE_DIR)}  # without a cache every process compiles for itself
+
+OK, SHORT, LENGTH, RANGE, ORDER, SURPLUS, FULL = 0, 1, 2, 3, 4, 5, 6
+"""`FULL` is no problem: call again for the records that follow."""
 REASONS = {
     SHORT: "a record reaches beyond its batch",
     LENGTH: "a record's lengths contradict each other",
@@ -29,23 +47,185 @@ REASONS = {
     SURPLUS: "bytes are left over after the last record",
 }
 
-# Columns of the table that pass one fills, one row a kept record.
-OFFSET, TIMESTAMP, KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE, HEADERS_AT, HEADERS = 0, 1, 2, 3, 4, 5, 6, 7
-COLUMNS = 8
+# Columns of the table of batch headers that `scan` fills, in the order of `batch.BatchHeader`, and the CRC it found.
+POSITION, BASE, SIZE, EPOCH, MAGIC, CRC, ATTRIBUTES, LAST = 0, 1, 2, 3, 4, 5, 6, 7
+FIRST_TIME, MAX_TIME, PRODUCER, PRODUCER_EPOCH, SEQUENCE, RECORDS = 8, 9, 10, 11, 12, 13
+HEADER_COLUMNS = 14
 
-# Columns of the table of batches.
-START, END, BASE, LAST, BASE_TIME, APPEND_TIME, RECORDS = 0, 1, 2, 3, 4, 5, 6
+# Columns of the table of unpacked batches that `parse` reads.
+START, END, FROM, TO, TIME, BY_APPEND, COUNT, POSITION_IN_DATA = 0, 1, 2, 3, 4, 5, 6, 7
+BATCH_COLUMNS = 8
+
+# What `parse` keeps between calls, and what it adds up over one call.
+AT_BATCH, AT_RECORD, AT_BYTE, PREVIOUS = 0, 1, 2, 3
+KEY_BYTES, VALUE_BYTES, NULL_KEYS, NULL_VALUES, HEADER_COUNT, HEADERLESS, KEPT = 0, 1, 2, 3, 4, 5, 6
+SUMS = 7
+
+KEY_AT, VALUE_AT = 0, 1
+"""Names of the two binary columns of a record."""
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _varint(raw: Any, at: int, end: int) -> Any:
-    """Zigzag value and the position after it; position -1 when it is cut off or longer than 10 bytes."""
-    value = np.uint64(0)
-    shift = np.uint64(0)
+Compiled = Callable[..., Any]
+_intrinsic = cast(Callable[[Compiled], Compiled], numba.extending.intrinsic)
+_cgutils: Any = cgutils
+_ir = _cgutils.ir
+_POINTER = _ir.IntType(8).as_pointer()
+
+
+@_intrinsic
+def _byte(typing: Any, address: Any) -> Any:
+    """The byte at an address."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.zext(builder.load(builder.inttoptr(args[0], _POINTER)), _ir.IntType(64))
+
+    return types.int64(types.int64), build
+
+
+def _big_endian(bits: int, signed: bool) -> Any:
+    def load(typing: Any, address: Any) -> Any:
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], _ir.IntType(bits).as_pointer())
+            value = builder.bswap(builder.load(pointer, align=1))
+            if bits == 64:
+                return value
+            return (builder.sext if signed else builder.zext)(value, _ir.IntType(64))
+
+        return types.int64(types.int64), build
+
+    return _intrinsic(load)
+
+
+_int16 = _big_endian(16, True)
+_int32 = _big_endian(32, True)
+_uint32 = _big_endian(32, False)
+_int64 = _big_endian(64, True)
+
+
+@_intrinsic
+def _word(typing: Any, address: Any) -> Any:
+    """Eight bytes as they lie in memory, the first one lowest (little-endian hosts only, as Arrow's buffers are)."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(builder.inttoptr(args[0], _ir.IntType(64).as_pointer()), align=1)
+
+    return types.uint64(types.int64), build
+
+
+@_intrinsic
+def _copy(typing: Any, target: Any, source: Any, size: Any) -> Any:
+    """memcpy; exactly ``size`` bytes are read and written."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to, source = (builder.inttoptr(arg, _POINTER) for arg in args[:2])
+        _cgutils.raw_memcpy(builder, to, source, args[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), build
+
+
+def _big_endian_store(bits: int) -> Any:
+    def store(typing: Any, address: Any, value: Any) -> Any:
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            value = builder.trunc(args[1], _ir.IntType(bits)) if bits < 64 else args[1]
+            value = builder.bswap(value) if bits > 8 else value
+            builder.store(value, builder.inttoptr(args[0], _ir.IntType(bits).as_pointer()), align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), build
+
+    return _intrinsic(store)
+
+
+_put8, _put32, _put64 = _big_endian_store(8), _big_endian_store(32), _big_endian_store(64)
+
+
+def _kernel(signature: str, **options: Any) -> Callable[[Compiled], Compiled]:
+    return cast(Callable[[Compiled], Compiled], numba.njit(signature, **_COMPILED, **options))
+
+
+def _crc_tables() -> Any:
+    """CRC-32C, eight bytes a step."""
+    tables = np.zeros((8, 256), np.uint64)
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+        tables[0, byte] = crc
+    for step in range(1, 8):
+        before = tables[step - 1]
+        tables[step] = (before >> np.uint64(8)) ^ tables[0][(before & np.uint64(255)).astype(np.int64)]
+    return tables
+
+
+_CRC = _crc_tables()
+
+
+@_kernel("uint64(int64, int64)")
+def crc32c(address: int, size: int) -> Any:
+    """For short batches, where a call into the library costs more than the sum."""
+    crc = np.uint64(0xFFFFFFFF)
+    mask = np.uint64(255)
+    for at in range(address, address + size - 7, 8):
+        crc ^= _word(at)
+        crc = (
+            _CRC[7, crc & mask]
+            ^ _CRC[6, (crc >> np.uint64(8)) & mask]
+            ^ _CRC[5, (crc >> np.uint64(16)) & mask]
+            ^ _CRC[4, (crc >> np.uint64(24)) & mask]
+            ^ _CRC[3, (crc >> np.uint64(32)) & mask]
+            ^ _CRC[2, (crc >> np.uint64(40)) & mask]
+            ^ _CRC[1, (crc >> np.uint64(48)) & mask]
+            ^ _CRC[0, crc >> np.uint64(56)]
+        )
+    for at in range(address + (size & ~7), address + size):
+        crc = (crc >> np.uint64(8)) ^ _CRC[0, (crc ^ np.uint64(_byte(at))) & mask]
+    return crc ^ np.uint64(0xFFFFFFFF)
+
+
+@_kernel("UniTuple(int64, 3)(int64, int64, int64, int64, int64, int64[:, ::1])")
+def scan(address: int, size: int, at: int, after: int, sum_below: int, table: Any) -> Any:
+    """Headers of the whole batches from ``at`` on, as many as ``table`` (int64 [n, 14]) holds.
+
+    Offsets must lie above ``after``; CRCs are checked of batches of less than ``sum_below`` bytes. Returns (rows, where
+    it stopped, last offset); it stops before anything that is not a good batch: `batch.iter_batches` then says why.
+    """
+    rows = 0
+    while rows < table.shape[0] and size - at >= 61:
+        here = address + at
+        length = _int32(here + 8)
+        base, delta, count = _int64(here), _int32(here + 23), _int32(here + 57)
+        attributes, crc = _int16(here + 21), _uint32(here + 17)
+        if _byte(here + 16) != 2 or length < 49 or length > size - at - 12 or attributes & 7 > 4:
+            break
+        if base <= after or delta < 0 or count < 0 or count > delta + 1 or base + delta < base:
+            break
+        if length + 12 < sum_below and np.int64(crc32c(here + 21, length - 9)) != crc:
+            break
+        after = base + delta
+        table[rows, POSITION], table[rows, BASE], table[rows, SIZE] = at, base, length + 12
+        table[rows, EPOCH], table[rows, MAGIC], table[rows, CRC] = _int32(here + 12), 2, crc
+        table[rows, ATTRIBUTES], table[rows, LAST] = attributes, after
+        table[rows, FIRST_TIME], table[rows, MAX_TIME] = _int64(here + 27), _int64(here + 35)
+        table[rows, PRODUCER], table[rows, PRODUCER_EPOCH] = _int64(here + 43), _int16(here + 51)
+        table[rows, SEQUENCE], table[rows, RECORDS] = _int32(here + 53), count
+        rows += 1
+        at += length + 12
+    return rows, at, after
+
+
+@_kernel("UniTuple(int64, 2)(int64, int64)", inline="always")
+def _varint(at: int, end: int) -> Any:
+    """Zigzag value and the address after it; address -1 when it is cut off or longer than 10 bytes."""
+    if at < end:
+        first = _byte(at)
+        if first < 128:
+            return (first >> 1) ^ -(first & 1), at + 1
+    value, shift = np.uint64(0), np.uint64(0)
     for _ in range(10):
         if at >= end:
             return 0, -1
-        byte = np.uint64(raw[at])
+        byte = np.uint64(_byte(at))
         at += 1
         value |= (byte & np.uint64(127)) << shift
         if byte < np.uint64(128):
@@ -54,177 +234,192 @@ def _varint(raw: Any, at: int, end: int) -> Any:
     return 0, -1
 
 
-@njit(cache=True, nogil=True)
-def measure(raw: Any, batches: Any, first: int, stop: int, table: Any, sizes: Any) -> tuple[int, int, int, int]:
-    """Pass one over all batches of a piece.
+@_kernel("int64(int64, int64, int64)")
+def _past_headers(at: int, end: int, headers: int) -> Any:
+    """The address after so many headers; -1 when they do not fit."""
+    for _ in range(headers):
+        size, at = _varint(at, end)
+        if at < 0 or size < 0 or size > end - at:
+            return -1
+        at += size
+        size, at = _varint(at, end)
+        if at < 0 or size < -1 or size > end - at:
+            return -1
+        at += max(size, 0)
+    return at
 
-    ``raw`` uint8; ``batches`` int64 [n, 7]; records outside [first, stop) are checked and dropped; ``table`` int64
-    [records, 8]; ``sizes`` int64 [5]: key bytes, value bytes, headers, header name bytes, header value bytes.
-    Returns (kept records, error, batch of the error, byte of the error).
+
+@_kernel(
+    "int64(int64, int64[:, ::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int32[::1], "
+    "int64[:, ::1], int32[:, ::1], int64[::1], int32[::1])",
+)
+def parse(
+    raw: int, batches: Any, first: int, stop: int, state: Any, sums: Any, offsets: Any, times: Any, kinds: Any,
+    at: Any, size: Any, headers_at: Any, headers: Any,
+) -> Any:  # fmt: skip
+    """Pass one: check every record of ``batches`` (int64 [n, 8], positions from ``raw``), note those in [first, stop).
+
+    Columns have room for ``len(offsets)`` records; ``at`` and ``size`` are [n, 2]: key and value, positions from
+    ``raw``, size -1 for null. ``state`` int64 [4] begins as zeros and is where a next call goes on after `FULL`;
+    ``sums`` int64 [7] is of this call. Returns a code; for a problem ``state`` says where.
     """
-    kept = 0
-    for b in range(batches.shape[0]):
-        at, end = batches[b, START], batches[b, END]
-        previous = batches[b, BASE] - 1
-        for _ in range(batches[b, RECORDS]):
-            began = at
-            length, at = _varint(raw, at, end)
-            if at < 0 or length < 0 or length > end - at:
-                return kept, SHORT, b, began
-            record_end = at + length
-            at += 1  # attributes, unused
-            time_delta, at = _varint(raw, at, record_end)
-            if at < 0:
-                return kept, LENGTH, b, began
-            offset_delta, at = _varint(raw, at, record_end)
-            if at < 0:
-                return kept, LENGTH, b, began
-            key_size, at = _varint(raw, at, record_end)
-            if at < 0 or key_size < -1 or key_size > record_end - at:
-                return kept, LENGTH, b, began
-            key_at = at
-            at += max(key_size, 0)
-            value_size, at = _varint(raw, at, record_end)
-            if at < 0 or value_size < -1 or value_size > record_end - at:
-                return kept, LENGTH, b, began
-            value_at = at
-            at += max(value_size, 0)
-            headers, at = _varint(raw, at, record_end)
-            if at < 0 or headers < 0 or headers > record_end - at:
-                return kept, LENGTH, b, began
-            headers_at = at
-            name_bytes, content_bytes = 0, 0
-            for _h in range(headers):
-                name_size, at = _varint(raw, at, record_end)
-                if at < 0 or name_size < 0 or name_size > record_end - at:
-                    return kept, LENGTH, b, began
-                at += name_size
-                content_size, at = _varint(raw, at, record_end)
-                if at < 0 or content_size < -1 or content_size > record_end - at:
-                    return kept, LENGTH, b, began
-                at += max(content_size, 0)
-                name_bytes += name_size
-                content_bytes += max(content_size, 0)
-            if at != record_end:
-                return kept, LENGTH, b, began
-            if offset_delta < 0 or offset_delta > batches[b, LAST] - batches[b, BASE]:
-                return kept, RANGE, b, began
-            offset = batches[b, BASE] + offset_delta
+    kept, room = 0, offsets.shape[0]
+    for b in range(state[AT_BATCH], batches.shape[0]):
+        end = raw + batches[b, END]
+        base, last, by_append = batches[b, FROM], batches[b, TO], batches[b, BY_APPEND] != 0
+        here = raw + (state[AT_BYTE] if state[AT_RECORD] > 0 else batches[b, START])
+        previous = state[PREVIOUS] if state[AT_RECORD] > 0 else base - 1
+        for r in range(state[AT_RECORD], batches[b, COUNT]):
+            state[AT_BATCH], state[AT_RECORD], state[AT_BYTE], state[PREVIOUS] = b, r, here - raw, previous
+            if kept == room:
+                sums[KEPT] = kept
+                return FULL
+            length, here = _varint(here, end)
+            if here < 0 or length < 0 or length > end - here:
+                return SHORT
+            stop_at = here + length
+            time, here = _varint(here + 1, stop_at)  # one byte of attributes, unused
+            if here < 0:
+                return LENGTH
+            delta, here = _varint(here, stop_at)
+            if here < 0:
+                return LENGTH
+            key_size, here = _varint(here, stop_at)
+            if here < 0 or key_size < -1 or key_size > stop_at - here:
+                return LENGTH
+            key = here
+            value_size, here = _varint(here + max(key_size, 0), stop_at)
+            if here < 0 or value_size < -1 or value_size > stop_at - here:
+                return LENGTH
+            value = here
+            count, here = _varint(here + max(value_size, 0), stop_at)
+            if here < 0 or count < 0 or count > stop_at - here:
+                return LENGTH
+            names = here
+            if count > 0:
+                here = _past_headers(here, stop_at, count)
+            if here != stop_at:
+                return LENGTH
+            if delta < 0 or delta > last - base:
+                return RANGE
+            offset = base + delta
             if offset <= previous:
-                return kept, ORDER, b, began
+                return ORDER
             previous = offset
             if offset < first or offset >= stop:
                 continue
-            table[kept, OFFSET] = offset
-            if batches[b, APPEND_TIME] >= 0:
-                table[kept, TIMESTAMP] = batches[b, APPEND_TIME]
-            else:
-                table[kept, TIMESTAMP] = batches[b, BASE_TIME] + time_delta
-            table[kept, KEY_AT], table[kept, KEY_SIZE] = key_at, key_size
-            table[kept, VALUE_AT], table[kept, VALUE_SIZE] = value_at, value_size
-            table[kept, HEADERS_AT], table[kept, HEADERS] = headers_at, headers
+            offsets[kept] = offset
+            times[kept] = batches[b, TIME] if by_append else batches[b, TIME] + time
+            kinds[kept] = 1 if by_append else 0
+            at[kept, 0], size[kept, 0] = key - raw, key_size
+            at[kept, 1], size[kept, 1] = value - raw, value_size
+            headers_at[kept], headers[kept] = names - raw, count
+            sums[KEY_BYTES] += max(key_size, 0)
+            sums[VALUE_BYTES] += max(value_size, 0)
+            sums[NULL_KEYS] += key_size < 0
+            sums[NULL_VALUES] += value_size < 0
+            sums[HEADER_COUNT] += count
+            sums[HEADERLESS] += count == 0
             kept += 1
-            sizes[0] += max(key_size, 0)
-            sizes[1] += max(value_size, 0)
-            sizes[2] += headers
-            sizes[3] += name_bytes
-            sizes[4] += content_bytes
-        if at != end:
-            return kept, SURPLUS, b, at
-    return kept, OK, 0, 0
+        state[AT_BATCH], state[AT_RECORD], state[AT_BYTE] = b, 0, here - raw
+        if here != end:
+            return SURPLUS
+    sums[KEPT] = kept
+    return OK
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _copy(source: Any, at: int, size: int, target: Any, to: int) -> None:
-    for i in range(size):
-        target[to + i] = source[at + i]
+@_kernel("void(int64, int64[:, ::1], int32[:, ::1], int64, int32[::1], uint8[::1], int64)")
+def gather(raw: int, at: Any, size: Any, part: int, ends: Any, valid: Any, target: int) -> None:
+    """Pass two of one binary column, the first or second ``part`` of pairs: Arrow's int32 offsets [n + 1], bytes at
+    ``target``.
 
-
-@njit(cache=True, nogil=True)
-def gather(raw: Any, table: Any, records: int, at_column: int, data: Any, offsets: Any, valid: Any) -> int:
-    """Pass two for one binary column (key or value): Arrow data, int32 offsets, validity bits. Returns the nulls."""
-    to, nulls = 0, 0
-    offsets[0] = 0
-    for r in range(records):
-        size = table[r, at_column + 1]
-        if size < 0:
-            nulls += 1
-        else:
-            valid[r >> 3] |= np.uint8(1 << (r & 7))
-            _copy(raw, table[r, at_column], size, data, to)
-            to += size
-        offsets[r + 1] = to
-    return nulls
-
-
-@njit(cache=True, nogil=True)
-def gather_headers(
-    raw: Any, table: Any, records: int, lists: Any, present: Any, names: Any, name_ends: Any, contents: Any,
-    content_ends: Any, content_valid: Any,
-) -> int:  # fmt: skip
-    """Pass two for headers: list offsets and validity, name and content columns. Returns how many contents are null."""
-    header, name_to, content_to, nulls = 0, 0, 0, 0
-    lists[0], name_ends[0], content_ends[0] = 0, 0, 0
-    for r in range(records):
-        at = table[r, HEADERS_AT]
-        if table[r, HEADERS] > 0:
-            present[r >> 3] |= np.uint8(1 << (r & 7))
-        for _ in range(table[r, HEADERS]):
-            size, at = _varint(raw, at, raw.shape[0])
-            _copy(raw, at, size, names, name_to)
-            at += size
-            name_to += size
-            size, at = _varint(raw, at, raw.shape[0])
-            if size < 0:
-                nulls += 1
-            else:
-                content_valid[header >> 3] |= np.uint8(1 << (header & 7))
-                _copy(raw, at, size, contents, content_to)
-                at += size
-                content_to += size
-            header += 1
-            name_ends[header], content_ends[header] = name_to, content_to
-        lists[r + 1] = header
-    return nulls
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _put32(target: Any, to: int, value: int) -> int:
-    for i in range(4):
-        target[to + i] = (value >> (24 - 8 * i)) & 255
-    return to + 4
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _put64(target: Any, to: int, value: int) -> int:
-    for i in range(8):
-        target[to + i] = (value >> (56 - 8 * i)) & 255
-    return to + 8
-
-
-@njit(cache=True, nogil=True)
-def encode_records(raw: Any, table: Any, types: Any, records: int, target: Any, ends: Any) -> int:
-    """The record digest's bytes (`record_digest.py`) of every record, one behind the other; ``ends`` after each."""
+    ``valid``: validity bits, zeroed, or empty when nothing is null.
+    """
     to = 0
-    for r in range(records):
-        to = _put64(target, to, table[r, OFFSET])
-        to = _put64(target, to, table[r, TIMESTAMP])
-        target[to] = types[r]
-        to += 1
-        for column in (KEY_AT, VALUE_AT):
-            size = table[r, column + 1]
-            to = _put32(target, to, size)
-            if size > 0:
-                _copy(raw, table[r, column], size, target, to)
-                to += size
-        to = _put32(target, to, table[r, HEADERS])
-        at = table[r, HEADERS_AT]
-        for _ in range(2 * table[r, HEADERS]):
-            size, at = _varint(raw, at, raw.shape[0])
-            to = _put32(target, to, size)
-            if size > 0:
-                _copy(raw, at, size, target, to)
-                to += size
-                at += size
-        ends[r] = to
-    return to
+    ends[0] = 0
+    if valid.shape[0] == 0:
+        for r in range(at.shape[0]):
+            _copy(target + to, raw + at[r, part], np.int64(size[r, part]))
+            to += size[r, part]
+            ends[r + 1] = to
+        return
+    for r in range(at.shape[0]):
+        if size[r, part] >= 0:
+            valid[r >> 3] |= np.uint8(1 << (r & 7))
+            _copy(target + to, raw + at[r, part], np.int64(size[r, part]))
+            to += size[r, part]
+        ends[r + 1] = to
+
+
+@_kernel(
+    "void(int64, int64[::1], int32[::1], int32[::1], uint8[::1], int64[:, ::1], int32[:, ::1], int64[::1])",
+)
+def list_headers(
+    raw: int, headers_at: Any, headers: Any, lists: Any, present: Any, at: Any, size: Any, sums: Any
+) -> None:
+    """Where each header's name and content lie (``at`` and ``size``, [headers, 2]), and Arrow's list offsets [n + 1].
+
+    ``sums`` int64 [4]: name bytes, content bytes, null contents, names with a byte outside ASCII.
+    """
+    header = 0
+    lists[0] = 0
+    limit = np.int64(0x7FFFFFFFFFFFFFFF)  # pass one proved that they end in time
+    for r in range(headers.shape[0]):
+        here = raw + headers_at[r]
+        if headers[r] > 0:
+            present[r >> 3] |= np.uint8(1 << (r & 7))
+        for _ in range(headers[r]):
+            length, here = _varint(here, limit)
+            at[header, 0], size[header, 0] = here - raw, length
+            bits = 0
+            for byte in range(here, here + length):
+                bits |= _byte(byte)
+            here += length
+            sums[0] += length
+            sums[3] += bits > 127
+            length, here = _varint(here, limit)
+            at[header, 1], size[header, 1] = here - raw, length
+            sums[2] += length < 0
+            here += max(length, 0)
+            sums[1] += max(length, 0)
+            header += 1
+        lists[r + 1] = header
+
+
+@_kernel(
+    "void(int64[::1], int64[::1], int32[::1], int64[::1], int64[:, ::1], int32[:, ::1], int32[::1], int64[::1], "
+    "int64[:, ::1], int32[:, ::1], int64, int64[::1])",
+)
+def encode_records(
+    offsets: Any, times: Any, kinds: Any, bases: Any, at: Any, size: Any, lists: Any, header_bases: Any,
+    header_at: Any, header_size: Any, target: int, ends: Any,
+) -> None:  # fmt: skip
+    """The record digest's bytes of every record, one behind the other at ``target``; ``ends`` after each.
+
+    ``bases``: addresses that the positions of keys and values begin at; ``header_bases``: of names and contents.
+    """
+    here = target
+    length: Any
+    for r in range(offsets.shape[0]):
+        _put64(here, offsets[r])
+        _put64(here + 8, times[r])
+        _put8(here + 16, np.int64(kinds[r]))
+        here += 17
+        for part in range(2):
+            length = np.int64(size[r, part])
+            _put32(here, length)
+            here += 4
+            if length > 0:
+                _copy(here, bases[part] + at[r, part], length)
+                here += length
+        _put32(here, np.int64(lists[r + 1] - lists[r]))
+        here += 4
+        for header in range(lists[r], lists[r + 1]):
+            for part in range(2):
+                length = np.int64(header_size[header, part])
+                _put32(here, length)
+                here += 4
+                if length > 0:
+                    _copy(here, header_bases[part] + header_at[header, part], length)
+                    here += length
+        ends[r] = here - target

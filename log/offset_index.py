@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..state.errors import CorruptData
@@ -88,3 +89,11 @@ class OffsetIndexCheck:
     @property
     def fits(self) -> bool:
         return not self._at and not self._wrong
+
+
+def build_offset_index(batches: Iterable[BatchHeader], base_offset: int, interval_bytes: int = INTERVAL_BYTES) -> bytes:
+    """The file of a segment's batches, in order."""
+    builder = OffsetIndexBuilder(base_offset, interval_bytes)
+    for batch in batches:
+        builder.add(batch)
+    return builder.bytes()

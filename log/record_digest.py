@@ -10,15 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..state.errors import InvalidRequest
-from .decode import RecordBlock
+from .record_block import RECORD_SCHEMA, HeaderTable, RecordBlock, encoded
 
 Header = tuple[str, bytes | None]
+Row = tuple[int, int, int, bytes | None, bytes | None, Sequence[Header]]
+"""Offset, timestamp in ms, timestamp type (0 create, 1 append), key, value, headers."""
+Encoded = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int64]]
+"""Offsets, the bytes of their records, and where each record ends in them."""
 
 
 def encode_record(
@@ -49,17 +56,19 @@ class RecordDigest:
         self._last = -1
         self.count = 0
 
-    def update(self, block: RecordBlock) -> None:
-        """All records of a decoded block."""
-        if len(block):
-            encoded, _ = block.encoded()
-            self._take(block.offsets, encoded.data)
+    def update(self, records: RecordBlock | pa.RecordBatch | pa.Table) -> None:
+        """A decoded block, or rows in the schema of `record_block.record_schema`, with headers."""
+        for each in _encoded(records):
+            self.take(each)
 
-    def update_arrow(self, batch: pa.RecordBatch) -> None:
-        """Rows in the schema of `decode.record_schema`, with headers."""
-        rows = [encode_record(*row) for row in arrow_rows(batch)]
-        if rows:
-            self._take(np.asarray(batch.column("offset")), b"".join(rows))
+    def update_arrow(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Rows in the schema of `record_block.record_schema`, with headers."""
+        self.update(batch)
+
+    def update_records(self, rows: Iterable[Row]) -> None:
+        """Records of any reader."""
+        for row in rows:
+            self.update_record(*row)
 
     def update_record(
         self,
@@ -71,14 +80,20 @@ class RecordDigest:
         headers: Sequence[Header],
     ) -> None:
         """One record of any reader; ``timestamp`` in ms, ``timestamp_type`` 0 create, 1 append."""
-        self._take(np.array([offset]), encode_record(offset, timestamp, timestamp_type, key, value, headers))
+        data = encode_record(offset, timestamp, timestamp_type, key, value, headers)
+        self.take((np.array([offset], np.int64), np.frombuffer(data, np.uint8), np.array([len(data)], np.int64)))
 
-    def _take(self, offsets: np.ndarray[tuple[int], np.dtype[np.int64]], encoded: bytes | memoryview) -> None:
+    def take(self, part: Encoded, first: int = 0, last: int | None = None) -> None:
+        """Records ``first`` to ``last`` (not included) of what is encoded already."""
+        offsets, data, ends = part
+        offsets, ends_here = offsets[first:last], ends[first:last]
+        if not len(offsets):
+            return
         if int(offsets[0]) <= self._last or (np.diff(offsets) <= 0).any():
             raise InvalidRequest("records are not in offset order", after=self._last, first=int(offsets[0]))
         self._last = int(offsets[-1])
         self.count += len(offsets)
-        self._hash.update(encoded)
+        self._hash.update(data[int(ends[first - 1]) if first else 0 : int(ends_here[-1])].data)
 
     def digest(self) -> bytes:
         return self._hash.digest()
@@ -88,7 +103,7 @@ class RecordDigest:
 
 
 class RangeDigests:
-    """The digest of a whole partition and of each of some disjoint ascending ranges, in one pass.
+    """The digest of a whole partition and of each of some ranges, in one pass.
 
     ``ranges``: (start, end), end not included.
     """
@@ -98,33 +113,76 @@ class RangeDigests:
         self.whole = RecordDigest()
         self.parts = [RecordDigest() for _ in ranges]
 
-    def update(self, block: RecordBlock) -> None:
-        if not len(block):
-            return
-        encoded, ends = block.encoded()
-        view, offsets = encoded.data, block.offsets
-        self.whole._take(offsets, view)
-        for (start, stop), part in zip(self.ranges, self.parts, strict=True):
-            first, last = np.searchsorted(offsets, [start, stop])
-            if first < last:
-                part._take(offsets[first:last], view[int(ends[first - 1]) if first else 0 : int(ends[last - 1])])
+    @classmethod
+    def between(cls, boundaries: Sequence[int]) -> RangeDigests:
+        """Of the ranges from each boundary to the next one."""
+        return cls(list(pairwise(boundaries)))
 
-    def update_arrow(self, batch: pa.RecordBatch) -> None:
-        if batch.num_rows == 0:
-            return
-        offsets = np.asarray(batch.column("offset"))
-        rows = [encode_record(*row) for row in arrow_rows(batch)]
-        self.whole._take(offsets, b"".join(rows))
-        for (start, stop), part in zip(self.ranges, self.parts, strict=True):
-            first, last = np.searchsorted(offsets, [start, stop])
-            if first < last:
-                part._take(offsets[first:last], b"".join(rows[first:last]))
+    def update(self, records: RecordBlock | pa.RecordBatch | pa.Table) -> None:
+        """As `RecordDigest.update`."""
+        for each in _encoded(records):
+            self.whole.take(each)
+            for (start, stop), part in zip(self.ranges, self.parts, strict=True):
+                first, last = np.searchsorted(each[0], (start, stop)).tolist()
+                part.take(each, first, last)
+
+    def update_arrow(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """As `RecordDigest.update_arrow`."""
+        self.update(batch)
 
 
-Row = tuple[int, int, int, bytes | None, bytes | None, list[Header]]
+def _encoded(records: RecordBlock | pa.RecordBatch | pa.Table) -> Iterator[Encoded]:
+    if isinstance(records, RecordBlock):
+        yield records.offsets, *records.encoded()
+        return
+    for batch in records.to_batches() if isinstance(records, pa.Table) else [records]:
+        if batch.num_rows:
+            yield _encoded_rows(_as_records(batch))
 
 
-def arrow_rows(batch: pa.RecordBatch) -> Iterable[Row]:
+def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
+    try:
+        chosen = batch.select(RECORD_SCHEMA.names)
+        return chosen if chosen.schema.types == RECORD_SCHEMA.types else chosen.cast(RECORD_SCHEMA)
+    except (KeyError, pa.ArrowInvalid) as error:
+        raise InvalidRequest("a digest needs every column of a record", reason=error) from error
+
+
+def _encoded_rows(batch: pa.RecordBatch) -> Encoded:
+    offsets = np.array(batch.column("offset"))  # kernels take no read-only arrays
+    times = np.asarray(batch.column("timestamp").cast(pa.int64())) // 1000
+    (keys, key_at, key_size), (values, value_at, value_size) = map(_parts, (batch.column("key"), batch.column("value")))
+    lists = batch.column("headers")
+    flat = lists.flatten()
+    (names, name_at, name_size), (contents, content_at, content_size) = map(_parts, (flat.field(0), flat.field(1)))
+    counts = np.asarray(lists.value_lengths().fill_null(0))
+    table = HeaderTable(
+        np.concatenate(([0], np.cumsum(counts))).astype(np.int32),
+        np.empty(0, np.uint8),
+        np.column_stack((name_at, content_at)),
+        np.column_stack((name_size, content_size)),
+        names,
+        contents,
+        0,
+    )
+    at, size = np.column_stack((key_at, value_at)), np.column_stack((key_size, value_size))
+    kinds = np.array(batch.column("timestampType"))
+    return offsets, *encoded(offsets, times, kinds, (keys, values), at, size, table)
+
+
+def _parts(array: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Bytes of a binary or string array, and where each value lies in them; size -1 for null."""
+    if not len(array):
+        return np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int32)
+    _, ends, data = array.buffers()
+    bounds = np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
+    size = np.diff(bounds)
+    if array.null_count:
+        size[~np.asarray(array.is_valid())] = -1
+    return np.frombuffer(data or b"", np.uint8), bounds[:-1].astype(np.int64), size
+
+
+def arrow_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int, bytes | None, bytes | None, list[Header]]]:
     """(offset, timestamp ms, type, key, value, headers) of each row."""
     headers = batch.column("headers").to_pylist() if "headers" in batch.schema.names else [None] * batch.num_rows
     columns = zip(

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..state.errors import CorruptData
 from ..state.offsets import Offset, TimestampMs
 from .batch import BatchHeader
+from .offset_index import INTERVAL_BYTES, OffsetIndexBuilder
 
 _ENTRY = struct.Struct(">qi")
 ENTRY_BYTES = _ENTRY.size
@@ -73,3 +75,11 @@ class TimeIndexBuilder:
         """With the entry that rolling a segment adds."""
         self._append()
         return b"".join(_ENTRY.pack(*entry) for entry in self._entries)
+
+
+def build_time_index(batches: Iterable[BatchHeader], base_offset: int, interval_bytes: int = INTERVAL_BYTES) -> bytes:
+    """The file of a rolled segment's batches, in order."""
+    offsets, times = OffsetIndexBuilder(base_offset, interval_bytes), TimeIndexBuilder(base_offset)
+    for batch in batches:
+        times.add(batch, offsets.add(batch))
+    return times.bytes()

@@ -2,6 +2,8 @@
 
 Spark hands options over with lower-case names; messages name them as people write them. Unknown options are ignored,
 as Spark's Kafka source ignores them, except unknown ``tierstate.*`` ones: those are typing errors.
+``failOnDataLoss=false`` forgives offsets that are missing when the query is planned; what is planned and lost later
+always fails the query (PlannedRangeLost, ObjectNotFound), and so do gaps and corrupt data.
 """
 
 from __future__ import annotations

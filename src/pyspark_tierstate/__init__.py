@@ -1,3 +1,3 @@
-"""Spark looks for data sources in top-level modules named ``pyspark_*``: this one makes ``format("tierstate")`` known."""
+"""Spark looks for sources in top-level modules named ``pyspark_*``: this one makes ``format("tierstate")`` known."""
 
 from tierstate.spark.source import DefaultSource as DefaultSource

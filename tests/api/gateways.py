@@ -74,6 +74,9 @@ class MemoryReader:
         self.before: Callable[[int], None] = lambda offset: None
         self.looks = 0
         self.local_start = 0
+        self.last_stable: int | None = None
+        self.found: int | None = None
+        """What `offset_for_time` finds."""
 
     def append(self, key: bytes | None, value: bytes | None) -> None:
         offset = len(self.batches)
@@ -99,7 +102,8 @@ class MemoryReader:
         if partition >= self.topic(topic).partitions:
             raise UnknownTopic("no such partition", topic=topic, partition=partition)
         end = Offset(len(self.batches))
-        return LogicalBounds(Offset(0), Offset(self.local_start), None, end, end)
+        stable = end if self.last_stable is None else Offset(self.last_stable)
+        return LogicalBounds(Offset(0), Offset(self.local_start), None, stable, end)
 
     def fetch(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
@@ -117,4 +121,4 @@ class MemoryReader:
         return Fetched(data, served, (), Offset(offset), Offset(following), end, bounds)
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None:
-        return None
+        return None if self.found is None else (Offset(self.found), TimestampMs(timestamp_ms))

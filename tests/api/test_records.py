@@ -146,6 +146,18 @@ def test_a_time_after_the_last_record_is_the_end(call: Call, log: Log) -> None:
     assert (answer.content, answer.headers["x-next-offset"]) == (b"", str(log.folder.end()))
 
 
+def test_a_time_within_an_open_transaction_is_the_last_stable_offset_for_a_committed_reader(
+    ask: Call, memory: MemoryReader
+) -> None:
+    for _ in range(10):
+        memory.append(None, b"1")
+    memory.last_stable, memory.found = 5, 7
+    committed = ask(RECORDS, accept=NDJSON, timestamp=1)
+    assert (committed.status_code, committed.content, committed.headers["x-next-offset"]) == (200, b"", "5")
+    uncommitted = ask(RECORDS, accept=NDJSON, timestamp=1, isolation_level="read_uncommitted")
+    assert json.loads(uncommitted.content.splitlines()[0])["offset"] == 7
+
+
 def test_json_records_embed_their_json(ask: Call, memory: MemoryReader) -> None:
     memory.append(b'"k"', b'{"n": 123456789012345678901234567890}')
     memory.append(None, b"[1, null]")

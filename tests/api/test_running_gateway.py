@@ -182,3 +182,8 @@ def test_an_address_that_is_taken_is_a_wrong_setting(serve: Serve, reader: Memor
     taken = serve(reader).server.address
     with pytest.raises(InvalidSettings, match=str(taken.port)):
         open_gateway(reader, Gateway(listen=Address("127.0.0.1", taken.port)), SystemClock())
+
+
+def test_answers_are_not_held_back_for_the_clients_acknowledgement(serve: Serve, reader: MemoryReader) -> None:
+    listening = serve(reader).server._socket
+    assert listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from tests.spark.conftest import Orders
 from tests.spark.tiers import Tiers
 from tierstate.fetch.plan import PlannedPart, PlannedSplit
 from tierstate.log.decode import record_schema
@@ -111,6 +112,15 @@ def read(reader: BatchReader, planned: list[InputPartition]) -> Rows:
 
 
 Planned = Callable[..., tuple[str, BatchReader, list[Any], Rows]]
+
+
+@pytest.mark.kafka
+def test_many_small_partitions_have_every_record_once(tiers: Tiers, orders: Orders) -> None:
+    options = tiers.options(subscribe=orders.name, minPartitions="9", columns="offset,value")
+    reader = BatchReader(parse_options(options))
+    planned = reader.partitions()
+    assert len(planned) >= 9
+    assert read(reader, planned) == [(record[4], record[1]) for record in orders.uncommitted]
 
 
 @pytest.mark.kafka

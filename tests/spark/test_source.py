@@ -66,12 +66,6 @@ def test_a_topic_without_records_is_an_empty_frame(spark: SparkSession, tiers: T
     assert load(spark, tiers, subscribe=tiers.create(f"spark-empty-{os.getpid()}", 2)).collect() == []
 
 
-def test_many_small_partitions_have_every_record_once(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:
-    frame = load(spark, tiers, subscribe=orders.name, minPartitions="9", includeHeaders="true")
-    assert frame.rdd.getNumPartitions() >= 9
-    assert rows_of(frame) == orders.uncommitted
-
-
 def test_a_wrong_option_and_an_unknown_topic_are_named_to_the_user(spark: SparkSession, tiers: Tiers) -> None:
     with pytest.raises(PySparkException, match="InvalidRequest: option minPartitions"):
         load(spark, tiers, subscribe="x", minPartitions="none")

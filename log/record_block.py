@@ -1,0 +1,250 @@
+"""Decoded records: where each one's parts lie in unpacked bytes, and the Arrow columns made of that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..state.errors import CorruptData, InvalidRequest
+from . import kernels
+
+MAX_MILLIS = (2**63 - 1) // 1000
+MAX_RECORDS = 1 << 16
+"""In a block. Bounds what tiny records cost: a block's columns, and a topic's name a row."""
+
+HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+FIELDS = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": HEADERS,
+}
+"""The columns of Spark's Kafka source, in its order; every one nullable."""
+
+
+def record_schema(*, include_headers: bool = True, columns: Sequence[str] | None = None) -> pa.Schema:
+    """The Arrow schema of decoded records. Raises InvalidRequest for an unknown column."""
+    names = [name for name in FIELDS if include_headers or name != "headers"]
+    if columns is not None:
+        unknown = [name for name in columns if name not in FIELDS]
+        if unknown:
+            raise InvalidRequest("unknown column", column=unknown[0], columns=",".join(FIELDS))
+        names = list(columns)
+    return pa.schema([pa.field(name, FIELDS[name]) for name in names])
+
+
+RECORD_SCHEMA = record_schema()
+"""All columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderTable:
+    """Headers of a block. ``lists`` int32 [n + 1]: record r has headers lists[r] to lists[r + 1] (not included).
+
+    ``at`` and ``size`` [headers, 2]: name and content, positions in ``names`` and ``contents``; size -1 for null.
+    ``present``: validity bits of the records that have any.
+    """
+
+    lists: npt.NDArray[np.int32]
+    present: npt.NDArray[np.uint8]
+    at: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int32]
+    names: npt.NDArray[np.uint8]
+    contents: npt.NDArray[np.uint8]
+    null_contents: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBlock:
+    """Records in offset order: unpacked bytes, and where each record's parts lie in them.
+
+    ``raw`` uint8; ``offsets``, ``timestamps`` (ms) int64 [n]; ``types`` int32 [n]: 0 create time, 1 append time;
+    ``at`` int64 and ``size`` int32 [n, 2]: key and value in ``raw``, size -1 for null; ``headers_at`` and
+    ``header_counts`` [n]; ``sums`` int64: `kernels.parse`'s.
+    """
+
+    source: str
+    raw: npt.NDArray[np.uint8]
+    offsets: npt.NDArray[np.int64]
+    timestamps: npt.NDArray[np.int64]
+    types: npt.NDArray[np.int32]
+    at: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int32]
+    headers_at: npt.NDArray[np.int64]
+    header_counts: npt.NDArray[np.int32]
+    sums: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def first(self, count: int) -> RecordBlock:
+        """The first records of a block whose columns were made too long; ``sums`` are of those already."""
+        return RecordBlock(
+            self.source,
+            self.raw,
+            self.offsets[:count],
+            self.timestamps[:count],
+            self.types[:count],
+            self.at[:count],
+            self.size[:count],
+            self.headers_at[:count],
+            self.header_counts[:count],
+            self.sums,
+        )
+
+    def binary(self, column: int) -> pa.Array:
+        """`kernels.KEY_AT` or `kernels.VALUE_AT` as an Arrow binary array."""
+        nulls = int(self.sums[kernels.NULL_KEYS if column == kernels.KEY_AT else kernels.NULL_VALUES])
+        total = int(self.sums[kernels.KEY_BYTES if column == kernels.KEY_AT else kernels.VALUE_BYTES])
+        return gathered(pa.binary(), self.raw, self.at, self.size, column, total, nulls)
+
+    def header_table(self) -> HeaderTable:
+        """Names that are not UTF-8 read as Kafka's Java client reads them: U+FFFD for what is malformed."""
+        count, total = len(self), int(self.sums[kernels.HEADER_COUNT])
+        lists, present = np.zeros(count + 1, np.int32), np.zeros((count + 7) // 8, np.uint8)
+        at, size = np.empty((total, 2), np.int64), np.empty((total, 2), np.int32)
+        sums = np.zeros(4, np.int64)
+        names = self.raw
+        if total:
+            kernels.list_headers(
+                self.raw.ctypes.data, self.headers_at, self.header_counts, lists, present, at, size, sums
+            )
+            if sums[3]:
+                names = _readable(self.raw, at, size)
+        return HeaderTable(lists, present, at, size, names, self.raw, int(sums[2]))
+
+    def headers(self) -> pa.Array:
+        """A list of (key, value) a record; null for a record without headers."""
+        if not self.sums[kernels.HEADER_COUNT]:
+            return pa.nulls(len(self), HEADERS)
+        table = self.header_table()
+        names, contents = np.maximum(table.size, 0, dtype=np.int64).sum(axis=0).tolist()
+        key = gathered(pa.string(), table.names, table.at, table.size, 0, names, 0)
+        value = gathered(pa.binary(), table.contents, table.at, table.size, 1, contents, table.null_contents)
+        struct = pa.StructArray.from_arrays([key, value], fields=list(HEADERS.value_type))
+        buffers = [pa.py_buffer(table.present), pa.py_buffer(table.lists)]
+        return pa.Array.from_buffers(HEADERS, len(self), buffers, int(self.sums[kernels.HEADERLESS]), children=[struct])
+
+    def encoded(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """The record digest's bytes (`record_digest.py`), and where each record ends in them."""
+        return encoded(
+            self.offsets, self.timestamps, self.types, (self.raw, self.raw), self.at, self.size, self.header_table()
+        )
+
+    def to_arrow(self, topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
+        """Only the columns of ``schema``. Raises CorruptData for times that microseconds cannot hold."""
+        arrays = [self._column(name, topic, partition) for name in schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _column(self, name: str, topic: str, partition: int) -> pa.Array:
+        count = len(self)
+        match name:
+            case "key":
+                return self.binary(kernels.KEY_AT)
+            case "value":
+                return self.binary(kernels.VALUE_AT)
+            case "topic":
+                return _repeated(topic, _rounded(count)).slice(0, count)
+            case "partition":
+                return _repeated(partition, _rounded(count)).slice(0, count)
+            case "offset":
+                return _numbers(FIELDS[name], self.offsets)
+            case "timestamp":
+                return self._times()
+            case "timestampType":
+                return _numbers(FIELDS[name], self.types)
+            case _:
+                return self.headers()
+
+    def _times(self) -> pa.Array:
+        times = self.timestamps
+        if len(times) and (int(times.min()) < -MAX_MILLIS or int(times.max()) > MAX_MILLIS):
+            worst = int(self.offsets[int(np.argmax((times < -MAX_MILLIS) | (times > MAX_MILLIS)))])
+            raise CorruptData("timestamp does not fit into microseconds", file=self.source, offset=worst)
+        return _numbers(FIELDS["timestamp"], np.multiply(times, 1000, out=empty(len(times), np.int64)))
+
+
+def encoded(
+    offsets: npt.NDArray[np.int64],
+    times: npt.NDArray[np.int64],
+    kinds: npt.NDArray[np.int32],
+    data: tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]],
+    at: npt.NDArray[np.int64],
+    size: npt.NDArray[np.int32],
+    headers: HeaderTable,
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """The record digest's bytes, and where each record ends. ``data``: what keys and values are positions in."""
+    count, total = len(offsets), len(headers.size)
+    content = int(np.maximum(size, 0, dtype=np.int64).sum() + np.maximum(headers.size, 0, dtype=np.int64).sum())
+    target, ends = np.empty(29 * count + 8 * total + content, np.uint8), np.empty(count, np.int64)
+    bases = np.array([each.ctypes.data for each in data], np.int64)
+    header_bases = np.array([headers.names.ctypes.data, headers.contents.ctypes.data], np.int64)
+    kernels.encode_records(
+        offsets, times, kinds, bases, at, size, headers.lists, header_bases, headers.at, headers.size,
+        target.ctypes.data, ends,
+    )  # fmt: skip
+    return target, ends
+
+
+def gathered(
+    kind: pa.DataType,
+    raw: npt.NDArray[np.uint8],
+    at: npt.NDArray[np.int64],
+    size: npt.NDArray[np.int32],
+    part: int,
+    total: int,
+    nulls: int,
+) -> pa.Array:
+    """A binary or string array of ``total`` bytes copied out of ``raw``: column ``part`` of the pairs."""
+    count = len(at)
+    data = pa.allocate_buffer(total)
+    ends, valid = empty(count + 1, np.int32), np.zeros((count + 7) // 8 if nulls else 0, np.uint8)
+    kernels.gather(raw.ctypes.data, at, size, part, ends, valid, data.address)
+    buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(ends), data]
+    return pa.Array.from_buffers(kind, count, buffers, nulls)
+
+
+def empty(count: int, kind: type[np.generic]) -> npt.NDArray[Any]:
+    """For Arrow to keep, from its pool: it hands freed memory out again, without page faults for every piece."""
+    return np.frombuffer(pa.allocate_buffer(count * np.dtype(kind).itemsize), kind)
+
+
+def _numbers(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))], 0)
+
+
+def _rounded(count: int) -> int:
+    return 1 << max(10, (count - 1).bit_length())
+
+
+@lru_cache(maxsize=8)
+def _repeated(value: str | int, count: int) -> pa.Array:
+    """Constant columns are slices of one array."""
+    if isinstance(value, int):
+        return _numbers(pa.int32(), np.full(count, value, np.int32))
+    data = value.encode()
+    ends = np.arange(count + 1, dtype=np.int32) * len(data)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(data * count)], 0)
+
+
+def _readable(
+    raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], size: npt.NDArray[np.int32]
+) -> npt.NDArray[np.uint8]:
+    """Header names as UTF-8, one behind the other; ``at`` and ``size`` of names are changed to lie in them."""
+    names = [
+        raw[start : start + length].tobytes().decode("utf-8", "replace").encode()
+        for start, length in zip(at[:, 0].tolist(), size[:, 0].tolist(), strict=True)
+    ]
+    size[:, 0] = [len(name) for name in names]
+    at[:, 0] = np.cumsum(size[:, 0], dtype=np.int64) - size[:, 0]
+    return np.frombuffer(b"".join(names), np.uint8)

@@ -1,0 +1,95 @@
+"""One log segment's files, and its log in bounded pieces: never the whole file in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ..state.errors import CorruptData
+from ..state.offsets import Offset
+from .batch import HEADER_BYTES, BatchHeader, batch_bytes, iter_batches
+
+READ_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LogSegment:
+    """``base offset.log`` and its siblings, which may be missing. ``active``: its broker may still be writing it."""
+
+    path: Path
+    active: bool = False
+
+    @property
+    def base_offset(self) -> Offset:
+        return Offset(int(self.path.stem))
+
+    @property
+    def offset_index(self) -> Path:
+        return self.path.with_suffix(".index")
+
+    @property
+    def time_index(self) -> Path:
+        return self.path.with_suffix(".timeindex")
+
+    @property
+    def transaction_index(self) -> Path:
+        return self.path.with_suffix(".txnindex")
+
+    @property
+    def producer_snapshot(self) -> Path:
+        """Of the producers' state where this segment *begins*; Kafka copies the next segment's with a segment."""
+        return self.path.with_suffix(".snapshot")
+
+    def batches(self, *, verify_crc: bool = True) -> Iterator[BatchHeader]:
+        """Every batch header, control batches too. Raises CorruptData."""
+        for position, data in self.pieces():
+            yield from iter_batches(data, source=str(self.path), position=position, verify_crc=verify_crc)
+
+    def pieces(self, piece_bytes: int = READ_BYTES) -> Iterator[tuple[int, bytes]]:
+        """(position, whole batches), about ``piece_bytes`` at a time; more only for one batch that is larger.
+
+        Zeros that an active segment's file was preallocated with are no data. A batch that the end of the file cuts
+        off raises CorruptData, after all that is whole. Offsets increase from piece to piece.
+        """
+        with self.path.open("rb") as file:
+            size, position, last = os.fstat(file.fileno()).st_size, 0, -1
+            while position < size:
+                data = self._piece(file, position, min(piece_bytes, size - position), size)
+                end = 0
+                for batch in iter_batches(
+                    data,
+                    source=str(self.path),
+                    position=position,
+                    verify_crc=False,
+                    partial_tail_ok=True,
+                    after=last,
+                ):
+                    end, last = batch.position - position + batch.size_bytes, batch.last_offset
+                if end:
+                    yield position, data[:end]
+                elif self.active and self._zeros(file, position):
+                    return
+                else:
+                    raise CorruptData(
+                        "log ends inside a batch", file=self.path, position=position, bytes=size - position
+                    )
+                position += end
+
+    def _piece(self, file: BinaryIO, position: int, wanted: int, size: int) -> bytes:
+        """So many bytes; where the first batch is larger, all of that one, if the file has it."""
+        data = os.pread(file.fileno(), max(wanted, min(HEADER_BYTES, size - position)), position)
+        first = batch_bytes(data)
+        if first is not None and len(data) < first <= size - position:
+            data += os.pread(file.fileno(), first - len(data), position + len(data))
+        return data
+
+    def _zeros(self, file: BinaryIO, position: int) -> bool:
+        """Whether nothing else is left."""
+        file.seek(position)
+        while data := file.read(READ_BYTES):
+            if data.count(0) != len(data):
+                return False
+        return True

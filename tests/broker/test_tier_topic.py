@@ -1,0 +1,165 @@
+"""What the tier-state topic promises: Kafka's own, and the in-memory twin, run the same suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from tierstate.broker.tier_topic import KafkaTierTopic, MemoryTierTopic, TierReader, TierTopic
+from tierstate.broker.tier_topic_setup import TierTopicSpec, check_tier_topic, create_tier_topic, open_tier_topic
+from tierstate.runtime.clock import SystemClock
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.schemas.codec import encode_fact
+from tierstate.state.errors import InvalidRequest, PositionLost, UnknownOutcome, UnknownTopic
+from tierstate.state.facts import TopicMeta
+from tierstate.state.keys import TOPIC_META_KEY
+from tierstate.state.offsets import Position, TimestampMs
+from tierstate.state.view import Entry
+
+pytestmark = pytest.mark.kafka
+NUMBER = count()
+
+
+def spec_of(name: str, partitions: int = 2) -> TierTopicSpec:
+    return TierTopicSpec(name, partitions, 1)
+
+
+@pytest.fixture
+def name() -> str:
+    return f"tier-state-{next(NUMBER)}"
+
+
+@pytest.fixture(params=["memory", "kafka"])
+def topic(request: pytest.FixtureRequest, name: str) -> Iterator[TierTopic]:
+    opened: TierTopic
+    if request.param == "memory":
+        opened = MemoryTierTopic(2)
+    else:
+        kafka: KafkaSandbox = request.getfixturevalue("kafka")
+        properties = {"bootstrap.servers": kafka.bootstrap}
+        create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
+        opened = open_tier_topic(properties, spec_of(name))
+    yield opened
+    opened.close()
+
+
+def read(reader: TierReader, wanted: int) -> list[Entry]:
+    """So many entries, within half a minute."""
+    found: list[Entry] = []
+    for _ in range(300):
+        for batch in reader.poll(0.1):
+            found += batch.entries
+        if len(found) >= wanted:
+            return found
+    pytest.fail(f"{len(found)} of {wanted} entries came")
+
+
+def test_what_is_appended_is_read_at_the_position_that_was_answered(topic: TierTopic) -> None:
+    position = topic.append(1, "a/0/x", b"\x00one")
+    reader = topic.reader({1: Position(0)})
+    entries = read(reader, 1)
+    reader.close()
+    assert entries == [Entry("a/0/x", position, b"\x00one")]
+
+
+def test_a_tombstone_is_an_entry_without_a_value(topic: TierTopic) -> None:
+    topic.append(1, "a/0/x", b"one")
+    position = topic.append(1, "a/0/x", None)
+    reader = topic.reader({1: Position(0)})
+    assert read(reader, 2)[1] == Entry("a/0/x", position, None)
+    reader.close()
+
+
+def test_a_reader_begins_where_it_is_told_and_says_the_position_after_each_batch(topic: TierTopic) -> None:
+    positions = [topic.append(1, f"a/0/{n}", b"v") for n in range(5)]
+    reader = topic.reader({1: positions[3]})
+    following = Position(-1)
+    found: list[Entry] = []
+    while following <= positions[4]:
+        for batch in reader.poll(0.1):
+            found += batch.entries
+            following = batch.following
+    reader.close()
+    assert [entry.position for entry in found] == positions[3:]
+    assert following == topic.end(1)
+
+
+def test_the_end_counts_every_append_and_partitions_do_not_mix(topic: TierTopic) -> None:
+    before = topic.end(0), topic.end(1)
+    topic.append(1, "a/0/x", b"v")
+    assert (topic.end(0), topic.end(1)) == (before[0], before[1] + 1)
+
+
+def test_a_position_past_the_end_is_lost_and_never_reset(topic: TierTopic) -> None:
+    topic.append(1, "a/0/x", b"v")
+    reader = topic.reader({1: Position(topic.end(1) + 100)})
+    with pytest.raises(PositionLost):
+        read(reader, 1)
+    reader.close()
+
+
+def test_a_topic_knows_the_number_that_maps_its_keys_and_its_own_identity(topic: TierTopic) -> None:
+    assert topic.mapped_partitions == 2
+    assert topic.current_topic_id() == topic.topic_id
+
+
+def test_init_creates_a_safe_topic_and_is_harmless_twice(kafka: KafkaSandbox, name: str) -> None:
+    properties = {"bootstrap.servers": kafka.bootstrap}
+    assert create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
+    assert check_tier_topic(properties, spec_of(name)) == []
+    assert not create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
+    assert open_tier_topic(properties, spec_of(name)).end(0) == 1
+
+
+def test_a_topic_that_does_not_exist_is_named_with_the_command_that_makes_it(kafka: KafkaSandbox, name: str) -> None:
+    with pytest.raises(UnknownTopic, match="tierstate init"):
+        open_tier_topic({"bootstrap.servers": kafka.bootstrap}, spec_of(name))
+
+
+def test_a_topic_whose_configuration_drifted_is_refused_with_what_is_wrong(kafka: KafkaSandbox, name: str) -> None:
+    properties = {"bootstrap.servers": kafka.bootstrap}
+    create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
+    wrong = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+    admin = AdminClient(properties)
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[wrong])
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    with pytest.raises(InvalidRequest, match=r"cleanup\.policy is delete, compact is wanted"):
+        open_tier_topic(properties, spec_of(name))
+
+
+def test_fewer_partitions_than_map_its_keys_are_refused(kafka: KafkaSandbox, name: str) -> None:
+    properties = {"bootstrap.servers": kafka.bootstrap}
+    admin = AdminClient(properties)
+    admin.create_topics([NewTopic(name, 1, 1, config=spec_of(name).config)])[name].result(30)
+    topic = KafkaTierTopic(properties, name, "", 0)
+    topic.append(0, TOPIC_META_KEY, encode_fact(TopicMeta(7, "cluster", TimestampMs(1))))
+    topic.close()
+    with pytest.raises(InvalidRequest, match="7 partitions map its keys, but the topic has only 1"):
+        open_tier_topic(properties, spec_of(name, partitions=1))
+
+
+def test_a_replication_factor_the_cluster_cannot_give_is_refused_by_name(kafka: KafkaSandbox, name: str) -> None:
+    with pytest.raises(InvalidRequest, match="Kafka refuses"):
+        create_tier_topic({"bootstrap.servers": kafka.bootstrap}, TierTopicSpec(name, 1, 3), SystemClock().now_ms())
+
+
+def test_an_append_that_nobody_acknowledges_has_an_unknown_outcome(name: str) -> None:
+    with KafkaSandbox() as sandbox:
+        properties = {"bootstrap.servers": sandbox.bootstrap, "message.timeout.ms": "3000"}
+        create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
+        topic = open_tier_topic(properties, spec_of(name))
+        sandbox.freeze(0)
+        with pytest.raises(UnknownOutcome, match="may or may not have landed"):
+            topic.append(0, "a/0/x", b"v")
+        sandbox.thaw(0)
+        topic.close()

@@ -1,0 +1,100 @@
+"""`tierstate.read_records` against a real broker that an agent copied from and trimmed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tierstate import read_records
+from tierstate.cli.main import run
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.errors import OffsetOutOfRange, UnknownTopic
+
+RECORDS = 400
+TOPIC, FACTS = "read-records", "_tier-state-read-records"
+
+
+@dataclass(frozen=True)
+class TieredTopic:
+    """A topic whose first segments are in the object store only."""
+
+    kafka: dict[str, str]
+    store: str
+    local_start: int
+
+    def read(self, start: int, end: int, topic: str = TOPIC, partition: int = 0) -> pa.Table:
+        batches = read_records(self.kafka, self.store, topic, partition, start, end, tier_state_topic=FACTS)
+        return pa.Table.from_batches(list(batches))
+
+
+@pytest.fixture(scope="module")
+def tiered(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> TieredTopic:
+    folder = tmp_path_factory.mktemp("read-records")
+    config = {"internal.segment.bytes": "16384", "retention.ms": "-1", "local.retention.bytes": "16384"}
+    admin = AdminClient({**kafka.client_config})
+    admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)])[TOPIC].result(30)
+    producer = Producer({**kafka.client_config, "batch.num.messages": 20})
+    for number in range(RECORDS):
+        producer.produce(TOPIC, key=str(number), value=f"value {number} ".ljust(200, "."))
+    assert producer.flush(30) == 0
+    settings = folder / "tierstate.toml"
+    settings.write_text(
+        f'state_dir = "{folder / "state"}"\n[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n'
+        f'[store]\nurl = "{(folder / "store").as_uri()}"\n'
+        f'[tier_state]\ntopic = "{FACTS}"\npartitions = 2\nreplication_factor = 1\n'
+        f'[tiering]\ninclude = ["{TOPIC}"]\n[agent]\nlog_dirs = ["{kafka.brokers[0].log_dir}"]\n'
+        f'[trim]\ndelay = "0s"\n[management]\nlisten = "127.0.0.1:0"\n'
+    )
+    for command in (["init"], ["agent", "--once"]):
+        assert run([*command, "--config", str(settings)]) == 0
+    local_start = first_local_offset(kafka)
+    assert local_start > 0, "nothing was trimmed, so nothing is read from the object store alone"
+    return TieredTopic(kafka.client_config, (folder / "store").as_uri(), local_start)
+
+
+def first_local_offset(kafka: KafkaSandbox) -> int:
+    """As Kafka's own client sees it."""
+    consumer = Consumer({**kafka.client_config, "group.id": "read-records"})
+    start, _ = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), 10)
+    consumer.close()
+    return int(start)
+
+
+@pytest.mark.kafka
+def test_records_of_both_tiers_are_read_as_one_log(tiered: TieredTopic) -> None:
+    table = tiered.read(0, RECORDS)
+    assert table.column("offset").to_pylist() == list(range(RECORDS))
+    assert table.column("key").to_pylist() == [str(number).encode() for number in range(RECORDS)]
+
+
+@pytest.mark.kafka
+def test_a_range_across_the_border_of_the_tiers_is_exact(tiered: TieredTopic) -> None:
+    border = tiered.local_start
+    assert tiered.read(border - 7, border + 5).column("offset").to_pylist() == list(range(border - 7, border + 5))
+
+
+@pytest.mark.kafka
+def test_a_range_past_the_end_is_refused_instead_of_cut_short(tiered: TieredTopic) -> None:
+    with pytest.raises(OffsetOutOfRange) as refused:
+        tiered.read(RECORDS - 5, RECORDS + 1)
+    assert (refused.value.valid_start, refused.value.valid_end) == (0, RECORDS)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(("topic", "partition"), [("read-records-of-nobody", 0), (TOPIC, 1)])
+def test_a_topic_or_partition_that_is_not_there_is_named(tiered: TieredTopic, topic: str, partition: int) -> None:
+    with pytest.raises(UnknownTopic, match=topic):
+        tiered.read(0, 1, topic, partition)
+
+
+@pytest.mark.kafka
+def test_leaving_early_closes_what_was_opened(tiered: TieredTopic) -> None:
+    batches = read_records(tiered.kafka, tiered.store, TOPIC, 0, 0, RECORDS, tier_state_topic=FACTS)
+    assert next(batches).num_rows > 0
+    batches.close()
+    assert next(batches, None) is None

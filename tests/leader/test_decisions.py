@@ -1,0 +1,237 @@
+"""What is copied next, what is refused, which settings rule: tables without a world."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.leader.test_trim_rule import ALL, BOUNDS, LATER, SEGMENTS, build, copied
+from tests.state.conftest import NOW
+from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
+from tierstate.broker.topics import TopicConfig
+from tierstate.leader.candidates import CopyCandidate, NothingToCopy, copied_offset, next_candidate
+from tierstate.leader.decide import Decision, Observed, Policy, decide, refusal, standing_order
+from tierstate.leader.group_holds import GroupHolds, GroupPolicy
+from tierstate.leader.open import overridden
+from tierstate.leader.trim_rule import NoTrim, TrimBefore
+from tierstate.runtime.clock import ManualClock
+from tierstate.runtime.settings import Settings
+from tierstate.state.facts import OrderKind
+from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
+from tierstate.state.retention import LocalSegment
+
+CANDIDATE = CopyCandidate(Offset(100), Offset(200), 1000)
+POLICY = Policy(copy_lag_ms=0, trim_delay_ms=1000, allow_unclean=False)
+CONFIG = TopicConfig(local_retention_ms=0)
+
+
+def test_the_candidate_is_the_rolled_segment_after_what_is_copied() -> None:
+    assert next_candidate(copied((0, 99)), BOUNDS, SEGMENTS, NOW) == CANDIDATE
+    assert CANDIDATE.offsets == OffsetRange(Offset(100), Offset(199))
+
+
+def test_segments_that_another_leader_cut_elsewhere_are_copied_again_from_their_base() -> None:
+    """Replicas roll at different offsets: the segment that *contains* the next offset, or 150..199 is lost for ever."""
+    assert next_candidate(copied((0, 149)), BOUNDS, SEGMENTS, NOW) == CANDIDATE
+
+
+def test_a_failed_segment_is_not_skipped_for_a_later_one() -> None:
+    """The copied offset is the end of a gap-free prefix, never a maximum."""
+    view = copied((0, 99), (200, 299))
+    assert copied_offset(view, BOUNDS) == 99
+    assert next_candidate(view, BOUNDS, SEGMENTS, NOW) == CANDIDATE
+
+
+def test_the_active_segment_is_never_a_candidate() -> None:
+    assert next_candidate(ALL, BOUNDS, SEGMENTS, NOW) == NothingToCopy("every rolled segment is copied")
+    assert next_candidate(copied(), BOUNDS, SEGMENTS[:1], NOW) == NothingToCopy("every rolled segment is copied")
+    assert next_candidate(copied(), BOUNDS, (), NOW) == NothingToCopy("every rolled segment is copied")
+
+
+@pytest.mark.parametrize(("stable", "copies"), [(201, True), (200, True), (199, False), (101, False), (100, False)])
+def test_a_segment_must_lie_wholly_below_the_last_stable_offset(stable: int, copies: bool) -> None:
+    bounds = replace(BOUNDS, last_stable_offset=Offset(stable))
+    found = next_candidate(copied((0, 99)), bounds, SEGMENTS, NOW)
+    assert found == (CANDIDATE if copies else NothingToCopy(f"last stable offset {stable} is inside the segment"))
+
+
+def test_copying_goes_on_at_the_local_start_when_there_is_a_gap_below_it() -> None:
+    bounds = replace(BOUNDS, local_start=Offset(100))
+    assert copied_offset(copied((0, 49)), bounds) == 99
+    assert next_candidate(copied((0, 49)), bounds, SEGMENTS[1:], NOW) == CANDIDATE
+
+
+def test_copying_begins_at_the_log_start_when_that_is_higher() -> None:
+    assert next_candidate(copied(log_start=100), BOUNDS, SEGMENTS, NOW) == CANDIDATE
+
+
+def test_a_local_start_inside_a_segment_takes_that_segment() -> None:
+    bounds = replace(BOUNDS, local_start=Offset(150))
+    assert next_candidate(copied(), bounds, SEGMENTS, NOW) == CANDIDATE
+
+
+def test_an_offset_that_no_local_segment_has_is_said() -> None:
+    found = next_candidate(copied((0, 99)), BOUNDS, SEGMENTS[2:], NOW)
+    assert found == NothingToCopy("offset 100 is in no local segment")
+
+
+@pytest.mark.parametrize(("age", "copies"), [(0, False), (4999, False), (5000, True), (-1, True), (-(10**9), True)])
+def test_young_segments_wait_for_the_copy_lag_and_future_ones_do_not(age: int, copies: bool) -> None:
+    segment = LocalSegment(Offset(100), Offset(200), 1000, TimestampMs(NOW - age))
+    found = next_candidate(copied((0, 99)), BOUNDS, (segment, SEGMENTS[-1]), NOW, lag_ms=5000)
+    assert found == (CANDIDATE if copies else NothingToCopy("younger than copy.lag"))
+
+
+# --- decide ------------------------------------------------------------------------------------------------------
+
+
+def seen(**changes: Any) -> Observed:
+    return replace(Observed(SEGMENTS, BOUNDS, CONFIG, {}), **changes)
+
+
+def test_copying_and_trimming_are_decided_side_by_side() -> None:
+    assert decide(copied((0, 99)), seen(), POLICY, LATER) == Decision(CANDIDATE, TrimBefore(Offset(100)))
+    assert not decide(copied((0, 99)), seen(), POLICY, LATER).idle
+
+
+def test_nothing_left_is_idle() -> None:
+    bounds = replace(BOUNDS, local_start=Offset(400))
+    assert decide(ALL, seen(bounds=bounds), POLICY, LATER).idle
+
+
+def test_unknown_groups_stop_trimming_only() -> None:
+    found = decide(copied((0, 99)), seen(holds=None), POLICY, LATER)
+    assert found == Decision(CANDIDATE, NoTrim("consumer groups could not be listed completely"))
+
+
+def test_a_degraded_partition_is_neither_copied_nor_trimmed() -> None:
+    found = decide(copied(extra=(build.unknown(9, "log-start/1/0/9"),)), seen(), POLICY, LATER)
+    assert isinstance(found.copy, NothingToCopy)
+    assert isinstance(found.trim, NoTrim)
+    assert found.copy.reason == found.trim.reason
+    assert found.copy.reason.startswith("degraded: ")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "stops"),
+    [
+        ([], None),
+        ([OrderKind.PAUSE], "pause ordered by ops"),
+        ([OrderKind.PAUSE, OrderKind.RESUME], None),
+        ([OrderKind.RESUME, OrderKind.PAUSE], "pause ordered by ops"),
+        ([OrderKind.PAUSE, OrderKind.DISABLE_KEEP], "disable-keep ordered by ops"),
+        ([OrderKind.DISABLE_DELETE, OrderKind.DELETE_RECORDS], "disable-delete ordered by ops"),
+        ([OrderKind.DELETE_RECORDS], None),
+    ],
+)
+def test_the_newest_order_by_position_stops_everything(kinds: list[OrderKind], stops: str | None) -> None:
+    """All of these were ordered at the same time by the clock."""
+    view = copied(extra=tuple(build.order(20 + at, at, kind) for at, kind in enumerate(kinds)))
+    assert standing_order(view) == stops
+    decision = decide(view, seen(), POLICY, LATER)
+    assert (decision == Decision(NothingToCopy(stops), NoTrim(stops))) if stops else not decision.idle
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (TopicConfig(), None),
+        (TopicConfig(cleanup_policy=frozenset()), None),
+        (TopicConfig(cleanup_policy=frozenset({"compact"})), "compacted topic"),
+        (TopicConfig(cleanup_policy=frozenset({"compact", "delete"})), "compacted topic"),
+        (TopicConfig(remote_storage_enable=True), "remote.storage.enable=true: Kafka tiers it itself"),
+    ],
+)
+def test_what_cannot_be_tiered_is_refused(config: TopicConfig, reason: str | None) -> None:
+    assert refusal(config) == reason
+
+
+# --- settings over Kafka's ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("own", "kafka", "expected"),
+    [
+        ({}, {}, {}),
+        ({"retention": 10}, {"retention_ms": 20_000}, {"retention_ms": 10_000}),
+        ({"retention": 30}, {"retention_ms": 20_000}, {"retention_ms": 20_000}),
+        ({"retention": 30}, {"retention_ms": -1}, {"retention_ms": 30_000}),
+        ({"retention_bytes": 5}, {"retention_bytes": -1}, {"retention_bytes": 5}),
+        ({"retention_bytes": 5}, {"retention_bytes": 3}, {"retention_bytes": 3}),
+        ({"local_retention": 10}, {"retention_ms": 20_000}, {"local_retention_ms": 10_000}),
+        ({"local_retention": 30}, {"retention_ms": 20_000}, {"local_retention_ms": 20_000}),
+        (
+            {"local_retention": 10},
+            {"retention_ms": 20_000, "local_retention_ms": 5000},
+            {"local_retention_ms": 5000},
+        ),
+        ({"local_retention": 10}, {"retention_ms": -1}, {"local_retention_ms": 10_000}),
+        ({"local_retention": 0}, {"retention_ms": -1}, {"local_retention_ms": 0}),
+        ({"local_retention_bytes": 0}, {"retention_bytes": -1}, {"local_retention_bytes": 0}),
+        (
+            {"retention": 10, "local_retention": 15},
+            {"retention_ms": -1},
+            {"retention_ms": 10_000, "local_retention_ms": 10_000},
+        ),
+    ],
+)
+def test_our_settings_count_where_they_are_shorter(
+    own: dict[str, int], kafka: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    settings = Settings.model_validate({"tiering": {"topics": {"orders": own}}})
+    config = replace(TopicConfig(), **kafka)
+    assert overridden(settings, "orders", config) == replace(config, **expected)
+    assert overridden(settings, "others", config) == config
+
+
+# --- groups ------------------------------------------------------------------------------------------------------
+
+
+def at(**positions: int | None) -> TopicGroups:
+    found = [GroupPosition(name, 0, None if p is None else Offset(p)) for name, p in positions.items()]
+    return TopicGroups((*found, GroupPosition("elsewhere", 1, Offset(0))))
+
+
+def test_groups_hold_at_their_commit_and_members_without_one_at_the_local_start() -> None:
+    holds = GroupHolds(GroupPolicy(True, ("x.*",), 60.0), ManualClock())
+    bounds = replace(BOUNDS, local_start=Offset(7))
+    assert holds.holds("t", 0, at(a=50, b=450, c=None, xyz=3), bounds) == {"a": 50, "c": 7}
+
+
+def test_groups_that_are_not_all_known_hold_everything() -> None:
+    holds = GroupHolds(GroupPolicy(True, ("x.*",), 60.0), ManualClock())
+    assert holds.holds("t", 0, None, BOUNDS) is None
+    assert holds.holds("t", 0, TopicGroups((), (GroupProblem(None, "hidden"),)), BOUNDS) is None
+    assert holds.holds("t", 0, TopicGroups((), (GroupProblem("a", "hidden"),)), BOUNDS) is None
+    assert holds.holds("t", 0, TopicGroups((), (GroupProblem("xyz", "hidden"),)), BOUNDS) == {}
+
+
+def test_a_hold_ends_after_its_longest_time_and_begins_anew_with_every_commit() -> None:
+    clock = ManualClock()
+    holds = GroupHolds(GroupPolicy(True, (), 60.0), clock)
+    assert holds.holds("t", 0, at(a=50, b=60), BOUNDS) == {"a": 50, "b": 60}
+    clock.advance(60)
+    assert holds.holds("t", 0, at(a=50, b=61), BOUNDS) == {"a": 50, "b": 61}
+    clock.advance(1)
+    assert holds.holds("t", 0, at(a=50, b=61), BOUNDS) == {"b": 61}
+    assert holds.holds("t", 0, at(a=51, b=61), BOUNDS) == {"a": 51, "b": 61}
+
+
+def test_a_consumer_that_waits_at_the_end_of_an_idle_topic_does_not_lose_its_protection() -> None:
+    clock = ManualClock()
+    holds = GroupHolds(GroupPolicy(True, (), 60.0), clock)
+    assert holds.holds("t", 0, at(a=450), BOUNDS) == {}
+    clock.advance(10**6)
+    assert holds.holds("t", 0, at(a=450), replace(BOUNDS, high_watermark=Offset(460))) == {"a": 450}
+
+
+def test_partitions_and_topics_are_remembered_apart() -> None:
+    clock = ManualClock()
+    holds = GroupHolds(GroupPolicy(True, (), 60.0), clock)
+    holds.holds("t", 0, at(a=50), BOUNDS)
+    clock.advance(61)
+    assert holds.holds("u", 0, at(a=50), BOUNDS) == {"a": 50}
+    assert holds.holds("t", 1, at(), BOUNDS) == {"elsewhere": 0}
+    assert holds.holds("t", 0, at(a=50), BOUNDS) == {}

@@ -1,0 +1,290 @@
+"""Trimming gives local data up only for whole, checked objects, through one request to the agent's own broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.leader.world import TRIMS_ALL, Process, World, object_keys, run_with
+from tierstate.leader.act import run
+from tierstate.leader.group_holds import GroupPolicy
+from tierstate.leader.trimmer import trim_local
+from tierstate.runtime.listener import LocalTrimmed, TrimRefused
+from tierstate.schemas.codec import encode_fact
+from tierstate.state.errors import CorruptData, Fenced, StorageUnavailable, TimedOut
+from tierstate.state.facts import IntegrityHold, OperatorOrder, OrderKind
+from tierstate.state.ids import BrokerId, FactId
+from tierstate.state.keys import key_of
+from tierstate.state.offsets import Offset
+
+
+def say_hold(world: World) -> None:
+    hold = IntegrityHold(
+        world.partition, FactId.of(b"h" * 16), BrokerId(2), "two values", "a", "b", world.clock.now_ms()
+    )
+    world.topic.append(0, key_of(hold), encode_fact(hold))
+
+
+def say_order(world: World, kind: OrderKind, number: int = 1) -> None:
+    identity = FactId.of(number.to_bytes(16, "big"))
+    order = OperatorOrder(world.partition, identity, kind, None, False, "ops", world.clock.now_ms())
+    world.topic.append(0, key_of(order), encode_fact(order))
+
+
+def test_a_trim_moves_the_brokers_start_to_the_end_of_what_is_copied(world: World) -> None:
+    process = world.process()
+    process.work()
+    assert world.local_start() == world.bases[-1]
+    assert world.view().trim_intended == world.bases[-1]
+    assert [event.offset for event in process.events if isinstance(event, LocalTrimmed)] == [world.bases[-1]]
+    assert process.status().not_trimmed is not None
+    world.check_promises()
+
+
+def test_the_log_start_of_the_tier_is_not_moved_by_an_own_trim(world: World) -> None:
+    world.process().work()
+    assert world.view().log_start == 0
+
+
+@pytest.mark.parametrize("kind", range(3))
+@pytest.mark.parametrize("how", ["missing", "shorter", "longer"])
+def test_an_object_that_is_not_whole_keeps_local_data(kind: int, how: str, world: World) -> None:
+    process = world.process()
+    reign = process.copy_all()
+    key = object_keys(world.view().readable[1])[kind]
+    data = world.store.get(key)
+    world.store.delete(key)
+    if how != "missing":
+        world.store.put_if_absent(key, data[:-1] if how == "shorter" else data + b"x")
+    said = world.topic.appends
+    with pytest.raises(CorruptData, match=key):
+        run(trim_local(reign, world.store, Offset(world.bases[2]), process.events.append))
+    assert world.topic.appends == said, "an intention that cannot be carried out is not said"
+    assert world.local_start() == 0
+    assert run(trim_local(reign, world.store, Offset(world.bases[1]), process.events.append)) == world.bases[1]
+
+
+def test_an_object_that_is_missing_is_shown_and_asked_for_less_and_less_often(world: World) -> None:
+    process = world.process()
+    worker = process.worker(delay_ms=60_000)
+    process.work(worker)
+    key = object_keys(world.view().readable[0])[0]
+    data = world.store.get(key)
+    world.store.delete(key)
+    world.clock.advance(60)
+    said = world.topic.appends
+    refusals = []
+    for _ in range(600):
+        process.work(worker)
+        refusals.append(process.status().consecutive_failures)
+        world.clock.advance(1)
+    assert 5 < refusals[-1] < 15
+    assert world.topic.appends == said
+    assert key in (process.status().not_trimmed or "")
+    assert process.status().not_copied == "every rolled segment is copied"
+    assert any(isinstance(event, TrimRefused) and key in event.reason for event in process.events)
+    world.store.put_if_absent(key, data)
+    world.clock.advance(300)
+    process.work(worker)
+    assert world.local_start() == world.bases[-1]
+    assert (process.status().consecutive_failures, process.status().last_error) == (0, None)
+
+
+def test_a_trim_that_fails_holds_up_no_copy(world: World) -> None:
+    process = world.process()
+    worker = process.worker(delay_ms=60_000)
+    process.work(worker)
+    world.store.delete(object_keys(world.view().readable[0])[0])
+    world.clock.advance(60)
+    for _ in range(100):
+        process.work(worker)
+        world.clock.advance(1)
+    world.roll()
+    process.work(worker)
+    assert process.status().copied_to == world.bases[-1] - 1
+
+
+def test_a_lost_answer_is_looked_up_in_the_bounds(world: World) -> None:
+    process = world.process()
+    reign = process.copy_all()
+    world.broker.lose_answers()
+    assert run(trim_local(reign, world.store, Offset(world.bases[2]), process.events.append)) == world.bases[2]
+
+
+def test_a_request_that_was_lost_on_its_way_is_an_error_and_tried_again_later(world: World) -> None:
+    process = world.process()
+    reign = process.copy_all()
+
+    lossy: Any = Lossy(world)
+    reign.seat = replace(reign.seat, broker=lossy)
+    with pytest.raises(TimedOut):
+        run(trim_local(reign, world.store, Offset(world.bases[2]), process.events.append))
+    assert world.local_start() == 0
+    reign.seat = process.seat
+    assert run(trim_local(reign, world.store, Offset(world.bases[2]), process.events.append)) == world.bases[2]
+
+
+class Lossy:
+    """A network that swallows DeleteRecords on its way to the broker."""
+
+    def __init__(self, world: World) -> None:
+        self._broker = world.broker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+    def delete_records_on(self, *asked: object) -> Offset:
+        raise TimedOut("DeleteRecords was sent, its outcome is unknown")
+
+
+def trim_meanwhile(process: Process, happen: Callable[[], object]) -> None:
+    reign = process.copy_all()
+    act = trim_local(reign, process.world.store, Offset(process.world.bases[2]), process.events.append)
+    run_with(act, "append trim-intended", happen)
+
+
+def test_a_hold_that_lands_after_the_decision_stops_the_trim(world: World) -> None:
+    process = world.process()
+    with pytest.raises(Fenced, match="held"):
+        trim_meanwhile(process, lambda: say_hold(world))
+    assert world.local_start() == 0
+
+
+def test_an_order_to_pause_that_lands_after_the_decision_stops_the_trim(world: World) -> None:
+    process = world.process()
+    with pytest.raises(Fenced, match="pause"):
+        trim_meanwhile(process, lambda: say_order(world, OrderKind.PAUSE))
+    assert world.local_start() == 0
+
+
+def test_a_paused_partition_is_neither_copied_nor_trimmed_until_it_is_resumed(world: World) -> None:
+    say_order(world, OrderKind.PAUSE)
+    process = world.process()
+    worker = process.work()
+    assert process.status().not_copied == process.status().not_trimmed == "pause ordered by ops"
+    assert world.view().term is None
+    say_order(world, OrderKind.RESUME, 2)
+    world.clock.advance(60)
+    process.work(worker)
+    assert world.local_start() == world.bases[-1]
+
+
+def test_a_store_that_is_away_keeps_local_data(world: World) -> None:
+    def away(operation: str, key: str, writes: int) -> None:
+        raise StorageUnavailable("no answer")
+
+    process = world.process()
+    reign = process.copy_all()
+    world.faults = away
+    with pytest.raises(StorageUnavailable):
+        run(trim_local(reign, world.store, Offset(world.bases[2]), process.events.append))
+    assert world.local_start() == 0
+
+
+def test_a_trim_waits_for_the_delay_after_the_copy(world: World) -> None:
+    process = world.process()
+    worker = process.work(process.worker(delay_ms=900_000))
+    assert world.local_start() == 0
+    assert process.status().not_trimmed == "not copied yet, or within trim.delay"
+    world.clock.advance(899)
+    process.work(worker)
+    assert world.local_start() == 0
+    world.clock.advance(1)
+    process.work(worker)
+    assert world.local_start() == world.bases[-1]
+
+
+def test_a_group_holds_what_it_has_not_read_and_is_named(world: World) -> None:
+    process = world.process()
+    world.broker.commit("slow", world.name, 0, world.bases[2] + 3)
+    world.broker.commit("fast", world.name, 0, world.end())
+    worker = process.work()
+    assert world.local_start() == world.bases[2]
+    assert process.status().held_by == ("slow",)
+    assert process.status().not_trimmed == "consumer group slow still reads there"
+    world.broker.commit("slow", world.name, 0, world.end())
+    process.work(worker)
+    assert world.local_start() == world.bases[2], "one listing counts for five minutes"
+    world.clock.advance(300)
+    process.work(worker)
+    assert world.local_start() == world.bases[-1]
+    assert process.status().held_by == ()
+
+
+def test_a_group_with_a_member_and_no_commit_holds_everything(world: World) -> None:
+    world.broker.join("new", world.name, 0)
+    process = world.process()
+    process.work()
+    assert world.local_start() == 0
+    assert process.status().held_by == ("new",)
+
+
+def test_an_incomplete_listing_of_groups_means_no_trim(world: World) -> None:
+    world.broker.hide_groups("no permission")
+    process = world.process()
+    process.work()
+    assert world.local_start() == 0
+    assert process.status().not_trimmed == "consumer groups could not be listed completely"
+    assert process.status().copied_to == world.bases[-1] - 1
+
+
+@pytest.mark.parametrize("policy", [GroupPolicy(True, ("tmp-.*",), 1.0), GroupPolicy(False, (), 1.0)])
+def test_excluded_groups_hold_nothing(policy: GroupPolicy, world: World) -> None:
+    world.broker.commit("tmp-1", world.name, 0, 0)
+    process = world.process()
+    process.work(process.worker(groups=policy))
+    assert world.local_start() == world.bases[-1]
+
+
+def test_a_group_that_stands_still_for_too_long_no_longer_counts(world: World) -> None:
+    world.broker.commit("gone", world.name, 0, world.bases[1])
+    process = world.process()
+    worker = process.work(process.worker(groups=GroupPolicy(True, (), 86_400.0)))
+    world.clock.advance(86_400)
+    process.work(worker)
+    assert world.local_start() == world.bases[1]
+    world.clock.advance(1)
+    process.work(worker)
+    assert world.local_start() == world.bases[-1]
+
+
+def test_a_group_that_reads_on_counts_however_slowly(world: World) -> None:
+    process = world.process()
+    worker = process.worker(groups=GroupPolicy(True, (), 86_400.0))
+    for offset in range(4):
+        world.broker.commit("slow", world.name, 0, offset)
+        process.work(worker)
+        world.clock.advance(80_000)
+    assert world.local_start() == 0
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_topics_with_unclean_elections_are_trimmed_only_when_that_is_allowed(
+    allowed: bool, new_world: Callable[..., World]
+) -> None:
+    world = new_world("none", TRIMS_ALL | {"unclean.leader.election.enable": "true"})
+    process = world.process()
+    process.work(process.worker(allow_unclean=allowed))
+    assert world.local_start() == (world.bases[-1] if allowed else 0)
+    assert allowed or "unclean" in (process.status().not_trimmed or "")
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"cleanup.policy": "compact"}, "compacted topic"),
+        ({"cleanup.policy": "compact,delete"}, "compacted topic"),
+        ({"remote.storage.enable": "true"}, "remote.storage.enable=true: Kafka tiers it itself"),
+    ],
+)
+def test_a_topic_that_cannot_be_tiered_is_refused_with_its_reason(
+    config: dict[str, str], reason: str, new_world: Callable[..., World]
+) -> None:
+    world = new_world("none", config)
+    process = world.process()
+    process.work()
+    assert world.topic.appends == 0
+    assert process.status().refused == process.status().not_copied == process.status().not_trimmed == reason

@@ -1,0 +1,37 @@
+"""The names people import are the documented ones, typed, and cost nothing until they are used."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tierstate
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_the_public_names_are_the_documented_ones() -> None:
+    documented = re.search(r"^from tierstate import (.+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert documented is not None, "README.md shows no `from tierstate import …`"
+    assert sorted(name.strip() for name in documented[1].split(",")) == sorted(tierstate.__all__)
+
+
+@pytest.mark.parametrize("name", tierstate.__all__)
+def test_every_public_name_exists_and_says_what_it_is(name: str) -> None:
+    assert (getattr(tierstate, name).__doc__ or "").strip()
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    missing = "TieredConsumer"
+    with pytest.raises(AttributeError, match="TieredConsumer"):
+        getattr(tierstate, missing)
+
+
+def test_importing_tierstate_imports_no_room() -> None:
+    code = "import sys, tierstate; print([name for name in sys.modules if name.startswith('tierstate.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "docs")
+    assert done.stdout.strip() == "[]"
