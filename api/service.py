@@ -16,8 +16,8 @@ from ..runtime.clock import Clock
 from ..runtime.quota import ByteQuota
 from ..runtime.settings import Gateway
 from ..state.errors import AccessDenied, InvalidRequest, Throttled
-from ..state.meaning import PartitionView
 from ..state.offsets import Offset, TimestampMs
+from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
 from .pools import Pools
 from .tail import Place, TailWatch

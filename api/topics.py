@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from ..fetch.piece import LogicalBounds, LogicalTopic
 from ..schemas.codec import descriptor_to_json
 from ..state.errors import Unavailable, UnknownTopic
-from ..state.meaning import PartitionView
 from ..state.offsets import Offset, OffsetRange
+from ..state.partition_view import PartitionView
 from . import models
 from .service import Reader, Service, service_of
 

@@ -11,7 +11,7 @@ from ..state.offsets import Offset, OffsetRange
 
 if TYPE_CHECKING:
     from ..broker.control import BrokerControl
-    from ..state.meaning import PartitionView
+    from ..state.partition_view import PartitionView
 
 
 @dataclass(frozen=True, slots=True)

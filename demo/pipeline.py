@@ -1,6 +1,6 @@
 """The Spark side of the demo: one session that reads both tiers, digests what it read, and runs the pipeline job.
 
-A process of its own (`python -m demo.pipeline`), as a job would be: a JSON request in its argument, the result on stdout.
+A process of its own (`python -m demo.pipeline`), as a job would be: a JSON request as argument, the result on stdout.
 """
 
 from __future__ import annotations

@@ -118,7 +118,9 @@ def show(report: Report, console: Console) -> None:
     figures = Table(box=None, show_header=False)
     figures.add_row("on the broker before", human(report.local_bytes_before))
     figures.add_row("on the broker after", f"{human(report.local_bytes_after)}  ({saved:.0%} less)")
-    figures.add_row("in the object store", f"{human(report.remote_bytes)} in {report.remote_objects} objects")
+    dead = report.remote_objects - 3 * report.segments_copied
+    left = f", {dead} of them of the killed agent's attempts" if dead else ""
+    figures.add_row("in the object store", f"{human(report.remote_bytes)} in {report.remote_objects} objects{left}")
     figures.add_row("segments copied", f"{report.segments_copied} (agent killed after {report.segments_when_killed})")
     figures.add_row("ranges compared", f"{report.ranges_compared} per reader, all equal")
     console.print(figures)
@@ -142,7 +144,8 @@ def _bar(tiers: Tiers, width: int = 64) -> Text:
 
     remote = cells(tiers.log_start, min(tiers.local_start, tiers.remote_end))
     both = cells(tiers.local_start, max(tiers.local_start, tiers.remote_end))
-    local = max(1, width - remote - both)
+    remote = min(remote, width - both - 1)
+    local = width - remote - both
     text = Text(f"  {tiers.partition}  ")
     text.append("█" * remote, style="blue").append("█" * both, style="cyan").append("█" * local, style="yellow")
     return text.append(f"  {tiers.log_start:,} … {tiers.local_start:,} … {tiers.end:,}", style="dim")
@@ -165,7 +168,8 @@ p{color:var(--soft);margin:0 0 12px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:7px 10px;border-bottom:1px solid var(--line)}td.n,th.n{text-align:right}
 code{font:13px ui-monospace,SFMono-Regular,Menlo,monospace}.good{color:var(--good)}.bad{color:var(--bad)}
-svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font-size:12px;font-family:inherit}
+svg{width:100%;height:auto;display:block}
+svg text{fill:var(--soft);font-size:12px;font-family:inherit;paint-order:stroke;stroke:var(--page);stroke-width:3px}
 .key i{display:inline-block;width:11px;height:11px;border-radius:3px;margin:0 6px 0 14px}
 """
 

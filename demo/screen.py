@@ -28,24 +28,40 @@ class Screen:
         """One step; its line stays when it is over."""
         self._number += 1
         began = time.monotonic()
-        label = f"[bold]{self._number:>2}[/bold]  {title}"
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
         done = title
-        with Progress(*columns, console=self.console, transient=True) as bar:
-            task = bar.add_task(label, total=None)
+        if self.console.is_terminal:
+            with self._bar(f"[bold]{self._number:>2}[/bold]  {title}") as show:
 
-            def update(text: str, part: float | None = None) -> None:
+                def update(text: str, part: float | None = None) -> None:
+                    nonlocal done
+                    done = f"{title}: {text}"
+                    show(text, part)
+
+                yield update
+        else:
+
+            def remember(text: str, part: float | None = None) -> None:
                 nonlocal done
                 done = f"{title}: {text}"
-                bar.update(
-                    task, description=f"{label}: {text}", total=1.0 if part is not None else None, completed=part or 0
-                )
 
-            yield update
+            self.console.print(f"   {self._number:>2}  {title} …")
+            yield remember
         self.seconds[name] = round(time.monotonic() - began, 2)
         self.console.print(
             f"[green]✔[/green] [bold]{self._number:>2}[/bold]  {done}  [dim]{self.seconds[name]:.1f} s[/dim]"
         )
+
+    @contextmanager
+    def _bar(self, label: str) -> Iterator[Update]:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
+        with Progress(*columns, console=self.console, transient=True) as bar:
+            task = bar.add_task(label, total=None)
+
+            def show(text: str, part: float | None) -> None:
+                total = 1.0 if part is not None else None
+                bar.update(task, description=f"{label}: {text}", total=total, completed=part or 0)
+
+            yield show
 
     def say(self, text: str = "") -> None:
         self.console.print(text)

@@ -121,7 +121,9 @@ class Story:
         rolled = sum(max(0, len(list(self.house.log_dir.glob(f"{TOPIC}-{p}/*.log"))) - 1) for p in range(PARTITIONS))
         house, report = self.house, self.report
         with self.screen.step("copy", "Copying every rolled segment") as told:
-            self._spawn_agent()
+            # with few segments copying would be over before anybody could kill it
+            slowly = () if self.limit is None else ("--set", f"copy.quota={max(1, report.local_bytes_before // 6)}")
+            house.spawn("agent", "agent", *slowly)
 
             def copied(share: float) -> Callable[[], bool]:
                 def look() -> bool:

@@ -13,15 +13,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import boto3
+from botocore.config import Config
 from botocore.exceptions import ClientError
 
 OURS = {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}
+PATIENT = Config(retries={"mode": "standard", "total_max_attempts": 12}, s3={"addressing_style": "path"})
+"""The store may come up after us: a minute or two of tries."""
 
 
 def main(settings: Path) -> None:
     store = tomllib.loads(settings.read_text())["store"]
     bucket = urlsplit(store["url"]).netloc
-    client = boto3.client("s3", endpoint_url=store.get("endpoint"), region_name=store.get("region"))
+    client = boto3.client("s3", endpoint_url=store.get("endpoint"), region_name=store.get("region"), config=PATIENT)
     try:
         client.create_bucket(Bucket=bucket)
     except ClientError as error:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from ..runtime.clock import Clock
 from ..state.errors import CorruptData, Fenced, LogGap, ObjectNotFound, OffsetOutOfRange, SegmentExpired
 from ..state.ids import TopicIdPartition
-from ..state.meaning import PartitionView
 from ..state.offsets import Offset, OffsetRange
+from ..state.partition_view import PartitionView
 from ..state.routing import AtEnd, Isolation, LocalBounds, ReadLocal, ReadRemote, Route, Tier, log_start, route
 from ..state.segment import RemoteSegment, SegmentState
 from ..state.view import TierView

@@ -17,8 +17,8 @@ from ..log.decode import decode_batches
 from ..runtime.clock import Clock
 from ..state.errors import OffsetOutOfRange, UnknownTopic
 from ..state.ids import TopicIdPartition
-from ..state.meaning import PartitionView
 from ..state.offsets import Offset, TimestampMs
+from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
 from ..state.view import TierView
 from .by_time import offset_for_time

@@ -16,7 +16,7 @@ import orjson
 
 from ..schemas.codec import descriptor_to_json
 from ..state.ids import TopicIdPartition
-from ..state.meaning import PartitionView
+from ..state.partition_view import PartitionView
 from ..state.view import Entry, ViewStore
 
 

@@ -12,8 +12,8 @@ from ..state.errors import BrokerUnavailable, PositionLost, TierstateError, View
 from ..state.facts import LiveFact
 from ..state.ids import TopicIdPartition
 from ..state.keys import tier_partition_of
-from ..state.meaning import PartitionView
 from ..state.offsets import Position
+from ..state.partition_view import PartitionView
 from ..state.view import ViewStore
 from .replay import catch_up
 

@@ -70,8 +70,7 @@ class Agent:
             while tries and not stop.is_set():
                 before = self._acts
                 self.reconcile(stop)
-                with self._turns:
-                    self._turns.wait_for(lambda: not self._busy)
+                self.wait_idle()
                 if self._acts > before:
                     tries = ONCE_TRIES
                 elif self._away is None and not any(worker.setbacks for worker in self._workers.values()):
@@ -116,6 +115,11 @@ class Agent:
             if found is None:
                 del self._workers[partition]
                 self._board.drop(partition)
+
+    def wait_idle(self, timeout: float | None = None) -> bool:
+        """Until no partition is worked on; False when that took longer than ``timeout`` seconds."""
+        with self._turns:
+            return self._turns.wait_for(lambda: not self._busy, timeout)
 
     def _turn(self, worker: PartitionWorker, stop: threading.Event) -> None:
         """A few acts; then, while there is more to do, the end of the queue."""

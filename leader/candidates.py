@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..state.meaning import PartitionView
 from ..state.offsets import Offset, OffsetRange, TimestampMs
+from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment
 from ..state.routing import LocalBounds
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from ..broker.topics import TopicConfig
 from ..state.facts import OrderKind
-from ..state.meaning import PartitionView
 from ..state.offsets import Offset, TimestampMs
+from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment, TopicRetention
 from ..state.routing import LocalBounds
 from .candidates import CopyCandidate, NothingToCopy, next_candidate

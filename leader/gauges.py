@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from ..runtime.metrics import Metrics, Sample
 from ..state.lineage import readable_ranges
-from ..state.meaning import PartitionView
+from ..state.partition_view import PartitionView
 from ..state.segment import RemoteSegment, SegmentState
 from ..state.view import TierView
 from .status import PartitionStatus, StatusBoard

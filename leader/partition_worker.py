@@ -12,8 +12,8 @@ from dataclasses import replace
 from ..runtime.listener import CopyFailed, Listener, PartitionRefused, TermEnded, TermStarted, TrimRefused
 from ..state.errors import Fenced, TierstateError
 from ..state.ids import TopicIdPartition
-from ..state.meaning import PartitionView
 from ..state.offsets import TimestampMs
+from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment
 from .act import run
 from .candidates import CopyCandidate, NothingToCopy, copied_offset

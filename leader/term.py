@@ -23,8 +23,8 @@ from ..state.facts import Fact, LeaderElected, LogStartAdvanced
 from ..state.ids import BrokerId, FactId, TopicIdPartition
 from ..state.keys import key_of
 from ..state.lineage import compose
-from ..state.meaning import PartitionView
 from ..state.offsets import Position, TimestampMs
+from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import Term
 from ..state.view import TierView

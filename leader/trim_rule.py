@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..state.meaning import PartitionView
 from ..state.offsets import Offset, TimestampMs
+from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment, TopicRetention, local_retention_end
 from ..state.routing import LocalBounds
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from ..runtime.listener import Listener, LocalTrimmed
 from ..state.errors import CorruptData, Fenced, ObjectNotFound, TimedOut
 from ..state.facts import LocalTrimIntended
-from ..state.meaning import PartitionView
 from ..state.offsets import Offset
+from ..state.partition_view import PartitionView
 from ..state.segment import RemoteSegment
 from ..storage.object_store import ObjectStore
 from ..storage.segment.keys import ObjectKind, object_key

@@ -112,6 +112,8 @@ def _snappy(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> N
     if bytes(payload[: len(_XERIAL)]) != _XERIAL:
         _raw_snappy(scratch, payload, limit)
         return
+    if len(payload) < _XERIAL_HEADER:
+        raise ValueError("snappy header is cut off")
     at = _XERIAL_HEADER
     while at < len(payload):
         (size,) = struct.unpack_from(">i", payload, at)

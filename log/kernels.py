@@ -35,7 +35,8 @@ def _cache_folder() -> str:
 
 _config: Any = numba.config
 _config.CACHE_DIR = _config.CACHE_DIR or _cache_folder()
-_COMPILED: dict[str, Any] = {"nogil": True, "cache": bool(_config.CACHE_DIR)}  # without a cache every process compiles for itself
+# without a cache every process compiles for itself
+_COMPILED: dict[str, Any] = {"nogil": True, "cache": bool(_config.CACHE_DIR)}
 
 OK, SHORT, LENGTH, RANGE, ORDER, SURPLUS, FULL = 0, 1, 2, 3, 4, 5, 6
 """`FULL` is no problem: call again for the records that follow."""
@@ -61,6 +62,7 @@ AT_BATCH, AT_RECORD, AT_BYTE, PREVIOUS = 0, 1, 2, 3
 KEY_BYTES, VALUE_BYTES, NULL_KEYS, NULL_VALUES, HEADER_COUNT, HEADERLESS, KEPT = 0, 1, 2, 3, 4, 5, 6
 SUMS = 7
 
+MAX_OFFSET = 2**63 - 1
 KEY_AT, VALUE_AT = 0, 1
 """Names of the two binary columns of a record."""
 
@@ -198,7 +200,7 @@ def scan(address: int, size: int, at: int, after: int, sum_below: int, table: An
         attributes, crc = _int16(here + 21), _uint32(here + 17)
         if _byte(here + 16) != 2 or length < 49 or length > size - at - 12 or attributes & 7 > 4:
             break
-        if base <= after or delta < 0 or count < 0 or count > delta + 1 or base + delta < base:
+        if base <= after or delta < 0 or count < 0 or count > delta + 1 or base > MAX_OFFSET - delta:
             break
         if length + 12 < sum_below and np.int64(crc32c(here + 21, length - 9)) != crc:
             break
@@ -232,6 +234,12 @@ def _varint(at: int, end: int) -> Any:
             return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), at
         shift += np.uint64(7)
     return 0, -1
+
+
+@_kernel("int64(int64, int64)", inline="always")
+def _wrapping_sum(a: Any, b: Any) -> Any:
+    """As Java adds; a signed sum that overflows is nothing that compiled code may rely on."""
+    return np.int64(np.uint64(a) + np.uint64(b))
 
 
 @_kernel("int64(int64, int64, int64)")
@@ -309,7 +317,7 @@ def parse(
             if offset < first or offset >= stop:
                 continue
             offsets[kept] = offset
-            times[kept] = batches[b, TIME] if by_append else batches[b, TIME] + time
+            times[kept] = batches[b, TIME] if by_append else _wrapping_sum(batches[b, TIME], time)
             kinds[kept] = 1 if by_append else 0
             at[kept, 0], size[kept, 0] = key - raw, key_size
             at[kept, 1], size[kept, 1] = value - raw, value_size

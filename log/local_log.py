@@ -280,8 +280,9 @@ class OpenSegment:
 
     def confirm(self) -> None:
         now = self._dirs.snapshot(self._partition, self._name)
-        bases = [segment.base_offset for segment in now.segments]
-        if now.folder != self._folder or self._base not in bases or self._next not in bases:
+        ends = {segment.base_offset: segment.next_base for segment in now.segments[:-1]}
+        # also its end: a look that missed the segment in between would make this one stand for offsets it has not got
+        if now.folder != self._folder or ends.get(self._base) != self._next:
             raise Fenced("the segment left the folder", file=self.path)
 
     def __enter__(self) -> Self:

@@ -10,8 +10,11 @@ from __future__ import annotations
 import threading
 
 from .facts import LiveFact
+from .fencing import Leaders, term_begun
 from .ids import RemoteSegmentId, TopicIdPartition
-from .meaning import Leaders, PartitionView, SegmentMeaning, assemble, segment_id_of, segment_meaning, term_begun
+from .lifecycle import segment_id_of, segment_meaning
+from .meaning import assemble
+from .partition_view import PartitionView, SegmentMeaning
 
 
 class PartitionState:

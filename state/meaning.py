@@ -1,41 +1,19 @@
-"""What a partition's live set means. This is the definition; `apply.py` is its incremental twin.
+"""What a partition's live set means: the definition. `apply.py` is its incremental twin.
 
-Pure and total: any live set has a meaning. Fencing is a function of the live set alone. A fact at position p, written
-by term (E, Q, N), is **fenced** when
-
-- a live `LeaderElected` of a higher term stands below p, or
-- Q >= p (no term can have known its own position before), or
-- the live `LeaderElected` at Q has another N;
-
-otherwise it is **accepted**. The key and the position of a `LeaderElected` say all that fencing needs, so one whose
-value this version cannot read fences like any other. The life of a segment, from its facts (first line that fits):
-
-    accepted delete-finished                        DELETE_SEGMENT_FINISHED
-    accepted delete-started                         DELETE_SEGMENT_STARTED
-    accepted copy-finished                          COPY_SEGMENT_FINISHED     readable
-    fenced copy-finished, or fenced copy-started    ABANDONED
-    copy-started of a term that is not the highest  ABANDONED                 (its process ended without finishing)
-    copy-started                                    COPY_SEGMENT_STARTED
-    only fenced deletes                             DELETE_SEGMENT_FINISHED   (a late zombie after erasing)
-
-Illegal among accepted facts, hence a *contradiction*: a copy-finished without its copy-started, before it, of another
-attempt than it, or after a delete-started; a delete-finished without a delete-started while a copy fact lives.
+Pure and total: any live set has a meaning. Which facts count is said in `fencing.py`, the life of one segment in
+`lifecycle.py`; here they come together: the term in force, the readable segments and what they cover, the log start
+(the highest that an accepted fact names), and everything people ordered, pinned or held.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import TypeVar
 
 from .coverage import Coverage
-from .epochs import LeaderEpoch, Lineage
-from .errors import InvalidRequest
+from .epochs import Lineage
 from .facts import (
     IntegrityHold,
-    LeaderElected,
     LiveFact,
     LocalTrimIntended,
     LogStartAdvanced,
@@ -43,249 +21,15 @@ from .facts import (
     PartitionDeleted,
     PartitionMissing,
     ReaderLease,
-    SegmentCopyFinished,
-    SegmentCopyStarted,
-    SegmentDeleteFinished,
-    SegmentDeleteStarted,
     UnknownFact,
-    term_of,
 )
+from .fencing import Leaders, is_fenced
 from .ids import RemoteSegmentId, TopicIdPartition
-from .keys import KeyKind, parse_key
-from .offsets import Offset, Position
-from .segment import CopyAttempt, RemoteSegment, SegmentState, Term
+from .lifecycle import segment_id_of, segment_meaning
+from .partition_view import PartitionView, SegmentMeaning
+from .segment import SegmentState
 
 F = TypeVar("F")
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentMeaning:
-    """One segment id as the live set has it. ``remote`` is the descriptor, once any fact carried it.
-
-    ``position`` is that of its newest fact; ``fenced`` are the keys of its fenced facts.
-    """
-
-    segment_id: RemoteSegmentId
-    state: SegmentState
-    attempt: CopyAttempt | None
-    remote: RemoteSegment | None
-    position: Position
-    contradiction: str | None = None
-    fenced: tuple[str, ...] = ()
-
-    @property
-    def subject(self) -> CopyAttempt | RemoteSegment | None:
-        """The most that is known of it."""
-        return self.remote or self.attempt
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionView:
-    """Everything observable of one partition. An empty live set means: nothing is tiered, nobody leads.
-
-    ``term`` is the one in force; ``leader`` the highest `LeaderElected` that this version can read.
-    """
-
-    partition: TopicIdPartition
-    topic: str | None = None
-    leader: LeaderElected | None = None
-    term: Term | None = None
-    segments: Mapping[RemoteSegmentId, SegmentMeaning] = field(default_factory=dict)
-    readable: tuple[RemoteSegment, ...] = ()
-    coverage: Coverage = field(default_factory=lambda: Coverage((), Lineage()))
-    log_start: Offset | None = None
-    trim_intended: Offset | None = None
-    orders: tuple[OperatorOrder, ...] = ()
-    leases: tuple[ReaderLease, ...] = ()
-    holds: tuple[IntegrityHold, ...] = ()
-    missing: tuple[PartitionMissing, ...] = ()
-    deleted: PartitionDeleted | None = None
-    fenced: frozenset[str] = frozenset()
-    degraded: tuple[str, ...] = ()
-    contradictions: tuple[str, ...] = ()
-
-    @property
-    def lineage(self) -> Lineage:
-        """The logical lineage of the term in force."""
-        return self.leader.lineage if self.leader else Lineage()
-
-    @property
-    def lineage_unknown(self) -> bool:
-        """Remote offsets at or above the log start lie below the lineage in force, in epochs older than its first.
-
-        Nothing says whether they belong to this log: no trim, no expiry.
-        """
-        if not self.lineage.entries:
-            return bool(self.readable)
-        first = self.lineage.entries[0]
-        for segment in self.readable:
-            older = [entry for entry in segment.leader_epochs.entries if entry.epoch < first.epoch]
-            if not older or segment.offsets.start >= first.start_offset:
-                continue
-            newer = segment.leader_epochs.entries[len(older) :]
-            end = newer[0].start_offset - 1 if newer else segment.offsets.end
-            if min(end, first.start_offset - 1) >= (self.log_start or 0):
-                return True
-        return False
-
-    @property
-    def copied_to(self) -> Offset:
-        """Highest offset in remote storage reached without a gap from the log start; start - 1 when none."""
-        return self.coverage.prefix_end(self.log_start or 0)
-
-    @property
-    def remote_bytes(self) -> int:
-        """What the store holds for readable segments."""
-        return sum(segment.object_bytes for segment in self.readable)
-
-    def in_state(self, state: SegmentState) -> list[SegmentMeaning]:
-        return [segment for segment in self.segments.values() if segment.state is state]
-
-
-@dataclass(frozen=True, slots=True)
-class Leaders:
-    """The live `LeaderElected` facts of a partition.
-
-    ``terms`` begin there, by position; ``highest_to[i]`` is the highest of the first i + 1. ``leader`` is the highest
-    of the facts that this version can read.
-    """
-
-    terms: Mapping[Position, Term]
-    positions: tuple[Position, ...]
-    highest_to: tuple[Term, ...]
-    leader: LeaderElected | None
-
-    @classmethod
-    def among(cls, facts: Iterable[LiveFact]) -> Leaders:
-        begun = [(term, live.fact) for live in facts if (term := term_begun(live)) is not None]
-        begun.sort(key=lambda each: each[0].position)
-        readable = [(term.order, fact) for term, fact in begun if isinstance(fact, LeaderElected)]
-        return cls(
-            terms={term.position: term for term, _ in begun},
-            positions=tuple(term.position for term, _ in begun),
-            highest_to=tuple(accumulate((term for term, _ in begun), _higher)),
-            leader=max(readable, key=lambda each: each[0])[1] if readable else None,
-        )
-
-    @property
-    def highest(self) -> Term | None:
-        """The term in force: the highest (epoch, position)."""
-        return self.highest_to[-1] if self.highest_to else None
-
-    def fences(self, position: Position, term: Term) -> bool:
-        """Whether a fact at ``position`` by ``term`` is fenced."""
-        if term.position >= position:
-            return True
-        if self.terms.get(term.position, term) != term:
-            return True
-        below = bisect_left(self.positions, position)
-        return below > 0 and self.highest_to[below - 1].order > term.order
-
-
-def _higher(one: Term, other: Term) -> Term:
-    return max(one, other, key=lambda term: term.order)
-
-
-def term_begun(live: LiveFact) -> Term | None:
-    """The term that begins with this fact, from its key alone where the value cannot be read."""
-    if isinstance(live.fact, LeaderElected):
-        return Term(live.fact.epoch, live.position, live.fact.id)
-    if not isinstance(live.fact, UnknownFact):
-        return None
-    try:
-        key = parse_key(live.key)
-    except InvalidRequest:
-        return None
-    if key is None or key.kind is not KeyKind.LEADER or key.id is None:
-        return None
-    return Term(LeaderEpoch(key.numbers[0]), live.position, key.id)
-
-
-def is_fenced(live: LiveFact, leaders: Leaders) -> bool:
-    """Facts by no term are never fenced."""
-    term = term_of(live.fact)
-    return term is not None and leaders.fences(live.position, term)
-
-
-def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], leaders: Leaders) -> SegmentMeaning:
-    """The table of the module docstring, for the facts of one segment id in order of position."""
-    attempt: CopyAttempt | None = None
-    remote: RemoteSegment | None = None
-    started: LiveFact | None = None
-    finished: LiveFact | None = None
-    deletes: list[LiveFact] = []
-    fenced: list[str] = []
-    position = Position(-1)
-    for live in facts:
-        position = max(position, live.position)
-        if is_fenced(live, leaders):
-            fenced.append(live.key)
-        match live.fact:
-            case SegmentCopyStarted(attempt=attempt):
-                started = live
-            case SegmentCopyFinished(segment=remote):
-                finished = live
-            case SegmentDeleteStarted(subject=subject) | SegmentDeleteFinished(subject=subject):
-                deletes.append(live)
-                if isinstance(subject, RemoteSegment):
-                    remote = remote or subject
-                else:
-                    attempt = attempt or subject
-            case _:
-                continue
-    accepted = [live for live in deletes if live.key not in fenced]
-    if any(isinstance(live.fact, SegmentDeleteFinished) for live in accepted):
-        state = SegmentState.DELETE_SEGMENT_FINISHED
-    elif accepted:
-        state = SegmentState.DELETE_SEGMENT_STARTED
-    elif finished is not None:
-        state = SegmentState.ABANDONED if finished.key in fenced else SegmentState.COPY_SEGMENT_FINISHED
-    elif started is not None:
-        ended = started.key in fenced or leaders.highest != term_of(started.fact)
-        state = SegmentState.ABANDONED if ended else SegmentState.COPY_SEGMENT_STARTED
-    else:
-        state = SegmentState.DELETE_SEGMENT_FINISHED
-    copies = [live for live in (started, finished) if live is not None and live.key not in fenced]
-    contradiction = _contradiction(copies, accepted, started)
-    return SegmentMeaning(segment_id, state, attempt, remote, position, contradiction, tuple(fenced))
-
-
-def _contradiction(copies: list[LiveFact], deletes: list[LiveFact], started: LiveFact | None) -> str | None:
-    """What is illegal among the accepted facts of a segment; ``started`` is its copy-started, fenced or not."""
-    begun = next((live for live in deletes if isinstance(live.fact, SegmentDeleteStarted)), None)
-    if deletes and begun is None and copies:
-        return f"{_at(deletes[0])} without a delete-started, but {_at(copies[0])} lives"
-    finished = next((live for live in copies if isinstance(live.fact, SegmentCopyFinished)), None)
-    if finished is None or not isinstance(finished.fact, SegmentCopyFinished):
-        return None
-    if deletes and deletes[0].position < finished.position:
-        return f"{_at(finished)} after {_at(deletes[0])}"
-    if started is None or not isinstance(started.fact, SegmentCopyStarted):
-        return f"{_at(finished)} without its copy-started"
-    if finished.position < started.position:
-        return f"{_at(finished)} before {_at(started)}"
-    attempt, segment = started.fact.attempt, finished.fact.segment
-    said = (attempt.term, attempt.offsets, attempt.object_key)
-    if said != (segment.term, segment.offsets, segment.object_key):
-        return f"{_at(finished)} is not what {_at(started)} began"
-    return None
-
-
-def _at(live: LiveFact) -> str:
-    return f"{live.key} at {live.position}"
-
-
-def segment_id_of(live: LiveFact) -> RemoteSegmentId | None:
-    """The segment a fact is about; None for facts about the partition."""
-    match live.fact:
-        case SegmentCopyStarted(attempt=attempt):
-            return attempt.segment_id
-        case SegmentCopyFinished(segment=segment):
-            return segment.segment_id
-        case SegmentDeleteStarted(subject=subject) | SegmentDeleteFinished(subject=subject):
-            return subject.segment_id
-        case _:
-            return None
 
 
 def meaning(partition: TopicIdPartition, live_set: Iterable[LiveFact]) -> PartitionView:

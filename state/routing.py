@@ -20,8 +20,8 @@ from enum import StrEnum
 
 from .epochs import LeaderEpoch
 from .errors import LogGap, OffsetOutOfRange
-from .meaning import PartitionView
 from .offsets import Offset, OffsetRange
+from .partition_view import PartitionView
 from .segment import RemoteSegment
 
 

@@ -11,8 +11,8 @@ from .apply import PartitionState
 from .facts import Fact, LiveFact, UnknownFact
 from .ids import TopicIdPartition
 from .keys import partition_of_key
-from .meaning import PartitionView
 from .offsets import Position
+from .partition_view import PartitionView
 
 Decode = Callable[[str, bytes], Fact | UnknownFact]
 """Key and value bytes to the fact; never raises for bad bytes, answers UnknownFact (`schemas/codec.py`)."""

@@ -18,8 +18,8 @@ from tierstate.fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from tierstate.runtime.service import Service as Process
 from tierstate.state.errors import OffsetOutOfRange, UnknownTopic
 from tierstate.state.ids import TopicId, TopicIdPartition
-from tierstate.state.meaning import PartitionView
 from tierstate.state.offsets import Offset, TimestampMs
+from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import Isolation, Tier
 
 Call = Callable[..., httpx.Response]

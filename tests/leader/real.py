@@ -26,7 +26,7 @@ from tierstate.runtime.listener import Event
 from tierstate.runtime.settings import Settings
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.ids import TopicIdPartition
-from tierstate.state.meaning import PartitionView
+from tierstate.state.partition_view import PartitionView
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.segment.reader import SegmentReader
 

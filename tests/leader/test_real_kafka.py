@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,15 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.leader.real import RealTopic, eventually
 from tierstate.runtime.listener import LocalTrimmed, SegmentCopied
 from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.errors import Unavailable
+from tierstate.state.offsets import Offset
 
 pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def topic(kafka: KafkaSandbox, topic_name: str, tmp_path: Path) -> Iterator[RealTopic]:
-    yield RealTopic(kafka, topic_name[-80:].strip("-"), tmp_path / "store").create()
+def topic(kafka: KafkaSandbox, topic_name: str, tmp_path: Path) -> RealTopic:
+    return RealTopic(kafka, topic_name[-80:].strip("-"), tmp_path / "store").create()
 
 
 def commit(topic: RealTopic, group: str, offset: int) -> None:
@@ -75,7 +76,7 @@ def test_an_operator_who_deletes_records_inside_a_segment_stops_no_copy(topic: R
     topic.append(4_000)
     bases = topic.bases()
     with topic.agent() as job:
-        job.broker.control.delete_records_on(job.leader.log.node_id, topic.name, 0, bases[1] + 50)  # type: ignore[arg-type]
+        job.broker.control.delete_records_on(job.leader.log.node_id, topic.name, 0, Offset(bases[1] + 50))
         checkpoint = topic.sandbox.brokers[0].log_dir / f"{topic.name}-0" / "leader-epoch-checkpoint"
         eventually(lambda: checkpoint.read_text().split("\n")[2] == f"0 {bases[1] + 50}")
         job.run_once()
@@ -86,8 +87,6 @@ def test_an_operator_who_deletes_records_inside_a_segment_stops_no_copy(topic: R
 
 
 def test_a_second_agent_beside_one_broker_is_refused(topic: RealTopic) -> None:
-    from tierstate.state.errors import Unavailable
-
     def second() -> None:
         with topic.agent():
             pass

@@ -11,8 +11,8 @@ from tierstate.leader.trim_rule import NoTrim, TrimBefore, TrimPolicy, trim_befo
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import IntegrityHold, LiveFact
 from tierstate.state.ids import BrokerId
-from tierstate.state.meaning import PartitionView
 from tierstate.state.offsets import Offset, TimestampMs
+from tierstate.state.partition_view import PartitionView
 from tierstate.state.retention import LocalSegment, TopicRetention
 from tierstate.state.routing import LocalBounds
 

@@ -34,8 +34,8 @@ from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.listener import Event
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.ids import BrokerId, TopicId, TopicIdPartition
-from tierstate.state.meaning import PartitionView
 from tierstate.state.offsets import Position
+from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import RemoteSegment, SegmentState
 from tierstate.state.view import MemoryView
 from tierstate.storage.memory import MemoryStore

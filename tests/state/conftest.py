@@ -26,8 +26,9 @@ from tierstate.state.facts import (
 )
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.keys import key_of
-from tierstate.state.meaning import PartitionView, meaning
+from tierstate.state.meaning import meaning
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
+from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import AbortedRanges, Compression, CopyAttempt, RemoteSegment, Term
 
 NOW = TimestampMs(1_700_000_000_000)

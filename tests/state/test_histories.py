@@ -17,7 +17,8 @@ from tierstate.state.apply import PartitionState
 from tierstate.state.facts import LeaderElected, LiveFact, SegmentCopyStarted
 from tierstate.state.ids import RemoteSegmentId
 from tierstate.state.keys import KeyKind, parse_key
-from tierstate.state.meaning import PartitionView, meaning
+from tierstate.state.meaning import meaning
+from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import SegmentState, Term
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pytest
 
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import LogGap, OffsetOutOfRange
-from tierstate.state.meaning import PartitionView
 from tierstate.state.offsets import Offset
+from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import AtEnd, Isolation, LocalBounds, ReadLocal, ReadRemote, Route, Tier, log_start, route
 
 if TYPE_CHECKING:

@@ -1,0 +1,90 @@
+"""Fencing: which facts count. A function of the live set alone, so every follower agrees.
+
+A fact at position p, written by term (E, Q, N), is **fenced** when
+
+- a live `LeaderElected` of a higher term stands below p, or
+- Q >= p (no term can have known its own position before), or
+- the live `LeaderElected` at Q has another N;
+
+otherwise it is **accepted**. The key and the position of a `LeaderElected` say all that fencing needs, so one whose
+value this version cannot read fences like any other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+
+from .epochs import LeaderEpoch
+from .errors import InvalidRequest
+from .facts import LeaderElected, LiveFact, UnknownFact, term_of
+from .keys import KeyKind, parse_key
+from .offsets import Position
+from .segment import Term
+
+
+@dataclass(frozen=True, slots=True)
+class Leaders:
+    """The live `LeaderElected` facts of a partition.
+
+    ``terms`` begin there, by position; ``highest_to[i]`` is the highest of the first i + 1. ``leader`` is the highest
+    of the facts that this version can read.
+    """
+
+    terms: Mapping[Position, Term]
+    positions: tuple[Position, ...]
+    highest_to: tuple[Term, ...]
+    leader: LeaderElected | None
+
+    @classmethod
+    def among(cls, facts: Iterable[LiveFact]) -> Leaders:
+        begun = [(term, live.fact) for live in facts if (term := term_begun(live)) is not None]
+        begun.sort(key=lambda each: each[0].position)
+        readable = [(term.order, fact) for term, fact in begun if isinstance(fact, LeaderElected)]
+        return cls(
+            terms={term.position: term for term, _ in begun},
+            positions=tuple(term.position for term, _ in begun),
+            highest_to=tuple(accumulate((term for term, _ in begun), _higher)),
+            leader=max(readable, key=lambda each: each[0])[1] if readable else None,
+        )
+
+    @property
+    def highest(self) -> Term | None:
+        """The term in force: the highest (epoch, position)."""
+        return self.highest_to[-1] if self.highest_to else None
+
+    def fences(self, position: Position, term: Term) -> bool:
+        """Whether a fact at ``position`` by ``term`` is fenced."""
+        if term.position >= position:
+            return True
+        if self.terms.get(term.position, term) != term:
+            return True
+        below = bisect_left(self.positions, position)
+        return below > 0 and self.highest_to[below - 1].order > term.order
+
+
+def _higher(one: Term, other: Term) -> Term:
+    return max(one, other, key=lambda term: term.order)
+
+
+def term_begun(live: LiveFact) -> Term | None:
+    """The term that begins with this fact, from its key alone where the value cannot be read."""
+    if isinstance(live.fact, LeaderElected):
+        return Term(live.fact.epoch, live.position, live.fact.id)
+    if not isinstance(live.fact, UnknownFact):
+        return None
+    try:
+        key = parse_key(live.key)
+    except InvalidRequest:
+        return None
+    if key is None or key.kind is not KeyKind.LEADER or key.id is None:
+        return None
+    return Term(LeaderEpoch(key.numbers[0]), live.position, key.id)
+
+
+def is_fenced(live: LiveFact, leaders: Leaders) -> bool:
+    """Facts by no term are never fenced."""
+    term = term_of(live.fact)
+    return term is not None and leaders.fences(live.position, term)

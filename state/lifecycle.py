@@ -1,0 +1,112 @@
+"""The life of a segment, from the facts about it (first line that fits):
+
+    accepted delete-finished                        DELETE_SEGMENT_FINISHED
+    accepted delete-started                         DELETE_SEGMENT_STARTED
+    accepted copy-finished                          COPY_SEGMENT_FINISHED     readable
+    fenced copy-finished, or fenced copy-started    ABANDONED
+    copy-started of a term that is not the highest  ABANDONED                 (its process ended without finishing)
+    copy-started                                    COPY_SEGMENT_STARTED
+    only fenced deletes                             DELETE_SEGMENT_FINISHED   (a late zombie after erasing)
+
+Illegal among accepted facts, hence a *contradiction*: a copy-finished without its copy-started, before it, of another
+attempt than it, or after a delete-started; a delete-finished without a delete-started while a copy fact lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .facts import (
+    LiveFact,
+    SegmentCopyFinished,
+    SegmentCopyStarted,
+    SegmentDeleteFinished,
+    SegmentDeleteStarted,
+    term_of,
+)
+from .fencing import Leaders, is_fenced
+from .ids import RemoteSegmentId
+from .offsets import Position
+from .partition_view import SegmentMeaning
+from .segment import CopyAttempt, RemoteSegment, SegmentState
+
+
+def segment_id_of(live: LiveFact) -> RemoteSegmentId | None:
+    """The segment a fact is about; None for facts about the partition."""
+    match live.fact:
+        case SegmentCopyStarted(attempt=attempt):
+            return attempt.segment_id
+        case SegmentCopyFinished(segment=segment):
+            return segment.segment_id
+        case SegmentDeleteStarted(subject=subject) | SegmentDeleteFinished(subject=subject):
+            return subject.segment_id
+        case _:
+            return None
+
+
+def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], leaders: Leaders) -> SegmentMeaning:
+    """The table of the module docstring, for the facts of one segment id in order of position."""
+    attempt: CopyAttempt | None = None
+    remote: RemoteSegment | None = None
+    started: LiveFact | None = None
+    finished: LiveFact | None = None
+    deletes: list[LiveFact] = []
+    fenced: list[str] = []
+    position = Position(-1)
+    for live in facts:
+        position = max(position, live.position)
+        if is_fenced(live, leaders):
+            fenced.append(live.key)
+        match live.fact:
+            case SegmentCopyStarted(attempt=attempt):
+                started = live
+            case SegmentCopyFinished(segment=remote):
+                finished = live
+            case SegmentDeleteStarted(subject=subject) | SegmentDeleteFinished(subject=subject):
+                deletes.append(live)
+                if isinstance(subject, RemoteSegment):
+                    remote = remote or subject
+                else:
+                    attempt = attempt or subject
+            case _:
+                continue
+    accepted = [live for live in deletes if live.key not in fenced]
+    if any(isinstance(live.fact, SegmentDeleteFinished) for live in accepted):
+        state = SegmentState.DELETE_SEGMENT_FINISHED
+    elif accepted:
+        state = SegmentState.DELETE_SEGMENT_STARTED
+    elif finished is not None:
+        state = SegmentState.ABANDONED if finished.key in fenced else SegmentState.COPY_SEGMENT_FINISHED
+    elif started is not None:
+        ended = started.key in fenced or leaders.highest != term_of(started.fact)
+        state = SegmentState.ABANDONED if ended else SegmentState.COPY_SEGMENT_STARTED
+    else:
+        state = SegmentState.DELETE_SEGMENT_FINISHED
+    copies = [live for live in (started, finished) if live is not None and live.key not in fenced]
+    contradiction = _contradiction(copies, accepted, started)
+    return SegmentMeaning(segment_id, state, attempt, remote, position, contradiction, tuple(fenced))
+
+
+def _contradiction(copies: list[LiveFact], deletes: list[LiveFact], started: LiveFact | None) -> str | None:
+    """What is illegal among the accepted facts of a segment; ``started`` is its copy-started, fenced or not."""
+    begun = next((live for live in deletes if isinstance(live.fact, SegmentDeleteStarted)), None)
+    if deletes and begun is None and copies:
+        return f"{_at(deletes[0])} without a delete-started, but {_at(copies[0])} lives"
+    finished = next((live for live in copies if isinstance(live.fact, SegmentCopyFinished)), None)
+    if finished is None or not isinstance(finished.fact, SegmentCopyFinished):
+        return None
+    if deletes and deletes[0].position < finished.position:
+        return f"{_at(finished)} after {_at(deletes[0])}"
+    if started is None or not isinstance(started.fact, SegmentCopyStarted):
+        return f"{_at(finished)} without its copy-started"
+    if finished.position < started.position:
+        return f"{_at(finished)} before {_at(started)}"
+    attempt, segment = started.fact.attempt, finished.fact.segment
+    said = (attempt.term, attempt.offsets, attempt.object_key)
+    if said != (segment.term, segment.offsets, segment.object_key):
+        return f"{_at(finished)} is not what {_at(started)} began"
+    return None
+
+
+def _at(live: LiveFact) -> str:
+    return f"{live.key} at {live.position}"

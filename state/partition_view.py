@@ -1,0 +1,97 @@
+"""A partition as everybody sees it: the result of `meaning.py`, and what can be read off it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .coverage import Coverage
+from .epochs import Lineage
+from .facts import IntegrityHold, LeaderElected, OperatorOrder, PartitionDeleted, PartitionMissing, ReaderLease
+from .ids import RemoteSegmentId, TopicIdPartition
+from .offsets import Offset, Position
+from .segment import CopyAttempt, RemoteSegment, SegmentState, Term
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentMeaning:
+    """One segment id as the live set has it. ``remote`` is the descriptor, once any fact carried it.
+
+    ``position`` is that of its newest fact; ``fenced`` are the keys of its fenced facts.
+    """
+
+    segment_id: RemoteSegmentId
+    state: SegmentState
+    attempt: CopyAttempt | None
+    remote: RemoteSegment | None
+    position: Position
+    contradiction: str | None = None
+    fenced: tuple[str, ...] = ()
+
+    @property
+    def subject(self) -> CopyAttempt | RemoteSegment | None:
+        """The most that is known of it."""
+        return self.remote or self.attempt
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """Everything observable of one partition. An empty live set means: nothing is tiered, nobody leads.
+
+    ``term`` is the one in force; ``leader`` the highest `LeaderElected` that this version can read.
+    """
+
+    partition: TopicIdPartition
+    topic: str | None = None
+    leader: LeaderElected | None = None
+    term: Term | None = None
+    segments: Mapping[RemoteSegmentId, SegmentMeaning] = field(default_factory=dict)
+    readable: tuple[RemoteSegment, ...] = ()
+    coverage: Coverage = field(default_factory=lambda: Coverage((), Lineage()))
+    log_start: Offset | None = None
+    trim_intended: Offset | None = None
+    orders: tuple[OperatorOrder, ...] = ()
+    leases: tuple[ReaderLease, ...] = ()
+    holds: tuple[IntegrityHold, ...] = ()
+    missing: tuple[PartitionMissing, ...] = ()
+    deleted: PartitionDeleted | None = None
+    fenced: frozenset[str] = frozenset()
+    degraded: tuple[str, ...] = ()
+    contradictions: tuple[str, ...] = ()
+
+    @property
+    def lineage(self) -> Lineage:
+        """The logical lineage of the term in force."""
+        return self.leader.lineage if self.leader else Lineage()
+
+    @property
+    def lineage_unknown(self) -> bool:
+        """Remote offsets at or above the log start lie below the lineage in force, in epochs older than its first.
+
+        Nothing says whether they belong to this log: no trim, no expiry.
+        """
+        if not self.lineage.entries:
+            return bool(self.readable)
+        first = self.lineage.entries[0]
+        for segment in self.readable:
+            older = [entry for entry in segment.leader_epochs.entries if entry.epoch < first.epoch]
+            if not older or segment.offsets.start >= first.start_offset:
+                continue
+            newer = segment.leader_epochs.entries[len(older) :]
+            end = newer[0].start_offset - 1 if newer else segment.offsets.end
+            if min(end, first.start_offset - 1) >= (self.log_start or 0):
+                return True
+        return False
+
+    @property
+    def copied_to(self) -> Offset:
+        """Highest offset in remote storage reached without a gap from the log start; start - 1 when none."""
+        return self.coverage.prefix_end(self.log_start or 0)
+
+    @property
+    def remote_bytes(self) -> int:
+        """What the store holds for readable segments."""
+        return sum(segment.object_bytes for segment in self.readable)
+
+    def in_state(self, state: SegmentState) -> list[SegmentMeaning]:
+        return [segment for segment in self.segments.values() if segment.state is state]

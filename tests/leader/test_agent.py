@@ -1,0 +1,208 @@
+"""The agent's loop: new, gone and failing partitions, one act at a time each, and an end that is an end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.leader.world import World
+from tierstate.leader.agent import ACTS_A_TURN, Agent, Hosted
+from tierstate.leader.status import PartitionStatus, StatusBoard
+from tierstate.state.errors import BrokerUnavailable, Unavailable
+from tierstate.state.ids import TopicId, TopicIdPartition
+
+TOPIC = TopicId.of(b"topic id of 16 b")
+
+
+def partition(number: int) -> TopicIdPartition:
+    return TopicIdPartition(TOPIC, number)
+
+
+class Worker:
+    """A partition with so many acts to take; ``failures``: how often it fails before it takes them."""
+
+    def __init__(self, place: TopicIdPartition, acts: int, journal: list[int], failures: int = 0) -> None:
+        self.partition, self.name = place, "t"
+        self.acts, self.journal, self.failures = acts, journal, failures
+        self.setbacks = 0
+        self.last_error: str | None = None
+        self.rested = 0
+        self.before_act: Callable[[], object] = lambda: None
+        self._busy = threading.Lock()
+
+    def advance(self) -> bool:
+        assert self._busy.acquire(blocking=False), "two threads in one partition"
+        try:
+            self.before_act()
+            if self.failures:
+                self.failures -= 1
+                self.setbacks += 1
+                self.last_error = "no answer"
+                return False
+            self.setbacks = 0
+            if not self.acts:
+                return False
+            self.acts -= 1
+            self.journal.append(self.partition.partition)
+            return True
+        finally:
+            self._busy.release()
+
+    def rest(self) -> None:
+        self.rested += 1
+
+
+class Loop:
+    """An agent over scripted workers."""
+
+    def __init__(self, *workers: tuple[int, int], concurrency: int = 1) -> None:
+        self.journal: list[int] = []
+        self.workers = {
+            partition(number): Worker(partition(number), acts, self.journal, failures)
+            for number, (acts, failures) in enumerate(workers)
+        }
+        self.hosted: dict[TopicIdPartition, Hosted] = {place: Hosted("t", True) for place in self.workers}
+        self.answers: list[Exception] = []
+        self.board = StatusBoard()
+        self.agent = Agent(self._hosted, self._new_worker, self.board, concurrency)
+        self.stop = threading.Event()
+
+    def _hosted(self) -> dict[TopicIdPartition, Hosted]:
+        if self.answers:
+            raise self.answers.pop(0)
+        return dict(self.hosted)
+
+    def _new_worker(self, place: TopicIdPartition, name: str) -> Any:
+        return self.workers[place]
+
+
+def test_run_once_does_everything_and_ends() -> None:
+    loop = Loop((3, 0), (20, 0), (0, 0))
+    loop.agent.run_once(loop.stop)
+    assert sorted(loop.journal) == [0] * 3 + [1] * 20
+
+
+def test_a_long_backlog_does_not_keep_the_others_waiting() -> None:
+    loop = Loop((50, 0), (2, 0))
+    loop.agent.run_once(loop.stop)
+    assert loop.journal.index(1) == ACTS_A_TURN
+    assert sorted(loop.journal) == [0] * 50 + [1] * 2
+
+
+def test_many_threads_never_meet_in_one_partition() -> None:
+    loop = Loop((40, 0), (40, 0), (40, 0), concurrency=8)
+    loop.agent.run_once(loop.stop)
+    assert len(loop.journal) == 120
+
+
+def test_run_once_tries_again_what_failed() -> None:
+    loop = Loop((2, 1))
+    loop.agent.run_once(loop.stop)
+    assert loop.journal == [0, 0]
+
+
+def test_run_once_ends_with_what_keeps_failing_after_doing_the_rest() -> None:
+    loop = Loop((2, 99), (2, 0))
+    with pytest.raises(Unavailable, match=r"partitions=t-0 because=no answer"):
+        loop.agent.run_once(loop.stop)
+    assert loop.journal == [1, 1]
+
+
+def test_run_once_ends_with_the_error_of_a_cluster_that_stays_away() -> None:
+    loop = Loop((2, 0))
+    loop.answers = [BrokerUnavailable("nobody answers")] * 9
+    with pytest.raises(BrokerUnavailable):
+        loop.agent.run_once(loop.stop)
+    assert loop.agent.last_error == "nobody answers"
+
+
+def test_a_cluster_that_is_away_for_a_moment_is_waited_for() -> None:
+    loop = Loop((2, 0))
+    loop.answers = [BrokerUnavailable("nobody answers")]
+    loop.agent.run_once(loop.stop)
+    assert loop.journal == [0, 0]
+    assert loop.agent.last_error is None
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_stop_ends_after_the_act_in_progress(once: bool) -> None:
+    loop = Loop((1000, 0), (1000, 0))
+    loop.workers[partition(0)].before_act = loop.stop.set
+    (loop.agent.run_once if once else loop.agent.run)(loop.stop)
+    assert loop.journal == [0]
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_bug_in_a_worker_ends_the_agent_loudly(once: bool) -> None:
+    loop = Loop((1, 0), (1, 0))
+
+    def bug() -> None:
+        raise ZeroDivisionError
+
+    loop.workers[partition(0)].before_act = bug
+    with pytest.raises(ZeroDivisionError):
+        (loop.agent.run_once if once else loop.agent.run)(loop.stop)
+
+
+def settle(loop: Loop) -> None:
+    """Reconcile, and wait until nobody is worked on."""
+    loop.agent.reconcile(loop.stop)
+    assert loop.agent.wait_idle(10)
+
+
+def test_a_partition_that_moves_away_rests_and_one_that_is_gone_leaves_the_board() -> None:
+    loop = Loop((1, 0), (1, 0))
+    settle(loop)
+    for place in loop.workers:
+        loop.board.put(place, PartitionStatus("t", place.partition, TOPIC, leads=True))
+    loop.hosted[partition(0)] = Hosted("t", False)
+    del loop.hosted[partition(1)]
+    settle(loop)
+    assert loop.workers[partition(0)].rested == 1
+    assert loop.workers[partition(1)].rested == 1
+    assert [status.partition for status in loop.board.all()] == [0]
+    loop.stop.set()
+    loop.agent.run(loop.stop)
+
+
+def test_a_partition_that_goes_while_it_is_worked_on_leaves_the_board_when_that_is_over() -> None:
+    """A status that its worker writes last must not stay for ever."""
+    loop = Loop((1, 0))
+    working, go_on = threading.Event(), threading.Event()
+    place = partition(0)
+
+    def wait() -> None:
+        working.set()
+        assert go_on.wait(10)
+        loop.board.put(place, PartitionStatus("t", 0, TOPIC, leads=True))
+
+    loop.workers[place].before_act = wait
+    loop.agent.reconcile(loop.stop)
+    assert working.wait(10)
+    loop.hosted = {}
+    loop.agent.reconcile(loop.stop)
+    go_on.set()
+    assert loop.agent.wait_idle(10)
+    settle(loop)
+    assert loop.board.all() == []
+    loop.stop.set()
+    loop.agent.run(loop.stop)
+
+
+def test_an_agent_on_a_real_folder_copies_and_trims(world: World) -> None:
+    process = world.process()
+    agent = Agent(
+        lambda: {world.partition: Hosted(world.name, True)},
+        lambda place, name: process.worker(),
+        process.board,
+        concurrency=2,
+    )
+    agent.run_once(threading.Event())
+    assert world.local_start() == world.bases[-1]
+    found = process.board.find(world.name, 0)
+    assert found is not None
+    assert found["copied_to"] == world.bases[-1] - 1
+    assert process.board.find(world.name, 1) is None

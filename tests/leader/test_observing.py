@@ -1,0 +1,211 @@
+"""What is asked of the broker, how often, and what the disk looks like while the broker works on it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.leader.world import World
+from tierstate.leader.act import run
+from tierstate.leader.copier import copy_segment
+from tierstate.leader.gauges import feed_gauges
+from tierstate.leader.group_holds import GroupPolicy
+from tierstate.leader.observe import CONFIG_AGE_S, GROUPS_AGE_S, Observer
+from tierstate.runtime.metrics import Metrics
+from tierstate.state.errors import AccessDenied, Fenced, StorageFull, Unavailable
+from tierstate.state.ids import BrokerId
+from tierstate.state.offsets import Offset
+
+
+class Counted:
+    """A cluster that counts what it is asked, and may refuse some of it."""
+
+    def __init__(self, world: World) -> None:
+        self._broker = world.broker
+        self.asked: Counter[str] = Counter()
+        self.refuses: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        def ask(*given: Any, **named: Any) -> Any:
+            self.asked[name] += 1
+            if name in self.refuses:
+                raise AccessDenied("no permission")
+            return getattr(self._broker, name)(*given, **named)
+
+        return ask
+
+
+def observer(world: World, broker: Any, *, respect: bool = True) -> Observer:
+    policy = GroupPolicy(respect, (), 60.0)
+    return Observer(broker, BrokerId(1), world.log, policy, lambda name, config: config, world.clock)
+
+
+def test_bounds_are_asked_every_time_configuration_and_groups_rarely(world: World) -> None:
+    broker = Counted(world)
+    observe = observer(world, broker)
+    for _ in range(10):
+        observe(world.partition, world.name)
+    assert broker.asked == {"bounds": 10, "config": 1, "groups": 1}
+    world.clock.advance(CONFIG_AGE_S)
+    observe(world.partition, world.name)
+    assert broker.asked == {"bounds": 11, "config": 2, "groups": 1}
+    world.clock.advance(GROUPS_AGE_S)
+    observe(world.partition, world.name)
+    assert broker.asked == {"bounds": 12, "config": 3, "groups": 2}
+
+
+def test_groups_are_not_listed_where_they_do_not_count(world: World, new_world: Callable[..., World]) -> None:
+    broker = Counted(world)
+    assert observer(world, broker, respect=False)(world.partition, world.name).holds == {}
+    compacted = new_world("none", {"cleanup.policy": "compact"})
+    asked = Counted(compacted)
+    observer(compacted, asked)(compacted.partition, compacted.name)
+    assert broker.asked["groups"] == asked.asked["groups"] == 0
+
+
+def test_groups_that_may_not_be_listed_stop_trimming_and_not_copying(world: World) -> None:
+    broker = Counted(world)
+    broker.refuses = {"groups"}
+    found = observer(world, broker)(world.partition, world.name)
+    assert found.holds is None
+    assert [segment.base_offset for segment in found.segments] == world.bases
+
+
+def test_a_broker_that_retires_segments_while_the_folder_is_looked_at_ends_no_term(world: World) -> None:
+    """Retention renames files at any moment: a listing that has one, and a file that is gone when it is opened."""
+    path = world.file(world.bases[0])
+    retired = path.with_name(f"{path.name}.deleted")
+    over = threading.Event()
+
+    def retire() -> None:
+        while not over.wait(0.001):
+            path.rename(retired)
+            retired.rename(path)
+
+    thread = threading.Thread(target=retire)
+    thread.start()
+    try:
+        looks = [len(world.log.snapshot(world.partition, world.name).segments) for _ in range(300)]
+    finally:
+        over.set()
+        thread.join()
+    assert set(looks) <= {len(world.bases), len(world.bases) - 1}
+
+
+def test_a_look_that_missed_a_segment_makes_no_other_stand_for_its_offsets(world: World) -> None:
+    hidden, where = world.file(world.bases[1]), world.folder.parent / "hidden"
+    process = world.process()
+    reign = process.begin()
+    hidden.rename(where)
+    wrong = process.candidate(reign)
+    assert wrong.next_base == world.bases[1]
+    where.rename(hidden)
+    with pytest.raises(Fenced, match="left the folder"):
+        run(copy_segment(reign, wrong, process.tools))
+    assert world.check_promises().segments == {}
+
+
+def test_a_folder_that_left_is_fenced_and_one_that_cannot_be_read_is_tried_again(world: World) -> None:
+    checkpoint = world.folder / "leader-epoch-checkpoint"
+    text = checkpoint.read_text()
+    checkpoint.unlink()
+    checkpoint.mkdir()
+    with pytest.raises(Unavailable, match="cannot be read"):
+        world.log.snapshot(world.partition, world.name)
+    checkpoint.rmdir()
+    checkpoint.write_text(text)
+    world.folder.rename(world.folder.with_name(f"{world.folder.name}.{'0' * 32}-delete"))
+    with pytest.raises(Fenced, match="not on these disks"):
+        world.log.snapshot(world.partition, world.name)
+
+
+def test_a_disk_that_cannot_be_read_fails_a_copy_and_not_the_agent(world: World) -> None:
+    """EISDIR stands for EIO: an error of the operating system in the middle of reading."""
+    file = world.file(world.bases[0], ".txnindex")
+    file.mkdir()
+    process = world.process()
+    worker = process.work()
+    assert "cannot be read" in (process.status().not_copied or "")
+    file.rmdir()
+    world.clock.advance(60)
+    process.work(worker)
+    assert process.status().last_error is None
+    assert world.local_start() == world.bases[-1]
+
+
+def gauges(metrics: Metrics) -> dict[str, float]:
+    lines = metrics.exposition().decode().splitlines()
+    return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if not line.startswith("#")}
+
+
+def test_the_gauges_tell_what_lags_and_what_is_stored(world: World) -> None:
+    process = world.process()
+    metrics = Metrics()
+    feed_gauges(metrics, process.board, process.view)
+    worker = process.worker()
+
+    def full(operation: str, key: str, writes: int) -> None:
+        if f"{world.bases[2]:020d}" in key and operation == "put":
+            raise StorageFull("no room")
+
+    world.faults = full
+    process.work(worker)
+    at = f'{{partition="0",topic="{world.name}"}}'
+    found = gauges(metrics)
+    behind = world.rolled[2:]
+    assert found["unreadable_gauges"] == 0
+    assert found[f"remote_copy_lag_segments{at}"] == len(behind)
+    assert found[f"remote_copy_lag_bytes{at}"] == sum(world.file(base).stat().st_size for base in behind)
+    assert found[f"remote_log_segments{at}"] == 2
+    assert found[f"remote_log_size_bytes{at}"] == sum(world.file(base).stat().st_size for base in world.rolled[:2])
+    world.faults = lambda operation, key, writes: None
+    world.clock.advance(60)
+    process.work(worker)
+    found = gauges(metrics)
+    assert found[f"remote_copy_lag_segments{at}"] == 0
+    assert found[f"remote_copy_lag_bytes{at}"] == 0
+    assert found["integrity_holds"] == 0
+    worker.rest()
+    assert f"remote_copy_lag_segments{at}" not in gauges(metrics), "only the leader's agent knows"
+
+
+def test_abandoned_copies_and_fenced_facts_are_counted(world: World) -> None:
+    process, other = world.process(), world.process()
+    reign = process.begin()
+    candidate = process.candidate(reign)
+    other.begin()
+    with pytest.raises(Fenced):
+        run(copy_segment(reign, candidate, process.tools))
+    other.work()
+    metrics = Metrics()
+    feed_gauges(metrics, other.board, other.view)
+    found = gauges(metrics)
+    at = f'{{partition="0",topic="{world.name}"}}'
+    assert found[f"abandoned_segments{at}"] == 1
+    assert found["fenced_facts_total"] == 1
+
+
+def test_refused_partitions_are_counted_by_reason(new_world: Callable[..., World]) -> None:
+    world = new_world("none", {"cleanup.policy": "compact"})
+    process = world.process()
+    process.work()
+    metrics = Metrics()
+    feed_gauges(metrics, process.board, process.view)
+    assert gauges(metrics)['refused_partitions{reason="compacted topic"}'] == 1
+
+
+def test_what_the_broker_will_expire_uncopied_is_foreseen(new_world: Callable[..., World]) -> None:
+    world = new_world("none", {"retention.ms": str(10**15)})
+    process = world.process()
+    world.broker.open_transaction(world.name, 0, Offset(0))
+    process.work()
+    segments = world.log.snapshot(world.partition, world.name).segments[:-1]
+    oldest = min(segment.max_timestamp for segment in segments)
+    assert process.status().uncopied_expires_in_s == (oldest + 10**15 - world.clock.now_ms()) / 1000
+    world.broker.open_transaction(world.name, 0, None)
+    process.work()
+    assert process.status().uncopied_expires_in_s is None

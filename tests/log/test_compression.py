@@ -1,0 +1,147 @@
+"""Codecs give back exactly what was packed, never more than the limit, and refuse everything else."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+
+import cramjam
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.log.batches import GZIP, LZ4, NONE, SNAPPY, ZSTD, pack, xerial
+from tierstate.log.compression import Scratch, decompress, decompress_into
+from tierstate.state.errors import CorruptData
+
+PACKED = (GZIP, SNAPPY, LZ4, ZSTD)
+
+
+def unpack(codec: int, payload: bytes, limit: int = 1 << 26) -> bytes:
+    return decompress(codec, payload, source="test", position=9, limit=limit)
+
+
+@given(st.sampled_from([NONE, *PACKED]), st.binary(max_size=300), st.integers(1, 2000))
+@settings(max_examples=150)
+def test_what_was_packed_comes_back(codec: int, part: bytes, times: int) -> None:
+    raw = part * times
+    assert unpack(codec, pack(codec, raw), limit=len(raw)) == raw
+
+
+@given(st.binary(min_size=1, max_size=100), st.integers(1, 2000))
+@settings(max_examples=50)
+def test_xerial_blocks_of_the_java_client_come_back(part: bytes, times: int) -> None:
+    raw = part * times
+    assert unpack(SNAPPY, xerial(raw, block=1000), limit=len(raw)) == raw
+
+
+@pytest.mark.parametrize("frame", ["sized", "unsized", "checksummed"])
+def test_zstd_frames_of_every_kind_come_back(frame: str) -> None:
+    raw = bytes(range(256)) * 20_000
+    packer = zstandard.ZstdCompressor(write_content_size=frame == "sized", write_checksum=frame == "checksummed")
+    assert unpack(ZSTD, packer.compress(raw)) == raw
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_one_byte_over_the_limit_is_refused(codec: int) -> None:
+    raw = b"abcdefgh" * 5000
+    with pytest.raises(CorruptData, match=r"more than 39999 bytes.*|cannot be unpacked"):
+        unpack(codec, pack(codec, raw), limit=len(raw) - 1)
+    with pytest.raises(CorruptData):
+        unpack(SNAPPY, xerial(raw, 999), limit=len(raw) - 1)
+
+
+@pytest.mark.parametrize("sized", [False, True])
+@pytest.mark.parametrize("codec", PACKED)
+def test_a_bomb_costs_no_more_than_the_limit(codec: int, sized: bool) -> None:
+    zeros = bytes(64 << 20)
+    bomb = zstandard.ZstdCompressor().compress(zeros) if codec == ZSTD and sized else pack(codec, zeros)
+    del zeros
+    tracemalloc.start()
+    with pytest.raises(CorruptData):
+        unpack(codec, bomb, limit=1 << 20)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_every_cut_and_every_surplus_is_refused(codec: int) -> None:
+    payload = pack(codec, b"the same words again and again " * 40)
+    for size in range(len(payload)):
+        with pytest.raises(CorruptData):
+            unpack(codec, payload[:size])
+    for surplus in (b"\0", b"x", payload):
+        with pytest.raises(CorruptData):
+            unpack(codec, payload + surplus)
+
+
+def test_every_cut_of_xerial_blocks_is_refused_except_between_blocks() -> None:
+    payload = xerial(b"abcd" * 1000, block=1500)
+    whole = set()
+    at = 16
+    while at < len(payload):
+        whole.add(at)
+        at += 4 + int.from_bytes(payload[at : at + 4], "big")
+    for size in set(range(1, len(payload))) - whole:
+        with pytest.raises(CorruptData):
+            unpack(SNAPPY, payload[:size])
+
+
+@pytest.mark.parametrize("other", PACKED)
+@pytest.mark.parametrize("codec", PACKED)
+def test_another_codecs_bytes_are_refused(codec: int, other: int) -> None:
+    if codec != other:
+        with pytest.raises(CorruptData):
+            unpack(codec, pack(other, b"abcdefgh" * 100))
+
+
+def test_a_zstd_frame_that_lies_about_its_size_is_refused() -> None:
+    frame = bytearray(zstandard.ZstdCompressor().compress(b"x" * 200))
+    parameters = zstandard.get_frame_parameters(bytes(frame))
+    assert parameters.content_size == 200
+    frame[5] = 199
+    with pytest.raises(CorruptData):
+        unpack(ZSTD, bytes(frame))
+
+
+def test_lz4_blocks_of_every_size_and_stored_blocks_come_back() -> None:
+    noise = bytes((at * at * 7919 >> 5) & 255 for at in range(300_000))
+    for level in (1, 9):
+        assert unpack(LZ4, bytes(cramjam.lz4.compress(noise, level=level))) == noise
+
+
+def test_scratch_keeps_what_it_has_while_it_grows() -> None:
+    scratch = Scratch(16)
+    parts = [bytes([at]) * 1000 * at for at in range(1, 6)]
+    for codec, part in zip((NONE, GZIP, SNAPPY, LZ4, ZSTD), parts, strict=True):
+        decompress_into(scratch, codec, pack(codec, part), source="test", position=0)
+    assert scratch.view[: scratch.used].tobytes() == b"".join(parts)
+
+
+def test_a_refused_payload_leaves_scratch_as_it_was() -> None:
+    scratch = Scratch()
+    decompress_into(scratch, NONE, b"kept", source="test", position=0)
+    for codec in PACKED:
+        with pytest.raises(CorruptData, match="position=7"):
+            decompress_into(scratch, codec, pack(codec, b"abc" * 9000)[:-9], source="test", position=7)
+    assert scratch.view[: scratch.used].tobytes() == b"kept"
+
+
+@given(st.sampled_from(PACKED), st.data())
+@settings(max_examples=300)
+def test_flipped_bytes_are_refused_or_bounded(codec: int, data: st.DataObject) -> None:
+    payload = bytearray(pack(codec, b"the same words again and again " * 40))
+    for _ in range(data.draw(st.integers(1, 4))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = unpack(codec, bytes(payload), limit=100_000)
+    except CorruptData:
+        return
+    assert len(found) <= 100_000
+
+
+def test_gzip_of_two_members_is_refused() -> None:
+    with pytest.raises(CorruptData, match="one gzip member"):
+        unpack(GZIP, gzip.compress(b"a") + gzip.compress(b"b"))

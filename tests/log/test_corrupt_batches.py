@@ -1,0 +1,214 @@
+"""Whatever a file holds: the right records, or CorruptData that names the place. Never a crash, never wrong bytes."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import google_crc32c
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.log.batches import (
+    NONE,
+    ZSTD,
+    Batch,
+    Row,
+    block_rows,
+    golden_folder,
+    plain_batch,
+    record,
+    varint,
+)
+from tierstate.log.batch import BatchHeader, iter_batches
+from tierstate.log.decode import decode_batches, decode_records
+from tierstate.state.errors import CorruptData
+
+
+def decode(data: bytes, **options: Any) -> list[Row]:
+    return [row for block in decode_records(data, source="f", **options) for row in block_rows(block)]
+
+
+def headers(data: bytes, **options: Any) -> list[BatchHeader]:
+    return list(iter_batches(data, source="f", **options))
+
+
+def with_crc(data: bytes) -> bytes:
+    """The one batch, its CRC put right."""
+    return data[:17] + struct.pack(">I", google_crc32c.value(data[21:])) + data[21:]
+
+
+@pytest.mark.parametrize("read", [decode, headers])
+@pytest.mark.parametrize("codec", range(5))
+def test_a_flipped_byte_anywhere_is_refused(codec: int, read: Callable[..., object]) -> None:
+    first, second, third = (plain_batch(base, 20, codec) for base in (0, 20, 40))
+    data = first + second + third
+    begin, end = len(first), len(first) + len(second)
+    for at in range(begin, end):
+        if at - begin in range(12, 16):  # the leader epoch is outside the CRC
+            continue
+        damaged = bytearray(data)
+        damaged[at] ^= 0x55
+        if at - begin < 8:
+            damaged[at] = 0xFF  # the base offset is outside the CRC: wrong only where it leaves the order
+            if at > begin:
+                continue
+        with pytest.raises(CorruptData, match="file=f"):
+            read(bytes(damaged))
+
+
+def test_small_and_large_batches_are_summed_alike() -> None:
+    for count in (1, 20, 40, 80, 500):
+        data = plain_batch(0, count)
+        assert len(decode(data)) == count
+        for at in (21, len(data) // 2, len(data) - 1):
+            damaged = bytearray(data)
+            damaged[at] ^= 1
+            with pytest.raises(CorruptData, match="CRC does not match"):
+                decode(bytes(damaged))
+
+
+def test_both_readers_say_the_same_of_the_same_fault() -> None:
+    good = plain_batch(5)
+    faults = [
+        good + good,
+        good[:-1],
+        good[:40],
+        good + good[:61],
+        good[:16] + b"\1" + good[17:],
+        good[:8] + struct.pack(">i", -1) + good[12:],
+        good[:8] + struct.pack(">i", 48) + good[12:],
+        good[:8] + struct.pack(">i", 2**31 - 1) + good[12:],
+        with_crc(good[:22] + b"\7" + good[23:]),
+        with_crc(good[:23] + struct.pack(">i", -1) + good[27:]),
+        with_crc(good[:57] + struct.pack(">i", -1) + good[61:]),
+        with_crc(good[:57] + struct.pack(">i", 4) + good[61:]),
+        struct.pack(">q", 2**63 - 1) + good[8:],
+        b"\0" * 200,
+        b"\xff" * 200,
+        b"x",
+    ]
+    readers: list[Callable[..., object]] = [headers, decode]
+    for data in faults:
+        said = []
+        for read in readers:
+            with pytest.raises(CorruptData) as refused:
+                read(data, position=1000)
+            said.append(str(refused.value))
+        assert said[0] == said[1]
+        assert "position=1" in said[0]
+
+
+def test_a_fault_behind_the_first_thousands_of_batches_is_found() -> None:
+    data = b"".join(plain_batch(base, 1) for base in range(9000))
+    assert len(decode(data)) == 9000
+    with pytest.raises(CorruptData, match="do not increase"):
+        decode(data + plain_batch(8999, 1))
+
+
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+@pytest.mark.parametrize(
+    ("records", "count", "reason"),
+    [
+        ([record(0, b"k", b"v")], 2, "reaches beyond"),
+        ([record(0, b"k", b"v"), b"\0"], 1, "left over"),
+        ([record(0, b"k", b"v")[:-1]], 1, "reaches beyond"),
+        ([record(1, b"k", b"v"), record(0, b"k", b"v")], 2, "do not increase"),
+        ([record(0, b"k", b"v"), record(0, b"k", b"v")], 2, "do not increase"),
+        ([record(7, b"k", b"v")], 1, "outside its batch"),
+        ([record(-1, b"k", b"v")], 1, "outside its batch"),
+        ([b"\0"], 1, "contradict"),
+        ([b"\xff" * 12], 1, "reaches beyond"),
+        ([varint(-5) + b"abcdefgh"], 1, "reaches beyond"),
+        ([varint(6) + b"\0\0\0" + varint(-2) + b"\1\0"], 1, "contradict"),
+        ([varint(6) + b"\0\0\0\1" + varint(2) + b"\0"], 1, "contradict"),
+        ([varint(6) + b"\0\0\0\1\1" + varint(-1)], 1, "contradict"),
+        ([varint(6) + b"\0\0\0\1\1" + varint(60)], 1, "contradict"),
+        ([varint(8) + b"\0\0\0\1\1" + varint(1) + varint(-1) + b"\1"], 1, "contradict"),
+        ([varint(8) + b"\0\0\0\1\1" + varint(1) + varint(0) + varint(9)], 1, "contradict"),
+        ([varint(15) + b"\0\0\0" + b"\xfe" + b"\xff" * 8 + b"\1" + b"\1\0"], 1, "contradict"),
+        ([varint(7) + b"\0\0\0\1\1\0\0"], 1, "contradict"),
+    ],
+)
+def test_records_that_contradict_their_batch_are_refused(
+    records: list[bytes], count: int, reason: str, codec: int
+) -> None:
+    data = plain_batch(0, 2) + Batch(2, records, codec, count=count).bytes
+    with pytest.raises(CorruptData, match=reason) as refused:
+        decode(data, position=100)
+    assert refused.value.facts["position"] == 100 + len(plain_batch(0, 2))
+    assert refused.value.facts["file"] == "f"
+
+
+@given(
+    st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd", "transactions"]),
+    st.lists(st.tuples(st.integers(0, 2**31), st.integers(0, 255)), min_size=1, max_size=8),
+    st.integers(0, 200_000),
+)
+@settings(max_examples=250, deadline=None)
+def test_without_crc_damage_ends_in_records_or_corrupt_data(
+    case: str, flips: list[tuple[int, int]], cut: int
+) -> None:
+    folder = golden_folder(case)
+    data = bytearray(folder.log_path(folder.base_offsets[0]).read_bytes()[: 2000 + cut % 20_000])
+    for at, byte in flips:
+        data[at % len(data)] = byte
+    try:
+        for batch in decode_batches(bytes(data), source="f", topic="t", partition=0, verify_crc=False):
+            batch.validate(full=True)
+    except CorruptData as error:
+        assert error.facts["file"] == "f"
+
+
+@given(st.binary(max_size=400), st.integers(0, 40), st.integers(0, 60))
+@settings(max_examples=400, deadline=None)
+def test_any_bytes_as_records_end_in_records_or_corrupt_data(payload: bytes, count: int, delta: int) -> None:
+    data = Batch(0, (), payload=payload, count=count, delta=delta).bytes
+    try:
+        found = decode(data)
+    except CorruptData:
+        return
+    assert len(found) == count
+
+
+@given(st.integers(0, 12), st.integers(0, 255), st.integers(0, 40))
+@settings(max_examples=200, deadline=None)
+def test_one_changed_byte_in_a_record_never_shows_bytes_from_outside_the_batch(at: int, byte: int, more: int) -> None:
+    body = bytearray(record(0, b"key", b"v" * more, [(b"n", b"c")]))
+    body[at % len(body)] = byte
+    data = Batch(0, [bytes(body)]).bytes
+    guarded = data + plain_batch(1, 1).replace(b"v1", b"!!")
+    try:
+        rows = decode(guarded, verify_crc=False)
+    except CorruptData:
+        return
+    assert all(b"!!" not in (row[3] or b"") + (row[4] or b"") for row in rows[:-1])
+
+
+def test_a_batch_of_millions_of_tiny_records_costs_no_more_than_its_bytes() -> None:
+    tiny = [b"\x0c\0\0" + varint(at) + b"\1\1\0" for at in range(50)]
+    assert len(decode(Batch(0, tiny).bytes)) == 50
+    many = 2_000_000
+    records = b"".join(varint(5 + len(varint(at))) + b"\0\0" + varint(at) + b"\1\1\0" for at in range(many))
+    data = Batch(0, [records], ZSTD, count=many).bytes
+    tracemalloc.start()
+    rows = 0
+    for batch in decode_batches(data, source="f", topic="t" * 249, partition=0):
+        rows += batch.num_rows
+        assert batch.num_rows <= 1 << 16
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows == many
+    assert peak < 120 << 20
+
+
+def test_a_count_of_billions_in_a_small_batch_allocates_nothing() -> None:
+    data = Batch(0, [record(0, None, None)], count=2**31 - 1, delta=2**31 - 2).bytes
+    tracemalloc.start()
+    with pytest.raises(CorruptData, match="reaches beyond"):
+        decode(data)
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    tracemalloc.stop()
