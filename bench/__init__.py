@@ -1,0 +1,1 @@
+"""Speed, side by side with peers; ratios first. Nothing here is asserted."""

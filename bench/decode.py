@@ -1,0 +1,86 @@
+"""Decode batches to Arrow on one core, CRC on: ``python -m bench.decode``. MB/s of unpacked records, best of rounds.
+
+Batches of 64 KiB, records of 100 B and 1 KB that compress about as well as real events do.
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+import struct
+import time
+from collections.abc import Callable
+
+import cramjam
+import google_crc32c
+import zstandard
+
+from tierstate.log.batch import CODECS
+from tierstate.log.decode import decode_batches
+
+BATCH_BYTES = 64 * 1024
+LOG_BYTES = 16 << 20
+ROUNDS = 7
+
+Packer = Callable[[bytes], bytes]
+PACKERS: dict[str, Packer] = {
+    "none": lambda raw: raw,
+    "gzip": lambda raw: gzip.compress(raw, 6),
+    "snappy": lambda raw: bytes(cramjam.snappy.compress_raw(raw)),
+    "lz4": lambda raw: bytes(cramjam.lz4.compress(raw)),
+    "zstd": lambda raw: zstandard.ZstdCompressor(write_content_size=False).compress(raw),
+}
+
+
+def log_of(codec: str, record_bytes: int) -> tuple[bytes, int, int]:
+    """A log, its unpacked record bytes, its records."""
+    chance = random.Random(7)
+    words = [chance.randbytes(chance.randint(3, 9)) for _ in range(2000)]
+    log, unpacked, count = [], 0, 0
+    while unpacked < LOG_BYTES:
+        records = []
+        for delta in range(BATCH_BYTES // record_bytes):
+            value = b"".join(chance.choice(words) for _ in range(record_bytes // 5))[: record_bytes - 20]
+            records.append(_record(delta, b"%08d" % (count + delta), value))
+        raw = b"".join(records)
+        log.append(_batch(count, len(records), CODECS.index(codec), PACKERS[codec](raw)))
+        unpacked += len(raw)
+        count += len(records)
+    return b"".join(log), unpacked, count
+
+
+def _varint(number: int) -> bytes:
+    number, out = number << 1, bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes(out) + bytes([number])
+
+
+def _record(delta: int, key: bytes, value: bytes) -> bytes:
+    body = b"\0" + _varint(delta) * 2 + _varint(len(key)) + key + _varint(len(value)) + value + b"\0"
+    return _varint(len(body)) + body
+
+
+def _batch(base: int, count: int, codec: int, payload: bytes) -> bytes:
+    tail = struct.pack(">hiqqqhii", codec, count - 1, 0, count - 1, -1, -1, -1, count) + payload
+    return struct.pack(">qiibI", base, len(tail) + 9, 0, 2, google_crc32c.value(tail)) + tail
+
+
+def main() -> None:
+    print(f"{'codec':8}{'record':>8}{'MB/s':>8}{'M records/s':>13}")
+    for record_bytes in (100, 1000):
+        for codec in CODECS:
+            log, unpacked, count = log_of(codec, record_bytes)
+            best = float("inf")
+            for _ in range(ROUNDS):
+                began = time.perf_counter()
+                found = sum(batch.num_rows for batch in decode_batches(log, source="log", topic="topic", partition=0))
+                best = min(best, time.perf_counter() - began)
+                if found != count:
+                    raise SystemExit(f"decoded {found} of {count} records")
+            print(f"{codec:8}{record_bytes:8}{unpacked / best / 1e6:8.0f}{count / best / 1e6:13.2f}")
+
+
+if __name__ == "__main__":
+    main()

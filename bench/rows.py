@@ -1,0 +1,32 @@
+"""One line of the benchmark table, and how a median is taken."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+RUNS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """``peer`` None: nothing comparable was run. Higher is better."""
+
+    what: str
+    ours: float
+    unit: str
+    peer: float | None = None
+    peer_is: str = ""
+
+
+def rate(work: Callable[[], float], runs: int = RUNS) -> float:
+    """Units a second: ``work`` returns how many units it did; the median of ``runs`` after one warm-up."""
+    work()
+    rates = []
+    for _ in range(runs):
+        began = time.perf_counter()
+        units = work()
+        rates.append(units / (time.perf_counter() - began))
+    return statistics.median(rates)
