@@ -27,9 +27,17 @@ PACKERS: dict[str, Packer] = {
     "none": lambda raw: raw,
     "gzip": lambda raw: gzip.compress(raw, 6),
     "snappy": lambda raw: bytes(cramjam.snappy.compress_raw(raw)),
-    "lz4": lambda raw: bytes(cramjam.lz4.compress(raw)),
+    "lz4": lambda raw: _lz4_frame(raw),
     "zstd": lambda raw: zstandard.ZstdCompressor(write_content_size=False).compress(raw),
 }
+
+
+def _lz4_frame(raw: bytes) -> bytes:
+    """As Kafka's clients frame it: independent blocks of 64 KiB, no checksums."""
+    blocks = [
+        bytes(cramjam.lz4.compress_block(raw[at : at + 65536], store_size=False)) for at in range(0, len(raw), 65536)
+    ]
+    return bytes.fromhex("04224d18604082") + b"".join(struct.pack("<I", len(b)) + b for b in blocks) + bytes(4)
 
 
 def log_of(codec: str, record_bytes: int) -> tuple[bytes, int, int]:

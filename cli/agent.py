@@ -83,4 +83,5 @@ def command(context: Context, once: bool) -> None:
         def work(stop: threading.Event) -> None:
             (leader.agent.run_once if once else leader.agent.run)(stop)
 
+        context.deadline.cancel()
         run_services([server.service(), Service("agent", work)])

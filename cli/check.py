@@ -84,6 +84,7 @@ def _checks(settings: Settings, cluster: Callable[[], object]) -> Iterator[Check
         return store.description
 
     def topic_is_safe() -> str:
+        cluster()  # fails at once, where librdkafka would go on trying
         problems = check_tier_topic(settings.kafka, tier_topic_spec(settings))
         if problems:
             raise InvalidRequest("; ".join(problems))

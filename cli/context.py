@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .deadline import Deadline
 from .output import Output
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Context:
     as_json: bool = False
     timeout: float | None = None
     """Seconds; None: the command's own."""
+    deadline: Deadline = field(default_factory=Deadline)
     quiet: bool = False
     no_color: bool = False
 

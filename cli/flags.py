@@ -66,6 +66,8 @@ def _into_context(ctx: click.Context, param: click.Parameter, value: Any) -> Non
         context.overrides += tuple(value)
     elif value not in (None, False):
         setattr(context, name, value)
+        if name == "timeout":
+            context.deadline.arm(value)
 
 
 def _version(ctx: click.Context, param: click.Parameter, value: Any) -> None:

@@ -62,6 +62,7 @@ def command(context: Context, listen: str | None) -> None:
         management = ManagementServer(settings.management.listen, health)
         opened.callback(management.close)
         _announce(context, server.url, str(management.address), open_to_all=settings.gateway.auth.tokens is None)
+        context.deadline.cancel()
         run_services([management.service(), server.process()])
 
 

@@ -6,7 +6,7 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .opened import tier_topic_spec
+from .opened import reachable, tier_topic_spec
 
 
 @click.command("init", epilog="Example: tierstate init --bootstrap-server 127.0.0.1:9092 --replication-factor 1")
@@ -23,7 +23,7 @@ def command(context: Context, partitions: int | None, replication_factor: int | 
     from ..runtime.clock import SystemClock
     from ..state.errors import InvalidRequest
 
-    settings = context.settings_with("kafka.bootstrap.servers")
+    settings = reachable(context)
     wanted = tier_topic_spec(settings)
     spec = TierTopicSpec(wanted.name, partitions or wanted.partitions, replication_factor or wanted.replication_factor)
     output = context.output

@@ -12,7 +12,7 @@ import click
 
 from ..state.errors import TierstateError
 from .context import Context
-from .exit_codes import BUG, DONE, INTERRUPTED, exit_code
+from .exit_codes import BUG, DONE, INTERRUPTED, UNAVAILABLE, exit_code
 from .flags import add_global_options, global_options
 from .table import BY_NAME, ENTRIES, SECTIONS
 
@@ -69,7 +69,11 @@ root = Commands(
 
 def run(args: Sequence[str]) -> int:
     """The exit code of one call."""
-    code = _run(args)
+    context = Context()
+    try:
+        code = _run(args, context)
+    finally:
+        context.deadline.cancel()
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -77,11 +81,12 @@ def run(args: Sequence[str]) -> int:
     return code
 
 
-def _run(args: Sequence[str]) -> int:
+def _run(args: Sequence[str], context: Context) -> int:
     try:
         # Not `root.main`: it would turn a closed pipe into exit code 1.
-        with root.make_context("tierstate", list(args), obj=Context()) as ctx:
+        with root.make_context("tierstate", list(args), obj=context) as ctx:
             root.invoke(ctx)
+        context.deadline.cancel()
         return DONE
     except click.exceptions.Exit as over:
         return over.exit_code
@@ -89,7 +94,10 @@ def _run(args: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        return INTERRUPTED
+        if not context.deadline.passed:
+            return INTERRUPTED
+        sys.stderr.write(context.deadline.message())
+        return UNAVAILABLE
     except BrokenPipeError:
         return DONE
     except TierstateError as error:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ..state.ids import TopicIdPartition
     from ..storage.object_store import ObjectStore
 
+SILENCE_S = 20.0
+"""How long reading the tier-state topic may bring nothing before a command gives up."""
+
 
 def tier_topic_spec(settings: Settings) -> TierTopicSpec:
     """What the settings ask of the tier-state topic."""
@@ -47,12 +50,22 @@ def opened_broker(context: Context) -> Iterator[Broker]:
         broker.close()
 
 
+def reachable(context: Context) -> Settings:
+    """The settings, once a broker of theirs answers.
+
+    Asked by ourselves before librdkafka is: it would go on for ten seconds, and its error names no address.
+    """
+    with opened_broker(context) as broker:
+        broker.control.cluster()
+    return context.settings
+
+
 @contextmanager
 def opened_topic(context: Context) -> Iterator[KafkaTierTopic]:
     """The tier-state topic, checked."""
     from ..broker.tier_topic_setup import open_tier_topic
 
-    settings = context.settings_with("kafka.bootstrap.servers")
+    settings = reachable(context)
     topic = open_tier_topic(settings.kafka, tier_topic_spec(settings))
     try:
         yield topic
@@ -76,11 +89,24 @@ def opened_view(context: Context, partitions: list[TopicIdPartition] | None = No
         try:
             with context.output.progress("reading the tier-state topic", len(wanted)) as advance:
                 for number in wanted:
-                    follower.require_fresh(number, 0, context.timeout or 300.0)
+                    _catch_up(follower, number, wanted)
                     advance(1)
             yield follower
         finally:
             follower.close()
+
+
+def _catch_up(follower: Follower, number: int, wanted: list[int]) -> None:
+    """Until the view has the end of this partition, however long that takes, as long as it gets on."""
+    from ..state.errors import ViewBehind
+
+    while True:
+        before = [follower.store.position(each) for each in wanted]
+        try:
+            return follower.require_fresh(number, 0, SILENCE_S)
+        except ViewBehind:
+            if [follower.store.position(each) for each in wanted] == before:
+                raise
 
 
 def user_partitions(broker: Broker, topic: str, partition: int | None) -> list[TopicIdPartition]:

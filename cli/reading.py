@@ -10,7 +10,7 @@ import click
 
 from ..state.routing import Isolation
 from .context import Context
-from .opened import open_store_of, opened_broker, opened_view, user_partitions
+from .opened import open_store_of, opened_broker, opened_view, reachable, user_partitions
 from .positions import AtOffset, AtTime, Earliest, FromEnd, Latest, Position
 from .topic_argument import TopicArgument
 
@@ -72,8 +72,7 @@ def opened_source(context: Context, topic: TopicArgument, via: str, isolation: I
         from ..broker.plain_reads import PlainConsumer
         from ..runtime.clock import SystemClock
 
-        kafka = context.settings_with("kafka.bootstrap.servers").kafka
-        with closing(PlainConsumer(kafka, isolation, SystemClock())) as consumer:
+        with closing(PlainConsumer(reachable(context).kafka, isolation, SystemClock())) as consumer:
             yield ConsumerSource(consumer)
     else:
         with opened_reader(context, topic) as reader:

@@ -6,15 +6,16 @@ A process of its own (`python -m demo.pipeline`), as a job would be: a JSON requ
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
+from tierstate.spark.session import local_session
 
 from .flights import Answer
 from .house import TOPIC, DemoFailed, House
@@ -47,13 +48,14 @@ def run_spark(house: House, ranges: Ranges, parquet: Path) -> SparkResult:
         "store": house.store.as_uri(),
         "ranges": ranges,
         "parquet": str(parquet),
-        "folder": str(house.folder),
     }
     log = house.folder / "spark.log"
     process = house.spawn_python("spark", "demo.pipeline", json.dumps(request))
     out, _ = process.communicate(timeout=600)
     if process.returncode != 0:
-        raise DemoFailed(f"the Spark job ended with {process.returncode}:\n{log.read_text(errors='replace')[-3000:]}")
+        # without the JVM's own stack: what failed is in the other lines
+        said = [line for line in log.read_text(errors="replace").splitlines() if not line.lstrip().startswith("at ")]
+        raise DemoFailed(f"the Spark job ended with {process.returncode}:\n" + "\n".join(said)[-3000:])
     result = json.loads(out)
     return SparkResult(
         {(partition, start, end): (count, digest) for partition, start, end, count, digest in result["digests"]},
@@ -66,8 +68,12 @@ def run_spark(house: House, ranges: Ranges, parquet: Path) -> SparkResult:
 def main() -> None:
     """Read, digest, aggregate, write Parquet."""
     request = json.loads(sys.argv[1])
+    with local_session("tierstate demo") as spark:
+        print(json.dumps(_tell(spark, request)))
+
+
+def _tell(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     ranges = {int(partition): [(a, b) for a, b in parts] for partition, parts in request["ranges"].items()}
-    spark = _session(Path(request["folder"]))
     frame = (
         spark.read.format("tierstate")
         .option("kafka.bootstrap.servers", request["bootstrap"])
@@ -82,44 +88,12 @@ def main() -> None:
     read_seconds = time.monotonic() - began
     began = time.monotonic()
     answer = _job(frame, Path(request["parquet"]))
-    result = {
+    return {
         "digests": [[*key, *value] for key, value in digests.items()],
         "answer": [asdict(line) for line in answer],
         "read_seconds": read_seconds,
         "job_seconds": time.monotonic() - began,
     }
-    print(json.dumps(result))
-    spark.stop()
-
-
-def _session(folder: Path) -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    from pyspark.sql import SparkSession
-
-    quiet = folder / "log4j2.properties"
-    quiet.write_text(
-        "rootLogger.level = error\nrootLogger.appenderRef.stdout.ref = console\n"
-        "appender.console.type = Console\nappender.console.name = console\nappender.console.target = SYSTEM_ERR\n"
-        "appender.console.layout.type = PatternLayout\nappender.console.layout.pattern = %p %c{1}: %m%n\n"
-    )
-    builder = SparkSession.builder
-    session: SparkSession = (
-        builder.master("local[2]")
-        .appName("tierstate demo")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet.as_uri()}")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "3")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    return session
 
 
 def _digests(frame: DataFrame, ranges: Ranges) -> dict[tuple[int, int, int], tuple[int, str]]:

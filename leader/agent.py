@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ..state.errors import TierstateError, Unavailable
@@ -131,17 +132,15 @@ class Agent:
                     break
                 with self._turns:
                     self._acts += 1
-            if more:
-                self._pool.submit(self._turn, worker, stop)
         except BaseException as error:
-            more = False
-            if not stop.is_set():  # else the pool was shut down between the acts of this turn and the next one
-                self._bug = error
-        finally:
-            if not more:
-                with self._turns:
-                    self._busy.discard(worker.partition)
-                    self._turns.notify_all()
+            more, self._bug = False, error
+        if more:
+            with suppress(RuntimeError):  # the pool was shut down between the acts of this turn and the next one
+                self._pool.submit(self._turn, worker, stop)
+                return
+        with self._turns:
+            self._busy.discard(worker.partition)
+            self._turns.notify_all()
 
     def _raise_bug(self) -> None:
         if self._bug is not None:

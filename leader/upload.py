@@ -90,7 +90,7 @@ def upload(
     )
     assert manifest.tierstate is not None
     yield "put manifest"
-    put_manifest(store, attempt.object_key, manifest)
+    _verify(store, attempt.object_key, ObjectKind.MANIFEST, put_manifest(store, attempt.object_key, manifest))
     return manifest.tierstate.segment
 
 

@@ -27,7 +27,7 @@ from .record_block import empty
 from .record_block import record_schema as record_schema
 
 PIECE_BYTES = 1 << 20
-MAX_OFFSET = 2**63 - 1
+MAX_OFFSET = kernels.MAX_OFFSET
 _SCAN_ROWS = 4096
 _SUM_HERE_BELOW = 1024
 """Bytes of a batch from which a call into the CRC library is faster than the kernel's table."""

@@ -27,7 +27,7 @@ from .time_index import ENTRY_BYTES
 from .transaction_index import ENTRY_BYTES as TRANSACTION_BYTES
 from .transaction_index import parse_transaction_index
 
-LOOKS = 3
+LOOKS = 5
 """How often a folder is looked at again when the broker retires a segment meanwhile."""
 
 
@@ -141,14 +141,13 @@ class LogDirs:
     def _live_folders(self) -> Iterator[tuple[str, TopicIdPartition]]:
         for folder in self.folders:
             try:
-                entries = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir()]
+                for path in [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir()]:
+                    named = folder_name(path)
+                    topic_id = read_topic_id(path) if named else None
+                    if named is not None and topic_id is not None:
+                        yield named[0], TopicIdPartition(topic_id, named[1])
             except OSError as error:
-                raise Unavailable("log folder cannot be read", folder=folder, reason=error.strerror) from error
-            for path in entries:
-                named = folder_name(path)
-                topic_id = read_topic_id(path) if named else None
-                if named is not None and topic_id is not None:
-                    yield named[0], TopicIdPartition(topic_id, named[1])
+                raise _unreadable(error) from error
 
     def _folder(self, partition: TopicIdPartition, name: str) -> Path:
         for folder in self.folders:

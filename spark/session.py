@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -37,11 +38,11 @@ def local_session(
     Starts in about 7 s. One at a time in a process: Spark itself would hand out the same one again. Sets
     PYSPARK_PYTHON to this interpreter: with any other one the workers would not find tierstate.
     """
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = LOOPBACK
     # Said by PySpark 4.3 to everybody with pandas 3; nothing of ours goes through pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     folder = Path(tempfile.mkdtemp(prefix="tierstate-spark-"))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = _python(folder)
     try:
         session = _builder(app_name, cores, memory, folder, config or {}).getOrCreate()
         try:
@@ -50,6 +51,21 @@ def local_session(
             session.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _python(folder: Path) -> str:
+    """This interpreter, under a name without blanks.
+
+    Spark asks ``sh -c "command -v <python>"``, unquoted, before it looks for data sources, and finds none, without a
+    word, when the path of the checkout has a blank (`Utils.checkCommandAvailable`, seen on 4.3.0). A script, because a
+    link would not find its virtual environment.
+    """
+    if not any(letter.isspace() for letter in sys.executable):
+        return sys.executable
+    script = folder / "python"
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    script.chmod(0o755)
+    return str(script)
 
 
 def _builder(app_name: str, cores: int, memory: str, folder: Path, config: Mapping[str, str]) -> SparkSession.Builder:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -96,5 +96,7 @@ def test_a_topic_or_partition_that_is_not_there_is_named(tiered: TieredTopic, to
 def test_leaving_early_closes_what_was_opened(tiered: TieredTopic) -> None:
     batches = read_records(tiered.kafka, tiered.store, TOPIC, 0, 0, RECORDS, tier_state_topic=FACTS)
     assert next(batches).num_rows > 0
+    following = {thread for thread in threading.enumerate() if thread.name == "follower"}
+    assert following
     batches.close()
-    assert next(batches, None) is None
+    assert not any(thread.is_alive() for thread in following)

@@ -92,6 +92,16 @@ def test_a_long_backlog_does_not_keep_the_others_waiting() -> None:
     assert sorted(loop.journal) == [0] * 50 + [1] * 2
 
 
+def test_a_partition_that_appears_later_is_worked_on() -> None:
+    loop = Loop((1, 0), (1, 0))
+    later = loop.hosted.pop(partition(1))
+    settle(loop)
+    assert loop.journal == [0]
+    loop.hosted[partition(1)] = later
+    settle(loop)
+    assert loop.journal == [0, 1]
+
+
 def test_many_threads_never_meet_in_one_partition() -> None:
     loop = Loop((40, 0), (40, 0), (40, 0), concurrency=8)
     loop.agent.run_once(loop.stop)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -14,8 +16,10 @@ from tierstate.runtime.listener import CopyFailed, SegmentCopied
 from tierstate.state.errors import CorruptData, Fenced, StorageFull, StorageUnavailable, TimedOut
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import SegmentState
+from tierstate.storage.memory import MemoryStore
+from tierstate.storage.object_store import DEFAULT_PART_BYTES, Data
 
-WRITES = 19
+WRITES = 5
 """Writes of a copy of the first segment: its chunks, the completion of the log, indexes, manifest."""
 
 
@@ -181,6 +185,39 @@ def test_a_segment_that_the_broker_deletes_while_it_is_copied_is_copied_whole_or
     act = copy_segment(reign, process.candidate(reign), process.tools)
     with pytest.raises(Fenced, match="left the folder"):
         run_with(act, "put log", world.file(world.rolled[0]).unlink)
+    assert world.objects() == set()
+    assert world.check_promises().readable == ()
+
+
+class LyingStore:
+    """Keeps less than it was given under one suffix, or nothing, and says that all is well."""
+
+    def __init__(self, store: MemoryStore, suffix: str, lose: bool) -> None:
+        self._store, self._suffix, self._lose = store, suffix, lose
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        if not key.endswith(self._suffix):
+            self._store.put_if_absent(key, data)
+        elif not self._lose:
+            self._store.put_if_absent(key, bytes(data)[:-1])
+
+    def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
+        whole = b"".join(bytes(piece) for piece in pieces)
+        self.put_if_absent(key, whole)
+        return len(whole)
+
+
+@pytest.mark.parametrize("lose", [False, True])
+@pytest.mark.parametrize("suffix", [".log", ".indexes", ".rsm-manifest"])
+def test_a_store_that_keeps_less_than_it_was_given_is_found_out(suffix: str, lose: bool, world: World) -> None:
+    process = world.process()
+    store: Any = LyingStore(world.store, suffix, lose)
+    process.tools = replace(process.tools, store=store)
+    with pytest.raises(CorruptData, match="is missing right after" if lose else "another size than was written"):
+        process.copy_next(process.begin())
     assert world.objects() == set()
     assert world.check_promises().readable == ()
 

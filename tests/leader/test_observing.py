@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,6 +38,11 @@ class Counted:
             return getattr(self._broker, name)(*given, **named)
 
         return ask
+
+    @property
+    def control(self) -> Any:
+        """As the seam."""
+        return self
 
 
 def observer(world: World, broker: Any, *, respect: bool = True) -> Observer:
@@ -73,6 +79,24 @@ def test_groups_that_may_not_be_listed_stop_trimming_and_not_copying(world: Worl
     found = observer(world, broker)(world.partition, world.name)
     assert found.holds is None
     assert [segment.base_offset for segment in found.segments] == world.bases
+
+
+def test_one_question_that_fails_skips_nothing(world: World) -> None:
+    """An answer that is missing is no answer, and never "there is nothing"."""
+    broker = Counted(world)
+    process = world.process()
+    process.seat = replace(process.seat, broker=broker.control)
+    worker = process.worker(observe=observer(world, broker.control))
+    for question in ("bounds", "config"):
+        broker.refuses = {question}
+        process.work(worker)
+        assert process.status().last_error == "no permission"
+        assert world.topic.appends == 0
+        world.clock.advance(1)
+    broker.refuses = set()
+    process.work(worker)
+    assert process.status().last_error is None
+    assert [segment.offsets.start for segment in world.view().readable] == world.rolled
 
 
 def test_a_broker_that_retires_segments_while_the_folder_is_looked_at_ends_no_term(world: World) -> None:

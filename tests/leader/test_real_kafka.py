@@ -47,7 +47,7 @@ def test_everything_rolled_is_copied_and_the_broker_drops_its_files(topic: RealT
         assert view.log_start == 0
         status = job.leader.board.all()[0]
         assert (status.not_copied, status.copied_to) == ("every rolled segment is copied", before[-1] - 1)
-        assert status.term == "0/0"
+        assert (status.term or "").startswith("0/")
         assert sum(isinstance(event, SegmentCopied) for event in job.events) == len(before) - 1
         assert [event.offset for event in job.events if isinstance(event, LocalTrimmed)] == [before[-1]]
     eventually(lambda: topic.bases() == before[-1:])

@@ -15,9 +15,12 @@ from tierstate.leader.copier import copy_segment
 from tierstate.leader.term import Reign, begin_term, confirmed
 from tierstate.leader.trimmer import trim_local
 from tierstate.runtime.listener import TermEnded, TermStarted
-from tierstate.state.epochs import Lineage
+from tierstate.schemas.codec import encode_fact
+from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import BrokerUnavailable, Fenced, UnknownOutcome, ViewBehind
-from tierstate.state.ids import BrokerId
+from tierstate.state.facts import LeaderElected
+from tierstate.state.ids import BrokerId, FactId
+from tierstate.state.keys import key_of
 from tierstate.state.offsets import Offset, Position
 from tierstate.state.segment import SegmentState
 from tierstate.state.view import TierView
@@ -61,6 +64,18 @@ def test_a_term_that_begins_while_another_is_composed_gives_way(step: str, world
         run_with(act, step, other.begin)
     assert len(world.view().fenced) == (0 if step == TERM_STEPS[0] else 1)
     finish(world)
+
+
+def test_no_term_begins_below_an_epoch_that_rules_already(world: World) -> None:
+    """The broker that answers has not heard of the later leader yet."""
+    later = LeaderElected(
+        world.partition, world.name, LeaderEpoch(5), FactId.of(b"f" * 16), BrokerId(2), "b2:1",
+        Lineage.of((0, 0), (5, world.end())), Offset(0), world.clock.now_ms(),
+    )  # fmt: skip
+    world.topic.append(0, key_of(later), encode_fact(later))
+    with pytest.raises(Fenced, match="later epoch"):
+        world.process().begin()
+    assert world.topic.appends == 1
 
 
 @pytest.mark.parametrize("higher_epoch", [False, True])
@@ -107,14 +122,17 @@ def test_a_trimmer_that_is_fenced_in_the_middle_of_a_step_trims_nothing(step: st
     finish(world)
 
 
+@pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("step", [*COPY_STEPS[:-1], *TRIM_STEPS])
-def test_leadership_that_moved_away_between_two_steps_ends_the_act(step: str, world: World) -> None:
+def test_leadership_that_moved_away_between_two_steps_ends_the_act(step: str, back: bool, world: World) -> None:
     """Nobody else has written anything yet: only the broker itself can tell."""
     process = world.process()
     reign = process.copy_all() if step in TRIM_STEPS else process.begin()
 
     def move() -> None:
         world.broker.elect(world.name, 0, 2)
+        if back:  # it leads again, in an epoch that is not this term's
+            world.elect_here()
 
     act: Act[object]
     if step in TRIM_STEPS:
@@ -126,6 +144,23 @@ def test_leadership_that_moved_away_between_two_steps_ends_the_act(step: str, wo
     assert world.local_start() == 0
     if step in COPY_STEPS:
         assert world.check_promises().readable == ()
+
+
+@pytest.mark.parametrize("step", ["put manifest", "append trim-intended"])
+def test_a_checkpoint_that_moves_on_while_the_broker_still_answers_ends_the_act(step: str, world: World) -> None:
+    """The disk knows of a later epoch than the answer: this term is over, whatever the broker says."""
+    process = world.process()
+    act: Act[object]
+    if step in TRIM_STEPS:
+        reign = process.copy_all()
+        act = trim_local(reign, world.store, Offset(world.bases[3]), process.events.append)
+    else:
+        reign = process.begin()
+        act = copy_segment(reign, process.candidate(reign), process.tools)
+    with pytest.raises(Fenced, match="checkpoint does not end"):
+        run_with(act, step, lambda: world.write_checkpoint((0, 0), (1, world.end())))
+    assert world.local_start() == 0
+    assert step in TRIM_STEPS or world.check_promises().readable == ()
 
 
 def test_an_epoch_counts_only_when_the_local_checkpoint_ends_in_it(world: World) -> None:

@@ -222,7 +222,7 @@ class Process:
         self.tools = CopyTools(
             store=world.store,
             keys=ObjectKeys(),
-            format=FormatPolicy("auto", 3, 4096, "memory", TopicId(world.topic.topic_id)),
+            format=FormatPolicy("auto", 3, 32_768, "memory", TopicId(world.topic.topic_id)),
             throttle=lambda size: None,
             listener=self.events.append,
             longest_s=3600.0,
@@ -230,14 +230,20 @@ class Process:
         self.board = StatusBoard()
 
     def worker(
-        self, *, delay_ms: int = 0, lag_ms: int = 0, allow_unclean: bool = False, groups: GroupPolicy | None = None
+        self,
+        *,
+        delay_ms: int = 0,
+        lag_ms: int = 0,
+        allow_unclean: bool = False,
+        groups: GroupPolicy | None = None,
+        observe: Observer | None = None,
     ) -> PartitionWorker:
         world = self.world
         groups = groups or GroupPolicy(True, (), 7 * 86_400.0)
-        observe = Observer(world.broker, BrokerId(1), world.log, groups, lambda name, config: config, world.clock)
+        plain = Observer(world.broker, BrokerId(1), world.log, groups, lambda name, config: config, world.clock)
         policy = Policy(lag_ms, delay_ms, allow_unclean)
         return PartitionWorker(
-            self.seat, world.partition, world.name, observe, self.tools, policy, self.board, self.events.append
+            self.seat, world.partition, world.name, observe or plain, self.tools, policy, self.board, self.events.append
         )
 
     def work(self, worker: PartitionWorker | None = None) -> PartitionWorker:

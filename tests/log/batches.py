@@ -86,10 +86,20 @@ def pack(codec: int, raw: bytes) -> bytes:
     if codec == SNAPPY:
         return bytes(cramjam.snappy.compress_raw(raw))
     if codec == LZ4:
-        return bytes(cramjam.lz4.compress(raw))
+        return lz4_frame(raw)
     if codec == ZSTD:
         return zstandard.ZstdCompressor(write_content_size=False).compress(raw)
     return raw
+
+
+def lz4_frame(raw: bytes, stored: bool = False) -> bytes:
+    """As Kafka's clients frame it: independent blocks of 64 KiB, no checksums; the high bit: stored as it is."""
+    out = bytes.fromhex("04224d18604082")
+    for at in range(0, len(raw), 65536):
+        part = raw[at : at + 65536]
+        block = part if stored else bytes(cramjam.lz4.compress_block(part, store_size=False))
+        out += struct.pack("<I", len(block) | (1 << 31 if stored else 0)) + block
+    return out + bytes(4)
 
 
 def xerial(raw: bytes, block: int = 32 * 1024) -> bytes:

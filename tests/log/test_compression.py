@@ -11,7 +11,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.log.batches import GZIP, LZ4, NONE, SNAPPY, ZSTD, pack, xerial
+from tests.log.batches import GZIP, LZ4, NONE, SNAPPY, ZSTD, lz4_frame, pack, xerial
 from tierstate.log.compression import Scratch, decompress, decompress_into
 from tierstate.state.errors import CorruptData
 
@@ -108,8 +108,31 @@ def test_a_zstd_frame_that_lies_about_its_size_is_refused() -> None:
 
 def test_lz4_blocks_of_every_size_and_stored_blocks_come_back() -> None:
     noise = bytes((at * at * 7919 >> 5) & 255 for at in range(300_000))
-    for level in (1, 9):
-        assert unpack(LZ4, bytes(cramjam.lz4.compress(noise, level=level))) == noise
+    text = b"the same words again and again " * 9000
+    for raw in (noise, text, b""):
+        assert unpack(LZ4, lz4_frame(raw), limit=len(raw)) == raw
+        assert unpack(LZ4, lz4_frame(raw, stored=True), limit=len(raw)) == raw
+        for level in (1, 9):
+            assert unpack(LZ4, bytes(cramjam.lz4.compress(raw, level=level)), limit=len(raw)) == raw
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_lz4_blocks_that_hold_more_than_a_block_or_the_limit_are_refused(stored: bool) -> None:
+    raw = b"ab" * 50_000
+    with pytest.raises(CorruptData):
+        unpack(LZ4, lz4_frame(raw, stored), limit=len(raw) - 1)
+    block = raw if stored else bytes(cramjam.lz4.compress_block(raw, store_size=False))
+    size = len(block) | (1 << 31 if stored else 0)
+    frame = lz4_frame(b"")[:7] + size.to_bytes(4, "little") + block + bytes(4)
+    with pytest.raises(CorruptData):
+        unpack(LZ4, frame)
+
+
+def test_frames_with_checksums_are_refused_where_they_are_cut_or_go_on() -> None:
+    payload = bytes(cramjam.lz4.compress(b"the same words again and again " * 40))
+    for damaged in [payload[:size] for size in range(len(payload))] + [payload + b"x", payload * 2]:
+        with pytest.raises(CorruptData):
+            unpack(LZ4, damaged)
 
 
 def test_scratch_keeps_what_it_has_while_it_grows() -> None:

@@ -153,14 +153,17 @@ def test_time_indexes_that_do_not_increase_are_refused(data: bytes) -> None:
         parse_time_index(data, 100, "index")
 
 
-@pytest.mark.parametrize("data", [b"0" * 33, struct.pack(">hqqqq", 0, 1, 9, 8, 7), struct.pack(">hqqqq", -1, 1, 1, 8, 7)])
+@pytest.mark.parametrize(
+    "data", [b"0" * 33, struct.pack(">hqqqq", 0, 1, 9, 8, 7), struct.pack(">hqqqq", -1, 1, 1, 8, 7)]
+)
 def test_transaction_indexes_that_contradict_themselves_are_refused(data: bytes) -> None:
     with pytest.raises(CorruptData):
         parse_transaction_index(data, "index")
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0\n", "1\n0\n", "0\n2\n0 0\n", "0\n1\n0\n", "0\n1\n0 x\n", "0\n1\n0 0", "0\n2\n1 0\n0 5\n", "0\n1\n-1 0\n"]
+    "text",
+    ["", "0\n", "1\n0\n", "0\n2\n0 0\n", "0\n1\n0\n", "0\n1\n0 x\n", "0\n1\n0 0", "0\n2\n1 0\n0 5\n", "0\n1\n-1 0\n"],
 )
 def test_checkpoints_that_are_damaged_are_refused(text: str) -> None:
     with pytest.raises(CorruptData):

@@ -1,0 +1,53 @@
+"""``--timeout``: a command still at it by then is interrupted, as by Ctrl-C, and ends as unavailable.
+
+Every wait inside has a deadline of its own; this one is the person's, over all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+from .exit_codes import UNAVAILABLE
+
+CLOSING_SECONDS = 2.0
+"""What a client library that cannot be interrupted gets to return; then the process goes without it."""
+
+
+class Deadline:
+    """Armed when ``--timeout`` is parsed, let go when the command is over or has become a running service."""
+
+    def __init__(self) -> None:
+        self.passed = False
+        self.seconds = 0.0
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+
+    def arm(self, seconds: float) -> None:
+        """From now. The flag that is given last wins."""
+        self.cancel()
+        self._over, self.seconds = threading.Event(), seconds
+        threading.Thread(target=self._watch, args=(self._over, seconds), name="deadline", daemon=True).start()
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._over.set()
+
+    def message(self) -> str:
+        return f"tierstate: not done in time. seconds={self.seconds:g}\n"
+
+    def _watch(self, over: threading.Event, seconds: float) -> None:
+        over.wait(seconds)
+        with self._lock:
+            if over.is_set():
+                return
+            self.passed = True
+            main = threading.main_thread().ident
+            assert main is not None
+            signal.pthread_kill(main, signal.SIGINT)
+        if not over.wait(CLOSING_SECONDS):
+            sys.stderr.write(self.message())
+            sys.stderr.flush()
+            os._exit(UNAVAILABLE)

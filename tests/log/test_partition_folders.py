@@ -1,0 +1,171 @@
+"""What counts as a partition's folder and a segment's log, and how a log is read in pieces."""
+
+from __future__ import annotations
+
+import shutil
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from tests.log.batches import TIME, ZSTD, Batch, golden_folder, plain_batch, record
+from tierstate.log.batch import iter_batches
+from tierstate.log.folder import open_log
+from tierstate.log.partition import folder_name, open_partition
+from tierstate.log.segment import LogSegment
+from tierstate.state.errors import CorruptData, InvalidRequest
+
+
+def write(folder: Path, base: int, data: bytes) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{base:020d}.log"
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("orders-0", ("orders", 0)),
+        ("or-ders.v2_x-12", ("or-ders.v2_x", 12)),
+        ("orders-0.0123456789abcdef0123456789abcdef-delete", None),
+        ("orders-0.0123456789abcdef0123456789abcdef-stray", None),
+        ("orders-0.0123456789abcdef0123456789abcdef-future", None),
+        ("orders", None),
+        ("orders-", None),
+        ("or ders-1", None),
+        ("remote-log-index-cache", None),
+    ],
+)
+def test_only_live_folders_have_a_name(name: str, found: tuple[str, int] | None) -> None:
+    assert folder_name(Path("/logs") / name) == found
+
+
+def test_a_golden_folder_is_known_by_its_name_id_segments_and_epochs() -> None:
+    folder = golden_folder("epochs")
+    assert (folder.topic, folder.partition) == ("epochs", 0)
+    assert folder.topic_id is not None
+    assert folder.base_offsets == (0, 340, 680, 1020, 1360, 1700)
+    assert len(folder.lineage.entries) == 5
+
+
+def test_files_about_to_go_or_to_come_are_no_segments(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    write(folder, 0, plain_batch(0))
+    for suffix in (".deleted", ".cleaned", ".swap"):
+        (folder / f"{7:020d}.log{suffix}").write_bytes(b"x")
+    assert open_partition(folder).base_offsets == (0,)
+    with pytest.raises(InvalidRequest):
+        open_partition(tmp_path)
+
+
+def test_a_damaged_topic_id_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    write(folder, 0, b"")
+    for text in ("version: 0\ntopic_id: short\n", "version: 0\n"):
+        (folder / "partition.metadata").write_text(text)
+        with pytest.raises(CorruptData):
+            open_partition(folder)
+
+
+def test_a_path_that_is_no_log_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    write(folder, 0, plain_batch(0))
+    (folder / "leader-epoch-checkpoint").write_bytes(b"0\n0\n")
+    for path in (folder / "leader-epoch-checkpoint", folder / f"{5:020d}.log", tmp_path):
+        with pytest.raises(InvalidRequest):
+            open_log(path)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 61, 100, 1000, 1 << 20])
+@pytest.mark.parametrize("case", ["none", "zstd", "transactions"])
+def test_pieces_of_any_size_are_whole_batches_and_the_whole_log(case: str, piece_bytes: int) -> None:
+    folder = golden_folder(case)
+    segment = LogSegment(folder.log_path(folder.base_offsets[0]))
+    positions = {batch.position for batch in segment.batches()}
+    at, found = 0, b""
+    for position, data in segment.pieces(piece_bytes):
+        assert position == at
+        assert position in positions
+        found += data
+        at += len(data)
+    assert found == segment.path.read_bytes()
+
+
+def test_zeros_after_an_active_log_are_no_data(tmp_path: Path) -> None:
+    path = write(tmp_path / "t-0", 0, plain_batch(0) + plain_batch(3) + bytes(5000))
+    for piece_bytes in (1, 200, 1 << 20):
+        assert sum(len(data) for _, data in LogSegment(path, active=True).pieces(piece_bytes)) == 2 * len(
+            plain_batch(0)
+        )
+    assert [len(block) for block in open_log(path.parent).blocks(committed=False)] == [6]
+    with pytest.raises(CorruptData):
+        list(LogSegment(path).pieces())
+    path.write_bytes(plain_batch(0) + bytes(5000) + b"\1")
+    with pytest.raises(CorruptData):
+        list(LogSegment(path, active=True).pieces())
+
+
+def test_a_log_that_ends_inside_a_batch_gives_all_that_is_whole_and_then_says_so(tmp_path: Path) -> None:
+    whole = plain_batch(0) + plain_batch(3)
+    last = plain_batch(6)
+    for cut in range(8, len(last)):  # before that there are only zeros
+        path = write(tmp_path / "t-0", 0, whole + last[:cut])
+        pieces = LogSegment(path, active=True).pieces()
+        assert next(pieces) == (0, whole)
+        with pytest.raises(CorruptData, match=f"position={len(whole)}"):
+            next(pieces)
+
+
+def test_a_batch_that_claims_gigabytes_reads_no_more_than_a_piece(tmp_path: Path) -> None:
+    data = plain_batch(0)
+    lie = data[:8] + (2**31 - 100).to_bytes(4, "big") + data[12:]
+    path = write(tmp_path / "t-0", 0, lie + bytes(64 << 20))
+    tracemalloc.start()
+    with pytest.raises(CorruptData):
+        list(LogSegment(path).pieces(1 << 20))
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    tracemalloc.stop()
+
+
+def test_one_batch_larger_than_a_piece_is_read_whole(tmp_path: Path) -> None:
+    big = Batch(3, [record(0, None, bytes(5 << 20))]).bytes
+    path = write(tmp_path / "t-0", 0, plain_batch(0) + big + plain_batch(4))
+    assert [len(data) for _, data in LogSegment(path).pieces(1 << 20)] == [
+        len(plain_batch(0)), len(big), len(plain_batch(4)),
+    ]  # fmt: skip
+
+
+def test_offsets_that_go_back_between_pieces_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "t-0", 0, plain_batch(0) + plain_batch(3) + plain_batch(1))
+    with pytest.raises(CorruptData, match="do not increase"):
+        list(LogSegment(path).pieces(1))
+
+
+def test_a_transaction_left_open_hides_all_that_follows(tmp_path: Path) -> None:
+    log = plain_batch(0) + plain_batch(3, producer=9, attributes=16) + plain_batch(6)
+    write(tmp_path / "t-0", 0, log)
+    found = open_log(tmp_path / "t-0")
+    assert (found.undecided, found.decided_end) == ({9: 3}, 3)
+    assert sum(len(block) for block in found.blocks(committed=True)) == 3
+    assert sum(len(block) for block in found.blocks(committed=False)) == 9
+
+
+def test_the_batches_of_a_log_are_listed_with_control_batches(tmp_path: Path) -> None:
+    source = golden_folder("transactions")
+    shutil.copytree(source.path, tmp_path / "t-0")
+    found = [batch for _, batch in open_log(tmp_path / "t-0").batches()]
+    assert any(batch.is_control for batch in found)
+    assert [batch.base_offset for batch in found] == sorted(batch.base_offset for batch in found)
+
+
+def test_a_header_says_what_was_written() -> None:
+    data = Batch(
+        9, [record(0, None, None)], ZSTD, attributes=16, producer=77, max_time=TIME + 5, delta=3, epoch=6
+    ).bytes
+    (header,) = iter_batches(data, source="f")
+    assert (header.base_offset, header.last_offset, header.size_bytes) == (9, 12, len(data))
+    assert (header.partition_leader_epoch, header.magic, header.codec) == (6, 2, ZSTD)
+    assert (header.first_timestamp, header.max_timestamp) == (TIME, TIME + 5)
+    assert (header.producer_id, header.record_count) == (77, 1)
+    assert (header.is_transactional, header.is_control, header.timestamp_type) == (True, False, 0)

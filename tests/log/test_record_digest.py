@@ -1,0 +1,142 @@
+"""The digest equals its definition in docs, however records arrive."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.log.batches import CASES, TIME, Batch, Row, block_rows, golden_folder, golden_rows, plain_batch, record
+from tierstate.log.decode import decode_batches, decode_records
+from tierstate.log.folder import open_log
+from tierstate.log.record_digest import RangeDigests, RecordDigest, arrow_rows, topic_digest
+from tierstate.state.errors import InvalidRequest
+
+
+def by_definition(rows: Iterable[Row]) -> str:
+    """proof.md, "The record digest", slowly and on its own."""
+    found = hashlib.sha256()
+
+    def data(part: bytes | None) -> None:
+        found.update((-1 if part is None else len(part)).to_bytes(4, "big", signed=True) + (part or b""))
+
+    for offset, time, kind, key, value, headers in rows:
+        found.update(offset.to_bytes(8, "big", signed=True) + time.to_bytes(8, "big", signed=True) + bytes([kind]))
+        data(key)
+        data(value)
+        found.update(len(headers).to_bytes(4, "big"))
+        for name, content in headers:
+            data(name.encode())
+            data(content)
+    return found.hexdigest()
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_golden_folders_digest_is_the_consumers(case: str, isolation: str) -> None:
+    rows = golden_rows(case, isolation)
+    digest = RecordDigest()
+    for block in open_log(golden_folder(case).path).blocks(committed=isolation == "read_committed"):
+        digest.update(block)
+    assert (digest.count, digest.hexdigest()) == (len(rows), by_definition(rows))
+
+
+@pytest.mark.parametrize("case", ["none", "transactions", "appendtime", "lz4"])
+def test_blocks_arrow_and_plain_records_give_one_number(case: str) -> None:
+    folder = golden_folder(case)
+    data = b"".join(folder.log_path(base).read_bytes() for base in folder.base_offsets)
+    arrow = list(decode_batches(data, source="f", topic="t", partition=0))
+    rows = golden_rows(case, "read_uncommitted")
+    wanted = by_definition(rows)
+    one, two, three, four, five = (RecordDigest() for _ in range(5))
+    for batch in arrow:
+        one.update_arrow(batch)
+        two.update_records(arrow_rows(batch))
+        for start in range(0, batch.num_rows, 7):
+            three.update_arrow(batch.slice(start, 7))
+    four.update(pa.Table.from_batches(arrow))
+    for row in rows:
+        five.update_record(*row)
+    assert [each.hexdigest() for each in (one, two, three, four, five)] == [wanted] * 5
+
+
+def test_the_bytes_are_those_of_the_definition() -> None:
+    data = Batch(5, [record(0, b"k", None, [(b"n", None), (b"n", b"")]), record(1, None, b"")]).bytes
+    first = struct.pack(">qqb", 5, TIME, 0) + b"\0\0\0\1k" + b"\xff" * 4 + b"\0\0\0\2"
+    first += b"\0\0\0\1n" + b"\xff" * 4 + b"\0\0\0\1n" + b"\0\0\0\0"
+    second = struct.pack(">qqb", 6, TIME, 0) + b"\xff" * 4 + b"\0\0\0\0" + b"\0\0\0\0"
+    digest = RecordDigest()
+    for block in decode_records(data, source="f"):
+        digest.update(block)
+    assert digest.hexdigest() == hashlib.sha256(first + second).hexdigest()
+    assert RecordDigest().hexdigest() == hashlib.sha256(b"").hexdigest()
+
+
+def test_a_header_name_that_is_not_utf8_counts_as_every_reader_sees_it() -> None:
+    data = Batch(0, [record(0, b"k", b"v", [(b"\xff", b"x"), (b"ok", b"y")])]).bytes
+    blocks = list(decode_records(data, source="f"))
+    one, two = RecordDigest(), RecordDigest()
+    one.update(blocks[0])
+    for batch in decode_batches(data, source="f", topic="t", partition=0):
+        two.update(batch)
+    assert one.hexdigest() == two.hexdigest() == by_definition(block_rows(blocks[0]))
+
+
+@given(st.lists(st.integers(0, 2300), min_size=1, max_size=6).map(sorted))
+@settings(max_examples=40, deadline=None)
+def test_ranges_in_one_pass_equal_ranges_one_by_one(boundaries: list[int]) -> None:
+    rows = golden_rows("transactions", "read_uncommitted")
+    folder = golden_folder("transactions")
+    blocks, batches = RangeDigests.between(boundaries), RangeDigests.between(boundaries)
+    for base in folder.base_offsets:
+        data = folder.log_path(base).read_bytes()
+        for block in decode_records(data, source="f"):
+            blocks.update(block)
+        for batch in decode_batches(data, source="f", topic="t", partition=0):
+            batches.update_arrow(batch)
+    assert blocks.whole.hexdigest() == batches.whole.hexdigest() == by_definition(rows)
+    for (start, end), part, other in zip(blocks.ranges, blocks.parts, batches.parts, strict=True):
+        inside = [row for row in rows if start <= row[0] < end]
+        assert part.count == other.count == len(inside)
+        assert part.hexdigest() == other.hexdigest() == by_definition(inside)
+
+
+def test_records_out_of_order_or_twice_are_refused() -> None:
+    (block,) = decode_records(plain_batch(10), source="f")
+    digest = RecordDigest()
+    digest.update(block)
+    for again in (10, 11, 12):
+        with pytest.raises(InvalidRequest, match="not in offset order"):
+            digest.update_record(again, 0, 0, None, None, [])
+    digest.update_record(13, 0, 0, None, None, [])
+    (batch,) = decode_batches(plain_batch(0), source="f", topic="t", partition=0)
+    with pytest.raises(InvalidRequest, match="not in offset order"):
+        RecordDigest().update(batch.take(pa.array([1, 0])))
+
+
+def test_rows_without_headers_as_a_column_are_refused() -> None:
+    (batch,) = decode_batches(plain_batch(0), source="f", topic="t", partition=0, include_headers=False)
+    with pytest.raises(InvalidRequest, match="every column"):
+        RecordDigest().update(batch)
+
+
+def test_rows_of_wider_types_give_the_same_number() -> None:
+    (batch,) = decode_batches(plain_batch(0), source="f", topic="t", partition=0)
+    wide = batch.cast(
+        pa.schema([pa.field(f.name, pa.large_binary() if f.type == pa.binary() else f.type) for f in batch.schema])
+    )
+    one, two = RecordDigest(), RecordDigest()
+    one.update(batch)
+    two.update(wide)
+    assert one.hexdigest() == two.hexdigest()
+
+
+def test_a_topics_digest_goes_by_partition_number() -> None:
+    one, two = hashlib.sha256(b"1").digest(), hashlib.sha256(b"2").digest()
+    wanted = hashlib.sha256(struct.pack(">iq", 1, 10) + one + struct.pack(">iq", 12, 20) + two).hexdigest()
+    assert topic_digest({12: (20, two), 1: (10, one)}) == wanted

@@ -1,0 +1,266 @@
+"""What an operator starts from: every name in it is real. (No engine here: it is parsed, and the parts are run.)"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import boto3
+import click
+import pytest
+import yaml
+from moto.server import ThreadedMotoServer
+
+from tierstate.cli.context import Context
+from tierstate.cli.main import root
+from tierstate.runtime.management import Health, ManagementServer
+from tierstate.runtime.setting_types import Address
+from tierstate.runtime.settings import Settings
+from tierstate.runtime.settings_load import load_settings
+
+ROOT = Path(__file__).resolve().parents[1]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = [name for name, service in SERVICES.items() if service["image"].startswith("tierstate:")]
+COMMANDS = [name for name in OURS if "entrypoint" not in SERVICES[name]]
+SETTINGS = "/etc/tierstate/tierstate.toml"
+
+
+def parse(arguments: list[str]) -> None:
+    """As the command line would; raises click's usage errors. Nothing runs."""
+    with root.make_context("tierstate", list(arguments), obj=Context()) as ctx:
+        name, command, rest = root.resolve_command(ctx, [*ctx.protected_args, *ctx.args])
+        assert name is not None
+        assert command is not None
+        command.make_context(name, rest, parent=ctx)
+
+
+def mounts(service: str) -> dict[str, str]:
+    """Path in the container to the source, a named volume or a file."""
+    parts = [str(volume).split(":") for volume in SERVICES[service].get("volumes", [])]
+    return {part[1]: part[0] for part in parts}
+
+
+def settings_of(service: str) -> Settings:
+    """As the process in the container reads them."""
+    file = ROOT / mounts(service)[SETTINGS]
+    return load_settings(file, (), {name: str(value) for name, value in SERVICES[service]["environment"].items()})
+
+
+def test_the_house_has_what_a_user_runs() -> None:
+    assert set(SERVICES) == {"kafka", "store", "bucket", "init", "agent", "gateway"}
+    assert {name: SERVICES[name]["command"] for name in COMMANDS} == {
+        "init": ["init"],
+        "agent": ["agent"],
+        "gateway": ["gateway"],
+    }
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_image_is_pinned(service: str) -> None:
+    image = SERVICES[service]["image"]
+    assert re.fullmatch(r"[a-z0-9/-]+:v?\d+\.\d+\.\d+", image), image
+
+
+def test_the_images_of_the_dockerfile_are_pinned_and_its_last_user_is_not_root() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    bases = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    assert bases == ["python:3.11-slim"] * 2
+    assert re.findall(r"^USER (\S+)", text, re.MULTILINE)[-1] not in ("root", "0")
+    assert re.search(r"pip install .*--require-hashes -r requirements\.lock", text)
+
+
+def test_the_image_is_built_from_files_that_the_ignore_file_lets_through() -> None:
+    lines = (ROOT / ".dockerignore").read_text().split()
+    allowed = {line[1:] for line in lines if line.startswith("!")}
+    rooms = {path.name for path in (ROOT / "src" / "tierstate").iterdir() if path.is_symlink()}
+    needed = rooms | {"src", "pyproject.toml", "requirements.lock", "README.md"}
+    assert lines[0] == "*"
+    assert needed <= allowed
+    assert {name for name in allowed if not (ROOT / name).exists()} == set()
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_file_and_volume_that_is_mounted_exists(service: str) -> None:
+    for source in mounts(service).values():
+        if source.startswith("."):
+            assert (ROOT / source).is_file(), source
+        else:
+            assert source in COMPOSE["volumes"], source
+    for file in SERVICES[service].get("env_file", []):
+        assert (ROOT / file).is_file(), file
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_the_settings_pass_the_loader(service: str) -> None:
+    settings = settings_of(service)
+    assert settings.store.endpoint == "http://store:7070"
+    assert settings.kafka["bootstrap.servers"] == "kafka:19092"
+
+
+@pytest.mark.parametrize("service", COMMANDS)
+def test_every_command_passes_the_command_line_parser(service: str) -> None:
+    parse(SERVICES[service]["command"])
+
+
+def test_a_command_that_does_not_exist_does_not_pass() -> None:
+    for wrong in (["agnet"], ["agent", "--onec"]):
+        with pytest.raises(click.UsageError):
+            parse(wrong)
+
+
+def test_the_services_find_each_other() -> None:
+    kafka, store = SERVICES["kafka"]["environment"], SERVICES["store"]
+    settings = settings_of("agent")
+    assert f"://{settings.kafka['bootstrap.servers']}" in kafka["KAFKA_ADVERTISED_LISTENERS"]
+    assert f":{settings.store.endpoint.rpartition(':')[2]}" in store["command"]
+    credentials = {"AWS_ACCESS_KEY_ID": "ROOT_ACCESS_KEY", "AWS_SECRET_ACCESS_KEY": "ROOT_SECRET_KEY"}
+    for service in OURS:
+        for ours, theirs in credentials.items():
+            assert SERVICES[service]["environment"][ours] == store["environment"][theirs]
+
+
+def test_the_agent_sees_the_brokers_log_folders_where_the_settings_say() -> None:
+    folders = [str(folder) for folder in settings_of("agent").agent.log_dirs]
+    assert folders == [SERVICES["kafka"]["environment"]["KAFKA_LOG_DIRS"]]
+    assert mounts("agent")[folders[0]] == mounts("kafka")[folders[0]]
+
+
+@pytest.mark.parametrize("service", ["agent", "gateway"])
+def test_the_state_is_a_volume_of_its_own(service: str) -> None:
+    assert mounts(service)[str(settings_of(service).state_dir)] == f"{service}-state"
+
+
+@pytest.mark.parametrize("service", ["agent", "gateway"])
+def test_the_management_address_can_be_reached_by_others(service: str) -> None:
+    assert settings_of(service).management.listen.host == service
+
+
+def test_nothing_is_published_beyond_this_machine() -> None:
+    for service in SERVICES.values():
+        assert all(str(port).startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+@pytest.mark.parametrize("service", ["agent", "gateway"])
+def test_health_checks_name_real_pages_and_fail_when_those_do(service: str) -> None:
+    kind, _, *command = SERVICES[service]["healthcheck"]["test"]
+    assert kind == "CMD"
+    assert settings_of(service).management.listen.port == 9404
+
+    def check(wrong: list[str]) -> int:
+        health = Health(lambda: wrong, lambda: wrong, lambda: b"", lambda name, partition: None)
+        server = ManagementServer(Address("127.0.0.1", 0), health)
+        running = server.service()
+        running.start()
+        try:
+            environment = os.environ | {"TIERSTATE_MANAGEMENT__LISTEN": str(server.address)}
+            return subprocess.run([sys.executable, *command], env=environment, capture_output=True).returncode
+        finally:
+            running.stop()
+            running.join(10)
+
+    assert check([]) == 0
+    assert check(["not now"]) != 0
+
+
+@pytest.mark.parametrize("service", ["agent", "gateway"])
+def test_a_stop_is_given_longer_than_the_process_takes(service: str) -> None:
+    from tierstate.runtime.service import STOP_SECONDS
+
+    assert int(SERVICES[service]["stop_grace_period"].removesuffix("s")) > STOP_SECONDS
+
+
+def test_every_dependency_is_a_service_and_a_condition_it_can_meet() -> None:
+    for service in SERVICES.values():
+        needed = service.get("depends_on", {})
+        for name, how in needed.items() if isinstance(needed, dict) else ((each, {}) for each in needed):
+            condition = how.get("condition", "service_started")
+            assert condition != "service_healthy" or "healthcheck" in SERVICES[name]
+            assert condition != "service_completed_successfully" or "restart" not in SERVICES[name]
+
+
+def test_the_bucket_is_made_once_and_found_again(tmp_path: Path) -> None:
+    assert SERVICES["bucket"]["entrypoint"][1] in mounts("bucket")
+    script = ROOT / mounts("bucket")[SERVICES["bucket"]["entrypoint"][1]]
+    environment = os.environ | {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        endpoint = f"http://{host}:{port}"
+        settings = tmp_path / "tierstate.toml"
+        text = (ROOT / "deploy" / "tierstate.toml").read_text()
+        settings.write_text(text.replace("http://store:7070", endpoint))
+        for _ in range(2):
+            subprocess.run([sys.executable, script, settings], check=True, capture_output=True, env=environment)
+        client = cast(Any, boto3).client(
+            "s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
+        )
+        assert [bucket["Name"] for bucket in client.list_buckets()["Buckets"]] == ["tierstate"]
+    finally:
+        server.stop()
+
+
+# --- systemd ---------------------------------------------------------------------------------------------------------
+
+
+def unit() -> dict[str, dict[str, list[str]]]:
+    """Sections, keys and every value of a key (systemd lets keys repeat)."""
+    text = (ROOT / "deploy" / "tierstate-agent.service").read_text()
+    found: dict[str, dict[str, list[str]]] = {}
+    name = ""
+    for line in text.splitlines():
+        if line.startswith("["):
+            name = line.strip("[]")
+            found[name] = {}
+        elif "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            found[name].setdefault(key, []).append(value)
+    return found
+
+
+def test_the_unit_runs_commands_that_exist_with_check_first() -> None:
+    service = unit()["Service"]
+    for key in ("ExecStartPre", "ExecStart"):
+        (command,) = service[key]
+        program, *arguments = shlex.split(command)
+        assert program == "/opt/tierstate/bin/tierstate"
+        parse(arguments)
+    assert service["ExecStartPre"][0].split()[1:] == ["check"]
+    assert service["ExecStart"][0].split()[1:] == ["agent"]
+
+
+def test_the_unit_gives_the_agent_what_its_settings_need() -> None:
+    service = unit()["Service"]
+    assert service["Type"] == ["exec"]
+    assert service["Restart"] == ["always"]
+    assert Path("/var/lib") / service["StateDirectory"][0] == Settings().state_dir
+    variables = dict(each.split("=", 1) for line in service["Environment"] for each in line.split())
+    assert variables["TIERSTATE_CONFIG"] == SETTINGS
+    assert service["User"] != ["root"]
+
+
+def test_the_unit_stops_the_agent_no_sooner_than_it_stops_itself() -> None:
+    from tierstate.runtime.service import STOP_SECONDS
+
+    assert int(unit()["Service"]["TimeoutStopSec"][0].removesuffix("s")) > STOP_SECONDS
+
+
+def test_the_unit_is_hardened_but_lets_the_decoder_compile() -> None:
+    service = unit()["Service"]
+    for key in ("NoNewPrivileges", "PrivateTmp", "ProtectHome", "ProtectKernelTunables", "RestrictSUIDSGID"):
+        assert service[key] == ["true"], key
+    assert service["ProtectSystem"] == ["strict"]
+    assert service["ReadWritePaths"]
+    assert "MemoryDenyWriteExecute" not in service
+
+
+def test_commit_hooks_fetch_nothing() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert [each["repo"] for each in hooks["repos"]] == ["local"]
+    assert "://" not in (ROOT / ".pre-commit-config.yaml").read_text()

@@ -1,0 +1,186 @@
+"""What people read first is true: links resolve, commands and settings exist, snippets compile, messages are ours."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tierstate.cli.table import BY_NAME
+from tierstate.runtime.metrics import COUNTERS, GAUGES, SECONDS
+from tierstate.runtime.settings_keys import FIELDS
+from tierstate.runtime.settings_load import load_settings
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+ROOMS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name not in {"demo", "bench"})
+SOURCE = {path: path.read_text() for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))}
+LINK = re.compile(r"(?<!\!)\[[^\]\[]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def readme() -> str:
+    return (ROOT / "README.md").read_text()
+
+
+def not_yet() -> str:
+    """The README's list of what is missing."""
+    return readme().partition("\n## What it does not do yet\n")[2].partition("\n## ")[0]
+
+
+def section(page: str, title: str) -> str:
+    text = (ROOT / page).read_text()
+    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"{page} has no section {title!r}"
+    return found[1]
+
+
+def anchors(path: Path) -> set[str]:
+    """GitHub's: lower case, words only, spaces to hyphens."""
+    prose = FENCE.sub("", path.read_text())
+    titles = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for link in LINK.findall(FENCE.sub("", page.read_text())):
+        assert "://" not in link, f"{link}: prose links inside the checkout"
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), f"{link}: no such file"
+        assert target.is_relative_to(ROOT), f"{link}: leaves the checkout"
+        if anchor:
+            assert anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_every_page_of_docs_is_reached_from_the_readme() -> None:
+    seen, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        links = LINK.findall(FENCE.sub("", page.read_text()))
+        waiting += [(page.parent / link.partition("#")[0]).resolve() for link in links if not link.startswith("#")]
+    assert set(PAGES) - seen == set()
+
+
+def test_every_page_that_the_code_names_exists() -> None:
+    named = {name for text in SOURCE.values() for name in re.findall(r"docs/[a-z-]+\.md", text)}
+    assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+def test_the_readme_opens_with_the_two_commands() -> None:
+    first = FENCE.search(readme())
+    assert first is not None
+    assert [line.split("#")[0].strip() for line in first[2].splitlines()] == ["make demo", "make test"]
+    assert readme().index(first[0]) < readme().index("\n## ")
+
+
+def test_the_map_has_every_room_on_its_floor() -> None:
+    layers = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]["layers"]
+    picture = FENCE.search(section("README.md", "The map"))
+    assert picture is not None
+    floors = [
+        re.findall(r"^(\w+)/", floor, re.MULTILINE) for floor in re.split(r"^─+$", picture[2], flags=re.MULTILINE)
+    ]
+    assert [sorted(floor) for floor in floors] == [sorted(re.findall(r"\w+", layer)) for layer in layers]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_that_is_named_exists_or_is_listed_as_missing(page: Path) -> None:
+    text = page.read_text()
+    shown = re.findall(
+        r"^\s*(?:\$ )?tierstate ([a-z][a-z-]+)", "\n".join(code for _, code in FENCE.findall(text)), re.MULTILINE
+    )
+    inline = re.findall(r"`(?:\S+/)?tierstate ([a-z][a-z-]+)", FENCE.sub("", text))
+    missing = set(re.findall(r"`tierstate ([a-z-]+)`", not_yet()))
+    assert {name for name in [*shown, *inline] if name not in BY_NAME and name not in missing} == set()
+
+
+def test_no_command_is_listed_as_missing_that_exists() -> None:
+    listed = not_yet().partition("- **Commands:**")[2].partition(". `tierstate replay`")[0]
+    missing = set(re.findall(r"`tierstate ([a-z-]+)`", listed))
+    assert missing
+    assert missing & set(BY_NAME) == set()
+
+
+def without_effect() -> set[str]:
+    """The settings that operations.md lists as read by nobody."""
+    text = section("docs/operations.md", "Settings without effect yet")
+    items = text.partition("\n- ")[2].partition("\n\n")[0]
+    found = set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", items))
+    assert len(found) > 10
+    return found
+
+
+def rooms_that_read_settings() -> str:
+    return "\n".join(text for path, text in SOURCE.items() if path.parent.name not in ("runtime", "spark"))
+
+
+def test_settings_without_effect_exist_and_really_have_none() -> None:
+    for key in without_effect():
+        assert tuple(key.split(".")) in FIELDS, f"{key}: no such setting"
+        name = key.removeprefix("gateway.")
+        if not name.startswith("auth."):  # those are named where they are refused
+            found = re.search(rf"settings\.(gateway\.)?{re.escape(name)}\b", rooms_that_read_settings())
+            assert not found, f"{key}: is read now; take it off the list"
+
+
+def test_every_other_setting_is_read_somewhere() -> None:
+    read = rooms_that_read_settings() + (ROOT / "runtime" / "settings.py").read_text()
+    for path in FIELDS:
+        found = re.search(rf"\b(settings|wanted|tls|own|self)\.(\w+\.)*{path[-1]}\b", read)
+        assert found or ".".join(path) in without_effect(), f"{'.'.join(path)}: nobody reads it; list it"
+
+
+def test_every_setting_that_a_page_names_exists() -> None:
+    keys = {".".join(path) for path in FIELDS}
+    sections = {path[0] for path in FIELDS if len(path) > 1} - {"kafka"}
+    for page in PAGES:
+        for name in re.findall(r"`([a-z_]+\.[a-z_]+(?:\.[a-z_]+)?)[=`]", page.read_text()):
+            if name.split(".")[0] in sections and not name.endswith((".py", ".md", ".toml", ".ms", ".bytes")):
+                assert name in keys, f"{page.name}: {name}"
+
+
+def test_every_metric_that_operations_names_exists() -> None:
+    rows = re.findall(r"^\| ((?:`[a-z_]+`(?:, )?)+) \|", section("docs/operations.md", "What to watch"), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
+    assert named
+    assert named - COUNTERS.keys() - GAUGES.keys() - SECONDS.keys() - {"unreadable_gauges"} == set()
+
+
+def test_every_message_in_the_troubleshooting_table_is_one_of_ours() -> None:
+    rows = re.findall(r"^\| (`.+?) \| ", section("docs/operations.md", "Troubleshooting"), re.MULTILINE)
+    messages = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
+    assert len(messages) > 20
+    texts = [re.sub(r"\"\s*f?\"", "", re.sub(r"\s+", " ", text)) for text in SOURCE.values()]
+    for message in messages:
+        pieces = [piece.strip() for piece in re.sub(r"^not (copied|trimmed): ", "", message).split("…")]
+        assert any(all(piece in text for piece in pieces) for text in texts), message
+
+
+def test_snippets_compile_and_settings_snippets_load(tmp_path: Path) -> None:
+    kinds = []
+    for page in PAGES:
+        for kind, code in FENCE.findall(page.read_text()):
+            kinds.append(kind)
+            if kind == "python":
+                ast.parse(code)
+            elif kind == "toml":
+                file = tmp_path / "tierstate.toml"
+                file.write_text(code)
+                load_settings(file, (), {})
+    assert {"python", "toml"} <= set(kinds)
+
+
+def test_no_page_names_a_place_of_somebodys_machine_or_a_registry() -> None:
+    for page in [*PAGES, ROOT / "compose.yaml", ROOT / "Dockerfile", *ROOT.glob("deploy/*")]:
+        found = re.findall(
+            r"/root/|/work/|/home/\w|pypi\.org|docker\.io|ghcr\.io|quay\.io|repo1\.maven", page.read_text()
+        )
+        assert found == [], page.name
