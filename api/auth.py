@@ -16,7 +16,7 @@ from ..runtime.settings import GatewayAuth
 from ..state.errors import InvalidSettings
 from .problems import NotAuthenticated, problem_response
 
-_LATER = ("jwks", "basic", "acls")
+_LATER = ("jwks", "issuer", "audience", "basic", "acls")
 
 
 def read_tokens(settings: GatewayAuth) -> Mapping[bytes, str] | None:

@@ -54,6 +54,7 @@ def command(context: Context, one: str, two: str) -> None:
 def _view(context: Context, name: str) -> Iterator[ViewStore]:
     from ..follower.resume import ViewFolder
     from ..follower.rocksdb_view import ViewIdentity
+    from ..runtime.clock import SystemClock
     from ..schemas.codec import decode_fact
     from ..state.errors import InvalidRequest
 
@@ -66,7 +67,7 @@ def _view(context: Context, name: str) -> Iterator[ViewStore]:
         raise InvalidRequest("no view in this folder", path=path)
     with opened_broker(context) as broker, opened_topic(context) as topic:
         identity = ViewIdentity(broker.control.cluster().cluster_id, topic.topic_id, topic.mapped_partitions)
-    view = ViewFolder(path / "view", decode_fact).resume(identity)
+    view = ViewFolder(path / "view", decode_fact).resume(identity, SystemClock().now_ms())
     if view is None:
         raise InvalidRequest("the folder holds no view of this tier-state topic", path=path)
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from .context import Context
@@ -32,4 +34,5 @@ def command(context: Context, topic: TopicArgument | None) -> None:
                 context.output.item({"tier_partition": number, "position": entry.position, "key": entry.key, **fact})
             else:
                 said = {name: value for name, value in fact.items() if name not in ("fact", "partition")}
-                context.output.line(f"{number}/{entry.position}  {entry.key}  {fact['fact']}  {said}")
+                shown = json.dumps(said, ensure_ascii=False)
+                context.output.line(f"{number}/{entry.position}  {entry.key}  {fact['fact']}  {shown}")

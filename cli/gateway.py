@@ -30,6 +30,7 @@ def command(context: Context, listen: str | None) -> None:
     from ..runtime.metrics import Metrics
     from ..runtime.service import run_services
     from ..state.errors import TierstateError
+    from ..storage.segment.keyring import KeyRing
 
     if listen is not None:
         context.overrides += (f"gateway.listen={listen}",)
@@ -45,7 +46,16 @@ def command(context: Context, listen: str | None) -> None:
         cluster_id = broker.control.cluster().cluster_id
         follower = open_view(topic, cluster_id, clock, state_dir=settings.state_dir / "gateway", listener=listener)
         opened.callback(follower.close)
-        reader = open_reader(follower, broker, store, clock=clock, cache_bytes=settings.cache.memory, listener=listener)
+        keyring = settings.encryption.keyring
+        reader = open_reader(
+            follower,
+            broker,
+            store,
+            clock=clock,
+            cache_bytes=settings.cache.memory,
+            keys=KeyRing.load(keyring) if keyring else None,
+            listener=listener,
+        )
         server = open_gateway(reader, settings.gateway, clock, hidden=(settings.tier_state.topic,))
         opened.callback(server.close)
 

@@ -30,12 +30,21 @@ def tier_topic_spec(settings: Settings) -> TierTopicSpec:
 
 
 def open_store_of(settings: Settings) -> ObjectStore:
-    """The object store of the settings."""
+    """The object store of the settings. Raises InvalidSettings for half a pair of S3 keys."""
+    from ..state.errors import InvalidSettings
     from ..storage.open import open_store
+    from ..storage.s3 import S3Options
 
-    return open_store(
-        settings.store.url, endpoint=settings.store.endpoint or None, region=settings.store.region or None
+    wanted = settings.store
+    if bool(wanted.access_key_id) != (wanted.secret_access_key is not None):
+        raise InvalidSettings(["store.access_key_id, store.secret_access_key: both or neither"])
+    secret = wanted.secret_access_key
+    options = S3Options(
+        connect_timeout=wanted.connect_timeout,
+        read_timeout=wanted.read_timeout,
+        credentials=(wanted.access_key_id, secret.get_secret_value()) if secret is not None else None,
     )
+    return open_store(wanted.url, endpoint=wanted.endpoint or None, region=wanted.region or None, s3=options)
 
 
 @contextmanager

@@ -95,6 +95,7 @@ def resolve(
     source: RecordSource, topic: str, partition: int, position: Position, isolation: Isolation, tier: Tier
 ) -> Offset:
     """The offset that a position means now. A time after the last record is the end."""
+    from ..state.errors import OffsetOutOfRange
     from ..state.offsets import Offset
 
     start, end = source.extent(topic, partition, isolation, tier)
@@ -104,6 +105,15 @@ def resolve(
         case Latest():
             return end
         case AtOffset(offset=offset):
+            if not start <= offset <= end:
+                raise OffsetOutOfRange(
+                    "offset out of range",
+                    valid_start=start,
+                    valid_end=end,
+                    topic=topic,
+                    partition=partition,
+                    offset=offset,
+                )
             return offset
         case FromEnd(count=count):
             return Offset(max(start, end - count))

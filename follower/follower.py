@@ -19,6 +19,8 @@ from .replay import catch_up
 
 TOPIC_ID_CHECK_S = 30.0
 BROKER_RETRY_S = 1.0
+AS_OF_S = 60.0
+"""How often, at most, the view notes that it has applied a then-current end."""
 
 
 class Follower:
@@ -45,6 +47,7 @@ class Follower:
         self._store = store
         self._applied = threading.Condition()
         self._captured: dict[int, float] = {}
+        self._marked: dict[int, float] = {}
         self._failure: TierstateError | None = None
         self._stop = threading.Event()
         self._checked_topic_id = clock.monotonic()
@@ -110,6 +113,9 @@ class Follower:
         if end > 0:
             self.wait_applied(tier_partition, Position(end - 1), timeout)
         self._captured[tier_partition] = at
+        if at - self._marked.get(tier_partition, -AS_OF_S) >= AS_OF_S:
+            self._marked[tier_partition] = at
+            self.store.mark_as_of(tier_partition, self._clock.now_ms())
 
     # --- the tail ----------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ def open_view(
 
     follower = Follower(
         topic,
-        folder.resume(identity),
+        folder.resume(identity, clock.now_ms()),
         lambda: folder.fresh(identity),
         installed,
         clock,

@@ -14,6 +14,9 @@ from ..state.errors import InvalidRequest
 from ..state.view import Decode
 from .rocksdb_view import RocksView, ViewIdentity
 
+MAX_AGE_MS = 15 * 24 * 3600 * 1000
+"""Half of the 30 days of ``delete.retention.ms`` that the tier-state topic must have at least."""
+
 
 class ViewFolder:
     """The generations of one view on disk."""
@@ -28,15 +31,24 @@ class ViewFolder:
         generation = self.path / name.read_text().strip() if name.exists() else None
         return generation if generation and generation.is_dir() else None
 
-    def resume(self, identity: ViewIdentity) -> RocksView | None:
-        """The current generation, or None when there is none or it is the view of another topic."""
+    def resume(self, identity: ViewIdentity, now_ms: int) -> RocksView | None:
+        """The current generation; None when there is none, or it is the view of another topic, or it is too old.
+
+        Too old*: half of ``delete.retention.ms`` after it last had applied a then-current end, tombstones it has not
+        seen may be gone from the topic, and what they erased would stay in the view for ever.
+        """
         generation = self.current()
         if generation is None:
             return None
         try:
-            return RocksView(generation, identity, self._decode)
+            view = RocksView(generation, identity, self._decode)
         except InvalidRequest:
             return None
+        ages = [now_ms - as_of for number in range(identity.partitions) if (as_of := view.as_of(number))]
+        if max(ages, default=0) > MAX_AGE_MS:
+            view.close()
+            return None
+        return view
 
     def fresh(self, identity: ViewIdentity) -> RocksView:
         """An empty generation; it counts only once `install` named it."""

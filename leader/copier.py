@@ -113,7 +113,7 @@ def _check_again(reign: Reign, candidate: CopyCandidate, files: SegmentFiles) ->
     if candidate.next_base > bounds.last_stable_offset:
         raise Fenced("the last stable offset went back", segment=candidate.offsets, lso=bounds.last_stable_offset)
     files.confirm()
-    reign.view()
+    reign.view(max_age=0)  # up to now: a finish that is fenced would leave its objects to the sweeper
 
 
 def _give_up(reign: Reign, attempt: CopyAttempt, store: ObjectStore, error: Exception) -> Act[None]:

@@ -71,11 +71,14 @@ class Reign:
         seat, number = self.seat, self.partition.partition
         return seat.broker.bounds(self.name, number, broker=seat.broker_id, epoch=self.term.epoch)
 
-    def view(self) -> PartitionView:
-        """The partition as a fresh view has it. Raises Fenced once this term no longer rules, ViewBehind."""
+    def view(self, max_age: float = FRESH_S) -> PartitionView:
+        """The partition as a fresh view has it, up to an end captured at most ``max_age`` seconds ago.
+
+        Raises Fenced once this term no longer rules, ViewBehind.
+        """
         if self._ended:
             raise Fenced(self._ended, partition=self.partition, term=self.term)
-        self.seat.view.require_fresh(self._tier_partition, FRESH_S)
+        self.seat.view.require_fresh(self._tier_partition, max_age)
         view = self.seat.view.partition(self.partition)
         if view.term != self.term:
             self.end("a higher term rules" if view.term and view.term.order > self.term.order else "its fact is gone")

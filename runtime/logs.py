@@ -12,12 +12,22 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from .listener import CopyFailed, Event, FactsApplied, Listener, PartitionRefused, RemoteFetched, TermEnded, ViewRebuilt
+from .listener import (
+    CopyFailed,
+    Event,
+    FactsApplied,
+    Listener,
+    PartitionRefused,
+    RemoteFetched,
+    TermEnded,
+    TrimRefused,
+    ViewRebuilt,
+)
 
 FORMAT_VARIABLE = "TIERSTATE_LOG"
 _SECRET = re.compile(r"password|secret|token|authorization|private_key", re.IGNORECASE)
 _WARNINGS = (CopyFailed, PartitionRefused, TermEnded, ViewRebuilt)
-_DETAILS = (FactsApplied, RemoteFetched)
+_DETAILS = (FactsApplied, RemoteFetched, TrimRefused)
 
 
 def open_logs(

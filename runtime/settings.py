@@ -33,17 +33,9 @@ class Store(Section):
         default="", description="Access key; empty: the cloud library's own search (environment, role)."
     )
     secret_access_key: Secret | None = Field(default=None, description="Secret of the access key.")
-    session_token: Secret | None = Field(default=None, description="Session token of temporary credentials.")
     connect_timeout: Duration = Field(default=5.0, gt=0, description="How long a connection may take.")
     read_timeout: Duration = Field(
         default=30.0, gt=0, description="How long the store may stay silent within an answer."
-    )
-    retry_for: Duration = Field(
-        default=60.0, ge=0, description="How long one request is repeated before it counts as failed."
-    )
-    concurrency: int = Field(default=16, ge=1, le=1024, description="Connections at a time.")
-    salt_bits: int = Field(
-        default=0, ge=0, le=128, description="Bits of MD5 that `{salt}` in the URL becomes; 0 without it."
     )
 
 

@@ -66,6 +66,10 @@ class ViewStore(Protocol):
         """The position of the next record to apply; 0 in an empty view."""
         ...
 
+    def mark_as_of(self, tier_partition: int, now_ms: int) -> None:
+        """A then-current end is applied, at this time."""
+        ...
+
     def state(self, partition: TopicIdPartition) -> PartitionState:
         """The incremental state of one partition (empty when unknown)."""
         ...
@@ -108,6 +112,9 @@ class MemoryView:
     def position(self, tier_partition: int) -> Position:
         with self._lock:
             return self._positions.get(tier_partition, Position(0))
+
+    def mark_as_of(self, tier_partition: int, now_ms: int) -> None:
+        """Memory does not outlive its process, so its age does not matter."""
 
     def state(self, partition: TopicIdPartition) -> PartitionState:
         with self._lock:

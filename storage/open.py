@@ -6,6 +6,7 @@ another thing, part of every key, verbatim and without a ``/``: `segment/keys.py
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -20,9 +21,17 @@ _RIGHT = "file:///absolute/folder or s3://bucket/prefix"
 
 
 def open_store(
-    url: str, *, endpoint: str | None = None, region: str | None = None, clock: Clock | None = None
+    url: str,
+    *,
+    endpoint: str | None = None,
+    region: str | None = None,
+    clock: Clock | None = None,
+    s3: S3Options | None = None,
 ) -> ObjectStore:
-    """``file:///folder``, ``s3://bucket/prefix`` or, for tests, ``memory:``. Raises InvalidRequest, AccessDenied."""
+    """``file:///folder``, ``s3://bucket/prefix`` or, for tests, ``memory:``. Raises InvalidRequest, AccessDenied.
+
+    ``s3``: time-outs and credentials of an S3 store; ``endpoint`` and ``region`` are added to it.
+    """
     clock = clock or SystemClock()
     try:
         parts = urlsplit(url)
@@ -40,7 +49,7 @@ def open_store(
         case "s3":
             if not parts.netloc:
                 raise InvalidRequest("an S3 store URL names its bucket: s3://bucket/prefix", url=url)
-            options = S3Options(endpoint=endpoint, region=region)
+            options = replace(s3 or S3Options(), endpoint=endpoint, region=region)
             return S3Store(parts.netloc, unquote(parts.path), options, clock)
         case "memory" if not parts.netloc and not parts.path:
             return MemoryStore(clock)

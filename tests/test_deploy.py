@@ -33,8 +33,8 @@ SETTINGS = "/etc/tierstate/tierstate.toml"
 
 def parse(arguments: list[str]) -> None:
     """As the command line would; raises click's usage errors. Nothing runs."""
-    with root.make_context("tierstate", list(arguments), obj=Context()) as ctx:
-        name, command, rest = root.resolve_command(ctx, [*ctx.protected_args, *ctx.args])
+    with click.Context(root, obj=Context()) as ctx:
+        name, command, rest = root.resolve_command(ctx, list(arguments))
         assert name is not None
         assert command is not None
         command.make_context(name, rest, parent=ctx)

@@ -11,7 +11,7 @@ from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
 from tierstate.broker.tier_topic import MemoryTierTopic, TierReader
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
-from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.runtime.listener import Event, ViewRebuilt
 from tierstate.state.errors import BrokerUnavailable, ViewBehind
 from tierstate.state.offsets import Position
@@ -135,3 +135,19 @@ def test_a_rebuild_that_was_killed_leaves_no_view_behind(said: Topic, tmp_path: 
     with pytest.raises(Killed):
         open_view(dying, "cluster", SystemClock(), state_dir=tmp_path)
     assert not (tmp_path / "view" / "CURRENT").exists()
+
+
+@pytest.mark.parametrize(("days", "rebuilt"), [(14, False), (16, True)])
+def test_a_view_that_slept_for_half_the_life_of_tombstones_is_rebuilt(
+    said: Topic, tmp_path: Path, days: int, rebuilt: bool
+) -> None:
+    said.say(elected(0, 3, 1))
+    number = said.number(f"{partition(0).topic_id}/0/")
+    clock = ManualClock()
+    first = open_view(said.topic, "cluster", clock, state_dir=tmp_path)
+    first.require_fresh(number, 0)
+    first.close()
+    clock.advance(days * 24 * 3600)
+    events: list[Event] = []
+    open_view(said.topic, "cluster", clock, state_dir=tmp_path, listener=events.append).close()
+    assert bool([event for event in events if isinstance(event, ViewRebuilt)]) is rebuilt

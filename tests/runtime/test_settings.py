@@ -215,22 +215,19 @@ def test_variables_that_are_no_settings_are_left_alone() -> None:
 
 
 def test_secrets_come_by_reference_and_are_shown_nowhere(write_toml: WriteToml, tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("hunter2-file\n")
+    (tmp_path / "secret").write_text("hunter2-file\n")
     file = write_toml(
-        '[store]\naccess_key_id = { env = "KEY" }\nsecret_access_key = { env = "SECRET" }\n'
-        'session_token = { file = "token" }\n[kafka]\n"sasl.password" = { env = "SASL" }\n'
+        '[store]\naccess_key_id = { env = "KEY" }\nsecret_access_key = { file = "secret" }\n'
+        '[kafka]\n"sasl.password" = { env = "SASL" }\n'
     )
     settings = given(
         file,
         KEY="hunter2-id",
-        SECRET="hunter2-env",
         SASL="hunter2-sasl",
         TIERSTATE_KAFKA__SSL_KEY_PASSWORD="hunter2-ssl",
     )
     assert settings.store.secret_access_key is not None
-    assert settings.store.secret_access_key.get_secret_value() == "hunter2-env"
-    assert settings.store.session_token is not None
-    assert settings.store.session_token.get_secret_value() == "hunter2-file"
+    assert settings.store.secret_access_key.get_secret_value() == "hunter2-file"
     assert settings.kafka == {"sasl.password": "hunter2-sasl", "ssl.key.password": "hunter2-ssl"}
     shown = {row.key: row.value for row in effective(settings)}
     assert (
@@ -241,7 +238,7 @@ def test_secrets_come_by_reference_and_are_shown_nowhere(write_toml: WriteToml, 
     assert "hunter2-env" not in repr(settings)
 
 
-@pytest.mark.parametrize("key", ["store.secret_access_key", "store.session_token", "kafka.sasl.password"])
+@pytest.mark.parametrize("key", ["store.secret_access_key", "kafka.sasl.password"])
 def test_a_secret_in_a_file_or_on_a_command_line_is_refused_without_repeating_it(
     key: str, write_toml: WriteToml
 ) -> None:
@@ -259,7 +256,7 @@ def test_a_wrong_value_behind_a_reference_is_not_repeated(write_toml: WriteToml)
 
 def test_a_reference_to_nothing_is_an_error_beside_the_others(write_toml: WriteToml) -> None:
     said = problems(
-        write_toml('[store]\nsession_token = { env = "NONE" }\nsecret_access_key = { file = "none" }\nurl = "x"\n')
+        write_toml('[store]\naccess_key_id = { env = "NONE" }\nsecret_access_key = { file = "none" }\nurl = "x"\n')
     )
     assert len(said) == 3
     assert "NONE is not set" in str(said)

@@ -1,0 +1,238 @@
+"""tierstate as somebody runs it: the program's own commands, as processes, beside a real broker.
+
+One `House` is one settings file: topics named after it, a tier-state topic, a store folder and a state folder of its
+own. Whatever it starts is stopped by `close`, and dies with the test run however that ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tierstate.sandbox import tether
+from tierstate.sandbox.kafka import KafkaSandbox
+
+TIERSTATE = [sys.executable, "-m", "tierstate.cli.main"]
+SEGMENT_BYTES = 100_000
+PATIENCE_S = 40.0
+BETWEEN_LOOKS_S = 0.1
+
+Done = subprocess.CompletedProcess[str]
+
+
+@dataclass
+class Running:
+    """A process that stays. Its stdout and stderr are files."""
+
+    process: subprocess.Popen[bytes]
+    out: Path
+    err: Path
+
+    def says(self, what: str) -> dict[str, Any]:
+        """The line of its JSON log whose event is this one, once it is there."""
+
+        def look() -> dict[str, Any] | None:
+            assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.err.read_text()}"
+            lines = [json.loads(line) for line in self.err.read_text().splitlines() if line.startswith("{")]
+            return next((line for line in lines if line.get("event") == what), None)
+
+        found: dict[str, Any] = eventually(look)
+        return found
+
+    def metrics(self) -> str:
+        """Of an agent."""
+        answer: bytes = get(f"http://{self.says('agent ready')['management']}/metrics")[1]
+        return answer.decode()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = 15.0) -> int:
+        """Its exit code. Fails the test when it does not end in time."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(seconds)
+
+
+@dataclass
+class House:
+    """``name`` begins the names of its topics, and is unique on a shared broker."""
+
+    kafka: KafkaSandbox
+    folder: Path
+    name: str
+    _running: list[Running] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.store = self.folder / "store"
+        self.config = self.folder / "tierstate.toml"
+        self.tier_topic = f"_tiers-{self.name}"
+        self.store.mkdir(parents=True)
+        self.config.write_text(
+            f'state_dir = "{self.folder / "state"}"\n'
+            f'[kafka]\n"bootstrap.servers" = "{self.kafka.bootstrap}"\n'
+            f'[store]\nurl = "{self.store.as_uri()}"\n'
+            f'[tier_state]\ntopic = "{self.tier_topic}"\npartitions = 2\nreplication_factor = 1\n'
+            f'[tiering]\ninclude = ["{self.name}-.*"]\n'
+            f'[agent]\nlog_dirs = ["{self.log_dir}"]\n'
+            f'[trim]\ndelay = "0s"\n[management]\nlisten = "127.0.0.1:0"\n[gateway]\nlisten = "127.0.0.1:0"\n'
+        )
+
+    @property
+    def log_dir(self) -> Path:
+        return self.kafka.brokers[0].log_dir
+
+    # --- commands ------------------------------------------------------------------------------------------------
+
+    def run(self, *arguments: str, code: int = 0) -> Done:
+        """A command to its end. Fails the test when its exit code is another, or a stack trace is shown."""
+        done = run(*arguments, "--config", str(self.config))
+        assert done.returncode == code, f"{arguments} ended with {done.returncode}: {done.stdout}{done.stderr}"
+        return done
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        """Its one JSON document."""
+        return json.loads(self.run(*arguments, "--json", code=code).stdout)
+
+    def lines(self, *arguments: str) -> list[dict[str, Any]]:
+        """Its JSON objects, one a line."""
+        return [json.loads(line) for line in self.run(*arguments, "--json").stdout.splitlines()]
+
+    def start(self, *arguments: str, file_bytes: int | None = None) -> Running:
+        """A command that stays. ``file_bytes``: no file it writes may grow larger, as on a full disk."""
+        at = len(self._running)
+        out, err = self.folder / f"{at}-{arguments[0]}.out", self.folder / f"{at}-{arguments[0]}.err"
+
+        def limits() -> None:
+            if file_bytes is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+
+        command = [*TIERSTATE, *arguments, "--json", "--config", str(self.config)]
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, tether.__file__, str(os.getpid()), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                preexec_fn=limits,
+            )
+        running = Running(process, out, err)
+        self._running.append(running)
+        return running
+
+    @contextmanager
+    def agent(self, *flags: str, file_bytes: int | None = None) -> Iterator[Running]:
+        """Ready, and stopped at the end of the block."""
+        running = self.start("agent", *flags, file_bytes=file_bytes)
+        running.says("agent ready")
+        try:
+            yield running
+        finally:
+            running.stop()
+
+    def gateway(self) -> tuple[Running, str]:
+        """And its URL."""
+        running = self.start("gateway")
+
+        def look() -> str | None:
+            assert running.process.poll() is None, running.err.read_text()
+            lines = running.out.read_text().splitlines()
+            return str(json.loads(lines[0])["address"]) if lines else None
+
+        return running, str(eventually(look))
+
+    def close(self) -> None:
+        for running in self._running:
+            if running.process.poll() is None:
+                running.process.kill()
+                running.process.wait()
+
+    # --- what is on the broker and in the store ------------------------------------------------------------------
+
+    def create(self, topic: str, partitions: int = 1, **config: str) -> str:
+        """A topic whose local tier may go as soon as it is copied; its full name. Dots are written as ``_``."""
+        settings = {"internal.segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1", "local.retention.bytes": "0"}
+        wanted = settings | {name.replace("_", "."): value for name, value in config.items()}
+        name = f"{self.name}-{topic}"
+        admin: Any = AdminClient({"bootstrap.servers": self.kafka.bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic(name, partitions, 1, config=wanted)], operation_timeout=30)[name].result(30)
+        return name
+
+    def append(self, topic: str, records: int, partition: int = 0, first: int = 0) -> None:
+        """Records ``first``… of 120 bytes, in batches small enough to fill several segments."""
+        producer: Any = Producer(
+            {"bootstrap.servers": self.kafka.bootstrap, "log_level": 0, "acks": "all", "batch.size": 10_000}
+        )
+        for number in range(first, first + records):
+            producer.produce(topic, value=b"%0120d" % number, key=b"k%d" % (number % 7), partition=partition)
+            producer.poll(0)
+        assert producer.flush(60) == 0
+
+    def logs(self, topic: str, partition: int = 0) -> list[Path]:
+        """Segment files on the broker's disk, oldest first."""
+        return sorted((self.log_dir / f"{topic}-{partition}").glob("*.log"))
+
+    def manifests(self, topic: str = "") -> list[Path]:
+        """Of segments whose manifest is in the store."""
+        return sorted(path for path in self.store.rglob("*.rsm-manifest") if topic in str(path))
+
+    def objects(self) -> list[Path]:
+        """Everything that readers of the store could see."""
+        return sorted(path for path in self.store.rglob("*") if path.is_file() and ".tierstate" not in str(path))
+
+    def describe(self, topic: str, partition: int = 0) -> dict[str, Any]:
+        found: dict[str, Any] = self.json("describe", f"{topic}:{partition}")[0]
+        return found
+
+    def digests(self, topic: str, *flags: str) -> list[tuple[int, int, str]]:
+        """Partition, records and digest, as one reader sees them."""
+        found = self.json("digest", topic, *flags)["partitions"]
+        return [(each["partition"], each["records"], each["digest"]) for each in found]
+
+
+def run(*arguments: str, seconds: float = 60.0) -> Done:
+    """A command without settings of its own. Fails the test when it hangs or shows a stack trace."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TIERSTATE_")}
+    done = subprocess.run(
+        [*TIERSTATE, *arguments], capture_output=True, text=True, timeout=seconds, env=environment, cwd="/"
+    )
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr
+    assert done.returncode != 70, done.stderr
+    return done
+
+
+def side_by_side(calls: list[Callable[[], Done]]) -> list[Done]:
+    """Commands spend most of their time starting: two at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        return [call.result() for call in [pool.submit(call) for call in calls]]
+
+
+def get(url: str, accept: str = "*/*") -> tuple[int, bytes]:
+    """Status and body, also of a refusal."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept}), timeout=20) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def eventually(look: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
+    """What ``look`` returns, once that is true. Fails the test when it takes too long."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(BETWEEN_LOOKS_S)
+    return found

@@ -1,0 +1,129 @@
+"""What fails under a running agent, and comes back: nothing is lost, nothing is trimmed meanwhile, it goes on alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.house import House, eventually
+from tierstate.sandbox.kafka import KafkaSandbox
+
+pytestmark = pytest.mark.kafka
+
+NewHouse = Callable[..., House]
+ROLLED = "every rolled segment is copied"
+
+
+@pytest.fixture
+def new_house(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[NewHouse]:
+    made: list[House] = []
+
+    def make(kafka: KafkaSandbox) -> House:
+        name = request.node.name.removeprefix("test_").replace("_", "-")[:60]
+        made.append(House(kafka, tmp_path / "house", name))
+        made[-1].run("init")
+        return made[-1]
+
+    yield make
+    for house in made:
+        house.close()
+
+
+def tiered(house: House, topic: str, partition: int = 0) -> bool:
+    """Everything rolled is in the store, and gone from the broker's disk."""
+    return len(house.logs(topic, partition)) == 1
+
+
+def flip(file: Path, position: int) -> None:
+    """Every bit of one byte."""
+    with file.open("r+b") as log:
+        log.seek(position)
+        byte = log.read(1)[0]
+        log.seek(position)
+        log.write(bytes([byte ^ 0xFF]))
+
+
+def test_a_corrupt_segment_is_refused_and_said_while_the_others_go_on(kafka: KafkaSandbox, new_house: NewHouse) -> None:
+    house = new_house(kafka)
+    topic = house.create("t", partitions=2)
+    for partition in (0, 1):
+        house.append(topic, 3_000, partition)
+    before = house.digests(topic, "--via", "broker")
+    first, segments = house.logs(topic)[0], len(house.logs(topic))
+    assert segments >= 3
+    flip(first, 300)
+    with house.agent() as agent:
+        eventually(lambda: tiered(house, topic, 1))
+        said = eventually(lambda: house.describe(topic)["agent"]["last_error"])
+        assert "CRC" in said
+        assert f"file={first}" in said
+        assert "position=0" in said
+        assert said in house.run("describe", f"{topic}:0").stdout
+        assert f'remote_copy_errors_total{{topic="{topic}"}}' in agent.metrics()
+        assert not house.manifests(f"/{0}/{first.stem}")
+        assert len(house.logs(topic)) == segments, "something was trimmed"
+        assert house.describe(topic)["highest_remote"] is None
+
+        flip(first, 300)
+        eventually(lambda: tiered(house, topic, 0))
+    assert house.digests(topic) == before
+
+
+def test_a_full_disk_of_the_store_fails_the_copy_clean_and_a_roomier_one_finishes(
+    kafka: KafkaSandbox, new_house: NewHouse
+) -> None:
+    house = new_house(kafka)
+    topic = house.create("t")
+    house.append(topic, 3_000)
+    before = house.digests(topic, "--via", "broker")
+    segments = len(house.logs(topic))
+    with house.agent(file_bytes=50_000):
+        said = eventually(lambda: house.describe(topic)["agent"]["last_error"])
+        assert "no room" in said
+        assert house.objects() == [], "a part of an object can be seen"
+        assert len(house.logs(topic)) == segments, "something was trimmed"
+    assert list((house.store / ".tierstate-tmp").iterdir()) == []
+    with house.agent():
+        eventually(lambda: tiered(house, topic))
+    assert len(house.manifests()) == segments - 1
+    assert house.digests(topic) == before
+
+
+def test_a_store_that_is_taken_away_stops_copying_and_trimming_until_it_is_back(
+    kafka: KafkaSandbox, new_house: NewHouse
+) -> None:
+    house = new_house(kafka)
+    topic = house.create("t")
+    house.append(topic, 1_500)
+    with house.agent():
+        eventually(lambda: tiered(house, topic))
+        away = house.store.rename(house.folder / "away")
+        house.append(topic, 1_500, first=1_500)
+        segments = len(house.logs(topic))
+        assert segments > 1
+        assert eventually(lambda: house.describe(topic)["agent"]["last_error"])
+        assert not house.store.exists(), "something was written beside the store"
+        assert len(house.logs(topic)) == segments, "something was trimmed"
+        away.rename(house.store)
+        eventually(lambda: tiered(house, topic))
+    assert house.digests(topic)[0][1] == 3_000
+
+
+def test_a_broker_that_is_killed_and_comes_back_is_served_on_without_gap_or_duplicate(new_house: NewHouse) -> None:
+    with KafkaSandbox() as own:
+        house = new_house(own)
+        topic = house.create("t")
+        house.append(topic, 1_500)
+        with house.agent():
+            eventually(lambda: len(house.manifests()) >= 1)
+            own.kill(0)
+            own.start(0)
+            eventually(lambda: tiered(house, topic))
+            house.append(topic, 1_500, first=1_500)
+            eventually(lambda: len(house.logs(topic)) > 1)
+            eventually(lambda: tiered(house, topic))
+            eventually(lambda: house.describe(topic)["agent"]["not_copied"] == ROLLED)
+        read = house.run("consume", topic, "--format", "%o %s\\n").stdout.splitlines()
+    assert read == [f"{number} {number:0120d}" for number in range(3_000)]
