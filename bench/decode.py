@@ -1,4 +1,4 @@
-"""Decode batches to Arrow on one core, CRC on: ``python -m bench.decode``. MB/s of unpacked records, best of rounds.
+"""Decode batches to Arrow on one core, CRC on; MB/s of unpacked records.
 
 Batches of 64 KiB, records of 100 B and 1 KB that compress about as well as real events do.
 """
@@ -8,15 +8,20 @@ from __future__ import annotations
 import gzip
 import random
 import struct
-import time
 from collections.abc import Callable
+from functools import partial
 
 import cramjam
 import google_crc32c
+import pyarrow as pa
 import zstandard
+from kafka.errors import UnsupportedCodecError
+from kafka.record import MemoryRecords
 
 from tierstate.log.batch import CODECS
 from tierstate.log.decode import decode_batches
+
+from .rows import Row, rate
 
 BATCH_BYTES = 64 * 1024
 LOG_BYTES = 16 << 20
@@ -40,12 +45,12 @@ def _lz4_frame(raw: bytes) -> bytes:
     return bytes.fromhex("04224d18604082") + b"".join(struct.pack("<I", len(b)) + b for b in blocks) + bytes(4)
 
 
-def log_of(codec: str, record_bytes: int) -> tuple[bytes, int, int]:
+def log_of(codec: str, record_bytes: int, size: int = LOG_BYTES) -> tuple[bytes, int, int]:
     """A log, its unpacked record bytes, its records."""
     chance = random.Random(7)
     words = [chance.randbytes(chance.randint(3, 9)) for _ in range(2000)]
     log, unpacked, count = [], 0, 0
-    while unpacked < LOG_BYTES:
+    while unpacked < size:
         records = []
         for delta in range(BATCH_BYTES // record_bytes):
             value = b"".join(chance.choice(words) for _ in range(record_bytes // 5))[: record_bytes - 20]
@@ -75,20 +80,37 @@ def _batch(base: int, count: int, codec: int, payload: bytes) -> bytes:
     return struct.pack(">qiibI", base, len(tail) + 9, 0, 2, google_crc32c.value(tail)) + tail
 
 
-def main() -> None:
-    print(f"{'codec':8}{'record':>8}{'MB/s':>8}{'M records/s':>13}")
+def measure() -> list[Row]:
+    """Both record sizes, every codec, beside kafka-python's own reader of the same bytes."""
+    rows = []
     for record_bytes in (100, 1000):
         for codec in CODECS:
             log, unpacked, count = log_of(codec, record_bytes)
-            best = float("inf")
-            for _ in range(ROUNDS):
-                began = time.perf_counter()
-                found = sum(batch.num_rows for batch in decode_batches(log, source="log", topic="topic", partition=0))
-                best = min(best, time.perf_counter() - began)
-                if found != count:
-                    raise SystemExit(f"decoded {found} of {count} records")
-            print(f"{codec:8}{record_bytes:8}{unpacked / best / 1e6:8.0f}{count / best / 1e6:13.2f}")
+            part, part_unpacked, _ = log_of(codec, record_bytes, unpacked // 16)
+            ours = rate(partial(_decode, log, unpacked, count), ROUNDS)
+            try:
+                peer = rate(partial(_kafka_python, part, part_unpacked), 3) / 1e6
+            except UnsupportedCodecError:  # it needs another library for this codec
+                peer = None
+            what = f"decode {codec}, {record_bytes} B records, to columns"
+            rows.append(Row(what, ours / 1e6, "MB/s unpacked, one core", peer, "kafka-python's record reader"))
+    return rows
 
 
-if __name__ == "__main__":
-    main()
+def _decode(log: bytes, unpacked: int, count: int) -> float:
+    found = sum(batch.num_rows for batch in decode_batches(log, source="log", topic="topic", partition=0))
+    if found != count:
+        raise SystemExit(f"decoded {found} of {count} records")
+    return unpacked
+
+
+def _kafka_python(log: bytes, unpacked: int) -> float:
+    offsets, keys, values = [], [], []
+    records = MemoryRecords(log)
+    while (batch := records.next_batch()) is not None:
+        for record in batch:
+            offsets.append(record.offset)
+            keys.append(record.key)
+            values.append(record.value)
+    pa.table({"offset": offsets, "key": keys, "value": values})
+    return unpacked

@@ -7,7 +7,7 @@ Readers consume by assignment, without a group, up to the high watermark, and ne
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -90,6 +90,10 @@ class TierTopic(Protocol):
         """A tail that begins at these positions."""
         ...
 
+    def problems(self) -> list[str]:
+        """What is wrong with the topic's configuration now, one sentence each. Raises BrokerUnavailable."""
+        ...
+
     def current_topic_id(self) -> str:
         """The identity the cluster gives the topic's name now. Raises BrokerUnavailable."""
         ...
@@ -104,6 +108,8 @@ class MemoryTierTopic:
         self._topic_id = topic_id
         self._logs: list[list[Entry]] = [[] for _ in range(partitions)]
         self._grown = threading.Condition()
+        self.drift: list[str] = []
+        """What `problems` answers."""
 
     @property
     def topic_id(self) -> str:
@@ -129,6 +135,9 @@ class MemoryTierTopic:
 
     def current_topic_id(self) -> str:
         return self._topic_id
+
+    def problems(self) -> list[str]:
+        return list(self.drift)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -164,8 +173,15 @@ class _MemoryReader:
 class KafkaTierTopic:
     """The real one. ``topic_id`` and ``mapped_partitions`` are read once, by `tier_topic_setup.open_tier_topic`."""
 
-    def __init__(self, kafka: Mapping[str, str], name: str, topic_id: str, mapped_partitions: int) -> None:
-        self._kafka, self._name = kafka, name
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        name: str,
+        topic_id: str,
+        mapped_partitions: int,
+        check: Callable[[], list[str]] = list,
+    ) -> None:
+        self._kafka, self._name, self._check = kafka, name, check
         self._topic_id, self._mapped = topic_id, mapped_partitions
         self._admin: Any = AdminClient(admin_config(kafka))
         # a leader that is moving answers again within seconds; asking for an end changes nothing
@@ -241,6 +257,9 @@ class KafkaTierTopic:
 
     def reader(self, positions: Mapping[int, Position]) -> TierReader:
         return _KafkaReader(self._kafka, self._name, positions)
+
+    def problems(self) -> list[str]:
+        return self._check()
 
     def current_topic_id(self) -> str:
         return describe_topic_id(self._admin, self._name)

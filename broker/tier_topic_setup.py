@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -139,7 +140,7 @@ def open_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> KafkaTierT
     meta = read_meta(KafkaTierTopic(kafka, spec.name, topic_id, 0))
     if meta is None:
         raise InvalidRequest("the tier-state topic lost its meta/topic fact", topic=spec.name)
-    return KafkaTierTopic(kafka, spec.name, topic_id, meta.partitions)
+    return KafkaTierTopic(kafka, spec.name, topic_id, meta.partitions, partial(check_tier_topic, kafka, spec))
 
 
 def partition_count(admin: Any, name: str) -> int:

@@ -26,6 +26,8 @@ class Observed:
     bounds: LocalBounds
     config: TopicConfig
     holds: Mapping[str, Offset] | None
+    drift: str | None = None
+    """How the tier-state topic's configuration differs from what is safe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ def decide(view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs
     if view.degraded:
         return Decision(NothingToCopy(f"degraded: {view.degraded[0]}"), NoTrim(f"degraded: {view.degraded[0]}"))
     copy = next_candidate(view, seen.bounds, seen.segments, now, policy.copy_lag_ms)
+    if seen.drift is not None:
+        return Decision(copy, NoTrim(f"the tier-state topic is not safe any more: {seen.drift}"))
     if seen.holds is None:
         return Decision(copy, NoTrim("consumer groups could not be listed completely"))
     config = seen.config

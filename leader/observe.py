@@ -1,6 +1,7 @@
 """What an agent asks the broker before it decides: bounds, configuration, who still reads. Slow answers are cached.
 
-Configuration is at most 30 s old, a group listing at most 5 minutes: a listing is expensive on a busy cluster.
+Configuration is at most 30 s old (the tier-state topic's own 60 s), a group listing at most 5 minutes: a listing is
+expensive on a busy cluster.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .group_holds import GroupHolds, GroupPolicy
 
 CONFIG_AGE_S = 30.0
 GROUPS_AGE_S = 300.0
+DRIFT_AGE_S = 60.0
 
 V = TypeVar("V")
 
@@ -56,11 +58,13 @@ class Observer:
         groups: GroupPolicy,
         overrides: Callable[[str, TopicConfig], TopicConfig],
         clock: Clock,
+        topic_problems: Callable[[], list[str]] = list,
     ) -> None:
         self._broker, self._broker_id, self._log, self._respect = broker, broker_id, log, groups.respect
         self._configs = _Aged(clock, CONFIG_AGE_S, lambda topic: overrides(topic, broker.config(topic)))
         self._groups: _Aged[TopicGroups | None] = _Aged(clock, GROUPS_AGE_S, self._list_groups)
         self._holds = GroupHolds(groups, clock)
+        self._drift = _Aged(clock, DRIFT_AGE_S, lambda _: _first_problem(topic_problems))
 
     def __call__(self, partition: TopicIdPartition, name: str) -> Observed:
         """Raises Fenced when the partition left the disk, BrokerUnavailable kinds."""
@@ -68,9 +72,9 @@ class Observer:
         local = self._log.snapshot(partition, name)
         config = self._configs.get(name)
         if not self._respect or refusal(config) is not None:
-            return Observed(local.segments, bounds, config, {})
+            return Observed(local.segments, bounds, config, {}, self._drift.get(""))
         holds = self._holds.holds(name, partition.partition, self._groups.get(name), bounds)
-        return Observed(local.segments, bounds, config, holds)
+        return Observed(local.segments, bounds, config, holds, self._drift.get(""))
 
     def _list_groups(self, topic: str) -> TopicGroups | None:
         """None when Kafka did not answer: an incomplete listing means no trim."""
@@ -78,3 +82,11 @@ class Observer:
             return self._broker.groups(topic)
         except (Unavailable, AccessDenied):
             return None
+
+
+def _first_problem(topic_problems: Callable[[], list[str]]) -> str | None:
+    """None when the tier-state topic is as it must be; not being able to look is a problem too."""
+    try:
+        return next(iter(topic_problems()), None)
+    except (Unavailable, AccessDenied) as error:
+        return str(error)

@@ -86,6 +86,7 @@ def open_leader(
         GroupPolicy(settings.trim.respect_groups, settings.trim.exclude_groups, settings.trim.group_hold_max),
         lambda name, config: overridden(settings, name, config),
         clock,
+        topic.problems,
     )
     policy = Policy(
         copy_lag_ms=round(settings.copy_.lag * 1000),

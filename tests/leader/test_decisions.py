@@ -106,6 +106,12 @@ def test_unknown_groups_stop_trimming_only() -> None:
     assert found == Decision(CANDIDATE, NoTrim("consumer groups could not be listed completely"))
 
 
+def test_a_tier_state_topic_that_drifted_stops_trimming_only() -> None:
+    found = decide(copied((0, 99)), seen(drift="cleanup.policy is delete"), POLICY, LATER)
+    assert found.copy == CANDIDATE
+    assert found.trim == NoTrim("the tier-state topic is not safe any more: cleanup.policy is delete")
+
+
 def test_a_degraded_partition_is_neither_copied_nor_trimmed() -> None:
     found = decide(copied(extra=(build.unknown(9, "log-start/1/0/9"),)), seen(), POLICY, LATER)
     assert isinstance(found.copy, NothingToCopy)

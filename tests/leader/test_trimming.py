@@ -11,6 +11,7 @@ import pytest
 from tests.leader.world import TRIMS_ALL, Process, World, object_keys, run_with
 from tierstate.leader.act import run
 from tierstate.leader.group_holds import GroupPolicy
+from tierstate.leader.observe import DRIFT_AGE_S
 from tierstate.leader.trimmer import trim_local
 from tierstate.runtime.listener import LocalTrimmed, TrimRefused
 from tierstate.schemas.codec import encode_fact
@@ -229,6 +230,19 @@ def test_an_incomplete_listing_of_groups_means_no_trim(world: World) -> None:
     assert world.local_start() == 0
     assert process.status().not_trimmed == "consumer groups could not be listed completely"
     assert process.status().copied_to == world.bases[-1] - 1
+
+
+def test_a_tier_state_topic_whose_configuration_drifted_means_no_trim_until_it_is_right_again(world: World) -> None:
+    world.topic.drift = ["cleanup.policy is delete, compact is wanted"]
+    process = world.process()
+    process.work()
+    assert world.local_start() == 0
+    assert "cleanup.policy is delete" in (process.status().not_trimmed or "")
+    assert process.status().copied_to == world.bases[-1] - 1
+    world.topic.drift = []
+    world.clock.advance(DRIFT_AGE_S)
+    process.work()
+    assert world.local_start() > 0
 
 
 @pytest.mark.parametrize("policy", [GroupPolicy(True, ("tmp-.*",), 1.0), GroupPolicy(False, (), 1.0)])

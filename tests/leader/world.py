@@ -240,7 +240,15 @@ class Process:
     ) -> PartitionWorker:
         world = self.world
         groups = groups or GroupPolicy(True, (), 7 * 86_400.0)
-        plain = Observer(world.broker, BrokerId(1), world.log, groups, lambda name, config: config, world.clock)
+        plain = Observer(
+            world.broker,
+            BrokerId(1),
+            world.log,
+            groups,
+            lambda name, config: config,
+            world.clock,
+            world.topic.problems,
+        )
         policy = Policy(lag_ms, delay_ms, allow_unclean)
         return PartitionWorker(
             self.seat, world.partition, world.name, observe or plain, self.tools, policy, self.board, self.events.append

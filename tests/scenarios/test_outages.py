@@ -79,7 +79,7 @@ def test_a_full_disk_of_the_store_fails_the_copy_clean_and_a_roomier_one_finishe
     house.append(topic, 3_000)
     before = house.digests(topic, "--via", "broker")
     segments = len(house.logs(topic))
-    with house.agent(file_bytes=50_000):
+    with house.agent("--set", "format.compression=none", file_bytes=50_000):
         said = eventually(lambda: house.describe(topic)["agent"]["last_error"])
         assert "no room" in said
         assert house.objects() == [], "a part of an object can be seen"
