@@ -248,12 +248,18 @@ class KafkaTierTopic:
             )
             return Position(futures[partition].result(timeout=15).offset)
         except (KafkaException, TimeoutError) as error:
+            self._ask_leaders_anew()
             raise BrokerUnavailable(
                 "end of the tier-state topic is unknown",
                 topic=self._name,
                 tier_partition=tier_partition,
                 reason=kafka_error(error),
             ) from error
+
+    def _ask_leaders_anew(self) -> None:
+        """After a fail-over librdkafka's admin client asks on with the old leader epoch, for half a minute (seen)."""
+        with suppress(KafkaException):
+            self._admin.list_topics(self._name, timeout=3)
 
     def reader(self, positions: Mapping[int, Position]) -> TierReader:
         return _KafkaReader(self._kafka, self._name, positions)

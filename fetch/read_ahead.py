@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
-def read_ahead(pieces: Iterator[T], depth: int) -> Iterator[T]:
+def read_ahead(pieces: Iterator[T], depth: int) -> Generator[T, None, None]:
     """The same pieces, at most ``depth`` of them waiting; an error comes after the pieces made before it.
 
     Memory: ``depth`` waiting, one being made, one in the taker's hands. A taker who leaves early (closes the

@@ -158,7 +158,7 @@ class _Gauges(Collector):
             try:
                 for values, number in read():
                     family.add_metric(values, number)
-            except Exception:
+            except Exception:  # a gauge reads live objects: one that fails must not take the other metrics with it
                 failed += 1
             else:
                 yield family

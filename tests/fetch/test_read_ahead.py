@@ -36,7 +36,7 @@ def test_no_more_than_its_depth_is_made_ahead() -> None:
     assert next(ahead) == 0
     assert waiting.wait(10)  # 1 and 2 wait, 3 is being made
     assert len(made) <= 4
-    ahead.close()  # type: ignore[attr-defined]
+    ahead.close()
 
 
 def test_a_taker_who_leaves_ends_the_thread() -> None:
@@ -44,5 +44,5 @@ def test_a_taker_who_leaves_ends_the_thread() -> None:
     ahead = read_ahead(iter(range(1_000)), 2)
     next(ahead)
     assert threading.active_count() == before + 1
-    ahead.close()  # type: ignore[attr-defined]
+    ahead.close()
     assert threading.active_count() == before

@@ -72,7 +72,7 @@ def produce(bootstrap: str) -> None:
 def client_rows(bootstrap: str, isolation: Isolation, end: int) -> list[Row]:
     with closing(PlainConsumer({"bootstrap.servers": bootstrap}, isolation, SystemClock())) as client:
         batches = list(client.records(TOPIC, 0, Offset(0), Offset(end)))
-    return [tuple(record) for batch in batches for record in batch]  # type: ignore[misc]
+    return [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value, r.headers) for batch in batches for r in batch]
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,8 @@ By = Callable[[object, object], str]
 
 def end_of(orders: Orders) -> int:
     """The high watermark: the last record and nothing behind it."""
-    return orders.of(0)[-1][4] + 1  # type: ignore[no-any-return]
+    last: int = orders.of(0)[-1][4]
+    return last + 1
 
 
 def test_everything_is_the_default(resolve: Resolve, orders: Orders) -> None:
