@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -39,6 +40,7 @@ class House:
     log_dir: Path = field(default_factory=Path)
     _kafka: KafkaSandbox | None = None
     _detached: Path | None = None
+    _management: str | None = None
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -74,6 +76,14 @@ class House:
             f'[management]\nlisten = "127.0.0.1:0"\n'
             f'[gateway]\nlisten = "127.0.0.1:0"\n'
         )
+
+    def spawn_agent(self, *arguments: str) -> None:
+        """Always at the same management address, so that starting again is nothing new to say."""
+        if self._management is None:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                self._management = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.spawn("agent", "agent", "--set", f"management.listen={self._management}", *arguments)
 
     def command(self, *arguments: str) -> list[str]:
         """A tierstate command with the demo's settings, as one would type it."""

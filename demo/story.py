@@ -58,7 +58,7 @@ class Story:
         self._spark()
         self._rebuild_the_view()
         if self.house.keep:
-            self._spawn_agent()
+            self.house.spawn_agent()
             self._spawn_gateway()
 
     # --- 1, 2: a broker and a year of events ---------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Story:
         with self.screen.step("copy", "Copying every rolled segment") as told:
             # with few segments copying would be over before anybody could kill it
             slowly = () if self.limit is None else ("--set", f"copy.quota={max(1, report.local_bytes_before // 6)}")
-            house.spawn("agent", "agent", *slowly)
+            house.spawn_agent(*slowly)
 
             def copied(share: float) -> Callable[[], bool]:
                 def look() -> bool:
@@ -138,7 +138,7 @@ class Story:
             report.segments_when_killed = house.manifests()
             report.agent_killed_during_copy = report.segments_when_killed < rolled
             told(f"[red]agent killed[/red] (SIGKILL) after {report.segments_when_killed} segments; again", None)
-            self._spawn_agent()
+            self.house.spawn_agent()
             wait_for("copying", 300, copied(1), house, "agent")
             wait_for("the last fact", 60, lambda: self._readable() >= rolled, house, "agent")
             told(f"{rolled} segments; the agent was killed after {report.segments_when_killed} and went on", None)
@@ -150,9 +150,6 @@ class Story:
         house.stop("agent")
         self.ranges = ranges_of(house)
         self._remember_tiers()
-
-    def _spawn_agent(self) -> None:
-        self.house.spawn("agent", "agent")
 
     def _readable(self) -> int:
         return sum(topic["remote_segments"] for topic in self.house.json("topics") if topic["topic"] == TOPIC)
@@ -271,7 +268,7 @@ class Story:
             view = house.state / "agent"
             before = house.folder / "view-before"
             view.rename(before)
-            self._spawn_agent()
+            self.house.spawn_agent()
             wait_for("the rebuild", 60, lambda: (view / "view" / "CURRENT").exists(), house, "agent")
             wait_for("the agent", 60, lambda: "agent ready" in (house.folder / "agent.log").read_text(), house, "agent")
             house.stop("agent")

@@ -95,7 +95,7 @@ class PartitionWorker:
         self._show(view, seen, decision)
         copying, trimming = isinstance(decision.copy, CopyCandidate), isinstance(decision.trim, TrimBefore)
         trimming = trimming and self._seat.clock.monotonic() >= self._no_trim_before
-        if not (copying or trimming):
+        if not (copying or trimming or self._moved_away(view)):
             return False
         if self._reign is None:
             self._reign = run(begin_term(self._seat, self.partition, self.name))
@@ -127,6 +127,16 @@ class PartitionWorker:
             return False
         self._trim_setbacks = 0
         return True
+
+    def _moved_away(self, view: PartitionView) -> bool:
+        """The term in force names an address at which this agent no longer answers: people would call it silent."""
+        leader, seat = view.leader, self._seat
+        return (
+            self._reign is None
+            and leader is not None
+            and leader.broker_id == seat.broker_id
+            and leader.management_address != seat.management_address
+        )
 
     def rest(self) -> None:
         """This broker does not lead: nothing is done, and a term that was is over."""

@@ -331,3 +331,14 @@ def test_a_lineage_that_nobody_continues_is_unknown_and_nothing_is_trimmed(new_w
     other.work()
     assert "lineage unknown" in (other.status().not_trimmed or "")
     assert world.local_start() == start
+
+
+def test_an_agent_that_answers_elsewhere_now_says_so_and_one_that_does_not_begins_no_term(world: World) -> None:
+    world.process().work()
+    first = world.view().term
+    world.process().work()
+    assert world.view().term == first
+    world.process(address="b1:2").work()
+    leader = world.view().leader
+    assert leader is not None
+    assert leader.management_address == "b1:2"

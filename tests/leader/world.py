@@ -163,8 +163,8 @@ class World:
 
     # What stands in the end.
 
-    def process(self, seed: int = 0) -> Process:
-        self._processes.append(Process(self, seed or len(self._processes) + 1))
+    def process(self, seed: int = 0, address: str = "b1:1") -> Process:
+        self._processes.append(Process(self, seed or len(self._processes) + 1, address))
         return self._processes[-1]
 
     def view(self) -> PartitionView:
@@ -211,12 +211,20 @@ class Process:
 
     world: World
     seed: int
+    address: str = "b1:1"
 
     def __post_init__(self) -> None:
         world = self.world
         self.view: Follower = open_view(world.topic, "memory", world.clock)
         self.seat = Seat(
-            BrokerId(1), "b1:1", world.topic, self.view, world.broker, world.log, world.clock, CountingIds(self.seed)
+            BrokerId(1),
+            self.address,
+            world.topic,
+            self.view,
+            world.broker,
+            world.log,
+            world.clock,
+            CountingIds(self.seed),
         )
         self.events: list[Event] = []
         self.tools = CopyTools(
