@@ -181,8 +181,10 @@ class KafkaTierTopic:
         topic_id: str,
         mapped_partitions: int,
         check: Callable[[], list[str]] = list,
+        append_timeout_s: float = APPEND_TIMEOUT_S,
     ) -> None:
         self._kafka, self._name, self._check = kafka, name, check
+        self._append_timeout_s = append_timeout_s
         self._topic_id, self._mapped = topic_id, mapped_partitions
         self._admin: Any = AdminClient(admin_config(kafka))
         # a leader that is moving answers again within seconds; asking for an end changes nothing
@@ -228,7 +230,7 @@ class KafkaTierTopic:
     def _live_producer(self) -> Any:
         with self._lock:
             if self._producer is None:
-                self._producer = Producer(producer_config(self._kafka, APPEND_TIMEOUT_S))
+                self._producer = Producer(producer_config(self._kafka, self._append_timeout_s))
             return self._producer
 
     def _forget_producer(self, broken: Any) -> None:
@@ -286,6 +288,9 @@ class _KafkaReader:
     def __init__(self, kafka: Mapping[str, str], name: str, positions: Mapping[int, Position]) -> None:
         self._name = name
         self._consumer: Any = Consumer(consumer_config(kafka))
+        # A consumer that knows the leaders begins at once; else its first look takes half a second (seen).
+        with suppress(KafkaException):
+            self._consumer.list_topics(name, timeout=3)
         # position 0 is an empty view: it begins wherever the compacted log does
         self._consumer.assign(
             [TopicPartition(name, partition, at or OFFSET_BEGINNING) for partition, at in positions.items()]

@@ -155,9 +155,9 @@ def test_a_replication_factor_the_cluster_cannot_give_is_refused_by_name(kafka: 
 
 def test_an_append_that_nobody_acknowledges_has_an_unknown_outcome(name: str) -> None:
     with KafkaSandbox() as sandbox:
-        properties = {"bootstrap.servers": sandbox.bootstrap, "message.timeout.ms": "3000"}
+        properties = {"bootstrap.servers": sandbox.bootstrap}
         create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
-        topic = open_tier_topic(properties, spec_of(name))
+        topic = KafkaTierTopic(properties, name, "", 2, append_timeout_s=3.0)
         sandbox.freeze(0)
         with pytest.raises(UnknownOutcome, match="may or may not have landed"):
             topic.append(0, "a/0/x", b"v")
