@@ -74,7 +74,7 @@ class PlainConsumer:
         position = int(start)
         while position < end:
             batch = []
-            for message in self._consumer.consume(BATCH_RECORDS, 1.0):
+            for message in self._arrived():
                 heard = self._clock.monotonic()
                 if message.error() is not None:
                     position = self._after_error(message, start, end, position)
@@ -87,6 +87,11 @@ class PlainConsumer:
             if self._clock.monotonic() - heard > SILENCE_S:
                 raise TimedOut("Kafka's consumer brings nothing", topic=topic, partition=partition, offset=position)
         self._consumer.unassign()
+
+    def _arrived(self) -> list[Any]:
+        """What came within a second. (consume() alone would wait the whole second for its number of messages.)"""
+        first = self._consumer.poll(1.0)
+        return [] if first is None else [first, *self._consumer.consume(BATCH_RECORDS, 0)]
 
     def _after_error(self, message: Any, start: Offset, end: Offset, position: int) -> int:
         error = message.error()

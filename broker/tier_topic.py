@@ -15,23 +15,23 @@ from typing import Any, Protocol
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     Producer,
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from ..runtime.clock import SystemClock
-from ..runtime.id_source import RandomIds
-from ..runtime.retry import Retry
-from ..state.errors import BrokerUnavailable, InvalidRequest, PositionLost, UnknownOutcome, UnknownTopic
-from ..state.ids import TopicId
+from ..state.errors import BrokerUnavailable, InvalidRequest, PositionLost, TimedOut, UnknownOutcome, UnknownTopic
+from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Position
 from ..state.view import Entry
 from .client_config import admin_config, consumer_config, kafka_error, producer_config
+from .error_codes import error_of
+from .leadership import Leadership
+from .raw import LATEST, RawClient
 
 APPEND_TIMEOUT_S = 30.0
 """``delivery.timeout``: after it an append counts as unknown."""
@@ -187,8 +187,8 @@ class KafkaTierTopic:
         self._append_timeout_s = append_timeout_s
         self._topic_id, self._mapped = topic_id, mapped_partitions
         self._admin: Any = AdminClient(admin_config(kafka))
-        # a leader that is moving answers again within seconds; asking for an end changes nothing
-        self._retry = Retry(SystemClock(), RandomIds(), END_PATIENCE_S)
+        self._raw = RawClient(kafka, SystemClock())
+        self._leadership = Leadership(self._raw, SystemClock())
         self._producer: Any = None
         self._lock = threading.Lock()
 
@@ -239,30 +239,20 @@ class KafkaTierTopic:
                 self._producer = None
 
     def end(self, tier_partition: int) -> Position:
-        return self._retry.call(lambda: self._end(tier_partition))
+        # by raw ListOffsets: librdkafka's own answers "not leader" for seconds now and then, on a quiet broker (seen)
+        facts = {"topic": self._name, "tier_partition": tier_partition}
 
-    def _end(self, tier_partition: int) -> Position:
-        partition = TopicPartition(self._name, tier_partition)
+        def ask(broker: BrokerId) -> Position:
+            said = self._raw.list_offset(broker, self._name, tier_partition, LATEST)
+            error = error_of(said.code, **facts)
+            if error is not None:
+                raise error
+            return Position(said.offset)
+
         try:
-            futures = self._admin.list_offsets(
-                {partition: OffsetSpec.latest()},
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                request_timeout=10,
-            )
-            return Position(futures[partition].result(timeout=15).offset)
-        except (KafkaException, TimeoutError) as error:
-            self._ask_leaders_anew()
-            raise BrokerUnavailable(
-                "end of the tier-state topic is unknown",
-                topic=self._name,
-                tier_partition=tier_partition,
-                reason=kafka_error(error),
-            ) from error
-
-    def _ask_leaders_anew(self) -> None:
-        """After a fail-over librdkafka's admin client asks on with the old leader epoch, for half a minute (seen)."""
-        with suppress(KafkaException):
-            self._admin.list_topics(self._name, timeout=3)
+            return self._leadership.on_leader(self._name, tier_partition, ask, END_PATIENCE_S)
+        except (BrokerUnavailable, TimedOut) as error:
+            raise BrokerUnavailable("end of the tier-state topic is unknown", **facts, reason=error) from error
 
     def reader(self, positions: Mapping[int, Position]) -> TierReader:
         return _KafkaReader(self._kafka, self._name, positions)
@@ -278,6 +268,7 @@ class KafkaTierTopic:
             if self._producer is not None:
                 self._producer.flush(5)
                 self._producer = None
+        self._raw.close()
 
 
 class _KafkaReader:

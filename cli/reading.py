@@ -37,14 +37,15 @@ def isolation_option(default: Isolation) -> Decorator:
 @contextmanager
 def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]:
     """Both tiers, directly; only the tier-state partitions these partitions map to are read."""
-    from ..fetch.open import open_reader
-    from ..runtime.clock import SystemClock
-    from ..storage.segment.keyring import KeyRing
-
     settings = context.settings_with("kafka.bootstrap.servers", "store.url")
     with ExitStack() as opened:
         broker = opened.enter_context(opened_broker(context))
         partitions = user_partitions(broker, topic.topic, topic.partition)
+        # after the first answer: these take a second to load, and a wrong name should be said at once
+        from ..fetch.open import open_reader
+        from ..runtime.clock import SystemClock
+        from ..storage.segment.keyring import KeyRing
+
         view = opened.enter_context(opened_view(context, partitions))
         store = opened.enter_context(closing(open_store_of(settings)))
         keyring = settings.encryption.keyring
@@ -61,21 +62,23 @@ def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]
 @contextmanager
 def opened_source(context: Context, topic: TopicArgument, via: str, isolation: Isolation) -> Iterator[RecordSource]:
     """``via``: reader, gateway or broker."""
-    from ..fetch.gateway import GatewayClient
-    from ..fetch.source import ConsumerSource, ReaderSource
-
     if via == "gateway":
+        from ..fetch.gateway import GatewayClient
+
         url = context.gateway or f"http://{context.settings.gateway.listen}"
         with closing(GatewayClient(url, timeout=context.timeout or 60.0)) as client:
             yield client
     elif via == "broker":
         from ..broker.plain_reads import PlainConsumer
+        from ..fetch.source import ConsumerSource
         from ..runtime.clock import SystemClock
 
         with closing(PlainConsumer(reachable(context).kafka, isolation, SystemClock())) as consumer:
             yield ConsumerSource(consumer)
     else:
         with opened_reader(context, topic) as reader:
+            from ..fetch.source import ReaderSource
+
             yield ReaderSource(reader)
 
 

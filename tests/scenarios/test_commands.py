@@ -1,0 +1,204 @@
+"""Every reading command against one partitioned topic that is half trimmed: what they say fits together."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.house import TIERSTATE, House, Running, eventually, get, run, side_by_side
+from tierstate.sandbox.kafka import KafkaSandbox
+
+pytestmark = pytest.mark.kafka
+
+RECORDS = 2_500
+SILENT = "agent of broker 1 did not answer"
+Digests = list[tuple[int, int, str]]
+
+
+@dataclass
+class Tiered:
+    """Two partitions, copied and trimmed by an agent that has ended since. ``middle``: ms between the two halves."""
+
+    house: House
+    topic: str
+    gateway: Running
+    url: str
+    before: Digests
+    middle: int
+
+    @property
+    def local_start(self) -> int:
+        return int(self.house.logs(self.topic)[0].stem)
+
+
+@pytest.fixture(scope="module")
+def tiered(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiered]:
+    house = House(kafka, tmp_path_factory.mktemp("commands") / "house", "commands")
+    try:
+        house.run("init")
+        topic = house.create("t", partitions=2)
+        house.append(topic, RECORDS // 2)
+        middle = int(time.time() * 1000) + 1
+        time.sleep(0.005)
+        house.append(topic, RECORDS // 2, first=RECORDS // 2)
+        house.append(topic, RECORDS, 1)
+        before = house.digests(topic, "--via", "broker")
+        house.run("agent", "--once")
+        eventually(lambda: len(house.logs(topic)) == len(house.logs(topic, 1)) == 1)
+        gateway, url = house.gateway()
+        yield Tiered(house, topic, gateway, url, before, middle)
+    finally:
+        house.close()
+
+
+def at_once(house: House, *commands: tuple[str, ...]) -> list[str]:
+    """What each prints on stdout."""
+    calls = [partial(house.run, *command) for command in commands]
+    return [done.stdout for done in side_by_side(calls)]
+
+
+@pytest.mark.parametrize("via", ["consumer", "gateway"])
+def test_digests_of_both_tiers_equal_the_brokers_before_the_trim(tiered: Tiered, via: str) -> None:
+    assert tiered.before[0][1] == tiered.before[1][1] == RECORDS
+    assert tiered.house.digests(tiered.topic, "--via", via, "--gateway", tiered.url) == tiered.before
+
+
+def test_consume_ranges_and_tiers_fit_together(tiered: Tiered) -> None:
+    middle, local = RECORDS // 2, tiered.local_start
+    assert 0 < local < RECORDS
+    expected: dict[tuple[str, ...], Sequence[int]] = {
+        ("--to", f"@{tiered.middle}"): range(middle),
+        ("--from", f"@{tiered.middle}", "-n", "700"): range(middle, middle + 700),
+        ("--from", "-3"): range(RECORDS - 3, RECORDS),
+        ("--tier", "remote"): range(local),
+        ("--tier", "local"): range(local, RECORDS),
+        ("-n", "0"): (),
+    }
+    asked = [("consume", f"{tiered.topic}:0", "--format", "%o\\n", *flags) for flags in expected]
+    for printed, (flags, offsets) in zip(at_once(tiered.house, *asked), expected.items(), strict=True):
+        assert [int(line) for line in printed.split()] == list(offsets), flags
+
+
+def test_consume_through_a_gateway_reads_the_same_records(tiered: Tiered) -> None:
+    topic = f"{tiered.topic}:1"
+    asked = ("consume", topic, "--json", "--from", "-900")
+    direct, through = at_once(tiered.house, asked, (*asked, "--gateway", tiered.url))
+    assert len(direct.splitlines()) == 900
+    assert direct == through
+
+
+def test_a_reader_that_leaves_ends_consume_quietly(tiered: Tiered) -> None:
+    command = [*TIERSTATE, "consume", tiered.topic, "--config", str(tiered.house.config)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()  # as `head -1` does
+        assert (process.wait(20), process.stderr.read()) == (0, b"")
+
+
+def test_ctrl_c_ends_a_follower_with_130(tiered: Tiered) -> None:
+    running = tiered.house.start("consume", f"{tiered.topic}:0", "--from", "-2", "--follow")
+    eventually(lambda: len(running.out.read_text().splitlines()) == 2)
+    tiered.house.append(tiered.topic, 1, 0, first=RECORDS)
+    eventually(lambda: len(running.out.read_text().splitlines()) == 3)
+    assert running.stop(signal.SIGINT) == 130
+    assert "Traceback" not in running.err.read_text()
+
+
+def test_json_is_one_document_or_one_object_a_line(tiered: Tiered) -> None:
+    house, topic = tiered.house, tiered.topic
+    asked = [("topics",), ("segments", f"{topic}:0"), ("describe", topic)]
+    topics, segments, described = map(json.loads, at_once(house, *((*each, "--json") for each in asked)))
+    mine = next(each for each in topics if each["topic"] == topic)
+    assert (mine["partitions"], mine["partitions_in_trouble"]) == (2, 0)
+    assert [each["state"] for each in segments] == ["COPY_SEGMENT_FINISHED"] * len(segments)
+    assert mine["remote_segments"] == len(house.manifests()) > len(segments) > 0
+    assert [(each["partition"], each["agent"]) for each in described] == [(0, SILENT), (1, SILENT)]
+    assert described[0]["local_start"] == tiered.local_start
+    assert mine["remote_records"] == sum(each["local_start"] for each in described)
+    of_one, of_all = at_once(house, ("facts", f"{topic}:0", "--json"), ("facts", "--json"))
+    facts = [json.loads(line) for line in of_one.splitlines()]
+    kinds = [each["fact"] for each in facts]
+    assert kinds.count("SegmentCopyFinished") == len(segments)
+    assert {"LeaderElected", "LocalTrimIntended"} <= set(kinds)
+    assert set(of_one.splitlines()) < set(of_all.splitlines())
+
+
+def test_a_replayed_view_is_equal_until_a_fact_is_withheld(tiered: Tiered, tmp_path: Path) -> None:
+    house = tiered.house
+    whole = house.json("replay", "--out", str(tmp_path / "view"))
+    assert house.json("replay") == whole
+    assert len(whole["partitions"]) == 2
+    key = next(each["key"] for each in house.lines("facts") if each["fact"] == "SegmentCopyFinished")
+    house.run("replay", "--out", str(tmp_path / "damaged"), "--without", key)
+    equal = house.json("diff", str(tmp_path / "view"), "topic")
+    assert (equal["equal"], equal["digest_one"]) == (True, whole["live_set_digest"])
+    differing = house.json("diff", str(tmp_path / "view"), str(tmp_path / "damaged"), code=1)
+    assert [each["key"] for each in differing["differences"]] == [key]
+
+
+def test_replay_to_a_position_is_the_view_of_that_time(tiered: Tiered) -> None:
+    house, topic = tiered.house, f"{tiered.topic}:0"
+    positions = sorted(each["position"] for each in house.lines("facts", topic))
+    replay = ("replay", topic, "--json")
+    asked = [(*replay, "--to-position", str(positions[2])), (*replay, "--to-position", str(positions[-1] + 1)), replay]
+    early, late, now = map(json.loads, at_once(house, *asked))
+    assert early["facts"] < late["facts"]
+    assert late["live_set_digest"] == now["live_set_digest"]
+    assert "name T:P" in house.run("replay", "--to-position", "1", code=2).stderr
+
+
+def test_init_shows_then_creates_then_finds_it_and_check_agrees(kafka: KafkaSandbox, tmp_path: Path) -> None:
+    house = House(kafka, tmp_path / "house", "commands-init")
+    assert house.json("init", "--dry-run")["would_create"] is True
+    assert "tierstate init" in house.run("topics", code=2).stderr
+    checked = house.json("check", code=1)
+    assert [each["check"] for each in checked if not each["ok"]] == ["tier-state topic"]
+    assert house.json("init")["created"] is True
+    assert house.json("init")["created"] is False
+    assert house.json("init", "--dry-run")["would_create"] is False
+    assert all(each["ok"] for each in house.json("check"))
+
+
+def test_config_says_where_it_is_from_and_hides_secrets(tmp_path: Path) -> None:
+    settings = tmp_path / "t.toml"
+    (tmp_path / "password").write_text("hunter2")
+    secret = f'{{ file = "{tmp_path / "password"}" }}'
+    settings.write_text(f'[kafka]\n"sasl.password" = {secret}\n[copy]\nlag = "90s"\n')
+    done = run("config", "--config", str(settings), "--json")
+    shown = json.loads(done.stdout)
+    assert "hunter2" not in done.stdout
+    assert shown["copy.lag"] == {"value": "90s", "origin": str(settings)}
+    assert "hidden" in shown["kafka.sasl.password"]["value"]
+
+
+def test_services_end_on_sigterm_with_exit_code_0(tiered: Tiered, tmp_path: Path) -> None:
+    agent = tiered.house.start("agent")
+    agent.says("agent ready")
+    assert agent.stop() == 0
+    gateway, url = tiered.house.gateway("--set", f"state_dir={tmp_path}")
+    assert get(url + "/v1/topics")[0] == 200
+    assert gateway.stop() == 0
+
+
+def test_a_sandbox_comes_up_answers_and_goes(tmp_path: Path) -> None:
+    where = ("--dir", str(tmp_path / "sandbox"), "--json")
+    try:
+        up = json.loads(run("sandbox", "up", *where).stdout)
+        status = json.loads(run("sandbox", "status", *where).stdout)
+        assert status == up
+        assert status["brokers"][0]["answers"] is True
+    finally:
+        down = run("sandbox", "down", *where)
+    assert json.loads(down.stdout)["stopped"] is True
+    assert run("sandbox", "status", *where).returncode == 3
+    assert not (tmp_path / "sandbox").exists() or not list((tmp_path / "sandbox").iterdir())
