@@ -89,7 +89,7 @@ def measure() -> list[Row]:
             part, part_unpacked, _ = log_of(codec, record_bytes, unpacked // 16)
             ours = rate(partial(_decode, log, unpacked, count), ROUNDS)
             try:
-                peer = rate(partial(_kafka_python, part, part_unpacked), 3) / 1e6
+                peer = rate(partial(_kafka_python, part, part_unpacked)) / 1e6
             except UnsupportedCodecError:  # it needs another library for this codec
                 peer = None
             what = f"decode {codec}, {record_bytes} B records, to columns"
