@@ -14,6 +14,7 @@ from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
     from ..broker.tier_topic import KafkaTierTopic
+    from ..state.ids import TopicIdPartition
     from ..state.offsets import Position
     from ..state.view import ViewStore
 
@@ -39,7 +40,7 @@ def command(
     if out is not None and out.exists() and any(out.iterdir()):
         raise InvalidRequest("the folder is not empty", out=out)
     with opened_topic(context) as tier_topic:
-        numbers = list(range(tier_topic.mapped_partitions))
+        numbers, partitions = list(range(tier_topic.mapped_partitions)), None
         if topic is not None:
             with opened_broker(context) as broker:
                 partitions = user_partitions(broker, topic.topic, topic.partition)
@@ -50,7 +51,7 @@ def command(
                 ends = {number: min(end, _position(to_position)) for number, end in ends.items()}
             store = _replayed(context, tier_topic, ends, out, without, advance)
     try:
-        _print(context, store)
+        _print(context, store, partitions)
     finally:
         store.close()
 
@@ -96,10 +97,10 @@ def _replayed(
     return view
 
 
-def _print(context: Context, store: ViewStore) -> None:
+def _print(context: Context, store: ViewStore, only: list[TopicIdPartition] | None) -> None:
     from ..follower.digests import digests_of
 
-    rows = digests_of(store)
+    rows = digests_of(store, only)
     document = {
         "live_set_digest": rows.live_set,
         "facts": rows.facts,

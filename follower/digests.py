@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import orjson
 
 from ..schemas.codec import descriptor_to_json
 from ..state.ids import TopicIdPartition
+from ..state.keys import partition_prefix
 from ..state.partition_view import PartitionView
 from ..state.view import Entry, ViewStore
 
@@ -64,11 +65,15 @@ class ViewDigests:
     meanings: tuple[tuple[TopicIdPartition, str | None, str], ...]
 
 
-def digests_of(store: ViewStore) -> ViewDigests:
-    """Both digests of everything a store holds."""
-    live = live_set_digest(store.entries())
+def digests_of(store: ViewStore, only: Collection[TopicIdPartition] | None = None) -> ViewDigests:
+    """Both digests of everything a store holds, or of ``only`` these partitions (others share their tier partition)."""
+    prefixes = None if only is None else tuple(partition_prefix(each) for each in only)
+    live = live_set_digest(
+        (number, entry) for number, entry in store.entries() if prefixes is None or entry.key.startswith(prefixes)
+    )
     meanings = []
     for partition in store.partitions():
-        view = store.state(partition).view()
-        meanings.append((partition, view.topic, meaning_digest(view)))
+        if only is None or partition in only:
+            view = store.state(partition).view()
+            meanings.append((partition, view.topic, meaning_digest(view)))
     return ViewDigests(live.count, live.hexdigest(), tuple(meanings))
