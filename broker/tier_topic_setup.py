@@ -117,16 +117,21 @@ def _judge(name: str, wanted: str, actual: str | None) -> str | None:
 
 
 def _meta_problems(kafka: Mapping[str, str], spec: TierTopicSpec, real: int) -> list[str]:
-    topic = KafkaTierTopic(kafka, spec.name, "", 0)
-    try:
-        meta = read_meta(topic)
-    finally:
-        topic.close()
+    meta = _meta_of(kafka, spec.name)
     if meta is None:
         return [f"partition 0 has no {TOPIC_META_KEY} fact; write it with: tierstate init"]
     if real < meta.partitions:
         return [f"{meta.partitions} partitions map its keys, but the topic has only {real}"]
     return []
+
+
+def _meta_of(kafka: Mapping[str, str], name: str) -> TopicMeta | None:
+    """`read_meta` through a client that is closed again."""
+    topic = KafkaTierTopic(kafka, name, "", 0)
+    try:
+        return read_meta(topic)
+    finally:
+        topic.close()
 
 
 def open_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> KafkaTierTopic:
@@ -137,7 +142,7 @@ def open_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> KafkaTierT
     if problems:
         raise InvalidRequest("the tier-state topic is not safe to use", topic=spec.name, problems="; ".join(problems))
     topic_id = describe_topic_id(AdminClient(admin_config(kafka)), spec.name)
-    meta = read_meta(KafkaTierTopic(kafka, spec.name, topic_id, 0))
+    meta = _meta_of(kafka, spec.name)
     if meta is None:
         raise InvalidRequest("the tier-state topic lost its meta/topic fact", topic=spec.name)
     return KafkaTierTopic(kafka, spec.name, topic_id, meta.partitions, partial(check_tier_topic, kafka, spec))

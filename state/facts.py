@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from .epochs import LeaderEpoch, Lineage
-from .ids import BrokerId, FactId, TopicId, TopicIdPartition
+from .ids import BrokerId, FactId, TopicIdPartition
 from .offsets import Offset, OffsetRange, Position, TimestampMs
 from .segment import CopyAttempt, RemoteSegment, Term
 
@@ -242,8 +242,3 @@ def term_of(fact: Fact | UnknownFact) -> Term | None:
             return term
         case _:
             return None
-
-
-def topic_id_of(fact: Fact) -> TopicId | None:
-    partition = partition_of(fact)
-    return partition.topic_id if partition else None
