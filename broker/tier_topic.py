@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 from ..runtime.clock import SystemClock
 from ..state.errors import BrokerUnavailable, InvalidRequest, PositionLost, TimedOut, UnknownOutcome, UnknownTopic
 from ..state.ids import BrokerId, TopicId
-from ..state.offsets import Position
+from ..state.offsets import Position, TimestampMs
 from ..state.view import Entry
 from .client_config import admin_config, consumer_config, kafka_error, producer_config
 from .error_codes import error_of
@@ -42,11 +42,17 @@ END_PATIENCE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TierBatch:
-    """Records of one tier-state partition in order, and the position after them."""
+    """Records of one tier-state partition in order, and the position after them.
+
+    ``timestamps``: one per entry, by the broker's clock (``LogAppendTime``). ``epoch``: the leader epoch of the last
+    record of the tier-state topic read so far; -1 when unknown.
+    """
 
     tier_partition: int
     entries: tuple[Entry, ...]
     following: Position
+    timestamps: tuple[TimestampMs, ...] = ()
+    epoch: int = -1
 
 
 class TierReader(Protocol):

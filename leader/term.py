@@ -90,10 +90,17 @@ class Reign:
 
         An unknown outcome ends the term and passes through as UnknownOutcome.
         """
+        return self._append(key_of(fact), encode_fact(fact))
+
+    def erase(self, key: str) -> Position:
+        """Append the tombstone of a key and wait until the own view has it. Raises as `append` does."""
+        return self._append(key, None)
+
+    def _append(self, key: str, value: bytes | None) -> Position:
         if self._ended:
             raise Fenced(self._ended, partition=self.partition, term=self.term)
         try:
-            position = self.seat.topic.append(self._tier_partition, key_of(fact), encode_fact(fact))
+            position = self.seat.topic.append(self._tier_partition, key, value)
         except UnknownOutcome:
             self.end("an append of unknown outcome")
             raise

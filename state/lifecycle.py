@@ -84,7 +84,8 @@ def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], lead
         state = SegmentState.DELETE_SEGMENT_FINISHED
     copies = [live for live in (started, finished) if live is not None and live.key not in fenced]
     contradiction = _contradiction(copies, accepted, started)
-    return SegmentMeaning(segment_id, state, attempt, remote, position, contradiction, tuple(fenced))
+    deleting = next((live for live in accepted if isinstance(live.fact, SegmentDeleteStarted)), None)
+    return SegmentMeaning(segment_id, state, attempt, remote, position, contradiction, tuple(fenced), deleting)
 
 
 def _contradiction(copies: list[LiveFact], deletes: list[LiveFact], started: LiveFact | None) -> str | None:

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 
 from .coverage import Coverage
 from .epochs import Lineage
-from .facts import IntegrityHold, LeaderElected, OperatorOrder, PartitionDeleted, PartitionMissing, ReaderLease
+from .facts import (
+    IntegrityHold,
+    LeaderElected,
+    LiveFact,
+    OperatorOrder,
+    PartitionDeleted,
+    PartitionMissing,
+    ReaderLease,
+)
 from .ids import RemoteSegmentId, TopicIdPartition
 from .offsets import Offset, Position
 from .segment import CopyAttempt, RemoteSegment, SegmentState, Term
@@ -17,7 +25,8 @@ from .segment import CopyAttempt, RemoteSegment, SegmentState, Term
 class SegmentMeaning:
     """One segment id as the live set has it. ``remote`` is the descriptor, once any fact carried it.
 
-    ``position`` is that of its newest fact; ``fenced`` are the keys of its fenced facts.
+    ``position`` is that of its newest fact; ``fenced`` are the keys of its fenced facts; ``deleting`` is its first
+    accepted delete-started, when that still stands.
     """
 
     segment_id: RemoteSegmentId
@@ -27,6 +36,7 @@ class SegmentMeaning:
     position: Position
     contradiction: str | None = None
     fenced: tuple[str, ...] = ()
+    deleting: LiveFact | None = None
 
     @property
     def subject(self) -> CopyAttempt | RemoteSegment | None:
