@@ -2,14 +2,16 @@
 
     accepted delete-finished                        DELETE_SEGMENT_FINISHED
     accepted delete-started                         DELETE_SEGMENT_STARTED
-    accepted copy-finished                          COPY_SEGMENT_FINISHED     readable
-    fenced copy-finished, or fenced copy-started    ABANDONED
+    accepted copy-finished of its copy-started      COPY_SEGMENT_FINISHED     readable
+    any other copy-finished, fenced copy-started    ABANDONED
     copy-started of a term that is not the highest  ABANDONED                 (its process ended without finishing)
     copy-started                                    COPY_SEGMENT_STARTED
     only fenced deletes                             DELETE_SEGMENT_FINISHED   (a late zombie after erasing)
 
-Illegal among accepted facts, hence a *contradiction*: a copy-finished without its copy-started, before it, of another
-attempt than it, or after a delete-started; a delete-finished without a delete-started while a copy fact lives.
+Illegal among accepted facts, hence a *contradiction*: a copy-finished without its copy-started, of another attempt than
+it, or after a delete-started; a delete-finished without a delete-started while a copy fact lives.
+A copy-finished that is not its copy-started's is never readable: erasing takes copy-finished first, so one that stands
+alone landed a second time after its segment was gone, or somebody else erased the other half.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], lead
     deletes: list[LiveFact] = []
     fenced: list[str] = []
     position = Position(-1)
+    facts = tuple(facts)
     for live in facts:
         position = max(position, live.position)
         if is_fenced(live, leaders):
@@ -76,7 +79,8 @@ def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], lead
     elif accepted:
         state = SegmentState.DELETE_SEGMENT_STARTED
     elif finished is not None:
-        state = SegmentState.ABANDONED if finished.key in fenced else SegmentState.COPY_SEGMENT_FINISHED
+        readable = finished.key not in fenced and _mismatch(started, finished) is None
+        state = SegmentState.COPY_SEGMENT_FINISHED if readable else SegmentState.ABANDONED
     elif started is not None:
         ended = started.key in fenced or leaders.highest != term_of(started.fact)
         state = SegmentState.ABANDONED if ended else SegmentState.COPY_SEGMENT_STARTED
@@ -85,7 +89,7 @@ def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], lead
     copies = [live for live in (started, finished) if live is not None and live.key not in fenced]
     contradiction = _contradiction(copies, accepted, started)
     deleting = next((live for live in accepted if isinstance(live.fact, SegmentDeleteStarted)), None)
-    return SegmentMeaning(segment_id, state, attempt, remote, position, contradiction, tuple(fenced), deleting)
+    return SegmentMeaning(segment_id, state, attempt, remote, position, contradiction, tuple(fenced), deleting, facts)
 
 
 def _contradiction(copies: list[LiveFact], deletes: list[LiveFact], started: LiveFact | None) -> str | None:
@@ -98,13 +102,16 @@ def _contradiction(copies: list[LiveFact], deletes: list[LiveFact], started: Liv
         return None
     if deletes and deletes[0].position < finished.position:
         return f"{_at(finished)} after {_at(deletes[0])}"
+    return _mismatch(started, finished)
+
+
+def _mismatch(started: LiveFact | None, finished: LiveFact) -> str | None:
+    """Why a copy-finished is not the end of this copy-started. Their order says nothing: either may land twice."""
     if started is None or not isinstance(started.fact, SegmentCopyStarted):
         return f"{_at(finished)} without its copy-started"
-    if finished.position < started.position:
-        return f"{_at(finished)} before {_at(started)}"
+    assert isinstance(finished.fact, SegmentCopyFinished)
     attempt, segment = started.fact.attempt, finished.fact.segment
-    said = (attempt.term, attempt.offsets, attempt.object_key)
-    if said != (segment.term, segment.offsets, segment.object_key):
+    if (attempt.term, attempt.offsets, attempt.object_key) != (segment.term, segment.offsets, segment.object_key):
         return f"{_at(finished)} is not what {_at(started)} began"
     return None
 

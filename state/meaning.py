@@ -76,6 +76,13 @@ def assemble(
         leader=leaders.leader,
         term=leaders.highest,
         segments=dict(segments),
+        unsettled=tuple(
+            sorted(
+                (s for s in segments.values() if s.state is not SegmentState.COPY_SEGMENT_FINISHED),
+                key=lambda s: (s.facts[0].position if s.facts else -1, s.segment_id),
+            )
+        ),
+        others=tuple(others),
         readable=readable,
         coverage=known,
         log_start=max(log_starts) if log_starts else None,

@@ -26,7 +26,7 @@ class SegmentMeaning:
     """One segment id as the live set has it. ``remote`` is the descriptor, once any fact carried it.
 
     ``position`` is that of its newest fact; ``fenced`` are the keys of its fenced facts; ``deleting`` is its first
-    accepted delete-started, when that still stands.
+    accepted delete-started, when that still stands; ``facts`` are all of them, in order of position.
     """
 
     segment_id: RemoteSegmentId
@@ -37,6 +37,7 @@ class SegmentMeaning:
     contradiction: str | None = None
     fenced: tuple[str, ...] = ()
     deleting: LiveFact | None = None
+    facts: tuple[LiveFact, ...] = ()
 
     @property
     def subject(self) -> CopyAttempt | RemoteSegment | None:
@@ -48,7 +49,8 @@ class SegmentMeaning:
 class PartitionView:
     """Everything observable of one partition. An empty live set means: nothing is tiered, nobody leads.
 
-    ``term`` is the one in force; ``leader`` the highest `LeaderElected` that this version can read.
+    ``term`` is the one in force; ``leader`` the highest `LeaderElected` that this version can read; ``others`` are the
+    facts about no segment, in order of position; ``unsettled`` the segments that are not readable, of any state.
     """
 
     partition: TopicIdPartition
@@ -56,6 +58,8 @@ class PartitionView:
     leader: LeaderElected | None = None
     term: Term | None = None
     segments: Mapping[RemoteSegmentId, SegmentMeaning] = field(default_factory=dict)
+    unsettled: tuple[SegmentMeaning, ...] = ()
+    others: tuple[LiveFact, ...] = ()
     readable: tuple[RemoteSegment, ...] = ()
     coverage: Coverage = field(default_factory=lambda: Coverage((), Lineage()))
     log_start: Offset | None = None
