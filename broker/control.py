@@ -6,16 +6,18 @@ twin in `memory_broker.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from confluent_kafka.admin import AdminClient
 
 from ..state.epochs import LeaderEpoch
-from ..state.ids import BrokerId
+from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset
 from ..state.routing import LocalBounds
 from .bounds import read_bounds
+from .existence import may_describe, topic_exists
 from .groups import TopicGroups, read_groups
 from .leadership import Leadership
 from .local_reads import PATIENCE_S
@@ -61,6 +63,14 @@ class BrokerControl(Protocol):
         """
         ...
 
+    def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
+        """Whether ``broker`` knows a topic of this id. See `existence.topic_exists`."""
+        ...
+
+    def may_describe(self, topics: Sequence[str], *, broker: BrokerId) -> bool:
+        """Whether ``broker`` hides none of these names, nor any other. See `existence.may_describe`."""
+        ...
+
     def groups(self, topic: str) -> TopicGroups:
         """Who stands where on a topic, and what could not be learned (`TopicGroups.why_incomplete`)."""
         ...
@@ -104,6 +114,12 @@ class KafkaControl:
         return self._leadership.on_leader(
             topic, partition, lambda leader: read_bounds(self._raw, leader, topic, partition, epoch), PATIENCE_S
         )
+
+    def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
+        return topic_exists(self._raw, broker, topic_id)
+
+    def may_describe(self, topics: Sequence[str], *, broker: BrokerId) -> bool:
+        return may_describe(self._raw, broker, topics)
 
     def groups(self, topic: str) -> TopicGroups:
         return read_groups(self._admin, topic, ADMIN_SECONDS)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..runtime.id_source import CountingIds, IdSource
 from ..state.epochs import LeaderEpoch
 from ..state.errors import (
+    AccessDenied,
     BrokerUnavailable,
     Fenced,
     InvalidRequest,
@@ -60,6 +61,9 @@ class MemoryBroker:
         self._topics: dict[str, _Topic] = {}
         self._lost_answers = 0
         self._hidden_groups: str | None = None
+        self._stale: dict[BrokerId, set[TopicId]] = {}
+        self._hidden_topics: frozenset[str] = frozenset()
+        self._describes_all = True
         self._lock = threading.RLock()
 
     # What a test makes happen.
@@ -81,6 +85,27 @@ class MemoryBroker:
     def delete_topic(self, name: str) -> None:
         with self._lock:
             del self._topics[name]
+
+    def restore_topic(self, name: str, topic_id: TopicId, partitions: int = 1) -> None:
+        """A topic of this very id is there again, as after a cluster's metadata was restored."""
+        with self._lock:
+            self.create_topic(name, partitions)
+            self._topics[name].topic_id = topic_id
+
+    def remember_topic(self, broker: int, topic_id: TopicId) -> None:
+        """This broker's metadata is behind: it knows this topic, whatever happened to it."""
+        with self._lock:
+            self._stale.setdefault(BrokerId(broker), set()).add(topic_id)
+
+    def catch_up_metadata(self) -> None:
+        """Every broker's metadata is up to date again."""
+        with self._lock:
+            self._stale.clear()
+
+    def hide_topics(self, *names: str, others: bool = False) -> None:
+        """From now on the caller may not DESCRIBE these topics, nor (``others``) any that no ACL names."""
+        with self._lock:
+            self._hidden_topics, self._describes_all = frozenset(names), not others
 
     def append(self, topic: str, partition: int, records: int) -> Offset:
         """The new end."""
@@ -167,6 +192,19 @@ class MemoryBroker:
             if epoch is not None and epoch < part.epoch:
                 raise Fenced("a newer leader epoch exists", topic=topic, epoch=epoch)
             return part.bounds
+
+    def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
+        with self._lock:
+            self._reach(broker)
+            names = [name for name, topic in self._topics.items() if topic.topic_id == topic_id]
+            if self._hidden_topics.intersection(names):
+                raise AccessDenied("the broker refuses these credentials", topic_id=topic_id)
+            return bool(names) or topic_id in self._stale.get(broker, ())
+
+    def may_describe(self, topics: Sequence[str], *, broker: BrokerId) -> bool:
+        with self._lock:
+            self._reach(broker)
+            return self._describes_all and not self._hidden_topics.intersection(topics)
 
     def groups(self, topic: str) -> TopicGroups:
         with self._lock:

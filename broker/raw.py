@@ -17,7 +17,7 @@ from kafka.errors import IncompatibleBrokerVersion, KafkaError
 from kafka.net.sasl import get_sasl_mechanism
 from kafka.protocol.admin import DeleteRecordsRequest
 from kafka.protocol.broker_version_data import BrokerVersionData
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.frame import KafkaBytes
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
@@ -77,6 +77,21 @@ class RawClient:
             return found
         raise failure
 
+    def topics_on(self, broker: BrokerId, topics: Sequence[str | TopicId]) -> tuple[RawTopic, ...]:
+        """What exactly this broker knows of these topics, all by name or all by id, in no promised order.
+
+        Creates nothing. A topic asked for by id that it does not know has an empty name. BrokerUnavailable, TimedOut,
+        InvalidRequest (ids need Kafka 3.1).
+        """
+        kind = MetadataRequest.MetadataRequestTopic
+        by_id = [each for each in topics if isinstance(each, TopicId)]
+        wanted = [kind(topic_id=UUID(bytes=each.raw), name=None) for each in by_id] or [kind(name=n) for n in topics]
+        # the field is in version 10, but brokers obey it from 12 on: before, an id is taken for a missing name
+        lowest = 12 if by_id else 10
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, min_version=lowest, max_version=12)
+        answer = self._read(self._address(broker), request, min(METADATA_SECONDS, self.timeout))
+        return tuple(_topic(one) for one in answer.topics)
+
     def list_offset(
         self,
         broker: BrokerId,
@@ -101,6 +116,17 @@ class RawClient:
         said = self._read(self._address(broker), request, self.timeout).topics[0].partitions[0]
         epoch = LeaderEpoch(said.leader_epoch) if said.leader_epoch >= 0 else None
         return RawOffset(said.error_code, Offset(said.offset), TimestampMs(said.timestamp), epoch)
+
+    def end_of_epoch(self, broker: BrokerId, topic: str, partition: int, epoch: LeaderEpoch) -> RawOffset:
+        """Where the leader's log leaves an epoch: offset -1 when it never had that one (OffsetForLeaderEpoch)."""
+        kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+        part = kind.OffsetForLeaderPartition(partition=partition, current_leader_epoch=-1, leader_epoch=epoch)
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-1, topics=[kind(topic=topic, partitions=[part])], min_version=3, max_version=4
+        )
+        said = self._read(self._address(broker), request, self.timeout).topics[0].partitions[0]
+        found = LeaderEpoch(said.leader_epoch) if said.leader_epoch >= 0 else None
+        return RawOffset(said.error_code, Offset(said.end_offset), TimestampMs(-1), found)
 
     def fetch(self, broker: BrokerId, spec: FetchSpec) -> RawFetch:
         """One Fetch, outside any session. At least one whole batch comes, even beyond ``max_bytes``."""
@@ -321,7 +347,7 @@ def _topic(said: Any) -> RawTopic:
         leader = BrokerId(one.leader_id) if one.leader_id >= 0 else None
         partitions[one.partition_index] = RawPartition(leader, epoch, tuple(one.replica_nodes), tuple(one.isr_nodes))
     topic_id = TopicId.of(said.topic_id.bytes) if said.topic_id is not None and said.topic_id.int else None
-    return RawTopic(said.name, topic_id, said.is_internal, partitions, error_of(said.error_code, topic=said.name))
+    return RawTopic(said.name or "", topic_id, said.is_internal, partitions, error_of(said.error_code, topic=said.name))
 
 
 def _raise(code: int, **facts: object) -> None:

@@ -1,71 +1,39 @@
-"""The tier-state topic as its writers and readers see it: the seam, its in-memory twin, and Kafka's own.
+"""The tier-state topic as its writers and readers see it: the seam, and Kafka's own. `MemoryTierTopic` is the twin.
 
 Appends are idempotent with ``acks=all``; any failure after sending is an *unknown outcome*, never repeated here.
-Readers consume by assignment, without a group, up to the high watermark, and never reset silently.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Producer,
-    TopicCollection,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from ..runtime.clock import SystemClock
-from ..state.errors import BrokerUnavailable, InvalidRequest, PositionLost, TimedOut, UnknownOutcome, UnknownTopic
+from ..state.epochs import LeaderEpoch
+from ..state.errors import BrokerUnavailable, InvalidRequest, TimedOut, UnknownOutcome, UnknownTopic
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Position, TimestampMs
-from ..state.view import Entry
-from .client_config import admin_config, consumer_config, kafka_error, producer_config
+from .bounds import offset_at
+from .client_config import admin_config, kafka_error, producer_config
 from .error_codes import error_of
 from .leadership import Leadership
+from .memory_tier_topic import MemoryTierTopic as MemoryTierTopic
 from .raw import LATEST, RawClient
+from .tier_reader import KafkaReader, key_bytes
+from .tier_reader import TierBatch as TierBatch
+from .tier_reader import TierReader as TierReader
+
+Answer = TypeVar("Answer")
 
 APPEND_TIMEOUT_S = 30.0
 """``delivery.timeout``: after it an append counts as unknown."""
 
 
 END_PATIENCE_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class TierBatch:
-    """Records of one tier-state partition in order, and the position after them.
-
-    ``timestamps``: one per entry, by the broker's clock (``LogAppendTime``). ``epoch``: the leader epoch of the last
-    record of the tier-state topic read so far; -1 when unknown.
-    """
-
-    tier_partition: int
-    entries: tuple[Entry, ...]
-    following: Position
-    timestamps: tuple[TimestampMs, ...] = ()
-    epoch: int = -1
-
-
-class TierReader(Protocol):
-    """A tail over some partitions. One thread."""
-
-    def poll(self, timeout: float) -> list[TierBatch]:
-        """What arrived within ``timeout`` seconds, maybe nothing.
-
-        Raises PositionLost when a position no longer exists (truncation, deletion): the view must be rebuilt.
-        """
-        ...
-
-    def close(self) -> None: ...
 
 
 class TierTopic(Protocol):
@@ -93,8 +61,15 @@ class TierTopic(Protocol):
         """The high watermark now. Raises BrokerUnavailable."""
         ...
 
-    def reader(self, positions: Mapping[int, Position]) -> TierReader:
-        """A tail that begins at these positions."""
+    def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
+        """The first position whose record was appended at this time or later; the end when there is none.
+
+        By the broker's clock. Raises BrokerUnavailable.
+        """
+        ...
+
+    def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
+        """A tail that begins at these positions, each read in this leader epoch (where one is given)."""
         ...
 
     def problems(self) -> list[str]:
@@ -106,75 +81,6 @@ class TierTopic(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-class MemoryTierTopic:
-    """The twin: partitions as lists; passes the contract suite."""
-
-    def __init__(self, partitions: int = 1, topic_id: str = "AAAAAAAAAAAAAAAAAAAAAg") -> None:
-        self._topic_id = topic_id
-        self._logs: list[list[Entry]] = [[] for _ in range(partitions)]
-        self._grown = threading.Condition()
-        self.drift: list[str] = []
-        """What `problems` answers."""
-
-    @property
-    def topic_id(self) -> str:
-        return self._topic_id
-
-    @property
-    def mapped_partitions(self) -> int:
-        return len(self._logs)
-
-    def append(self, tier_partition: int, key: str, value: bytes | None) -> Position:
-        with self._grown:
-            position = Position(len(self._logs[tier_partition]))
-            self._logs[tier_partition].append(Entry(key, position, value))
-            self._grown.notify_all()
-            return position
-
-    def end(self, tier_partition: int) -> Position:
-        with self._grown:
-            return Position(len(self._logs[tier_partition]))
-
-    def reader(self, positions: Mapping[int, Position]) -> TierReader:
-        return _MemoryReader(self._logs, dict(positions), self._grown)
-
-    def current_topic_id(self) -> str:
-        return self._topic_id
-
-    def problems(self) -> list[str]:
-        return list(self.drift)
-
-    def close(self) -> None:
-        """Nothing to release."""
-
-
-class _MemoryReader:
-    def __init__(self, logs: list[list[Entry]], positions: dict[int, Position], grown: threading.Condition) -> None:
-        self._logs, self._positions, self._grown = logs, positions, grown
-
-    def poll(self, timeout: float) -> list[TierBatch]:
-        with self._grown:
-            for partition, position in self._positions.items():
-                if position > len(self._logs[partition]):
-                    raise PositionLost("position is past the end", tier_partition=partition, position=position)
-            if not self._news():
-                self._grown.wait(timeout)
-            return self._news(take=True)
-
-    def _news(self, take: bool = False) -> list[TierBatch]:
-        batches = []
-        for partition, position in self._positions.items():
-            entries = tuple(self._logs[partition][position:])
-            if entries:
-                batches.append(TierBatch(partition, entries, Position(len(self._logs[partition]))))
-                if take:
-                    self._positions[partition] = batches[-1].following
-        return batches
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 class KafkaTierTopic:
@@ -214,9 +120,10 @@ class KafkaTierTopic:
             outcome.update(error=error, position=message.offset() if message is not None else None)
             done.set()
 
+        name = key_bytes(key)
         producer = self._live_producer()
         try:
-            producer.produce(self._name, value=value, key=key.encode(), partition=tier_partition, on_delivery=delivered)
+            producer.produce(self._name, value=value, key=name, partition=tier_partition, on_delivery=delivered)
         except (BufferError, KafkaException) as error:
             raise InvalidRequest("fact was refused before sending", key=key, reason=str(error)) from error
         while not done.wait(0):
@@ -255,13 +162,38 @@ class KafkaTierTopic:
                 raise error
             return Position(said.offset)
 
+        return self._on_leader(tier_partition, ask)
+
+    def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
+        end = self.end(tier_partition)  # first: what is appended between the two answers is not passed over
+        found = self._on_leader(
+            tier_partition, lambda broker: offset_at(self._raw, broker, self._name, tier_partition, timestamp_ms)
+        )
+        return end if found is None else Position(found)
+
+    def _on_leader(self, tier_partition: int, ask: Callable[[BrokerId], Answer]) -> Answer:
         try:
             return self._leadership.on_leader(self._name, tier_partition, ask, END_PATIENCE_S)
         except (BrokerUnavailable, TimedOut) as error:
-            raise BrokerUnavailable("end of the tier-state topic is unknown", **facts, reason=error) from error
+            raise BrokerUnavailable(
+                "the tier-state topic's offsets are unknown",
+                topic=self._name,
+                tier_partition=tier_partition,
+                reason=error,
+            ) from error
 
-    def reader(self, positions: Mapping[int, Position]) -> TierReader:
-        return _KafkaReader(self._kafka, self._name, positions)
+    def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
+        return KafkaReader(self._kafka, self._name, positions, epochs or {}, self._end_of_epoch)
+
+    def _end_of_epoch(self, tier_partition: int, epoch: int) -> Position:
+        def ask(broker: BrokerId) -> Position:
+            said = self._raw.end_of_epoch(broker, self._name, tier_partition, LeaderEpoch(epoch))
+            error = error_of(said.code, topic=self._name, tier_partition=tier_partition, epoch=epoch)
+            if error is not None:
+                raise error
+            return Position(said.offset)
+
+        return self._on_leader(tier_partition, ask)
 
     def problems(self) -> list[str]:
         return self._check()
@@ -275,64 +207,6 @@ class KafkaTierTopic:
                 self._producer.flush(5)
                 self._producer = None
         self._raw.close()
-
-
-class _KafkaReader:
-    """One consumer, assigned; ``auto.offset.reset=error``."""
-
-    MAX_RECORDS = 5_000
-
-    def __init__(self, kafka: Mapping[str, str], name: str, positions: Mapping[int, Position]) -> None:
-        self._name = name
-        self._consumer: Any = Consumer(consumer_config(kafka))
-        # A consumer that knows the leaders begins at once; else its first look takes half a second (seen).
-        with suppress(KafkaException):
-            self._consumer.list_topics(name, timeout=3)
-        # position 0 is an empty view: it begins wherever the compacted log does
-        self._consumer.assign(
-            [TopicPartition(name, partition, at or OFFSET_BEGINNING) for partition, at in positions.items()]
-        )
-
-    def poll(self, timeout: float) -> list[TierBatch]:
-        entries: dict[int, list[Entry]] = {}
-        following: dict[int, Position] = {}
-        # consume() alone would wait the whole time-out for its number of records: take one, then what else is there
-        first = self._consumer.poll(timeout)
-        for message in [] if first is None else [first, *self._consumer.consume(self.MAX_RECORDS, 0)]:
-            error = message.error()
-            partition = message.partition()
-            if error is None:
-                entries.setdefault(partition, []).append(self._entry(message))
-                following[partition] = Position(message.offset() + 1)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                following[partition] = Position(message.offset())
-            elif error.code() in (
-                KafkaError._AUTO_OFFSET_RESET,
-                KafkaError.OFFSET_OUT_OF_RANGE,
-                KafkaError._LOG_TRUNCATION,
-                KafkaError.UNKNOWN_TOPIC_OR_PART,
-                KafkaError.UNKNOWN_TOPIC_ID,
-            ):
-                raise PositionLost(
-                    "tier-state position no longer exists",
-                    topic=self._name,
-                    tier_partition=partition,
-                    reason=error.str(),
-                )
-            elif not error.retriable() and error.code() not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
-                raise BrokerUnavailable("tier-state topic cannot be read", topic=self._name, reason=error.str())
-        return [
-            TierBatch(partition, tuple(entries.get(partition, ())), position)
-            for partition, position in following.items()
-        ]
-
-    def _entry(self, message: Any) -> Entry:
-        key = message.key()
-        text = key.decode("utf-8", "backslashreplace") if key is not None else ""
-        return Entry(text, Position(message.offset()), message.value())
-
-    def close(self) -> None:
-        self._consumer.close()
 
 
 def describe_topic_id(admin: Any, name: str) -> str:

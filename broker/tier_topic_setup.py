@@ -41,6 +41,7 @@ class TierTopicSpec:
             "unclean.leader.election.enable": "false",
             "delete.retention.ms": str(30 * DAY_MS),
             "min.compaction.lag.ms": str(DAY_MS),
+            "max.compaction.lag.ms": str(7 * DAY_MS),  # decision 0013: replicas are cleaned apart from each other
             "message.timestamp.type": "LogAppendTime",
             "compression.type": "producer",
         }
@@ -112,6 +113,8 @@ def check_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> list[str]
 
 def _judge(name: str, wanted: str, actual: str | None) -> str | None:
     at_least = name in ("delete.retention.ms", "min.compaction.lag.ms", "min.insync.replicas")
+    if actual is not None and name == "max.compaction.lag.ms":
+        return None if int(actual) <= int(wanted) else f"{name} is {actual}, at most {wanted} is wanted"
     fits = actual is not None and (int(actual) >= int(wanted) if at_least else actual == wanted)
     return None if fits else f"{name} is {actual}, {'at least ' if at_least else ''}{wanted} is wanted"
 

@@ -10,6 +10,7 @@ import click
 
 from .context import Context
 from .flags import pass_context
+from .keeping import Archives, keeper_of, seed_of
 from .opened import open_store_of, opened_broker, opened_topic
 
 
@@ -19,8 +20,11 @@ from .opened import open_store_of, opened_broker, opened_topic
 def command(context: Context, once: bool) -> None:
     """Copy, and trim, the partitions that this broker leads. Ends on SIGTERM after the acts in progress."""
     from ..follower.open import open_view
+    from ..follower.rocksdb_view import ViewIdentity
+    from ..leader.custody import led_by
     from ..leader.gauges import feed_gauges
     from ..leader.open import open_leader
+    from ..leader.wanted import Wanted
     from ..log.local_log import LogDirs
     from ..runtime.clock import SystemClock
     from ..runtime.id_source import RandomIds
@@ -41,8 +45,18 @@ def command(context: Context, once: bool) -> None:
         store = open_store_of(settings)
         opened.callback(store.close)
         cluster = broker.control.cluster()
+        identity = ViewIdentity(cluster.cluster_id, topic.topic_id, topic.mapped_partitions)
+        archives = Archives(store, topic.topic_id, clock)
+        wanted = Wanted(log, led_by(broker.control, settings.tier_state.topic, log.node_id))
+        wanted.refresh()
         follower = open_view(
-            topic, cluster.cluster_id, clock, state_dir=settings.state_dir / "agent", listener=listener
+            topic,
+            cluster.cluster_id,
+            clock,
+            state_dir=settings.state_dir / "agent",
+            keep=wanted.keep,
+            seed=seed_of(store, identity, clock, listener),
+            listener=listener,
         )
         opened.callback(follower.close)
 
@@ -76,12 +90,17 @@ def command(context: Context, once: bool) -> None:
             RandomIds(),
             listener,
             str(server.address),
+            archives.archived_to,
         )
+        keeper = keeper_of(settings, leader.seat, topic, follower, wanted, store, identity, archives, listener)
         feed_gauges(metrics, leader.board, follower)
         logger.info("agent ready", broker=log.node_id, cluster=cluster.cluster_id, management=str(server.address))
 
         def work(stop: threading.Event) -> None:
             (leader.agent.run_once if once else leader.agent.run)(stop)
+            if once:
+                keeper.advance(stop)
 
         context.deadline.cancel()
-        run_services([server.service(), Service("agent", work)])
+        keeping = [] if once else [Service("keeper", keeper.run)]
+        run_services([server.service(), Service("agent", work), *keeping])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,18 +12,29 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .opened import opened_broker, opened_topic, opened_view
+from .opened import opened_topic, opened_view
+from .positions import TimeType
+from .replayed import Target, identity_of, opened_archive, replay_from_archive
 
 if TYPE_CHECKING:
     from ..state.view import ViewStore
 
+TOPIC = "topic"
+_PLACE = re.compile("([0-9]{1,9})/([0-9]{1,18})")
 
-@click.command("diff", epilog="Example: tierstate diff /var/lib/tierstate/agent topic")
+
+@click.command("diff", epilog="Example: tierstate diff @-3d topic")
 @click.argument("one")
 @click.argument("two")
 @pass_context
 def command(context: Context, one: str, two: str) -> None:
-    """Compare two views: each a state folder (of a stopped process, or of `replay --out`), or `topic` for a replay.
+    """Compare two views, each one of these:
+
+    \b
+    a folder       of a stopped process, or of `replay --out`
+    topic          as the tier-state topic has it now
+    @TIME          as the archive had it (@2026-11-21T10:00:00Z, @-3d)
+    NUMBER/POSITION  one tier-state partition below a position, from the archive
 
     Exit code 1 when they differ, with every fact that only one of them has.
     """
@@ -30,9 +42,10 @@ def command(context: Context, one: str, two: str) -> None:
     from ..follower.digests import live_set_digest
     from ..state.errors import Difference
 
+    only = _one_partition(one, two)
     with _view(context, one) as left, _view(context, two) as right:
-        found = list(differences(left, right))
-        digests = [live_set_digest(view.entries()).hexdigest() for view in (left, right)]
+        found = list(differences(left, right, only))
+        digests = [live_set_digest(view.entries(only)).hexdigest() for view in (left, right)]
     document = [
         {"tier_partition": d.tier_partition, "key": d.key, "position_one": d.left, "position_two": d.right}
         for d in found
@@ -50,23 +63,61 @@ def command(context: Context, one: str, two: str) -> None:
         raise Difference("the views differ", facts=len(found))
 
 
+def _one_partition(*names: str) -> int | None:
+    """The tier-state partition to which a name restricts the comparison. Raises InvalidRequest for two."""
+    from ..state.errors import InvalidRequest
+
+    numbers = {int(place[1]) for name in names if (place := _PLACE.fullmatch(name))}
+    if len(numbers) > 1:
+        raise InvalidRequest("these are positions of different tier-state partitions", one=names[0], two=names[1])
+    return next(iter(numbers), None)
+
+
 @contextmanager
 def _view(context: Context, name: str) -> Iterator[ViewStore]:
+    place = _PLACE.fullmatch(name)
+    if name == TOPIC:
+        with opened_view(context) as follower:
+            yield follower.store
+    elif place is not None:
+        from ..state.offsets import Position
+
+        with _archived(context, Target(position=Position(int(place[2]))), int(place[1])) as store:
+            yield store
+    elif name.startswith("@"):
+        with _archived(context, Target(time=TimeType().convert(name, None, None))) as store:
+            yield store
+    else:
+        with _stored(context, Path(name)) as store:
+            yield store
+
+
+@contextmanager
+def _archived(context: Context, target: Target, number: int | None = None) -> Iterator[ViewStore]:
+    from ..schemas.codec import decode_fact
+    from ..state.errors import InvalidRequest
+    from ..state.view import MemoryView
+
+    with opened_archive(context) as (objects, identity):
+        if number is not None and number >= identity.partitions:
+            raise InvalidRequest("no such tier-state partition", number=number, partitions=identity.partitions)
+        store = MemoryView(decode_fact, identity.partitions)
+        numbers = range(identity.partitions) if number is None else (number,)
+        replay_from_archive(context, objects, identity, numbers, store, target)
+    yield store
+
+
+@contextmanager
+def _stored(context: Context, path: Path) -> Iterator[ViewStore]:
     from ..follower.resume import ViewFolder
-    from ..follower.rocksdb_view import ViewIdentity
     from ..runtime.clock import SystemClock
     from ..schemas.codec import decode_fact
     from ..state.errors import InvalidRequest
 
-    if name == "topic":
-        with opened_view(context) as follower:
-            yield follower.store
-        return
-    path = Path(name)
     if not (path / "view").is_dir():
         raise InvalidRequest("no view in this folder", path=path)
-    with opened_broker(context) as broker, opened_topic(context) as topic:
-        identity = ViewIdentity(broker.control.cluster().cluster_id, topic.topic_id, topic.mapped_partitions)
+    with opened_topic(context) as topic:
+        identity = identity_of(context, topic)
     view = ViewFolder(path / "view", decode_fact).resume(identity, SystemClock().now_ms())
     if view is None:
         raise InvalidRequest("the folder holds no view of this tier-state topic", path=path)

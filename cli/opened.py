@@ -85,24 +85,30 @@ def opened_topic(context: Context) -> Iterator[KafkaTierTopic]:
 @contextmanager
 def opened_view(context: Context, partitions: list[TopicIdPartition] | None = None) -> Iterator[Follower]:
     """A one-shot follower in memory, fresh: of the tier-state partitions these partitions map to (None: all)."""
+    with opened_topic(context) as topic, following(context, topic, partitions) as follower:
+        yield follower
+
+
+@contextmanager
+def following(
+    context: Context, topic: KafkaTierTopic, partitions: list[TopicIdPartition] | None = None
+) -> Iterator[Follower]:
+    """`opened_view`, of a topic that is open already."""
     from ..follower.open import open_view
     from ..runtime.clock import SystemClock
     from ..state.keys import tier_partition_of
 
-    with opened_topic(context) as topic:
-        numbers = range(topic.mapped_partitions)
-        wanted = sorted({tier_partition_of(each, topic.mapped_partitions) for each in partitions or ()}) or list(
-            numbers
-        )
-        follower = open_view(topic, "", SystemClock(), tier_partitions=wanted)
-        try:
-            with context.output.progress("reading the tier-state topic", len(wanted)) as advance:
-                for number in wanted:
-                    _catch_up(follower, number, wanted)
-                    advance(1)
-            yield follower
-        finally:
-            follower.close()
+    mapped = topic.mapped_partitions
+    wanted = sorted({tier_partition_of(each, mapped) for each in partitions or ()}) or list(range(mapped))
+    follower = open_view(topic, "", SystemClock(), tier_partitions=wanted)
+    try:
+        with context.output.progress("reading the tier-state topic", len(wanted)) as advance:
+            for number in wanted:
+                _catch_up(follower, number, wanted)
+                advance(1)
+        yield follower
+    finally:
+        follower.close()
 
 
 def _catch_up(follower: Follower, number: int, wanted: list[int]) -> None:

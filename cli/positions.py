@@ -84,6 +84,23 @@ def _time(text: str, now: TimestampMs) -> TimestampMs:
     return TimestampMs((since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000)
 
 
+class TimeType(click.ParamType[TimestampMs]):
+    """A click type whose value is a time (ms), written as in ``@TIME``, with or without the sign."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> TimestampMs:
+        if not isinstance(value, str):
+            kept: TimestampMs = value
+            return kept
+        from ..runtime.clock import SystemClock
+
+        try:
+            return _time(f"@{value.removeprefix('@')}", SystemClock().now_ms())
+        except InvalidRequest as error:
+            self.fail(str(error), param, ctx)
+
+
 class PositionType(click.ParamType[Position]):
     """A click type whose value is a `Position`."""
 

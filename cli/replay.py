@@ -1,114 +1,155 @@
-"""``tierstate replay``: rebuild the view from the topic, and print or store it."""
+"""``tierstate replay``: rebuild the view from the topic or its archive, as of now or earlier; print or store it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from .context import Context
 from .flags import pass_context
 from .opened import opened_broker, opened_topic, user_partitions
+from .positions import TimeType
+from .replayed import Target, identity_of, opened_archive, replay_from_archive, replay_from_topic
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
-    from ..broker.tier_topic import KafkaTierTopic
+    from ..follower.rocksdb_view import ViewIdentity
+    from ..follower.time_travel import Replayed
     from ..state.ids import TopicIdPartition
-    from ..state.offsets import Position
+    from ..state.offsets import TimestampMs
     from ..state.view import ViewStore
 
+TOPIC, ARCHIVE = "topic", "archive"
 
-@click.command("replay", epilog="Example: tierstate replay --out /tmp/view && tierstate diff /tmp/view topic")
+
+@click.command("replay", epilog="Example: tierstate replay --source archive --to-time -3d --out /tmp/view")
 @click.argument("topic", type=TopicType(), required=False)
 @click.option("--to-position", type=click.IntRange(0), help="Only facts below this position; needs T:P.")
+@click.option("--to-time", type=TimeType(), help="Only facts before this time: ISO 8601, epoch ms, -3d.")
+@click.option(
+    "--source", type=click.Choice([TOPIC, ARCHIVE]), default=TOPIC, show_default=True, help="Where facts are read."
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Keep the view in this new folder.")
 @click.option("--without", metavar="KEY", help="Withhold the fact under this key: how a damaged view looks to `diff`.")
 @pass_context
 def command(
-    context: Context, topic: TopicArgument | None, to_position: int | None, out: Path | None, without: str | None
+    context: Context,
+    topic: TopicArgument | None,
+    to_position: int | None,
+    to_time: TimestampMs | None,
+    source: str,
+    out: Path | None,
+    without: str | None,
 ) -> None:
-    """Rebuild the view from the tier-state topic alone; print each partition's digests, or keep it with --out.
+    """Rebuild the view from recorded facts alone; print each partition's digests, or keep it with --out.
 
-    Time travel ends where compaction begins: erased facts are gone from the topic (the archive comes later).
+    Time travel in the topic ends where compaction begins, and says so; the archive has every fact since it began.
     """
     from ..state.errors import InvalidRequest
-    from ..state.keys import tier_partition_of
+    from ..state.offsets import Position
 
     if to_position is not None and (topic is None or topic.partition is None):
         raise InvalidRequest("--to-position is a place in one tier-state partition: name T:P")
+    if to_position is not None and to_time is not None:
+        raise InvalidRequest("--to-position or --to-time, not both")
     if out is not None and out.exists() and any(out.iterdir()):
         raise InvalidRequest("the folder is not empty", out=out)
-    with opened_topic(context) as tier_topic:
-        numbers, partitions = list(range(tier_topic.mapped_partitions)), None
-        if topic is not None:
-            with opened_broker(context) as broker:
-                partitions = user_partitions(broker, topic.topic, topic.partition)
-            numbers = sorted({tier_partition_of(each, tier_topic.mapped_partitions) for each in partitions})
-        with context.output.progress("reading the tier-state topic") as advance:
-            ends = {number: tier_topic.end(number) for number in numbers}
-            if to_position is not None:
-                ends = {number: min(end, _position(to_position)) for number, end in ends.items()}
-            store = _replayed(context, tier_topic, ends, out, without, advance)
+    partitions = None
+    if topic is not None:
+        with opened_broker(context) as broker:
+            partitions = user_partitions(broker, topic.topic, topic.partition)
+    target = Target(None if to_position is None else Position(to_position), to_time, without)
+    replay = _from_archive if source == ARCHIVE else _from_topic
+    store, said = replay(context, partitions, target, out)
     try:
-        _print(context, store, partitions)
+        _print(context, source, store, said, partitions)
     finally:
         store.close()
 
 
-def _position(number: int) -> Position:
-    from ..state.offsets import Position
-
-    return Position(number)
+Rebuilt = tuple["ViewStore", "list[Replayed]"]
 
 
-def _replayed(
-    context: Context,
-    topic: KafkaTierTopic,
-    ends: dict[int, Position],
-    out: Path | None,
-    without: str | None,
-    advance: Any,
-) -> ViewStore:
-    from ..follower.replay import catch_up
+def _from_topic(
+    context: Context, partitions: list[TopicIdPartition] | None, target: Target, out: Path | None
+) -> Rebuilt:
+    with opened_topic(context) as topic:
+        identity = identity_of(context, topic)
+        return _into(
+            out,
+            identity,
+            lambda store: replay_from_topic(context, topic, _numbers(identity, partitions), store, target),
+        )
+
+
+def _from_archive(
+    context: Context, partitions: list[TopicIdPartition] | None, target: Target, out: Path | None
+) -> Rebuilt:
+    with opened_archive(context) as (objects, identity):
+        return _into(
+            out,
+            identity,
+            lambda store: replay_from_archive(
+                context, objects, identity, _numbers(identity, partitions), store, target
+            ),
+        )
+
+
+def _numbers(identity: ViewIdentity, partitions: list[TopicIdPartition] | None) -> list[int]:
+    from ..state.keys import tier_partition_of
+
+    if partitions is None:
+        return list(range(identity.partitions))
+    return sorted({tier_partition_of(each, identity.partitions) for each in partitions})
+
+
+def _into(out: Path | None, identity: ViewIdentity, fill: Callable[[ViewStore], list[Replayed]]) -> Rebuilt:
+    """In memory, or a view folder that counts only once it is complete."""
     from ..follower.resume import ViewFolder
-    from ..follower.rocksdb_view import ViewIdentity
     from ..schemas.codec import decode_fact
     from ..state.view import MemoryView
 
-    seen = 0
-
-    def progress(read: int) -> None:
-        nonlocal seen
-        advance(read - seen)
-        seen = read
-
-    keep = None if without is None else lambda number, entry: entry.key != without
     if out is None:
-        memory = MemoryView(decode_fact)
-        catch_up(topic, memory, ends, keep=keep, progress=progress)
-        return memory
-    with opened_broker(context) as broker:
-        identity = ViewIdentity(broker.control.cluster().cluster_id, topic.topic_id, topic.mapped_partitions)
+        memory = MemoryView(decode_fact, identity.partitions)
+        return memory, fill(memory)
     folder = ViewFolder(out / "view", decode_fact)
     view = folder.fresh(identity)
-    catch_up(topic, view, ends, keep=keep, progress=progress)
+    try:
+        said = fill(view)
+    except BaseException:
+        view.close()
+        raise
     folder.install(view)
-    return view
+    return view, said
 
 
-def _print(context: Context, store: ViewStore, only: list[TopicIdPartition] | None) -> None:
+def _print(
+    context: Context,
+    source: str,
+    store: ViewStore,
+    said: list[Replayed],
+    only: list[TopicIdPartition] | None,
+) -> None:
     from ..follower.digests import digests_of
 
     rows = digests_of(store, only)
     document = {
+        "source": source,
         "live_set_digest": rows.live_set,
         "facts": rows.facts,
+        "tier_partitions": [asdict(each) for each in said],
         "partitions": [
             {"topic_id": p.topic_id, "partition": p.partition, "topic": topic, "meaning_digest": digest}
             for p, topic, digest in rows.meanings
         ],
     }
+    missing = sum(each.holes for each in said)
+    if source == ARCHIVE and missing:
+        context.output.note(f"{missing} records were compacted away before they could be archived")
     if context.as_json:
         context.output.document(document)
         return

@@ -27,12 +27,17 @@ ENTRIES = (
     Entry("Look", "topics", "List the tiered topics.", "topics"),
     Entry("Look", "describe", "Show both tiers of a topic or partition, and why not more.", "describe"),
     Entry("Look", "segments", "List the remote segments of a partition.", "segments"),
+    Entry("Look", "verify", "Verify the view, the objects behind it, and the archive.", "verify"),
+    Entry("Look", "leases", "Show who pins what of the remote tier.", "leases"),
     Entry("Look", "digest", "Count and digest records as one reader sees them.", "digest"),
     Entry("Read", "consume", "Read both tiers as one log.", "consume"),
     Entry("Read", "dump-log", "Decode Kafka's files, or a copied segment, without a broker.", "dump_log"),
     Entry("State", "facts", "Print the tier-state topic as it stands.", "facts"),
-    Entry("State", "replay", "Rebuild the view from the topic alone.", "replay"),
+    Entry("State", "replay", "Rebuild the view from the topic or its archive, as of now or earlier.", "replay"),
     Entry("State", "diff", "Compare two views, fact by fact.", "diff"),
+    Entry("State", "recover", "Rebuild the tier-state topic from the bucket alone.", "recover"),
+    Entry("Change", "undelete", "Take back that a topic is missing.", "undelete"),
+    Entry("Change", "release", "Show or release the integrity holds of a partition.", "release"),
     Entry("Play", "sandbox", "Start, stop or show a real local Kafka.", "sandbox"),
 )
 

@@ -19,10 +19,13 @@ class FactDifference:
     right: Position | None
 
 
-def differences(left: ViewStore, right: ViewStore) -> Iterator[FactDifference]:
-    """Everything that differs. Memory: one tier-state partition of each view at a time."""
-    numbers = sorted({number for number, _ in left.entries()} | {number for number, _ in right.entries()})
-    for number in numbers:
+def differences(left: ViewStore, right: ViewStore, only: int | None = None) -> Iterator[FactDifference]:
+    """Everything that differs, or what does in ``only`` this tier-state partition.
+
+    Memory: one tier-state partition of each view at a time.
+    """
+    found = {number for view in (left, right) for number, _ in view.entries(only)}
+    for number in sorted(found):
         ours = {entry.key: (entry.position, entry.value) for _, entry in left.entries(number)}
         theirs = {entry.key: (entry.position, entry.value) for _, entry in right.entries(number)}
         for key in sorted(ours.keys() | theirs.keys()):

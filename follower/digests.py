@@ -37,11 +37,16 @@ class SetDigest:
         return f"{self._sum:064x}"
 
 
+def add_entry(digest: SetDigest, tier_partition: int, entry: Entry) -> None:
+    """One entry to a live-set digest."""
+    digest.add(struct.pack(">Iq", tier_partition, entry.position), entry.key.encode(), entry.value or b"")
+
+
 def live_set_digest(entries: Iterable[tuple[int, Entry]]) -> SetDigest:
     """Of the entries of some tier-state partitions, or of one user partition."""
     digest = SetDigest()
     for number, entry in entries:
-        digest.add(struct.pack(">Iq", number, entry.position), entry.key.encode(), entry.value or b"")
+        add_entry(digest, number, entry)
     return digest
 
 

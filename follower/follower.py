@@ -1,72 +1,118 @@
-"""The follower: tails the tier-state topic into a view store, and is the `TierView` that everybody else sees."""
+"""The follower: tails the tier-state topic into a view store, and is the `TierView` that everybody else sees.
+
+One turn of the tail: what was lost is rebuilt, partitions that became wanted are taken back, then records are applied.
+A thread takes turns for ever (``tail``), or whoever waits takes them itself (a deterministic test, a one-shot tool).
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeVar
 
 from ..broker.tier_topic import TierReader, TierTopic
 from ..runtime.clock import Clock
-from ..runtime.listener import FactsApplied, Listener, ViewRebuilt, ignore
-from ..state.errors import BrokerUnavailable, PositionLost, TierstateError, ViewBehind
+from ..runtime.listener import FactsApplied, Listener, SecondValueSeen, ViewRebuilt, ignore
+from ..state.errors import (
+    BrokerUnavailable,
+    CorruptData,
+    PositionLost,
+    TierstateError,
+    Unavailable,
+    UnknownTopic,
+    ViewBehind,
+)
 from ..state.facts import LiveFact
 from ..state.ids import TopicIdPartition
 from ..state.keys import tier_partition_of
 from ..state.offsets import Position
 from ..state.partition_view import PartitionView
-from ..state.view import ViewStore
-from .replay import catch_up
+from ..state.view import READY_AGE_S, SecondValue, ViewStore
+from .as_of import AsOf
+from .generations import Generations
+from .interest import Interest, Keep
+from .rebuild import Builder, Seed
+from .replay import reader_at
 
+R = TypeVar("R")
 TOPIC_ID_CHECK_S = 30.0
+POLL_S = 0.1
 BROKER_RETRY_S = 1.0
-AS_OF_S = 60.0
-"""How often, at most, the view notes that it has applied a then-current end."""
+RETRY_S = 3.0
+"""After anything else that may pass, a full disk above all."""
+_REMEMBERED = 65_536
 
 
 class Follower:
-    """A `TierView` over a store and a topic.
+    """A `TierView` over a store and a topic. ``lost`` says why there is no store yet.
 
-    ``rebuild`` makes an empty store, ``installed`` is told when a rebuilt one replaces the old one.
-    ``tier_partitions`` None means all of them.
+    ``tier_partitions`` None means all of them. ``tail`` False: no thread; `wait_applied` and `require_fresh` take turns
+    themselves and raise ViewBehind at once when nothing more comes.
     """
 
     def __init__(
         self,
         topic: TierTopic,
         store: ViewStore | None,
-        rebuild: Callable[[], ViewStore],
-        installed: Callable[[ViewStore], None],
+        generations: Generations,
         clock: Clock,
         *,
+        lost: str = "no view on disk",
         tier_partitions: Iterable[int] | None = None,
+        keep: Keep | None = None,
+        seed: Seed | None = None,
+        tail: bool = True,
         listener: Listener = ignore,
     ) -> None:
         self._topic, self._clock, self._listener = topic, clock, listener
-        self._rebuild, self._installed = rebuild, installed
+        self._generations, self._tail = generations, tail
         self._partitions = list(range(topic.mapped_partitions) if tier_partitions is None else tier_partitions)
         self._store = store
-        self._applied = threading.Condition()
+        self._interest = Interest(topic.mapped_partitions, keep)
+        self._as_of = AsOf(topic, clock, self._partitions)
+        self._reader: TierReader | None = None
+        self._applied = threading.Condition(threading.RLock())
+        self._turning = threading.RLock()
         self._captured: dict[int, float] = {}
-        self._marked: dict[int, float] = {}
+        self._numbers: dict[TopicIdPartition, int] = {}
+        self._settled = False
+        self._lost = lost if store is None else None
+        self._unproven = False
+        self._generation = 0
+        self._moves = 0
+        self._trouble: TierstateError | None = None
         self._failure: TierstateError | None = None
         self._stop = threading.Event()
+        self._builder = Builder(topic, generations, seed, self._interest, clock, self._partitions, self._stop)
         self._checked_topic_id = clock.monotonic()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
     def start(self) -> Follower:
         """Begin to tail. The view is usable at once and fresh after `require_fresh`."""
-        if self._store is None:
-            self._replace("no view on disk")
-        self._thread.start()
+        if self._store is not None:
+            try:
+                self._as_of.begin(self._store)
+            except PositionLost as lost:
+                self._lose(str(lost))
+        if self._lost is not None:
+            self._replace(self._lost)
+        with suppress(Unavailable):  # else the first turn does it
+            self._settle()
+        if self._tail:
+            self._thread.start()
         return self
 
     def close(self) -> None:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
+        self._close_reader()
         if self._store is not None:
             self._store.close()
             self._store = None
+        self._generations.close()
 
     # --- the TierView seam -------------------------------------------------------------------------------------
 
@@ -77,99 +123,260 @@ class Follower:
             raise ViewBehind("the view is not open")
         return self._store
 
+    @property
+    def lost(self) -> str | None:
+        """Why the view is about to be rebuilt; None when it need not be. Meanwhile it answers as it is."""
+        return self._lost
+
     def partition(self, partition: TopicIdPartition) -> PartitionView:
-        return self.store.state(partition).view()
+        number = self.tier_partition(partition)
+        store = self._holding(number, partition)
+        view = self._read(lambda: store.state(partition).view())
+        foreign = store.foreign(number)
+        return replace(view, degraded=view.degraded + foreign) if foreign else view
 
     def partitions(self) -> list[TopicIdPartition]:
-        return self.store.partitions()
+        return self._read(self.store.partitions)
 
     def facts(self, partition: TopicIdPartition) -> list[LiveFact]:
-        return self.store.state(partition).facts()
+        store = self._holding(self.tier_partition(partition), partition)
+        return self._read(lambda: store.state(partition).facts())
+
+    def _holding(self, number: int, partition: TopicIdPartition) -> ViewStore:
+        store = self.store
+        if partition in store.dropped(number):
+            raise ViewBehind("this view does not keep the partition, or not yet", partition=partition)
+        return store
+
+    def _read(self, read: Callable[[], R]) -> R:
+        try:
+            return read()
+        except CorruptData as damaged:
+            self._lose(str(damaged))
+            raise ViewBehind("the view on disk is damaged and is being rebuilt", reason=damaged) from damaged
 
     def tier_partition(self, partition: TopicIdPartition) -> int:
-        return tier_partition_of(partition, self._topic.mapped_partitions)
+        number = self._numbers.get(partition)
+        if number is None:
+            if len(self._numbers) >= _REMEMBERED:
+                self._numbers.clear()
+            number = self._numbers[partition] = tier_partition_of(partition, self._topic.mapped_partitions)
+        return number
+
+    def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
+        return self._read(lambda: self.store.second_values(partition))
+
+    def forget_second_value(self, partition: TopicIdPartition, key: str) -> None:
+        self.store.forget_second_value(partition, key)
 
     def wait_applied(self, tier_partition: int, position: Position, timeout: float) -> None:
-        with self._applied:
-            reached = self._applied.wait_for(
-                lambda: self._failure is not None or self.store.position(tier_partition) > position, timeout
-            )
-        if self._failure is not None:
-            raise self._failure
-        if not reached:
+        def reached() -> bool:
+            whole = self._settled and self._lost is None and self._store is not None
+            return whole and self.store.position(tier_partition) > position
+
+        self._wait(reached, timeout)
+        if not reached():
+            facts = {"reason": self._lost} if self._lost else {}
             raise ViewBehind(
                 "view has not applied this position yet",
                 tier_partition=tier_partition,
                 position=position,
                 applied=self.store.position(tier_partition),
+                **facts,
             )
 
+    def _wait(self, reached: Callable[[], bool], timeout: float) -> None:
+        """Until ``reached``, or nothing more comes. Raises what stops the tail, also when it may pass."""
+        if self._tail:
+            with self._applied:
+                self._applied.wait_for(lambda: self._stopped_by() is not None or reached(), timeout)
+        else:
+            moves = -1
+            while (self._trouble is not None or not reached()) and moves != self._moves:
+                moves = self._moves
+                self.advance()
+        stopped_by = self._stopped_by()
+        if stopped_by is not None:
+            raise stopped_by
+
+    def _stopped_by(self) -> TierstateError | None:
+        return self._failure or self._trouble
+
     def require_fresh(self, tier_partition: int, max_age: float, timeout: float = 30.0) -> None:
-        captured = self._captured.get(tier_partition)
-        if self._failure is None and captured is not None and self._clock.monotonic() - captured < max_age:
-            return
-        at = self._clock.monotonic()
-        end = self._topic.end(tier_partition)
-        if end > 0:
+        if tier_partition in self._partitions and not self._as_of.in_time(self.store, tier_partition):
+            self._lose("the view was last at the end too long ago")  # a machine that slept: the tail does not know yet
+        while True:
+            with self._applied:
+                generation, captured = self._generation, self._captured.get(tier_partition)
+            at = self._clock.monotonic()
+            if captured is not None and at - captured < max_age and self._stopped_by() is None:
+                return
+            if not self._tail:
+                self.advance()  # so that a truncation is noticed, also when there is nothing to wait for
+            before = self.store.position(tier_partition)
+            end = self._topic.end(tier_partition)
+            if generation == self._generation and before > end:
+                self._lose(f"position is past the end. tier_partition={tier_partition} position={before} end={end}")
             self.wait_applied(tier_partition, Position(end - 1), timeout)
-        self._captured[tier_partition] = at
-        if at - self._marked.get(tier_partition, -AS_OF_S) >= AS_OF_S:
-            self._marked[tier_partition] = at
-            self.store.mark_as_of(tier_partition, self._clock.now_ms())
+            with self._applied:
+                if self._generation == generation:
+                    self._captured[tier_partition] = at
+                    return
+
+    def require_ready(self, tier_partition: int) -> None:
+        self.require_fresh(tier_partition, READY_AGE_S)
+
+    # --- which partitions are kept -----------------------------------------------------------------------------
+
+    def keep_only(self, keep: Keep | None) -> None:
+        """Keep other partitions than before; None: all of them. Takes effect as `reconsider` does."""
+        with self._applied:
+            self._interest.keep = keep
+            self.reconsider()
+
+    def reconsider(self) -> None:
+        """Ask ``keep`` again about every partition.
+
+        At once nothing counts as fresh. With the next turn what is no longer wanted is gone; a partition that is wanted
+        now raises ViewBehind until all of its facts are in the view, in one step.
+        """
+        with self._applied:
+            self._settled = False
+            self._outdate()
+
+    def _settle(self) -> None:
+        """Make the store what `keep` wants it to be."""
+        with self._applied:
+            generation = self._generation
+            self._interest.reconsider()
+        self._builder.settle(self.store)
+        with self._applied:
+            self._settled = generation == self._generation
+            self._moves += 1
+            self._applied.notify_all()
 
     # --- the tail ----------------------------------------------------------------------------------------------
 
+    def advance(self) -> int:
+        """One turn without waiting: apply what there is, and answer the number of records read (0: nothing came).
+
+        Only without a tail. Raises what stops the tail: BrokerUnavailable, StorageFull and the like may pass, and the
+        next call tries again.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._turn(0.0)
+        except (Unavailable, UnknownTopic):
+            raise
+        except TierstateError as error:
+            self._fail(error)
+            raise
+
     def _run(self) -> None:
-        reader = self._reader()
         while not self._stop.is_set():
             try:
-                self._step(reader)
-            except PositionLost as lost:
-                reader.close()
-                self._replace(str(lost))
-                reader = self._reader()
+                self._turn(POLL_S)
             except BrokerUnavailable:
                 # reads go on from the view as it is; whoever needs a fresh one is told so by require_fresh
                 self._stop.wait(BROKER_RETRY_S)
+            except (Unavailable, UnknownTopic):
+                self._stop.wait(RETRY_S)
             except TierstateError as error:
                 self._fail(error)
                 break
             except Exception as error:  # a bug: whoever waits for this view must hear of it too
                 self._fail(ViewBehind(f"the follower died: {error!r}"))
                 raise
-        reader.close()
 
-    def _reader(self) -> TierReader:
-        return self._topic.reader({number: self.store.position(number) for number in self._partitions})
+    def _turn(self, timeout: float) -> int:
+        with self._turning:
+            try:
+                if self._lost is not None:
+                    self._replace(self._lost)
+                if not self._settled:
+                    self._settle()
+                self._check_topic_id()
+                self._as_of.check(self.store)
+                read = self._read_topic(timeout)
+                self._as_of.keep_up(self.store)
+            except (PositionLost, CorruptData) as lost:
+                self._lose(str(lost))
+                if self._unproven:  # else a view that cannot be rebuilt would be rebuilt without a pause
+                    raise ViewBehind("the view was lost again as soon as it was rebuilt", reason=lost) from lost
+                return 0
+            except (Unavailable, UnknownTopic) as error:
+                self._close_reader()  # what it read and we did not apply, the next one reads again
+                if not isinstance(error, BrokerUnavailable):
+                    self._set_trouble(error)
+                raise
+            self._unproven = False
+            self._set_trouble(None)
+            return read
 
-    def _step(self, reader: TierReader) -> None:
-        for batch in reader.poll(0.1):
-            self.store.apply(batch.tier_partition, batch.entries, batch.following)
+    def _read_topic(self, timeout: float) -> int:
+        if self._reader is None:
+            self._reader = reader_at(self._topic, self.store, self._partitions)
+        read = 0
+        for batch in self._reader.poll(timeout):
+            number = batch.tier_partition
+            kept, dropped = self._interest.split(number, batch.entries)
+            found = self.store.apply(number, kept, batch.following, batch.epoch, dropped)
+            read += len(batch.entries)
             with self._applied:
+                self._moves += 1
                 self._applied.notify_all()
-            if batch.entries:
-                self._listener(FactsApplied(batch.tier_partition, len(batch.entries), batch.following))
-        if self._clock.monotonic() - self._checked_topic_id > TOPIC_ID_CHECK_S:
-            self._checked_topic_id = self._clock.monotonic()
-            if self._topic.current_topic_id() != self._topic.topic_id:
-                raise TierstateError(
-                    "the tier-state topic was re-created: this process must be started again",
-                    topic_id=self._topic.topic_id,
-                )
+            for second in found:
+                self._listener(SecondValueSeen(number, second.key, second.first_position, second.second_position))
+            if kept:
+                self._listener(FactsApplied(number, len(kept), batch.following))
+        return read
+
+    def _check_topic_id(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._checked_topic_id >= TOPIC_ID_CHECK_S:
+            self._checked_topic_id = now
+            self._builder.check_topic_id()
 
     def _replace(self, reason: str) -> None:
         """A fresh view, caught up to ends captured now, takes the place of the old one."""
+        self._close_reader()
         self._listener(ViewRebuilt(reason))
-        fresh = self._rebuild()
-        ends = {number: self._topic.end(number) for number in self._partitions}
-        catch_up(self._topic, fresh, ends, self._stop)
-        old, self._store = self._store, fresh
-        self._captured.clear()
+        fresh = self._builder.rebuilt(self._as_of)
+        with self._applied:
+            old, self._store = self._store, fresh
+            self._lost, self._unproven = None, True
+            self._outdate()
+            self._applied.notify_all()
         if old is not None:
             old.close()
-        self._installed(fresh)
+        self._generations.clean()
+
+    def _lose(self, reason: str) -> None:
+        """The view cannot go on: it answers nobody who wants a fresh one until it is rebuilt."""
+        with self._applied:
+            self._lost = self._lost or reason
+            self._outdate()
+
+    def _outdate(self) -> None:
+        """Nothing that was fresh is so any more. Under the lock."""
+        self._generation += 1
+        self._moves += 1
+        self._captured.clear()
+
+    def _set_trouble(self, error: TierstateError | None) -> None:
+        if error is self._trouble:
+            return
+        with self._applied:
+            self._trouble = error
+            self._applied.notify_all()
 
     def _fail(self, error: TierstateError) -> None:
-        self._failure = error
         with self._applied:
+            self._failure = error
             self._applied.notify_all()
+
+    def _close_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()

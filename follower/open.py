@@ -9,10 +9,12 @@ from ..broker.tier_topic import TierTopic
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, ignore
 from ..schemas.codec import decode_fact
-from ..state.view import MemoryView, ViewStore
 from .follower import Follower
+from .generations import InMemory, OnDisk
+from .interest import Keep
+from .rebuild import Seed
 from .resume import ViewFolder
-from .rocksdb_view import RocksView, ViewIdentity
+from .rocksdb_view import ViewIdentity
 
 
 def open_view(
@@ -22,40 +24,53 @@ def open_view(
     *,
     state_dir: Path | None = None,
     tier_partitions: Iterable[int] | None = None,
+    keep: Keep | None = None,
+    seed: Seed | None = None,
+    tail: bool = True,
     listener: Listener = ignore,
 ) -> Follower:
     """A started follower: into ``state_dir``/view on disk, or in memory for a one-shot command.
 
-    Close it when done. Raises Unavailable when another process follows into the same folder.
+    ``keep``: which partitions' facts are wanted here (None: all), see `Follower.reconsider`. ``seed``: fills an empty
+    view from a checkpoint. ``tail`` False: nothing happens but in `Follower.advance`, `wait_applied` and
+    `require_fresh`. Close it when done. A view that is damaged, too old or of another cluster or topic is rebuilt.
+    Raises Unavailable when another process follows into the same folder, BrokerUnavailable.
     """
     if state_dir is None:
-        return _in_memory(topic, clock, tier_partitions, listener).start()
-    identity = ViewIdentity(cluster_id, topic.topic_id, topic.mapped_partitions)
+        memory = InMemory(topic.mapped_partitions)
+        return Follower(
+            topic,
+            memory.fresh(),
+            memory,
+            clock,
+            tier_partitions=tier_partitions,
+            keep=keep,
+            seed=seed,
+            tail=tail,
+            listener=listener,
+        ).start()
     folder = ViewFolder(state_dir / "view", decode_fact)
-
-    def installed(store: ViewStore) -> None:
-        assert isinstance(store, RocksView)
-        folder.install(store)
-
+    folder.lock()
+    try:
+        disk = OnDisk(folder, ViewIdentity(cluster_id, topic.topic_id, topic.mapped_partitions))
+        store = folder.resume(disk.identity, clock.now_ms())
+    except BaseException:
+        folder.close()
+        raise
     follower = Follower(
         topic,
-        folder.resume(identity, clock.now_ms()),
-        lambda: folder.fresh(identity),
-        installed,
+        store,
+        disk,
         clock,
+        lost=folder.refused,
         tier_partitions=tier_partitions,
+        keep=keep,
+        seed=seed,
+        tail=tail,
         listener=listener,
     )
-    return follower.start()
-
-
-def _in_memory(topic: TierTopic, clock: Clock, tier_partitions: Iterable[int] | None, listener: Listener) -> Follower:
-    return Follower(
-        topic,
-        MemoryView(decode_fact),
-        lambda: MemoryView(decode_fact),
-        lambda store: None,
-        clock,
-        tier_partitions=tier_partitions,
-        listener=listener,
-    )
+    try:
+        return follower.start()
+    except BaseException:
+        follower.close()
+        raise

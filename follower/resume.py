@@ -2,20 +2,22 @@
 
 ``<state_dir>/view/<generation>/`` holds one RocksDB each; the file ``CURRENT`` names the generation in use and is
 replaced by rename. A generation that ``CURRENT`` does not name is a rebuild that never finished, and is removed.
+``LOCK`` is held by the process that follows into the folder.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import shutil
 from pathlib import Path
+from typing import IO
 
-from ..state.errors import InvalidRequest
+from ..state.errors import CorruptData, InvalidRequest, StorageFull, Unavailable
 from ..state.view import Decode
+from .as_of import MAX_AGE_MS as MAX_AGE_MS
 from .rocksdb_view import RocksView, ViewIdentity
-
-MAX_AGE_MS = 15 * 24 * 3600 * 1000
-"""Half of the 30 days of ``delete.retention.ms`` that the tier-state topic must have at least."""
 
 
 class ViewFolder:
@@ -23,46 +25,76 @@ class ViewFolder:
 
     def __init__(self, path: Path, decode: Decode) -> None:
         self.path, self._decode = path, decode
+        self.refused = "no view on disk"
+        """Why the last `resume` answered None."""
+        self._lock: IO[str] | None = None
         path.mkdir(parents=True, exist_ok=True)
+
+    def lock(self) -> None:
+        """From now on this process alone follows into the folder. Raises Unavailable when another one does."""
+        file = (self.path / "LOCK").open("a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            raise Unavailable("another process has this view open", path=self.path) from error
+        self._lock = file
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def current(self) -> Path | None:
         """The generation in use; None when there is none."""
-        name = self.path / "CURRENT"
-        generation = self.path / name.read_text().strip() if name.exists() else None
-        return generation if generation and generation.is_dir() else None
+        pointer = self.path / "CURRENT"
+        name = pointer.read_text(errors="replace").strip() if pointer.exists() else ""
+        return self.path / name if name.isdigit() and (self.path / name).is_dir() else None
 
     def resume(self, identity: ViewIdentity, now_ms: int) -> RocksView | None:
-        """The current generation; None when there is none, or it is the view of another topic, or it is too old.
+        """The current generation; None when there is none, or it is damaged, or the view of another topic, or too old.
 
-        Too old*: half of ``delete.retention.ms`` after it last had applied a then-current end, tombstones it has not
-        seen may be gone from the topic, and what they erased would stay in the view for ever.
+        Raises Unavailable when another process has it open, StorageFull.
         """
         generation = self.current()
         if generation is None:
+            self.refused = "no view on disk"
             return None
         try:
-            view = RocksView(generation, identity, self._decode)
-        except InvalidRequest:
+            view = RocksView(generation, identity, self._decode, create=False)
+        except (InvalidRequest, CorruptData) as error:
+            self.refused = str(error)
             return None
         ages = [now_ms - as_of for number in range(identity.partitions) if (as_of := view.as_of(number))]
         if max(ages, default=0) > MAX_AGE_MS:
             view.close()
+            self.refused = "the view was last at the end too long ago"
             return None
         return view
 
     def fresh(self, identity: ViewIdentity) -> RocksView:
         """An empty generation; it counts only once `install` named it."""
+        self.clean()
         numbers = [int(entry.name) for entry in self.path.iterdir() if entry.name.isdigit()]
         return RocksView(self.path / f"{max(numbers, default=0) + 1:06d}", identity, self._decode)
 
     def install(self, view: RocksView) -> None:
-        """From now on this generation is the view; all others are removed."""
+        """From now on this generation is the view, also after a restart. Raises StorageFull, Unavailable."""
         pointer = self.path / "CURRENT.new"
-        with pointer.open("w") as file:
-            file.write(view.path.name)
-            file.flush()
-            os.fsync(file.fileno())
-        pointer.rename(self.path / "CURRENT")
+        try:
+            with pointer.open("w") as file:
+                file.write(view.path.name)
+                file.flush()
+                os.fsync(file.fileno())
+            pointer.rename(self.path / "CURRENT")
+        except OSError as error:
+            kind = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else Unavailable
+            raise kind("view cannot be named", path=pointer, reason=error.strerror) from error
+
+    def clean(self) -> None:
+        """Remove every generation but the current one."""
+        current = self.current()
         for entry in self.path.iterdir():
-            if entry.name.isdigit() and entry.name != view.path.name:
-                shutil.rmtree(entry)
+            if entry.name.isdigit() and entry != current:
+                shutil.rmtree(entry, ignore_errors=True)

@@ -1,10 +1,17 @@
-"""The live set in RocksDB: the only file that knows RocksDB.
+"""The live set in RocksDB.
 
-Layout: three column families. ``live``: tier-state partition (uint32) ‖ key → position (int64) ‖ value. ``positions``:
-tier-state partition → position of the next record, and the time (ms) at which the view was last known to have applied a
-then-current end. ``meta``: what this view is a view of. Facts and the position after them go in one write batch, so a
-restart resumes exactly. The meaning of a partition is worked out from its live set when first asked for, and kept up
-incrementally.
+Column families, keys beginning with the tier-state partition (uint32) but in ``meta``:
+
+    live            ‖ key     position (int64) ‖ value
+    positions                 position of the next record, time (ms) at which the view was last known to have applied a
+                              then-current end, leader epoch of the last record (3 x int64)
+    foreign         ‖ key     position (int64) of an entry that is nobody's (`state/place.py`)
+    dropped         ‖ T/P/    nothing: a partition of which records were left out
+    second_values   ‖ key     both positions, length of the first value (2 x int64, uint32) ‖ first ‖ second value
+    meta            identity  what this view is a view of
+
+Facts and the position after them go in one write batch, so a restart resumes exactly. The meaning of a partition is
+worked out from its live set when first asked for, and kept up incrementally while it is remembered.
 """
 
 from __future__ import annotations
@@ -12,26 +19,30 @@ from __future__ import annotations
 import json
 import struct
 import threading
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-from rocksdict import Options, Rdict, WriteBatch
 
 from ..state.apply import PartitionState
-from ..state.errors import InvalidRequest, StorageFull, TierstateError, Unavailable
+from ..state.errors import CorruptData, InvalidRequest
 from ..state.facts import LiveFact
 from ..state.ids import TopicIdPartition
 from ..state.keys import partition_of_key, partition_prefix, tier_partition_of
 from ..state.offsets import Position
-from ..state.view import Decode, Entry
+from ..state.place import Places
+from ..state.view import BEGINNING, Decode, Entry, SecondValue, ViewStore
+from .rocksdb import Batch, Database
 
-FORMAT = 1
-FAMILIES = ("live", "positions", "meta")
+FORMAT = 2
+FAMILIES = ("live", "positions", "foreign", "dropped", "second_values", "meta")
+REMEMBERED_FACTS = 100_000
+"""Facts that stay decoded, in all partitions together; one partition alone may have more."""
 _PARTITION = struct.Struct(">I")
 _POSITION = struct.Struct(">q")
-_POSITION_AS_OF = struct.Struct(">qq")
+_STANDING = struct.Struct(">qqq")
+_SECOND = struct.Struct(">qqI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,105 +55,272 @@ class ViewIdentity:
     format: int = FORMAT
 
 
+@dataclass(frozen=True, slots=True)
+class _Tier:
+    """What is kept in memory of one tier-state partition; replaced once a batch that changes it is written."""
+
+    position: Position = BEGINNING
+    as_of: int = 0
+    epoch: int = -1
+    foreign: dict[str, Position] = field(default_factory=dict)
+    dropped: frozenset[TopicIdPartition] = frozenset()
+
+    @property
+    def standing(self) -> bytes:
+        return _STANDING.pack(self.position, self.as_of, self.epoch)
+
+
 class RocksView:
     """A `ViewStore`. One writer; readers on any thread."""
 
-    def __init__(self, path: Path, identity: ViewIdentity, decode: Decode) -> None:
-        """Open or create. Raises InvalidRequest for another identity, Unavailable when another process has it open."""
-        self.path, self.identity, self._decode = path, identity, decode
-        self._lock = threading.RLock()
-        self._states: dict[TopicIdPartition, PartitionState] = {}
-        path.mkdir(parents=True, exist_ok=True)
-        self._db = _open(path)
-        self._live, self._positions, self._meta = (self._db.get_column_family(name) for name in FAMILIES)
-        self._check_identity()
+    def __init__(
+        self,
+        path: Path,
+        identity: ViewIdentity,
+        decode: Decode,
+        *,
+        create: bool = True,
+        remembered_facts: int = REMEMBERED_FACTS,
+    ) -> None:
+        """Open, or create unless ``create`` is False.
 
-    def _check_identity(self) -> None:
-        stored = self._meta.get(b"identity")
-        if stored is None:
-            self._meta[b"identity"] = json.dumps(asdict(self.identity)).encode()
-        elif json.loads(stored) != asdict(self.identity):
-            self.close()
+        Raises InvalidRequest for another identity, CorruptData for a damaged view or none at all, Unavailable when
+        another process has it open.
+        """
+        self.path, self.identity, self._decode = path, identity, decode
+        self._places = Places(identity.partitions)
+        self._lock = threading.RLock()
+        self._states: OrderedDict[TopicIdPartition, PartitionState] = OrderedDict()
+        self._remembered, self._remembered_limit = 0, remembered_facts
+        path.mkdir(parents=True, exist_ok=True)
+        self._db = Database(path / "rocksdb", FAMILIES, create=create)
+        try:
+            self._check_identity(create)
+            self._tiers = {number: self._load(number) for number in range(identity.partitions)}
+            self._second_keys = {key[4:].decode() for key, _ in self._db.scan("second_values", b"")}
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _check_identity(self, create: bool) -> None:
+        stored = self._db.get("meta", b"identity")
+        if stored is not None and json.loads(stored) != asdict(self.identity):
             raise InvalidRequest(
                 "this folder holds the view of another tier-state topic", path=self.path, holds=stored.decode()
             )
+        if stored is None:
+            if not create:
+                raise CorruptData("this view does not say what it is a view of", path=self.path)
+            batch = self._db.batch()
+            batch.put("meta", b"identity", json.dumps(asdict(self.identity)).encode())
+            self._db.write(batch)
 
-    def apply(self, tier_partition: int, entries: Iterable[Entry], following: Position) -> None:
-        batch = WriteBatch(raw_mode=True)
-        live = self._db.get_column_family_handle("live")
-        positions = self._db.get_column_family_handle("positions")
+    def _load(self, number: int) -> _Tier:
+        prefix = _PARTITION.pack(number)
+        stored = self._db.get("positions", prefix)
+        position, as_of, epoch = _STANDING.unpack(stored) if stored else (0, 0, -1)
+        first = self._db.first_key("live", prefix)
+        if not position and first is not None and first.startswith(prefix):
+            raise CorruptData("this view has facts but no position", path=self.path, tier_partition=number)
+        foreign = {key[4:].decode(): Position(_POSITION.unpack(at)[0]) for key, at in self._db.scan("foreign", prefix)}
+        dropped = (partition_of_key(key[4:].decode()) for key, _ in self._db.scan("dropped", prefix))
+        return _Tier(Position(position), as_of, epoch, foreign, frozenset(each for each in dropped if each))
+
+    # --- writing -----------------------------------------------------------------------------------------------
+
+    def apply(
+        self,
+        tier_partition: int,
+        entries: Iterable[Entry],
+        following: Position,
+        epoch: int = -1,
+        dropped: Collection[TopicIdPartition] = (),
+    ) -> list[SecondValue]:
         prefix = _PARTITION.pack(tier_partition)
         entries = list(entries)
-        for entry in entries:
-            key = prefix + entry.key.encode()
-            if entry.value is None:
-                batch.delete(key, live)
-            else:
-                batch.put(key, _POSITION.pack(entry.position) + entry.value, live)
-        batch.put(prefix, _POSITION_AS_OF.pack(following, self.as_of(tier_partition)), positions)
         with self._lock:
-            self._write(batch)
-            for entry in entries:
-                self._apply_to_state(entry)
-
-    def _write(self, batch: Any) -> None:
-        try:
+            batch, tier = self._db.batch(), self._tiers[tier_partition]
+            fresh = frozenset(dropped) - tier.dropped
+            foreign, found = self._put(batch, tier_partition, entries)
+            after = replace(tier, position=following, epoch=epoch, foreign=foreign, dropped=tier.dropped | fresh)
+            for partition in fresh:
+                batch.put("dropped", prefix + partition_prefix(partition).encode(), b"")
+            batch.put("positions", prefix, after.standing)
             self._db.write(batch)
-        except Exception as error:  # rocksdict raises a bare Exception
-            kind = StorageFull if "No space left" in str(error) or "File too large" in str(error) else Unavailable
-            raise kind("view cannot be written", path=self.path, reason=str(error)) from error
+            self._tiers[tier_partition] = after
+            self._second_keys.update(second.key for second in found)
+            for entry in entries:
+                self._remember(tier_partition, entry)
+            return found
 
-    def _apply_to_state(self, entry: Entry) -> None:
-        partition = partition_of_key(entry.key)
+    def _put(
+        self, batch: Batch, tier_partition: int, entries: list[Entry]
+    ) -> tuple[dict[str, Position], list[SecondValue]]:
+        """The entries into a batch: what is foreign after it, and the second values in it."""
+        prefix = _PARTITION.pack(tier_partition)
+        known = self._tiers[tier_partition].foreign
+        foreign, found = known, dict[str, SecondValue]()
+        keys = [prefix + entry.key.encode() for entry in entries]
+        landing = [key for key, entry in zip(keys, entries, strict=True) if entry.value is not None]
+        standing = dict(zip(landing, self._db.get_all("live", landing), strict=True))
+        for key, entry in zip(keys, entries, strict=True):
+            is_foreign = self._places.of(tier_partition, entry.key).foreign is not None
+            if is_foreign and foreign is known:
+                foreign = dict(known)
+            if entry.value is None:
+                batch.delete("live", key)
+                standing[key] = None
+                if is_foreign:
+                    batch.delete("foreign", key)
+                    foreign.pop(entry.key, None)
+                continue
+            value = _POSITION.pack(entry.position) + entry.value
+            before = standing[key]
+            batch.put("live", key, value)
+            standing[key] = value
+            if is_foreign:
+                batch.put("foreign", key, _POSITION.pack(entry.position))
+                foreign[entry.key] = entry.position
+            elif before is not None and before[8:] != entry.value:
+                if entry.key not in self._second_keys and entry.key not in found:
+                    found[entry.key] = _second_value(entry, before)
+                    batch.put("second_values", key, _pack_second(found[entry.key]))
+        return foreign, list(found.values())
+
+    def _remember(self, tier_partition: int, entry: Entry) -> None:
+        if not self._states:
+            return
+        partition = self._places.of(tier_partition, entry.key).partition
         state = self._states.get(partition) if partition else None
         if state is None:
             return
+        before = state.fact_count
         if entry.value is None:
             state.erase(entry.key)
         else:
             state.insert(LiveFact(entry.key, entry.position, self._decode(entry.key, entry.value)))
+        self._remembered += state.fact_count - before
+
+    def mark_as_of(self, tier_partition: int, now_ms: int) -> None:
+        """An end that was the end at this time is applied."""
+        with self._lock:
+            self._replace(tier_partition, replace(self._tiers[tier_partition], as_of=now_ms), self._db.batch())
+
+    def _replace(self, tier_partition: int, tier: _Tier, batch: Batch) -> None:
+        batch.put("positions", _PARTITION.pack(tier_partition), tier.standing)
+        self._db.write(batch)
+        self._tiers[tier_partition] = tier
+
+    def forget_second_value(self, partition: TopicIdPartition, key: str) -> None:
+        with self._lock:
+            number = tier_partition_of(partition, self.identity.partitions)
+            batch = self._db.batch()
+            batch.delete("second_values", _PARTITION.pack(number) + key.encode())
+            self._db.write(batch)
+            self._second_keys.discard(key)
+
+    def drop(self, tier_partition: int, partition: TopicIdPartition) -> None:
+        tier = self._tiers[tier_partition]
+        prefix = _PARTITION.pack(tier_partition) + partition_prefix(partition).encode()
+        with self._lock:
+            batch = self._db.batch()
+            for key, _ in self._db.scan("live", prefix):
+                if key[4:].decode() not in tier.foreign:
+                    batch.delete("live", key)
+            seconds = [key for key, _ in self._db.scan("second_values", prefix)]
+            for key in seconds:
+                batch.delete("second_values", key)
+            batch.put("dropped", prefix, b"")
+            self._replace(tier_partition, replace(tier, dropped=tier.dropped | {partition}), batch)
+            self._second_keys -= {key[4:].decode() for key in seconds}
+            self._forget_state(partition)
+
+    def adopt(self, tier_partition: int, partitions: Collection[TopicIdPartition], source: ViewStore) -> None:
+        prefix = _PARTITION.pack(tier_partition)
+        with self._lock:
+            batch, tier = self._db.batch(), self._tiers[tier_partition]
+            for _, entry in source.entries(tier_partition):
+                if self._places.of(tier_partition, entry.key).partition in partitions and entry.value is not None:
+                    batch.put("live", prefix + entry.key.encode(), _POSITION.pack(entry.position) + entry.value)
+            seconds = [second for partition in partitions for second in source.second_values(partition)]
+            for second in seconds:
+                batch.put("second_values", prefix + second.key.encode(), _pack_second(second))
+            for partition in partitions:
+                batch.delete("dropped", prefix + partition_prefix(partition).encode())
+            self._replace(tier_partition, replace(tier, dropped=tier.dropped - frozenset(partitions)), batch)
+            self._second_keys.update(second.key for second in seconds)
+            for partition in partitions:
+                self._forget_state(partition)
+
+    def ingest(self, tier_partition: int, table: Path, position: Position, epoch: int, as_of: int) -> None:
+        """A table of `live_table.py` without foreign keys becomes the live set of a partition that has none.
+
+        Raises InvalidRequest when the partition is not empty.
+        """
+        with self._lock:
+            if self._tiers[tier_partition] != _Tier():
+                raise InvalidRequest("only an empty view starts from a checkpoint", tier_partition=tier_partition)
+            if table.stat().st_size:
+                self._db.ingest("live", table)
+            self._replace(tier_partition, _Tier(position, as_of, epoch), self._db.batch())
+            self._states.clear()
+            self._remembered = 0
+
+    # --- reading -----------------------------------------------------------------------------------------------
 
     def position(self, tier_partition: int) -> Position:
-        return Position(self._position_as_of(tier_partition)[0])
+        return self._tiers[tier_partition].position
 
     def as_of(self, tier_partition: int) -> int:
         """When (ms) the view last had applied a then-current end; 0 for never."""
-        return self._position_as_of(tier_partition)[1]
+        return self._tiers[tier_partition].as_of
 
-    def _position_as_of(self, tier_partition: int) -> tuple[int, int]:
-        stored = self._positions.get(_PARTITION.pack(tier_partition))
-        if stored is None:
-            return 0, 0
-        position, as_of = _POSITION_AS_OF.unpack(stored)
-        return position, as_of
+    def epoch(self, tier_partition: int) -> int:
+        return self._tiers[tier_partition].epoch
 
-    def mark_as_of(self, tier_partition: int, now_ms: int) -> None:
-        """A then-current end is applied."""
-        with self._lock:
-            stored = _POSITION_AS_OF.pack(self.position(tier_partition), now_ms)
-            self._positions[_PARTITION.pack(tier_partition)] = stored
+    def foreign(self, tier_partition: int) -> tuple[str, ...]:
+        standing = self._tiers[tier_partition].foreign
+        return tuple(self._places.sentence(tier_partition, key, at) for key, at in sorted(standing.items()))
+
+    def dropped(self, tier_partition: int) -> AbstractSet[TopicIdPartition]:
+        return self._tiers[tier_partition].dropped
+
+    def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
+        if not self._second_keys:
+            return []
+        number = tier_partition_of(partition, self.identity.partitions)
+        prefix = _PARTITION.pack(number) + partition_prefix(partition).encode()
+        return [_unpack_second(key[4:].decode(), value) for key, value in self._db.scan("second_values", prefix)]
 
     def state(self, partition: TopicIdPartition) -> PartitionState:
         with self._lock:
             state = self._states.get(partition)
-            if state is None:
-                state = PartitionState(partition)
-                number = tier_partition_of(partition, self.identity.partitions)
-                for entry in self._scan(number, partition_prefix(partition)):
-                    if entry.value is not None:
-                        state.insert(LiveFact(entry.key, entry.position, self._decode(entry.key, entry.value)))
-                self._states[partition] = state
+            if state is not None:
+                self._states.move_to_end(partition)
+                return state
+            state = PartitionState(partition)
+            number = tier_partition_of(partition, self.identity.partitions)
+            for entry in self._scan(number, partition_prefix(partition)):
+                if self._places.of(number, entry.key).partition is not None and entry.value is not None:
+                    state.insert(LiveFact(entry.key, entry.position, self._decode(entry.key, entry.value)))
+            self._states[partition] = state
+            self._remembered += state.fact_count
+            while self._remembered > self._remembered_limit and len(self._states) > 1:
+                self._forget_state(next(iter(self._states)))
             return state
+
+    def _forget_state(self, partition: TopicIdPartition) -> None:
+        state = self._states.pop(partition, None)
+        if state is not None:
+            self._remembered -= state.fact_count
 
     def partitions(self) -> list[TopicIdPartition]:
         """Every partition with a live fact: one seek per partition, not a scan of all keys."""
         found = []
         for number in range(self.identity.partitions):
-            prefix = _PARTITION.pack(number)
-            seek = prefix
-            while (key := self._first_key(seek)) is not None and key.startswith(prefix):
-                text = key[4:].decode()
-                partition = partition_of_key(text)
+            seek = prefix = _PARTITION.pack(number)
+            while (key := self._db.first_key("live", seek)) is not None and key.startswith(prefix):
+                partition = self._places.of(number, key[4:].decode()).partition
                 if partition is None:
                     seek = key + b"\x00"
                     continue
@@ -150,14 +328,9 @@ class RocksView:
                 seek = prefix + partition_prefix(partition)[:-1].encode() + b"0"  # "0" follows "/"
         return sorted(found)
 
-    def _first_key(self, seek: bytes) -> bytes | None:
-        return next(iter(self._live.keys(from_key=seek)), None)
-
     def _scan(self, tier_partition: int, key_prefix: str = "") -> Iterator[Entry]:
         prefix = _PARTITION.pack(tier_partition) + key_prefix.encode()
-        for key, value in self._live.items(from_key=prefix):
-            if not key.startswith(prefix):
-                return
+        for key, value in self._db.scan("live", prefix):
             yield Entry(key[4:].decode(), Position(_POSITION.unpack_from(value)[0]), value[8:])
 
     def entries(self, tier_partition: int | None = None) -> Iterator[tuple[int, Entry]]:
@@ -167,23 +340,20 @@ class RocksView:
                 yield number, entry
 
     def close(self) -> None:
-        for family in (self._live, self._positions, self._meta):
-            family.close()  # RocksDB keeps its lock while any family is open
         self._db.close()
 
 
-def _open(path: Path) -> Any:
-    options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.create_missing_column_families(True)
-    families = {name: Options(raw_mode=True) for name in FAMILIES}
-    try:
-        return Rdict(str(path / "rocksdb"), options=options, column_families=families)
-    except Exception as error:  # rocksdict raises a bare Exception
-        raise _refused(path, str(error)) from error
+def _second_value(entry: Entry, before: bytes) -> SecondValue:
+    first = Position(_POSITION.unpack_from(before)[0])
+    return SecondValue(entry.key, first, entry.position, before[8:], entry.value or b"")
 
 
-def _refused(path: Path, reason: str) -> TierstateError:
-    if "lock" in reason.lower():
-        return Unavailable("another process has this view open", path=path)
-    return InvalidRequest("this folder is not a view", path=path, reason=reason)
+def _pack_second(second: SecondValue) -> bytes:
+    head = _SECOND.pack(second.first_position, second.second_position, len(second.first))
+    return head + second.first + second.second
+
+
+def _unpack_second(key: str, stored: bytes) -> SecondValue:
+    first_position, second_position, length = _SECOND.unpack_from(stored)
+    first = stored[_SECOND.size : _SECOND.size + length]
+    return SecondValue(key, Position(first_position), Position(second_position), first, stored[_SECOND.size + length :])

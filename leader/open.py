@@ -24,7 +24,7 @@ from .copier import CopyTools
 from .decide import Policy
 from .group_holds import GroupPolicy
 from .observe import Observer
-from .partition_worker import PartitionWorker
+from .partition_worker import ArchivedTo, PartitionWorker, no_archive
 from .status import StatusBoard
 from .term import Seat
 from .upload import FormatPolicy
@@ -37,6 +37,7 @@ class Leader:
     agent: Agent
     board: StatusBoard
     log: LogDirs
+    seat: Seat
 
     def close(self) -> None:
         """Let the broker's folders go."""
@@ -54,6 +55,7 @@ def open_leader(
     ids: IdSource,
     listener: Listener,
     management_address: str,
+    archived_to: ArchivedTo = no_archive,
 ) -> Leader:
     """Raises InvalidRequest when the log folders belong to another cluster than the one that answers."""
     cluster = broker.cluster()
@@ -92,14 +94,16 @@ def open_leader(
         copy_lag_ms=round(settings.copy_.lag * 1000),
         trim_delay_ms=round(settings.trim.delay * 1000),
         allow_unclean=settings.trim.allow_unclean,
+        expire_grace_ms=round(settings.expire.grace * 1000),
+        sweep_grace_s=settings.sweep.grace,
     )
     board = StatusBoard()
 
     def new_worker(partition: TopicIdPartition, name: str) -> PartitionWorker:
-        return PartitionWorker(seat, partition, name, observe, tools, policy, board, listener)
+        return PartitionWorker(seat, partition, name, observe, tools, policy, board, listener, archived_to)
 
     agent = Agent(hosted_partitions(settings, log, broker, seat), new_worker, board, settings.copy_.concurrency)
-    return Leader(agent, board, log)
+    return Leader(agent, board, log, seat)
 
 
 def hosted_partitions(

@@ -1,7 +1,8 @@
 """One partition's worker: observe, decide, begin a term when there is something to do, take one act, again.
 
-It holds the partition's reign and its setbacks; one thread at a time runs it. Back-off: after the third setback in a
-row exponential, 5 s to 5 min. A trim that fails holds up no copy.
+It holds the partition's reign and its setbacks; one thread at a time runs it. Kinds of acts take turns, and each has
+its own back-off (after the third setback in a row exponential, 5 s to 5 min): a trim that fails holds up no copy, a
+store that takes nothing holds up no erasing.
 """
 
 from __future__ import annotations
@@ -9,29 +10,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..runtime.listener import CopyFailed, Listener, PartitionRefused, TermEnded, TermStarted, TrimRefused
+from ..runtime.listener import ActFailed, CopyFailed, Listener, PartitionRefused, TermEnded, TermStarted, TrimRefused
 from ..state.errors import Fenced, TierstateError
-from ..state.ids import TopicIdPartition
-from ..state.offsets import TimestampMs
+from ..state.ids import RemoteSegmentId, TopicIdPartition
+from ..state.offsets import Position, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment
-from .act import run
-from .candidates import CopyCandidate, NothingToCopy, copied_offset
-from .copier import CopyTools, copy_segment
-from .decide import Decision, Observed, Policy, decide, refusal
+from .act import Act, run
+from .acts import act_for
+from .candidates import CopyCandidate, copied_offset
+from .copier import CopyTools
+from .decide import ActKind, Decision, Intent, Memory, Observed, Policy, decide, refusal
+from .expire_rule import NoExpiry, RemoveObjects
+from .integrity import IntegrityWatch
+from .orders import NoCut
+from .setbacks import Setbacks
 from .status import PartitionStatus, StatusBoard
+from .sweep_rule import still_abandoned
 from .term import Reign, Seat, begin_term
-from .trim_rule import NoTrim, TrimBefore
-from .trimmer import trim_local
+from .trim_rule import NoTrim
 
 Observe = Callable[[TopicIdPartition, str], Observed]
-MAX_BACKOFF_S = 300.0
+ArchivedTo = Callable[[int], Position | None]
+"""Of a tier-state partition: what is below is archived; None: no archive is kept."""
 FRESH_S = 5.0
+OTHERS_EVERY_S = 10.0
+"""How long a backlog of copies may keep trims, expiry, sweeping and erasing waiting."""
 
 
-def backoff(setbacks: int) -> float:
-    """Seconds to wait after so many setbacks in a row."""
-    return 1.0 if setbacks <= 3 else min(MAX_BACKOFF_S, 5.0 * 2.0 ** min(setbacks - 4, 10))
+def no_archive(tier_partition: int) -> None:
+    """Where no archive is kept, erasing waits for none."""
 
 
 class PartitionWorker:
@@ -47,19 +55,24 @@ class PartitionWorker:
         policy: Policy,
         board: StatusBoard,
         listener: Listener,
+        archived_to: ArchivedTo = no_archive,
     ) -> None:
         self._seat, self.partition, self.name = seat, partition, name
         self._observe, self._tools, self._policy = observe, tools, policy
-        self._board, self._listener = board, listener
+        self._board, self._listener, self._archived_to = board, listener, archived_to
+        self._watch = IntegrityWatch(seat, listener)
         self._reign: Reign | None = None
-        self._setbacks = self._trim_setbacks = 0
-        self._not_before = self._no_trim_before = 0.0
+        self._general = Setbacks(seat.clock)
+        self._by_kind = {kind: Setbacks(seat.clock) for kind in ActKind}
+        self._last, self._last_other = ActKind.TRIM, seat.clock.monotonic()
+        self._abandoned: dict[RemoteSegmentId, float] = {}
+        self._put_off: dict[RemoteSegmentId, Setbacks] = {}
         self._status = PartitionStatus(name, partition.partition, partition.topic_id, leads=False)
 
     @property
     def setbacks(self) -> int:
         """How often in a row something failed; 0: all is well."""
-        return max(self._setbacks, self._trim_setbacks)
+        return max(self._general.count, *(each.count for each in self._by_kind.values()))
 
     @property
     def last_error(self) -> str | None:
@@ -70,63 +83,87 @@ class PartitionWorker:
 
         Never raises a tierstate error: what failed is in the status, told to the listener, and retried later.
         """
-        if self._seat.clock.monotonic() < self._not_before:
+        return run(self.steps())
+
+    def steps(self) -> Act[bool]:
+        """`advance`, stopping before each irreversible step of the act it takes."""
+        if self._general.waiting:
             return False
         try:
-            return self._advance()
+            return (yield from self._steps())
         except TierstateError as error:
-            self._setbacks += 1
-            self._not_before = self._seat.clock.monotonic() + backoff(self._setbacks)
+            self._general.add()
             self._failed(error)
             return False
 
-    def _advance(self) -> bool:
+    def _steps(self) -> Act[bool]:
         seen = self._observe(self.partition, self.name)
         refused = refusal(seen.config)
         if refused is not None:
             self._refuse(refused)
             return False
         view = self._reign.view() if self._reign else self._fresh_view()
-        decision = decide(view, seen, self._policy, self._seat.clock.now_ms())
-        if isinstance(decision.copy, NothingToCopy):
-            self._setbacks = 0
-        if isinstance(decision.trim, NoTrim):
-            self._trim_setbacks = 0
+        if (yield from self._watch.steps(self.partition, self.name)):
+            return True
+        decision = decide(view, seen, self._policy, self._seat.clock.now_ms(), self._memory(view))
+        self._general.clear()
+        for idle in ActKind:
+            if idle not in decision.intents:
+                self._by_kind[idle].clear()
         self._show(view, seen, decision)
-        copying, trimming = isinstance(decision.copy, CopyCandidate), isinstance(decision.trim, TrimBefore)
-        trimming = trimming and self._seat.clock.monotonic() >= self._no_trim_before
-        if not (copying or trimming or self._moved_away(view)):
+        kind = self._turn(decision)
+        if kind is None and not self._moved_away(view):
             return False
         if self._reign is None:
-            self._reign = run(begin_term(self._seat, self.partition, self.name))
+            self._reign = yield from begin_term(self._seat, self.partition, self.name)
             self._listener(TermStarted(self.partition, self.name, str(self._reign.term)))
-        elif isinstance(decision.copy, CopyCandidate):
-            self._copy(self._reign, decision.copy)
-        elif isinstance(decision.trim, TrimBefore):
-            return self._trim(self._reign, decision.trim)
+        elif kind is not None:
+            return (yield from self._take(self._reign, kind, decision.intents[kind]))
         return True
 
-    def _copy(self, reign: Reign, candidate: CopyCandidate) -> None:
-        try:
-            run(copy_segment(reign, candidate, self._tools))
-        except TierstateError as error:
-            event = CopyFailed(self.partition, self.name, candidate.offsets, str(error), self._setbacks + 1)
-            self._listener(event)
-            raise
-        self._setbacks = 0
+    def _memory(self, view: PartitionView) -> Memory:
+        now = self._seat.clock.monotonic()
+        self._abandoned = still_abandoned(view, self._abandoned, now)
+        put_off = [segment_id for segment_id, each in self._put_off.items() if each.waiting]
+        archived_to = self._archived_to(self._seat.view.tier_partition(self.partition))
+        return Memory(self._reign.term if self._reign else None, self._abandoned, put_off, archived_to, now)
 
-    def _trim(self, reign: Reign, trim: TrimBefore) -> bool:
+    def _turn(self, decision: Decision) -> ActKind | None:
+        """Copying first, but now and then the others, in turns, however long the backlog is."""
+        able = [kind for kind in decision.intents if not self._by_kind[kind].waiting]
+        others = [kind for kind in able if kind is not ActKind.COPY]
+        recently = self._seat.clock.monotonic() - self._last_other < OTHERS_EVERY_S
+        if ActKind.COPY in able and (recently or not others):
+            return ActKind.COPY
+        following = [kind for kind in others if kind > self._last]
+        return next(iter(following or others), None)
+
+    def _take(self, reign: Reign, kind: ActKind, intent: Intent) -> Act[bool]:
+        if kind is not ActKind.COPY:
+            self._last, self._last_other = kind, self._seat.clock.monotonic()
         try:
-            run(trim_local(reign, self._tools.store, trim.offset, self._listener))
+            yield from act_for(intent, reign, self._tools, self._policy)
         except TierstateError as error:
-            self._trim_setbacks += 1
-            self._no_trim_before = self._seat.clock.monotonic() + backoff(self._trim_setbacks)
-            self._listener(TrimRefused(self.partition, self.name, str(error)))
+            self._by_kind[kind].add()
+            if isinstance(intent, RemoveObjects):
+                self._put_off.setdefault(intent.segment.segment_id, Setbacks(self._seat.clock)).add()
+            self._tell_failure(kind, intent, error)
             self._failed(error)
-            self._publish(replace(self._status, not_trimmed=str(error)))
             return False
-        self._trim_setbacks = 0
+        self._by_kind[kind].clear()
+        if isinstance(intent, RemoveObjects):
+            self._put_off.pop(intent.segment.segment_id, None)
         return True
+
+    def _tell_failure(self, kind: ActKind, intent: Intent, error: TierstateError) -> None:
+        if isinstance(intent, CopyCandidate):
+            setbacks = self._by_kind[kind].count
+            self._listener(CopyFailed(self.partition, self.name, intent.offsets, str(error), setbacks))
+        elif kind is ActKind.TRIM:
+            self._listener(TrimRefused(self.partition, self.name, str(error)))
+            self._publish(replace(self._status, not_trimmed=str(error)))
+        else:
+            self._listener(ActFailed(self.partition, self.name, kind.value, str(error)))
 
     def _moved_away(self, view: PartitionView) -> bool:
         """The term in force names an address at which this agent no longer answers: people would call it silent."""
@@ -141,8 +178,12 @@ class PartitionWorker:
     def rest(self) -> None:
         """This broker does not lead: nothing is done, and a term that was is over."""
         self._end_term("this broker no longer leads")
-        self._setbacks = self._trim_setbacks = 0
+        self._clear_setbacks()
         self._publish(PartitionStatus(self.name, self.partition.partition, self.partition.topic_id, leads=False))
+
+    def _clear_setbacks(self) -> None:
+        for each in (self._general, *self._by_kind.values()):
+            each.clear()
 
     def _fresh_view(self) -> PartitionView:
         self._seat.view.require_fresh(self._seat.view.tier_partition(self.partition), FRESH_S)
@@ -157,7 +198,7 @@ class PartitionWorker:
                 self._status,
                 term=str(self._reign.term) if self._reign else None,
                 last_error=str(error),
-                not_copied=str(error) if self._setbacks else self._status.not_copied,
+                not_copied=str(error) if self._copies_fail else self._status.not_copied,
                 consecutive_failures=self.setbacks,
             )
         )
@@ -172,7 +213,7 @@ class PartitionWorker:
     def _refuse(self, reason: str) -> None:
         if self._status.refused != reason:
             self._listener(PartitionRefused(self.partition, self.name, reason))
-        self._setbacks = self._trim_setbacks = 0
+        self._clear_setbacks()
         self._publish(replace(self._status, leads=True, refused=reason, not_copied=reason, not_trimmed=reason))
 
     def _show(self, view: PartitionView, seen: Observed, decision: Decision) -> None:
@@ -182,7 +223,7 @@ class PartitionWorker:
         if no_trim is not None and no_trim != self._status.not_trimmed:
             self._listener(TrimRefused(self.partition, self.name, no_trim))
         if isinstance(decision.copy, CopyCandidate):
-            not_copied = self._status.not_copied if self._setbacks else None
+            not_copied = self._status.not_copied if self._copies_fail else None
         else:
             not_copied = decision.copy.reason
         self._publish(
@@ -195,7 +236,8 @@ class PartitionWorker:
                 local_start=seen.bounds.local_start,
                 last_stable_offset=seen.bounds.last_stable_offset,
                 not_copied=not_copied,
-                not_trimmed=no_trim or (self._status.not_trimmed if self._trim_setbacks else None),
+                not_trimmed=no_trim or (self._status.not_trimmed if self._by_kind[ActKind.TRIM].count else None),
+                not_expired=decision.expire.reason if isinstance(decision.expire, NoExpiry | NoCut) else None,
                 held_by=decision.trim.held_by,
                 copy_lag_segments=len(behind),
                 copy_lag_bytes=sum(segment.size_bytes for segment in behind),
@@ -204,6 +246,10 @@ class PartitionWorker:
                 last_error=self._status.last_error if self.setbacks else None,
             )
         )
+
+    @property
+    def _copies_fail(self) -> bool:
+        return bool(self._general.count or self._by_kind[ActKind.COPY].count)
 
     def _publish(self, status: PartitionStatus) -> None:
         self._status = status

@@ -17,7 +17,7 @@ from ..log.local_log import LocalLog, LocalSnapshot
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..schemas.codec import encode_fact
-from ..state.epochs import LeaderEpoch
+from ..state.epochs import LeaderEpoch, Lineage
 from ..state.errors import Fenced, Unavailable, UnknownOutcome, ViewBehind
 from ..state.facts import Fact, LeaderElected, LogStartAdvanced
 from ..state.ids import BrokerId, FactId, TopicIdPartition
@@ -102,16 +102,23 @@ class Reign:
         try:
             position = self.seat.topic.append(self._tier_partition, key, value)
         except UnknownOutcome:
-            self.end("an append of unknown outcome")
+            self.outcome_unknown()
             raise
+        self.read_own_write(position)
+        self.view()
+        return position
+
+    def outcome_unknown(self) -> None:
+        """What may still land was written by this term: it decides nothing any more."""
+        self.end("an append of unknown outcome")
+
+    def read_own_write(self, position: Position) -> None:
+        """Until the own view has it*: on an older one the next decision would not know of this one."""
         try:
             self.seat.view.wait_applied(self._tier_partition, position, APPLY_TIMEOUT_S)
         except ViewBehind:
-            # acknowledged but not seen by our own view: nothing may be decided on that view any more
             self.end("the view did not apply an own write in time")
             raise
-        self.view()
-        return position
 
     def end(self, reason: str) -> None:
         """This term takes no further step."""
@@ -138,7 +145,7 @@ def confirmed(seat: Seat, partition: TopicIdPartition, name: str) -> tuple[Leade
     """
     epoch = seat.broker.bounds(name, partition.partition, broker=seat.broker_id).leader_epoch
     local = seat.log.snapshot(partition, name)
-    if epoch is None or local.lineage.last_epoch != epoch:
+    if epoch is None or not ends_in(local.lineage, epoch):
         raise Fenced(
             "the local epoch checkpoint does not end in the leader's epoch",
             partition=partition,
@@ -147,6 +154,16 @@ def confirmed(seat: Seat, partition: TopicIdPartition, name: str) -> tuple[Leade
             checkpoint=local.lineage.last_epoch,
         )
     return epoch, local
+
+
+def ends_in(checkpoint: Lineage, epoch: LeaderEpoch) -> bool:
+    """Whether this broker's own disk says that it leads in this epoch*: another leader may have answered."""
+    return checkpoint.last_epoch == epoch
+
+
+def began_meanwhile(seen: set[tuple[int, int]], now: set[tuple[int, int]]) -> bool:
+    """Whether the view gained or lost a `LeaderElected` while the lineage was composed*: compose again then."""
+    return seen != now
 
 
 def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]:
@@ -174,10 +191,9 @@ def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]
         elected_at=seat.clock.now_ms(),
     )
     yield "append leader-elected"
-    _append_leader(seat, tier_partition, elected)
-    position = _find(seat, partition, key_of(elected))
+    position = append_leader(seat, elected)
     seen = {order for order, _, _ in leaders}
-    if {order for order, at, _ in _leaders(seat, partition) if at < position} != seen:
+    if began_meanwhile(seen, {order for order, at, _ in _leaders(seat, partition) if at < position}):
         raise Fenced("another term began while this one was composed", partition=partition, epoch=epoch)
     reign = Reign(seat, partition, name, Term(epoch, position, elected.id))
     view = reign.view()
@@ -199,8 +215,9 @@ def _leaders(seat: Seat, partition: TopicIdPartition) -> list[tuple[tuple[int, i
     return sorted(found, key=lambda each: each[0], reverse=True)
 
 
-def _append_leader(seat: Seat, tier_partition: int, elected: LeaderElected) -> None:
-    """Append; of an unknown outcome wait until it appears, or until it no longer can."""
+def append_leader(seat: Seat, elected: LeaderElected) -> Position:
+    """Append, and find Q in the own view. Of an unknown outcome wait until it appears, or until it no longer can."""
+    tier_partition = seat.view.tier_partition(elected.partition)
     try:
         position = seat.topic.append(tier_partition, key_of(elected), encode_fact(elected))
         seat.view.wait_applied(tier_partition, position, APPLY_TIMEOUT_S)
@@ -212,6 +229,7 @@ def _append_leader(seat: Seat, tier_partition: int, elected: LeaderElected) -> N
             with suppress(Unavailable):  # a view that is behind shows it later; raising here would send a second one
                 seat.view.require_fresh(tier_partition, 0)
             seat.clock.sleep(0.5)
+    return _find(seat, elected.partition, key_of(elected))
 
 
 def _stands(seat: Seat, partition: TopicIdPartition, key: str) -> bool:

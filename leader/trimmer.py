@@ -39,7 +39,7 @@ def trim_local(reign: Reign, store: ObjectStore, before: Offset, listener: Liste
     # to clear up, the checked segments still the ones, the same topic on disk, the checkpoint ending in our epoch.
     view = reign.view()
     doubt = standing_order(view) or doubt_of(view)
-    changed = given_up(view, local_start, before) != replacing or view.coverage.prefix_end(local_start) < before - 1
+    changed = not still_replaced(view, local_start, before, replacing)
     if doubt or changed or view.trim_intended != before:
         raise Fenced(doubt or "what replaces the local data changed", partition=partition, before=before)
     reign.confirm_leadership()
@@ -54,6 +54,11 @@ def trim_local(reign: Reign, store: ObjectStore, before: Offset, listener: Liste
             raise
     listener(LocalTrimmed(partition, reign.name, new_start))
     return new_start
+
+
+def still_replaced(view: PartitionView, local_start: Offset, before: Offset, replacing: list[RemoteSegment]) -> bool:
+    """Whether the segments whose objects were looked at hold everything below ``before``, without a gap."""
+    return given_up(view, local_start, before) == replacing and view.coverage.prefix_end(local_start) >= before - 1
 
 
 def given_up(view: PartitionView, local_start: Offset, before: Offset) -> list[RemoteSegment]:

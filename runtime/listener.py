@@ -55,6 +55,101 @@ class TrimRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class LogStartMoved:
+    """The log begins at ``log_start`` from now on; ``reason`` as in the fact."""
+
+    partition: TopicIdPartition
+    topic: str
+    log_start: Offset
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDeleteBegan:
+    """A segment is condemned: no longer readable, its objects go after the grace."""
+
+    partition: TopicIdPartition
+    topic: str
+    segment_id: RemoteSegmentId
+    offsets: OffsetRange
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDeleted:
+    """The objects of a segment are gone. ``object_bytes`` as its descriptor says; 0 for one that was never finished."""
+
+    partition: TopicIdPartition
+    topic: str
+    segment_id: RemoteSegmentId
+    offsets: OffsetRange
+    object_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrphansFound:
+    """A look at all objects of a partition is done: ``objects`` and ``bytes`` that no fact names, which stay, and the
+    number of those that an accepted delete condemned.
+    """
+
+    partition: TopicIdPartition
+    topic: str
+    objects: int
+    bytes: int
+    condemned: int
+
+
+@dataclass(frozen=True, slots=True)
+class FactsErased:
+    """Tombstones were written for facts that can never matter again; ``why`` in a few words."""
+
+    partition: TopicIdPartition
+    topic: str
+    facts: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActFailed:
+    """An act other than a copy or a trim ended early (``act``: expire, sweep, erase)."""
+
+    partition: TopicIdPartition
+    topic: str
+    act: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class CustodyStepTaken:
+    """The custodian did something about a partition whose topic is gone, or was thought to be."""
+
+    partition: TopicIdPartition
+    topic: str
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldReported:
+    """An agent saw two facts contradict each other: nothing of the partition is deleted until a person releases it."""
+
+    partition: TopicIdPartition
+    topic: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChoreFailed:
+    """Something for a tier-state partition was not done and comes again (``chore``: archive, checkpoint, custody).
+
+    ``tier_partition`` -1: for none in particular.
+    """
+
+    chore: str
+    tier_partition: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class TermStarted:
     """A term began and its `LeaderElected` is in the view."""
 
@@ -99,6 +194,16 @@ class FactsApplied:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondValueSeen:
+    """A follower met another value under a key that its writer writes once: an integrity alarm."""
+
+    tier_partition: int
+    key: str
+    first_position: int
+    second_position: int
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteFetched:
     """Bytes read from the object store for readers."""
 
@@ -112,11 +217,21 @@ Event = (
     | CopyFailed
     | LocalTrimmed
     | TrimRefused
+    | LogStartMoved
+    | SegmentDeleteBegan
+    | SegmentDeleted
+    | OrphansFound
+    | FactsErased
+    | ActFailed
+    | ChoreFailed
+    | CustodyStepTaken
+    | HoldReported
     | TermStarted
     | TermEnded
     | PartitionRefused
     | ViewRebuilt
     | FactsApplied
+    | SecondValueSeen
     | RemoteFetched
 )
 

@@ -13,12 +13,17 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from .listener import (
+    ActFailed,
+    ChoreFailed,
     CopyFailed,
+    CustodyStepTaken,
     Event,
     FactsApplied,
+    HoldReported,
     Listener,
     PartitionRefused,
     RemoteFetched,
+    SecondValueSeen,
     TermEnded,
     TrimRefused,
     ViewRebuilt,
@@ -26,7 +31,17 @@ from .listener import (
 
 FORMAT_VARIABLE = "TIERSTATE_LOG"
 _SECRET = re.compile(r"password|secret|token|authorization|private_key", re.IGNORECASE)
-_WARNINGS = (CopyFailed, PartitionRefused, TermEnded, ViewRebuilt)
+_WARNINGS = (
+    ActFailed,
+    ChoreFailed,
+    CustodyStepTaken,
+    HoldReported,
+    CopyFailed,
+    PartitionRefused,
+    SecondValueSeen,
+    TermEnded,
+    ViewRebuilt,
+)
 _DETAILS = (FactsApplied, RemoteFetched, TrimRefused)
 
 

@@ -14,13 +14,23 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from .listener import (
+    ActFailed,
+    ChoreFailed,
     CopyFailed,
+    CustodyStepTaken,
     Event,
     FactsApplied,
+    FactsErased,
+    HoldReported,
     LocalTrimmed,
+    LogStartMoved,
+    OrphansFound,
     PartitionRefused,
     RemoteFetched,
+    SecondValueSeen,
     SegmentCopied,
+    SegmentDeleteBegan,
+    SegmentDeleted,
     TermEnded,
     TermStarted,
     TrimRefused,
@@ -34,11 +44,23 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "remote_copy_errors_total": ("Copy attempts that ended without a segment.", ("topic",)),
     "local_trims_total": ("Trims of the local tier.", ("topic",)),
     "local_trim_refusals_total": ("Times the local tier was not trimmed, though something asked for it.", ("topic",)),
+    "log_start_moves_total": ("Times retention or an order moved the log start.", ("topic",)),
+    "remote_delete_requests_total": ("Remote segments condemned.", ("topic",)),
+    "remote_deleted_segments_total": ("Remote segments whose objects are gone.", ("topic",)),
+    "remote_deleted_object_bytes_total": ("Bytes of their objects.", ("topic",)),
+    "tier_state_facts_erased_total": ("Facts erased because they can never matter again.", ("topic",)),
+    "act_failures_total": ("Acts about the remote tier that ended early.", ("topic",)),
+    "tier_state_chore_failures_total": ("Archiving, checkpoints or custody that failed.", ("chore",)),
+    "orphan_looks_total": ("Times all objects of a partition were compared with the facts.", ("topic",)),
+    "orphan_objects_seen_total": ("Objects that no fact names, added up over those looks.", ("topic",)),
+    "custodian_steps_total": ("Acts about partitions whose topic is gone.", ()),
+    "integrity_holds_reported_total": ("Holds that agents wrote because two facts contradict each other.", ()),
     "terms_started_total": ("Terms begun.", ()),
     "terms_ended_total": ("Terms stopped.", ()),
     "partition_refusals_total": ("Times a partition was found not to be tiered.", ("topic",)),
     "tier_view_rebuilds_total": ("Views thrown away and replayed.", ()),
     "tier_state_facts_applied_total": ("Facts applied to the view.", ()),
+    "tier_state_second_values_total": ("Keys of the tier-state topic under which a second value landed.", ()),
     "remote_fetch_bytes_total": ("Bytes read from the object store for readers.", ()),
     "remote_fetch_requests_total": ("Range reads of the object store for readers.", ()),
 }
@@ -100,6 +122,26 @@ class Metrics:
                 self._add("local_trims_total", 1, event.topic)
             case TrimRefused():
                 self._add("local_trim_refusals_total", 1, event.topic)
+            case LogStartMoved():
+                self._add("log_start_moves_total", 1, event.topic)
+            case SegmentDeleteBegan():
+                self._add("remote_delete_requests_total", 1, event.topic)
+            case SegmentDeleted():
+                self._add("remote_deleted_segments_total", 1, event.topic)
+                self._add("remote_deleted_object_bytes_total", event.object_bytes, event.topic)
+            case FactsErased():
+                self._add("tier_state_facts_erased_total", event.facts, event.topic)
+            case ActFailed():
+                self._add("act_failures_total", 1, event.topic)
+            case ChoreFailed():
+                self._add("tier_state_chore_failures_total", 1, event.chore)
+            case OrphansFound():
+                self._add("orphan_looks_total", 1, event.topic)
+                self._add("orphan_objects_seen_total", event.objects, event.topic)
+            case CustodyStepTaken():
+                self._add("custodian_steps_total", 1)
+            case HoldReported():
+                self._add("integrity_holds_reported_total", 1)
             case TermStarted():
                 self._add("terms_started_total", 1)
             case TermEnded():
@@ -110,6 +152,8 @@ class Metrics:
                 self._add("tier_view_rebuilds_total", 1)
             case FactsApplied():
                 self._add("tier_state_facts_applied_total", event.facts)
+            case SecondValueSeen():
+                self._add("tier_state_second_values_total", 1)
             case RemoteFetched():
                 self._add("remote_fetch_requests_total", 1)
                 self._add("remote_fetch_bytes_total", event.bytes)

@@ -176,6 +176,14 @@ class Checkpoint(Section):
     keep: int = Field(default=3, ge=1, le=1000, description="Checkpoints kept for each tier-state partition.")
 
 
+class Custodian(Section):
+    """Partitions whose topic no longer exists."""
+
+    grace: Duration = Field(
+        default=7 * 86_400.0, ge=0, description="From the first look that misses a topic to the end of its partitions."
+    )
+
+
 class Management(Section):
     """Health, metrics and status of an agent or a gateway."""
 
@@ -235,6 +243,7 @@ class Settings(Section):
     cache: Cache = Cache()
     archive: Archive = Archive()
     checkpoint: Checkpoint = Checkpoint()
+    custodian: Custodian = Custodian()
     management: Management = Management()
     gateway: Gateway = Gateway()
 

@@ -98,6 +98,11 @@ class PartitionState:
         self._changed.clear()
         self._elected = False
 
+    @property
+    def fact_count(self) -> int:
+        """How many facts it holds decoded."""
+        return len(self._live)
+
     def facts(self) -> list[LiveFact]:
         """The live set, in order of position."""
         with self._lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .coverage import Coverage
+from .coverage import Coverage, OwnedRange
 from .epochs import Lineage
 from .facts import (
     IntegrityHold,
@@ -17,7 +17,7 @@ from .facts import (
     ReaderLease,
 )
 from .ids import RemoteSegmentId, TopicIdPartition
-from .offsets import Offset, Position
+from .offsets import Offset, OffsetRange, Position
 from .segment import CopyAttempt, RemoteSegment, SegmentState, Term
 
 
@@ -106,6 +106,14 @@ class PartitionView:
     def remote_bytes(self) -> int:
         """What the store holds for readable segments."""
         return sum(segment.object_bytes for segment in self.readable)
+
+    def in_range(self, offsets: OffsetRange) -> list[OwnedRange]:
+        """Who owns these offsets, in order; where nobody does is a gap."""
+        return [owned for owned in self.coverage.owned if owned.offsets.overlap(offsets)]
+
+    def at_time(self, timestamp_ms: int) -> OwnedRange | None:
+        """The first that may have a record of this time or later."""
+        return next((owned for owned in self.coverage.owned if owned.segment.max_timestamp >= timestamp_ms), None)
 
     def in_state(self, state: SegmentState) -> list[SegmentMeaning]:
         return [segment for segment in self.segments.values() if segment.state is state]

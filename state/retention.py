@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 
-from .offsets import Offset, TimestampMs
+from .coverage import Coverage, OwnedRange
+from .offsets import Offset, OffsetRange, TimestampMs
+from .segment import RemoteSegment
 
 UNLIMITED = -1
 SAME_AS_TOTAL = -2
@@ -57,4 +62,112 @@ def local_retention_end(segments: Sequence[LocalSegment], retention: TopicRetent
             break
         excess -= segment.size_bytes
         end = segment.next_base
+    return end
+
+
+@dataclass(frozen=True)
+class WholeLog:
+    """Both tiers of a partition as one log, from ``log_start`` on: what total retention looks at.
+
+    ``local``: the broker's segments, ascending, from ``local_start`` on. Nothing at or above ``high_watermark`` goes.
+    Where both tiers have an offset it counts once (KAFKA-20732 counted the whole local log beside the remote one).
+    """
+
+    coverage: Coverage
+    local: Sequence[LocalSegment]
+    log_start: Offset
+    local_start: Offset
+    high_watermark: Offset
+
+    def remote(self) -> Iterator[OwnedRange]:
+        """What remote segments own from the log start on, ascending; the first one clipped to it."""
+        owned = self.coverage.owned
+        first = bisect_left(owned, self.log_start, key=lambda piece: piece.offsets.end)
+        for piece in islice(owned, first, None):
+            if piece.offsets.start < self.log_start:
+                piece = OwnedRange(OffsetRange(self.log_start, piece.offsets.end), piece.segment)
+            yield piece
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """Bytes of the union of both tiers' offsets. O(segments)."""
+        remote = sum(share(piece.segment.log_bytes, piece.offsets, piece.segment.offsets) for piece in self.remote())
+        return remote + sum(self._only_local())
+
+    def _only_local(self) -> Iterator[int]:
+        start = max(self.log_start, self.local_start)
+        segments = [
+            (OffsetRange(each.base_offset, Offset(end - 1)), each.size_bytes)
+            for each in self.local
+            if (end := self._end_of(each)) > max(start, each.base_offset)
+        ]
+        if not segments:
+            return
+        whole = OffsetRange(Offset(max(start, segments[0][0].start)), segments[-1][0].end)
+        gaps = iter(self.coverage.gaps(whole))
+        gap = next(gaps, None)
+        for offsets, size_bytes in segments:
+            while gap is not None and gap.start <= offsets.end:
+                if (part := gap.overlap(offsets)) is not None:
+                    yield share(size_bytes, part, offsets)
+                if gap.end > offsets.end:
+                    break  # the rest of it lies in the next segment
+                gap = next(gaps, None)
+
+    def _end_of(self, segment: LocalSegment) -> Offset:
+        """The active segment ends nowhere yet; what is above the high watermark may never have been."""
+        return segment.next_base if segment.next_base > segment.base_offset else self.high_watermark
+
+
+def share(size_bytes: int, part: OffsetRange, whole: OffsetRange) -> int:
+    """The bytes of a part of a segment: by its offsets, rounded down: rather too much is kept than too little."""
+    return size_bytes * len(part) // len(whole)
+
+
+def counted_from(segment: RemoteSegment, now: TimestampMs) -> TimestampMs:
+    """From when on a segment's age counts: its newest record. Without a timestamp (-1), or with one that is still in
+    the future and would keep the segment and all that follow it for who knows how long: from when it was copied.
+    """
+    return segment.max_timestamp if 0 <= segment.max_timestamp <= now else segment.copied_at
+
+
+def time_retention_end(log: WholeLog, retention: TopicRetention, now: TimestampMs) -> Offset | None:
+    """The log start that ``retention.ms`` asks for (``now - t > retention.ms``); None when it keeps everything."""
+    if retention.total_ms < 0:
+        return None
+    return _expired_end(log, lambda piece: now - counted_from(piece.segment, now) > retention.total_ms)
+
+
+def size_retention_end(log: WholeLog, retention: TopicRetention) -> Offset | None:
+    """The log start that ``retention.bytes`` asks for; None when it keeps everything.
+
+    The oldest segment goes only while what remains is still ``>= retention.bytes``.
+    """
+    if retention.total_bytes < 0:
+        return None
+    excess = log.size_bytes - retention.total_bytes
+
+    def expired(piece: OwnedRange) -> bool:
+        nonlocal excess
+        excess -= share(piece.segment.log_bytes, piece.offsets, piece.segment.offsets)
+        return excess >= 0
+
+    return _expired_end(log, expired)
+
+
+def _expired_end(log: WholeLog, expired: Callable[[OwnedRange], bool]) -> Offset | None:
+    """The end of the oldest remote segments that go: a prefix, up to the first that stays or that only the broker has.
+
+    Offsets below the local start that no tier has keep nothing: whatever was there is gone, and retention would stop
+    for ever in front of every gap. They are passed with the expired segment that follows them, never alone.
+    """
+    end: Offset | None = None
+    following: int = log.log_start
+    for piece in log.remote():
+        if piece.offsets.start > max(following, log.local_start):
+            break
+        if piece.offsets.end >= log.high_watermark or not expired(piece):
+            break
+        following = piece.offsets.end + 1
+        end = Offset(following)
     return end

@@ -1,18 +1,23 @@
-"""The tier view: the tier-state topic as a map, and the seam through which everybody else sees it."""
+"""The tier view: the tier-state topic as a map, and the seam through which everybody else sees it.
+
+Its store is RocksDB in production (`follower/rocksdb_view.py`); the twin is here.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from .apply import PartitionState
 from .facts import Fact, LiveFact, UnknownFact
 from .ids import TopicIdPartition
-from .keys import partition_of_key
+from .keys import partition_prefix
 from .offsets import Position
 from .partition_view import PartitionView
+from .place import Places
 
 Decode = Callable[[str, bytes], Fact | UnknownFact]
 """Key and value bytes to the fact; never raises for bad bytes, answers UnknownFact (`schemas/codec.py`)."""
@@ -27,11 +32,34 @@ class Entry:
     value: bytes | None
 
 
+READY_AGE_S = 6 * 3600.0
+"""A quarter of the 24 hours that ``min.compaction.lag.ms`` must at least be.
+
+A cleaner that has passed position N shows a view at N that never existed. What is younger than the compaction lag is
+never touched, so a view that has applied an end captured less than a quarter of it ago stands where nothing was.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SecondValue:
+    """A key that its writer wrote once stands with one value, and another one landed under it: an integrity alarm."""
+
+    key: str
+    first_position: Position
+    second_position: Position
+    first: bytes
+    second: bytes
+
+
 class TierView(Protocol):
     """What leaders and readers see of a follower. Thread-safe."""
 
     def partition(self, partition: TopicIdPartition) -> PartitionView:
-        """The partition as the view has it now; an empty view when no fact names it."""
+        """The partition as the view has it now; an empty view when no fact names it.
+
+        Degraded by every foreign key of its tier-state partition too. Raises ViewBehind for a partition that this view
+        does not keep (yet).
+        """
         ...
 
     def partitions(self) -> list[TopicIdPartition]:
@@ -39,11 +67,19 @@ class TierView(Protocol):
         ...
 
     def facts(self, partition: TopicIdPartition) -> list[LiveFact]:
-        """Its live set, in order of position."""
+        """Its live set, in order of position. Raises ViewBehind as `partition` does."""
         ...
 
     def tier_partition(self, partition: TopicIdPartition) -> int:
         """The tier-state partition its facts are in."""
+        ...
+
+    def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
+        """Seen and not yet forgotten, in order of key."""
+        ...
+
+    def forget_second_value(self, partition: TopicIdPartition, key: str) -> None:
+        """Its `IntegrityHold` is in the view."""
         ...
 
     def wait_applied(self, tier_partition: int, position: Position, timeout: float) -> None:
@@ -54,20 +90,45 @@ class TierView(Protocol):
         """Return once an end offset captured at most ``max_age`` seconds ago is applied. Raises ViewBehind."""
         ...
 
+    def require_ready(self, tier_partition: int) -> None:
+        """Return once an end offset captured at most ``READY_AGE_S`` ago is applied. Raises ViewBehind."""
+        ...
+
 
 class ViewStore(Protocol):
-    """Where a follower keeps its live set and position; one writer. RocksDB in production, memory as the twin."""
+    """Where a follower keeps its live set and position; one writer. RocksDB in production, memory as the twin.
 
-    def apply(self, tier_partition: int, entries: Iterable[Entry], following: Position) -> None:
-        """Apply records and the position after them in one step."""
+    Foreign keys (`place.py`) are entries like any other, so that live-set digests agree, but facts of no partition.
+    """
+
+    def apply(
+        self,
+        tier_partition: int,
+        entries: Iterable[Entry],
+        following: Position,
+        epoch: int = -1,
+        dropped: Collection[TopicIdPartition] = (),
+    ) -> list[SecondValue]:
+        """Apply records and the position after them, with its leader epoch, in one step.
+
+        ``dropped``: partitions of which records were left out. Answers the second values met for the first time.
+        """
         ...
 
     def position(self, tier_partition: int) -> Position:
         """The position of the next record to apply; 0 in an empty view."""
         ...
 
+    def epoch(self, tier_partition: int) -> int:
+        """The leader epoch of the last record applied; -1 when unknown."""
+        ...
+
     def mark_as_of(self, tier_partition: int, now_ms: int) -> None:
-        """A then-current end is applied, at this time."""
+        """An end that was the end at this time is applied."""
+        ...
+
+    def as_of(self, tier_partition: int) -> int:
+        """The last time (ms) at which the view is known to have been at the end; 0 for never."""
         ...
 
     def state(self, partition: TopicIdPartition) -> PartitionState:
@@ -80,55 +141,166 @@ class ViewStore(Protocol):
         """The whole live set as bytes: (tier-state partition, entry)."""
         ...
 
+    def foreign(self, tier_partition: int) -> tuple[str, ...]:
+        """One sentence for each foreign key that stands, with its position."""
+        ...
+
+    def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
+        """The first pair of each key of this partition, in order of key, until it is forgotten."""
+        ...
+
+    def forget_second_value(self, partition: TopicIdPartition, key: str) -> None: ...
+
+    def dropped(self, tier_partition: int) -> AbstractSet[TopicIdPartition]:
+        """Partitions of which the view does not have all facts: some were left out, and none of them stands."""
+        ...
+
+    def drop(self, tier_partition: int, partition: TopicIdPartition) -> None:
+        """Forget everything of a partition in one step; from now on it is a dropped one."""
+        ...
+
+    def adopt(self, tier_partition: int, partitions: Collection[TopicIdPartition], source: ViewStore) -> None:
+        """Take dropped partitions back, in one step, from a store that read all of their records up to our position."""
+        ...
+
     def close(self) -> None: ...
 
 
+BEGINNING = Position(0)
+
+
+@dataclass
+class _TierPartition:
+    live: dict[str, Entry] = field(default_factory=dict)
+    foreign: dict[str, Position] = field(default_factory=dict)
+    dropped: frozenset[TopicIdPartition] = frozenset()
+    position: Position = BEGINNING
+    epoch: int = -1
+    as_of: int = 0
+
+
 class MemoryView:
-    """The twin of the RocksDB view store, and the oracle it is tested against."""
+    """The twin of the RocksDB view store, and the oracle it is tested against.
 
-    def __init__(self, decode: Decode) -> None:
-        self._decode = decode
+    ``partitions``: the number that maps keys; None when it does not matter in which one a key stands.
+    """
+
+    def __init__(self, decode: Decode, partitions: int | None = None) -> None:
+        self._decode, self._places = decode, Places(partitions)
         self._lock = threading.RLock()
-        self._live: dict[int, dict[str, Entry]] = {}
-        self._positions: dict[int, Position] = {}
+        self._tiers: dict[int, _TierPartition] = {}
         self._states: dict[TopicIdPartition, PartitionState] = {}
+        self._seconds: dict[str, SecondValue] = {}
 
-    def apply(self, tier_partition: int, entries: Iterable[Entry], following: Position) -> None:
+    def _tier(self, tier_partition: int) -> _TierPartition:
+        return self._tiers.setdefault(tier_partition, _TierPartition())
+
+    def apply(
+        self,
+        tier_partition: int,
+        entries: Iterable[Entry],
+        following: Position,
+        epoch: int = -1,
+        dropped: Collection[TopicIdPartition] = (),
+    ) -> list[SecondValue]:
         with self._lock:
-            live = self._live.setdefault(tier_partition, {})
-            for entry in entries:
-                partition = partition_of_key(entry.key)
-                state = self.state(partition) if partition else None
-                if entry.value is None:
-                    live.pop(entry.key, None)
-                    if state:
-                        state.erase(entry.key)
-                else:
-                    live[entry.key] = entry
-                    if state:
-                        state.insert(LiveFact(entry.key, entry.position, self._decode(entry.key, entry.value)))
-            self._positions[tier_partition] = following
+            tier = self._tier(tier_partition)
+            found = [second for entry in entries if (second := self._land(tier_partition, tier, entry))]
+            tier.position, tier.epoch = following, epoch
+            tier.dropped |= frozenset(dropped)
+            return found
+
+    def _land(self, tier_partition: int, tier: _TierPartition, entry: Entry) -> SecondValue | None:
+        place = self._places.of(tier_partition, entry.key)
+        before = tier.live.pop(entry.key, None)
+        if entry.value is None:
+            tier.foreign.pop(entry.key, None)
+            if place.partition in self._states:
+                self._states[place.partition].erase(entry.key)
+            return None
+        tier.live[entry.key] = entry
+        if place.foreign:
+            tier.foreign[entry.key] = entry.position
+            return None
+        if place.partition:
+            state = self._states.setdefault(place.partition, PartitionState(place.partition))
+            state.insert(LiveFact(entry.key, entry.position, self._decode(entry.key, entry.value)))
+        if before is None or before.value == entry.value or entry.key in self._seconds:
+            return None
+        second = SecondValue(entry.key, before.position, entry.position, before.value or b"", entry.value)
+        self._seconds[entry.key] = second
+        return second
 
     def position(self, tier_partition: int) -> Position:
         with self._lock:
-            return self._positions.get(tier_partition, Position(0))
+            return self._tier(tier_partition).position
+
+    def epoch(self, tier_partition: int) -> int:
+        with self._lock:
+            return self._tier(tier_partition).epoch
 
     def mark_as_of(self, tier_partition: int, now_ms: int) -> None:
-        """Memory does not outlive its process, so its age does not matter."""
+        with self._lock:
+            self._tier(tier_partition).as_of = now_ms
+
+    def as_of(self, tier_partition: int) -> int:
+        with self._lock:
+            return self._tier(tier_partition).as_of
 
     def state(self, partition: TopicIdPartition) -> PartitionState:
         with self._lock:
-            return self._states.setdefault(partition, PartitionState(partition))
+            return self._states.get(partition) or PartitionState(partition)
 
     def partitions(self) -> list[TopicIdPartition]:
         with self._lock:
-            return sorted(partition for partition, state in self._states.items() if state.facts())
+            return sorted(partition for partition, state in self._states.items() if state.fact_count)
 
     def entries(self, tier_partition: int | None = None) -> Iterator[tuple[int, Entry]]:
         with self._lock:
-            wanted = self._live if tier_partition is None else {tier_partition: self._live.get(tier_partition, {})}
-            snapshot = [(number, entry) for number, live in sorted(wanted.items()) for entry in live.values()]
-        yield from sorted(snapshot, key=lambda item: (item[0], item[1].position))
+            numbers = sorted(self._tiers) if tier_partition is None else [tier_partition]
+            snapshot = [(number, list(self._tier(number).live.values())) for number in numbers]
+        for number, entries in snapshot:
+            for entry in sorted(entries, key=lambda each: each.position):
+                yield number, entry
+
+    def foreign(self, tier_partition: int) -> tuple[str, ...]:
+        with self._lock:
+            standing = sorted(self._tier(tier_partition).foreign.items())
+        return tuple(self._places.sentence(tier_partition, key, position) for key, position in standing)
+
+    def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
+        prefix = partition_prefix(partition)
+        with self._lock:
+            return [second for key, second in sorted(self._seconds.items()) if key.startswith(prefix)]
+
+    def forget_second_value(self, partition: TopicIdPartition, key: str) -> None:
+        with self._lock:
+            self._seconds.pop(key, None)
+
+    def dropped(self, tier_partition: int) -> AbstractSet[TopicIdPartition]:
+        with self._lock:
+            return self._tier(tier_partition).dropped
+
+    def drop(self, tier_partition: int, partition: TopicIdPartition) -> None:
+        prefix = partition_prefix(partition)
+        with self._lock:
+            tier = self._tier(tier_partition)
+            for key in [key for key in tier.live if key.startswith(prefix) and key not in tier.foreign]:
+                del tier.live[key]
+            for key in [key for key in self._seconds if key.startswith(prefix)]:
+                del self._seconds[key]
+            self._states.pop(partition, None)
+            tier.dropped |= {partition}
+
+    def adopt(self, tier_partition: int, partitions: Collection[TopicIdPartition], source: ViewStore) -> None:
+        with self._lock:
+            tier = self._tier(tier_partition)
+            for _, entry in source.entries(tier_partition):
+                if self._places.of(tier_partition, entry.key).partition in partitions:
+                    self._land(tier_partition, tier, entry)
+            for partition in partitions:
+                self._seconds.update((second.key, second) for second in source.second_values(partition))
+            tier.dropped -= frozenset(partitions)
 
     def close(self) -> None:
         """Nothing to release."""

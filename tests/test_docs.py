@@ -114,7 +114,7 @@ def without_effect() -> set[str]:
     text = section("docs/operations.md", "Settings without effect yet")
     items = text.partition("\n- ")[2].partition("\n\n")[0]
     found = set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", items))
-    assert len(found) > 10
+    assert found
     return found
 
 

@@ -71,6 +71,10 @@ class ObjectKeys:
         """What every key of one topic begins with, and no key of another."""
         return f"{self.prefix}{topic}-{topic_id}/"
 
+    def partition_prefix(self, topic: str, topic_id: TopicId, partition: int) -> str:
+        """What every key of one partition begins with, and no key of another."""
+        return f"{self.topic_prefix(topic, topic_id)}{partition}/"
+
     def parse(self, key: str) -> ParsedKey | None:
         """None for what is no object of a segment below this prefix."""
         kind = next((each for each in ObjectKind if key.endswith(each)), None)

@@ -15,6 +15,7 @@ from tierstate.broker.open import open_broker
 from tierstate.broker.topics import LIKE_TOTAL
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import (
+    AccessDenied,
     BrokerUnavailable,
     Fenced,
     InvalidRequest,
@@ -23,7 +24,7 @@ from tierstate.state.errors import (
     TimedOut,
     UnknownTopic,
 )
-from tierstate.state.ids import BrokerId
+from tierstate.state.ids import BrokerId, TopicId
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import LocalBounds
 
@@ -147,6 +148,33 @@ def test_settings_are_the_topics_own_or_the_default(world: World, topic_name: st
     assert not config.remote_storage_enable
 
 
+def test_a_deleted_topic_is_unknown_by_id_and_its_namesake_is_another(world: World, name: str) -> None:
+    old = world.control.topic(name).topic_id
+    assert world.control.topic_exists(old, broker=ME)
+    world.delete(name)
+    assert not world.control.topic_exists(old, broker=ME)
+    world.create(name, 1, {})
+    new = world.control.topic(name).topic_id
+    assert (world.control.topic_exists(old, broker=ME), world.control.topic_exists(new, broker=ME)) == (False, True)
+
+
+def test_an_id_that_never_was_is_unknown(world: World) -> None:
+    assert not world.control.topic_exists(TopicId.of(bytes(range(16))), broker=ME)
+
+
+def test_without_an_authorizer_everything_may_be_described(world: World, name: str) -> None:
+    assert world.control.may_describe([], broker=ME)
+    assert world.control.may_describe([name, "no-such-topic"], broker=ME)
+
+
+def test_only_the_named_broker_says_whether_a_topic_exists(world: World, name: str) -> None:
+    topic_id = world.control.topic(name).topic_id
+    with pytest.raises(BrokerUnavailable):
+        world.control.topic_exists(topic_id, broker=BrokerId(77))
+    with pytest.raises(BrokerUnavailable):
+        world.control.may_describe([name], broker=BrokerId(77))
+
+
 def test_bounds_follow_appends_and_deletes(world: World, name: str) -> None:
     assert world.control.bounds(name, 0) == LocalBounds(Offset(0), Offset(0), Offset(0), LeaderEpoch(0))
     world.append(name, 0, 30)
@@ -245,3 +273,20 @@ def test_the_twin_moves_leaders_fences_old_epochs_and_loses_answers() -> None:
     twin.hide_groups("a broker was down")
     assert twin.bounds("t", 0, broker=BrokerId(2)).last_stable_offset == 7
     assert twin.groups("t").why_incomplete() == "a broker was down"
+
+
+def test_the_twin_hides_topics_and_has_brokers_that_are_behind() -> None:
+    twin = MemoryBroker(brokers=(1, 2))
+    topic_id = twin.create_topic("t")
+    twin.hide_topics("t")
+    with pytest.raises(AccessDenied):
+        twin.topic_exists(topic_id, broker=ME)
+    assert (twin.may_describe(["t"], broker=ME), twin.may_describe(["u"], broker=ME)) == (False, True)
+    twin.hide_topics(others=True)
+    assert not twin.may_describe(["u"], broker=ME)
+    twin.remember_topic(2, topic_id)
+    twin.delete_topic("t")
+    assert not twin.topic_exists(topic_id, broker=ME)
+    assert twin.topic_exists(topic_id, broker=BrokerId(2))
+    twin.catch_up_metadata()
+    assert not twin.topic_exists(topic_id, broker=BrokerId(2))

@@ -5,13 +5,18 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     NewTopic,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -20,11 +25,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tierstate.broker.control import BrokerControl
 from tierstate.broker.open import open_broker
 from tierstate.broker.raw import RawClient
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, UnknownTopic
+from tierstate.state.ids import BrokerId
 
 pytestmark = pytest.mark.kafka
 
@@ -142,3 +149,52 @@ def test_tls_files_that_cannot_be_read_are_named_at_once(tmp_path: Path) -> None
     }
     with pytest.raises(InvalidRequest, match="TLS files"):
         open_broker(config)
+
+
+def allow_describe(sandbox: KafkaSandbox, name: str, permission: AclPermissionType = AclPermissionType.ALLOW) -> None:
+    admin = AdminClient(sandbox.client_config)
+    acl = AclBinding(
+        ResourceType.TOPIC, name, ResourcePatternType.LITERAL, "User:guest", "*", AclOperation.DESCRIBE, permission
+    )
+    admin.create_acls([acl])[acl].result(30)
+
+
+def test_only_who_may_describe_every_topic_can_tell_that_one_is_gone(guarded: KafkaSandbox) -> None:
+    guest = guarded.client_config | {"sasl.username": "guest", "sasl.password": "g"}
+    me = BrokerId(1)
+    with open_broker(guarded.client_config) as mine, open_broker(guest) as theirs:
+        topic_id = mine.control.topic("guarded").topic_id
+        assert mine.control.may_describe(["guarded", "gone"], broker=me)
+        assert mine.control.topic_exists(topic_id, broker=me)
+        # an id that is there is never denied to be there, even to those who may not see it
+        with pytest.raises(AccessDenied):
+            theirs.control.topic_exists(topic_id, broker=me)
+        assert not theirs.control.may_describe(["gone"], broker=me)
+        allow_describe(guarded, "gone")
+        eventually(lambda: is_unknown(theirs.control, "gone"))
+        assert not theirs.control.may_describe(["gone"], broker=me)
+        allow_describe(guarded, "*")
+        eventually(lambda: theirs.control.may_describe(["gone", "guarded"], broker=me))
+        assert theirs.control.topic_exists(topic_id, broker=me)
+        allow_describe(guarded, "gone", AclPermissionType.DENY)
+        eventually(lambda: not theirs.control.may_describe(["gone"], broker=me))
+        assert theirs.control.may_describe(["guarded"], broker=me)
+
+
+def is_unknown(control: BrokerControl, topic: str) -> bool:
+    """Not denied."""
+    try:
+        control.topic(topic)
+    except AccessDenied:
+        return False
+    except UnknownTopic:
+        return True
+    raise AssertionError("it exists")
+
+
+def eventually(what: Callable[[], bool], seconds: float = 20.0) -> None:
+    """An ACL is known to the broker a moment after it was made."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.05)

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tierstate.broker.tier_topic import KafkaTierTopic, MemoryTierTopic, TierReader, TierTopic
+from tierstate.broker.tier_topic import KafkaTierTopic, MemoryTierTopic, TierBatch, TierReader, TierTopic
 from tierstate.broker.tier_topic_setup import TierTopicSpec, check_tier_topic, create_tier_topic, open_tier_topic
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
@@ -51,6 +51,33 @@ def topic(request: pytest.FixtureRequest, name: str) -> Iterator[TierTopic]:
         opened = open_tier_topic(properties, spec_of(name))
     yield opened
     opened.close()
+
+
+Truncated = tuple[TierTopic, Position, int]
+"""A topic with two records of a newer epoch in partition 0, the end of the epoch before, and that epoch."""
+
+
+@pytest.fixture(params=["memory", "kafka"])
+def truncated(request: pytest.FixtureRequest, name: str) -> Iterator[Truncated]:
+    """As a follower finds a log that was cut and has grown again: its own position and epoch are of the lost branch."""
+    if request.param == "memory":
+        memory = MemoryTierTopic(1)
+        memory.append(0, "a/0/old", b"v"), memory.append(0, "a/0/lost", b"v")
+        memory.truncate(0, 1)
+        memory.append(0, "a/0/new-0", b"v"), memory.append(0, "a/0/new-1", b"v")
+        yield memory, Position(1), 0
+        return
+    with KafkaSandbox() as sandbox:
+        properties = {"bootstrap.servers": sandbox.bootstrap}
+        create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
+        topic = open_tier_topic(properties, spec_of(name))
+        epoch = batches(topic.reader({0: Position(0)}), 1)[-1].epoch
+        end = topic.end(0)
+        sandbox.kill(0)
+        sandbox.start(0)  # the same broker leads again, in a new epoch that begins at this end
+        topic.append(0, "a/0/new-0", b"v"), topic.append(0, "a/0/new-1", b"v")
+        yield topic, end, epoch
+        topic.close()
 
 
 def read(reader: TierReader, wanted: int) -> list[Entry]:
@@ -106,6 +133,72 @@ def test_a_position_past_the_end_is_lost_and_never_reset(topic: TierTopic) -> No
     with pytest.raises(PositionLost):
         read(reader, 1)
     reader.close()
+
+
+def batches(reader: TierReader, wanted: int) -> list[TierBatch]:
+    """Batches that bring so many entries, within half a minute."""
+    found: list[TierBatch] = []
+    for _ in range(300):
+        found += [batch for batch in reader.poll(0.1) if batch.entries]
+        if sum(len(batch.entries) for batch in found) >= wanted:
+            reader.close()
+            return found
+    pytest.fail(f"{found} came, {wanted} entries were wanted")
+
+
+def test_every_entry_comes_with_the_time_it_was_appended_and_every_batch_with_its_epoch(topic: TierTopic) -> None:
+    before = SystemClock().now_ms()
+    for each in range(3):
+        topic.append(1, f"a/0/{each}", b"v")
+    found = batches(topic.reader({1: Position(0)}), 3)
+    times = [time for batch in found for time in batch.timestamps]
+    assert len(times) == 3
+    assert before <= times[0] <= times[1] <= times[2] <= SystemClock().now_ms()
+    assert [batch.epoch for batch in found] == [0] * len(found)
+
+
+def test_a_time_is_found_at_the_first_position_appended_then_or_later(topic: TierTopic) -> None:
+    clock = SystemClock()
+    topic.append(1, "a/0/x", b"v")
+    clock.sleep(0.01)
+    middle = clock.now_ms()
+    second = topic.append(1, "a/0/y", b"v")
+    topic.append(1, "a/0/z", b"v")
+    assert topic.position_at(1, TimestampMs(0)) == 0
+    assert topic.position_at(1, middle) == second
+    assert topic.position_at(1, TimestampMs(clock.now_ms() + 60_000)) == topic.end(1)
+
+
+def test_an_empty_partition_has_every_time_at_its_end(topic: TierTopic) -> None:
+    assert topic.position_at(1, TimestampMs(0)) == topic.end(1) == 0
+
+
+def test_a_position_of_an_epoch_that_ended_below_it_is_lost_though_the_log_has_grown_again(
+    truncated: Truncated,
+) -> None:
+    topic, end, epoch = truncated
+    with pytest.raises(PositionLost, match="truncated"):
+        read(topic.reader({0: Position(end + 1)}, {0: epoch}), 1)
+
+
+def test_a_position_at_the_end_of_its_epoch_goes_on(truncated: Truncated) -> None:
+    topic, end, epoch = truncated
+    found = batches(topic.reader({0: Position(end)}, {0: epoch}), 2)
+    assert [entry.key for batch in found for entry in batch.entries] == ["a/0/new-0", "a/0/new-1"]
+    assert found[-1].epoch > epoch
+
+
+def test_a_running_reader_hears_of_a_truncation_below_it() -> None:
+    topic = MemoryTierTopic(1)
+    for each in range(4):
+        topic.append(0, f"a/0/{each}", b"v")
+    reader = topic.reader({0: Position(0)})
+    assert len(reader.poll(0)[0].entries) == 4
+    topic.truncate(0, 2)
+    for each in range(5):
+        topic.append(0, f"a/0/new-{each}", b"v")
+    with pytest.raises(PositionLost, match="truncated"):
+        reader.poll(0)
 
 
 def test_a_topic_knows_the_number_that_maps_its_keys_and_its_own_identity(topic: TierTopic) -> None:

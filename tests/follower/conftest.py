@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.follower.said import Topic, identity
+from tests.follower.said import PARTITIONS, Topic, identity
 from tierstate.broker.tier_topic import MemoryTierTopic
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
@@ -30,7 +30,7 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callab
     def make() -> ViewStore:
         store: ViewStore
         if request.param == "memory":
-            store = MemoryView(decode_fact)
+            store = MemoryView(decode_fact, PARTITIONS)
         else:
             store = RocksView(tmp_path / f"view-{len(made)}", identity(), decode_fact)
         made.append(store)

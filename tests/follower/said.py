@@ -9,10 +9,10 @@ from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.facts import Fact, LeaderElected, LogStartAdvanced
-from tierstate.state.ids import BrokerId, FactId, TopicId, TopicIdPartition
+from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.keys import key_of, partition_of_key, tier_partition_of
-from tierstate.state.offsets import Offset, Position, TimestampMs
-from tierstate.state.segment import Term
+from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
+from tierstate.state.segment import AbortedRanges, Compression, CopyAttempt, RemoteSegment, Term
 
 PARTITIONS = 4
 
@@ -38,6 +38,49 @@ def elected(number: int, epoch: int, seed: int) -> LeaderElected:
 def log_start(number: int, offset: int, leader: LeaderElected, position: int, counter: int = 1) -> LogStartAdvanced:
     term = Term(leader.epoch, Position(position), leader.id)
     return LogStartAdvanced(partition(number), Offset(offset), term, counter, "test", TimestampMs(2))
+
+
+def attempt(number: int, base: int, leader: LeaderElected, position: int, *, seed: int = 0) -> CopyAttempt:
+    """Of a hundred offsets."""
+    return CopyAttempt(
+        partition(number),
+        "orders",
+        RemoteSegmentId.of(((base + 1) * 1000 + 10 * number + seed).to_bytes(16, "big")),
+        OffsetRange(Offset(base), Offset(base + 99)),
+        f"orders/{number}/{base}-{seed}",
+        Term(leader.epoch, Position(position), leader.id),
+        BrokerId(1),
+        TimestampMs(3),
+    )
+
+
+def finished(copy: CopyAttempt, size: int = 1000) -> RemoteSegment:
+    """A hundred records, a millisecond apart, beginning at time = offset."""
+    return RemoteSegment(
+        partition=copy.partition,
+        topic=copy.topic,
+        segment_id=copy.segment_id,
+        object_key=copy.object_key,
+        offsets=copy.offsets,
+        last_record_offset=copy.offsets.end,
+        record_count=100,
+        leader_epochs=Lineage.of((copy.term.epoch, copy.offsets.start)),
+        max_timestamp=TimestampMs(copy.offsets.end),
+        log_bytes=size,
+        log_object_bytes=size,
+        indexes_object_bytes=10,
+        manifest_bytes=1,
+        log_sha256=bytes(32),
+        log_crc32c=0,
+        indexes_sha256=bytes(32),
+        compression=Compression.NONE,
+        encryption_key_id=None,
+        transaction_index_empty=True,
+        aborted=AbortedRanges.of(()),
+        broker_id=copy.broker_id,
+        term=copy.term,
+        copied_at=TimestampMs(4),
+    )
 
 
 @dataclass

@@ -90,16 +90,8 @@ def test_another_topic_of_the_same_name_rebuilds_the_view(said: Topic, tmp_path:
     assert len([entry for entry in (tmp_path / "view").iterdir() if entry.name.isdigit()]) == 1
 
 
-class TruncatedTopic(MemoryTierTopic):
-    """The same topic after an unclean election: its end went back below what followers applied."""
-
-    def truncate(self, tier_partition: int, end: int) -> None:
-        with self._grown:
-            del self._logs[tier_partition][end:]
-
-
 def test_a_truncated_topic_rebuilds_the_view(tmp_path: Path) -> None:
-    topic = TruncatedTopic(PARTITIONS)
+    topic = MemoryTierTopic(PARTITIONS)
     said = Topic(topic)
     leader = elected(0, 3, 1)
     at = said.say(leader)
@@ -127,7 +119,7 @@ def test_a_rebuild_that_was_killed_leaves_no_view_behind(said: Topic, tmp_path: 
         pass
 
     class DyingTopic(MemoryTierTopic):
-        def reader(self, positions: Mapping[int, Position]) -> TierReader:
+        def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
             raise Killed
 
     dying = DyingTopic(PARTITIONS)

@@ -12,7 +12,7 @@ from tierstate.follower.digests import live_set_digest
 from tierstate.follower.replay import catch_up
 from tierstate.follower.rocksdb_view import RocksView
 from tierstate.schemas.codec import decode_fact
-from tierstate.state.errors import InvalidRequest, Unavailable
+from tierstate.state.errors import CorruptData, InvalidRequest, Unavailable
 from tierstate.state.offsets import Position
 from tierstate.state.view import Entry, ViewStore
 
@@ -123,7 +123,7 @@ def test_a_folder_that_is_no_view_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "view" / "rocksdb"
     folder.mkdir(parents=True)
     (folder / "CURRENT").write_text("nonsense\n")
-    with pytest.raises(InvalidRequest, match="not a view"):
+    with pytest.raises(CorruptData, match="not a view"):
         RocksView(tmp_path / "view", identity(), decode_fact)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.leader.expiry import Expiry, by_size
 from tests.leader.world import World
 
 
@@ -27,3 +28,11 @@ def new_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
 def world(new_world: Callable[..., World]) -> World:
     """Five rolled segments of plain records, all of which may be trimmed once they are copied."""
     return new_world("none", {"local.retention.bytes": "0"})
+
+
+@pytest.fixture
+def two_expire(world: World) -> Expiry:
+    """Five segments are copied; by size the two oldest are too many."""
+    process = world.process()
+    reign = process.copy_all()
+    return Expiry(process, reign, by_size(world, 3))

@@ -87,6 +87,9 @@ def test_run_once_does_everything_and_ends() -> None:
 
 def test_a_long_backlog_does_not_keep_the_others_waiting() -> None:
     loop = Loop((50, 0), (2, 0))
+    queued = threading.Event()
+    loop.workers[partition(0)].before_act = lambda: queued.wait(10)
+    threading.Timer(0.5, queued.set).start()  # by then both are in the queue
     loop.agent.run_once(loop.stop)
     assert loop.journal.index(1) == ACTS_A_TURN
     assert sorted(loop.journal) == [0] * 50 + [1] * 2

@@ -12,9 +12,12 @@ from tests.state.conftest import NOW
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.broker.topics import TopicConfig
 from tierstate.leader.candidates import CopyCandidate, NothingToCopy, copied_offset, next_candidate
-from tierstate.leader.decide import Decision, Observed, Policy, decide, refusal, standing_order
+from tierstate.leader.decide import ActKind, Observed, Policy, decide, refusal, standing_order
+from tierstate.leader.erase_rule import NothingToErase
+from tierstate.leader.expire_rule import NoExpiry
 from tierstate.leader.group_holds import GroupHolds, GroupPolicy
 from tierstate.leader.open import overridden
+from tierstate.leader.sweep_rule import NoSweep
 from tierstate.leader.trim_rule import NoTrim, TrimBefore
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings import Settings
@@ -92,8 +95,9 @@ def seen(**changes: Any) -> Observed:
 
 
 def test_copying_and_trimming_are_decided_side_by_side() -> None:
-    assert decide(copied((0, 99)), seen(), POLICY, LATER) == Decision(CANDIDATE, TrimBefore(Offset(100)))
-    assert not decide(copied((0, 99)), seen(), POLICY, LATER).idle
+    found = decide(copied((0, 99)), seen(), POLICY, LATER)
+    assert found.intents == {ActKind.COPY: CANDIDATE, ActKind.TRIM: TrimBefore(Offset(100))}
+    assert not found.idle
 
 
 def test_nothing_left_is_idle() -> None:
@@ -103,13 +107,16 @@ def test_nothing_left_is_idle() -> None:
 
 def test_unknown_groups_stop_trimming_only() -> None:
     found = decide(copied((0, 99)), seen(holds=None), POLICY, LATER)
-    assert found == Decision(CANDIDATE, NoTrim("consumer groups could not be listed completely"))
-
-
-def test_a_tier_state_topic_that_drifted_stops_trimming_only() -> None:
-    found = decide(copied((0, 99)), seen(drift="cleanup.policy is delete"), POLICY, LATER)
     assert found.copy == CANDIDATE
-    assert found.trim == NoTrim("the tier-state topic is not safe any more: cleanup.policy is delete")
+    assert found.trim == NoTrim("consumer groups could not be listed completely")
+
+
+def test_a_tier_state_topic_that_drifted_stops_everything_but_copying() -> None:
+    found = decide(copied((0, 99)), seen(drift="cleanup.policy is delete"), POLICY, LATER)
+    assert found.intents == {ActKind.COPY: CANDIDATE}
+    kept = "the tier-state topic is not safe any more: cleanup.policy is delete"
+    assert (found.trim, found.expire, found.sweep) == (NoTrim(kept), NoExpiry(kept), NoSweep(kept))
+    assert found.erase == NothingToErase(kept)
 
 
 def test_a_degraded_partition_is_neither_copied_nor_trimmed() -> None:
@@ -137,7 +144,8 @@ def test_the_newest_order_by_position_stops_everything(kinds: list[OrderKind], s
     view = copied(extra=tuple(build.order(20 + at, at, kind) for at, kind in enumerate(kinds)))
     assert standing_order(view) == stops
     decision = decide(view, seen(), POLICY, LATER)
-    assert (decision == Decision(NothingToCopy(stops), NoTrim(stops))) if stops else not decision.idle
+    stopped = (NothingToCopy(stops), NoTrim(stops)) if stops else (CANDIDATE, TrimBefore(Offset(100)))
+    assert (decision.copy, decision.trim) == stopped
 
 
 @pytest.mark.parametrize(

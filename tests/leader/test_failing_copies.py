@@ -11,7 +11,7 @@ import pytest
 
 from tests.leader.world import TRIMS_ALL, World, run_with
 from tierstate.leader.copier import copy_segment
-from tierstate.leader.partition_worker import MAX_BACKOFF_S, backoff
+from tierstate.leader.setbacks import MAX_BACKOFF_S, backoff
 from tierstate.runtime.listener import CopyFailed, SegmentCopied
 from tierstate.state.errors import CorruptData, Fenced, StorageFull, StorageUnavailable, TimedOut
 from tierstate.state.offsets import Offset

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from tierstate.broker.memory_broker import MemoryBroker
-from tierstate.broker.tier_topic import MemoryTierTopic, TierReader
+from tierstate.broker.memory_tier_topic import MemoryTierTopic
+from tierstate.broker.tier_reader import TierReader
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.follower.replay import catch_up
@@ -65,9 +66,9 @@ class FaultyTopic(MemoryTierTopic):
         return position
 
     def keys(self) -> list[str]:
-        """Every record so far, by key."""
+        """Every fact so far, by key; no tombstones."""
         reader: TierReader = self.reader({0: Position(0)})
-        return [entry.key for batch in reader.poll(0) for entry in batch.entries]
+        return [entry.key for batch in reader.poll(0) for entry in batch.entries if entry.value is not None]
 
 
 class World:
@@ -190,7 +191,7 @@ class World:
         if view.log_start is not None and start > view.log_start:
             assert view.coverage.prefix_end(view.log_start) >= start - 1, "trimmed what is not durable"
         else:
-            assert start == 0
+            assert start <= (view.log_start or 0)
         assert not view.contradictions
         named = {each.subject.object_key for each in view.segments.values() if each.subject}
         assert {key.rsplit(".", 1)[0] for key in self.objects()} <= named

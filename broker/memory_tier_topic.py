@@ -1,0 +1,123 @@
+"""The in-memory twin of the tier-state topic; passes the contract suite (`tests/broker/test_tier_topic.py`)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from ..runtime.clock import Clock, SystemClock
+from ..state.errors import PositionLost
+from ..state.offsets import Position, TimestampMs
+from ..state.view import Entry
+from .tier_reader import UNKNOWN_EPOCH, TierBatch, TierReader
+
+
+class _Log:
+    """One partition: its records, when each was appended and in which epoch, and where each epoch began."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.times: list[TimestampMs] = []
+        self.epochs: list[int] = []
+        self.begun: list[tuple[int, int]] = [(0, 0)]
+
+    def end_of(self, epoch: int) -> int:
+        """What Kafka answers to OffsetForLeaderEpoch: where the next epoch began, else the end."""
+        return next((start for later, start in self.begun if later > epoch), len(self.entries))
+
+
+class MemoryTierTopic:
+    """Partitions as lists. ``clock`` stamps what is appended, as the broker's does."""
+
+    def __init__(
+        self, partitions: int = 1, topic_id: str = "AAAAAAAAAAAAAAAAAAAAAg", clock: Clock | None = None
+    ) -> None:
+        self._topic_id, self._clock = topic_id, clock or SystemClock()
+        self._logs = [_Log() for _ in range(partitions)]
+        self._grown = threading.Condition()
+        self.drift: list[str] = []
+        """What `problems` answers."""
+
+    @property
+    def topic_id(self) -> str:
+        return self._topic_id
+
+    @property
+    def mapped_partitions(self) -> int:
+        return len(self._logs)
+
+    def append(self, tier_partition: int, key: str, value: bytes | None) -> Position:
+        with self._grown:
+            log = self._logs[tier_partition]
+            position = Position(len(log.entries))
+            log.entries.append(Entry(key, position, value))
+            log.times.append(self._clock.now_ms())
+            log.epochs.append(log.begun[-1][0])
+            self._grown.notify_all()
+            return position
+
+    def end(self, tier_partition: int) -> Position:
+        with self._grown:
+            return Position(len(self._logs[tier_partition].entries))
+
+    def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
+        with self._grown:
+            times = self._logs[tier_partition].times
+            return Position(next((at for at, time in enumerate(times) if time >= timestamp_ms), len(times)))
+
+    def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
+        return _MemoryReader(self._logs, dict(positions), dict(epochs or {}), self._grown)
+
+    def truncate(self, tier_partition: int, to: int) -> None:
+        """An unclean election: everything from ``to`` on is gone, and the next leader epoch begins there."""
+        with self._grown:
+            log = self._logs[tier_partition]
+            del log.entries[to:], log.times[to:], log.epochs[to:]
+            epoch = log.begun[-1][0] + 1
+            log.begun = [(each, start) for each, start in log.begun if start < to or start == 0]
+            log.begun.append((epoch, len(log.entries)))
+            self._grown.notify_all()
+
+    def current_topic_id(self) -> str:
+        return self._topic_id
+
+    def problems(self) -> list[str]:
+        return list(self.drift)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class _MemoryReader:
+    def __init__(
+        self, logs: list[_Log], positions: dict[int, Position], epochs: dict[int, int], grown: threading.Condition
+    ) -> None:
+        self._logs, self._positions, self._epochs, self._grown = logs, positions, epochs, grown
+
+    def poll(self, timeout: float) -> list[TierBatch]:
+        with self._grown:
+            self._check()
+            if timeout > 0 and not any(at < len(self._logs[n].entries) for n, at in self._positions.items()):
+                self._grown.wait(timeout)
+                self._check()
+            return [
+                self._take(number) for number, at in self._positions.items() if at < len(self._logs[number].entries)
+            ]
+
+    def _check(self) -> None:
+        for number, position in self._positions.items():
+            log, epoch = self._logs[number], self._epochs.get(number, UNKNOWN_EPOCH)
+            facts = {"tier_partition": number, "position": position}
+            if position > len(log.entries):
+                raise PositionLost("position is past the end", **facts)
+            if position and epoch != UNKNOWN_EPOCH and position > log.end_of(epoch):
+                raise PositionLost("the log was truncated below the position", **facts, epoch=epoch)
+
+    def _take(self, number: int) -> TierBatch:
+        log, at = self._logs[number], self._positions[number]
+        following = Position(len(log.entries))
+        self._positions[number], self._epochs[number] = following, log.epochs[-1]
+        return TierBatch(number, tuple(log.entries[at:]), following, tuple(log.times[at:]), log.epochs[-1])
+
+    def close(self) -> None:
+        """Nothing to release."""

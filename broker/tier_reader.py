@@ -1,0 +1,172 @@
+"""Records of the tier-state topic as a reader gets them: batches, the reader's seam, and Kafka's reader.
+
+Readers consume by assignment, without a group, up to the high watermark, and never reset silently. A position is
+resumed with the leader epoch it was read in: a truncation below it is noticed even when the log has grown again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from ..state.errors import BrokerUnavailable, InvalidRequest, PositionLost
+from ..state.offsets import Position, TimestampMs
+from ..state.view import Entry
+from .client_config import consumer_config
+
+UNKNOWN_EPOCH = -1
+FOREIGN_BYTES = "hex:"
+"""How the text of a key begins whose bytes are not UTF-8 (or begin like this themselves): its bytes in hex follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierBatch:
+    """Records of one tier-state partition in order, and the position after them.
+
+    ``timestamps``: one per entry, by the broker's clock (``LogAppendTime``). ``epoch``: the leader epoch of the last
+    record of the partition read so far; -1 when unknown.
+    """
+
+    tier_partition: int
+    entries: tuple[Entry, ...]
+    following: Position
+    timestamps: tuple[TimestampMs, ...] = ()
+    epoch: int = UNKNOWN_EPOCH
+
+
+class TierReader(Protocol):
+    """A tail over some partitions. One thread."""
+
+    def poll(self, timeout: float) -> list[TierBatch]:
+        """What arrived within ``timeout`` seconds, maybe nothing.
+
+        Raises PositionLost when a position no longer exists (truncation, deletion): the view must be rebuilt. After
+        any error what was read and not yet answered is lost: open another reader at the view's positions.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class KafkaReader:
+    """One consumer, assigned; ``auto.offset.reset=error``."""
+
+    MAX_RECORDS = 5_000
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        name: str,
+        positions: Mapping[int, Position],
+        epochs: Mapping[int, int],
+        end_of_epoch: Callable[[int, int], Position],
+    ) -> None:
+        """``end_of_epoch(tier partition, epoch)``: where the leader's log leaves that epoch; -1: it never had it."""
+        self._name, self._end_of_epoch = name, end_of_epoch
+        self._positions, self._epochs = dict(positions), dict(epochs)
+        for partition, position in positions.items():
+            self._check_truncation(partition, position)
+        self._consumer: Any = Consumer(consumer_config(kafka))
+        # A consumer that knows the leaders begins at once; else its first look takes half a second (seen).
+        with suppress(KafkaException):
+            self._consumer.list_topics(name, timeout=3)
+        self._consumer.assign(
+            # position 0 is an empty view: it begins wherever the compacted log does
+            [TopicPartition(name, partition, at or OFFSET_BEGINNING) for partition, at in positions.items()]
+        )
+
+    def _check_truncation(self, partition: int, position: Position) -> None:
+        """librdkafka does not check the epoch of a position that it is assigned (seen, 2.16), so it is done here."""
+        epoch = self._epochs.get(partition, UNKNOWN_EPOCH)
+        if epoch == UNKNOWN_EPOCH or position == 0:
+            return
+        end = self._end_of_epoch(partition, epoch)
+        if end < position:
+            facts = {"topic": self._name, "tier_partition": partition, "position": position}
+            raise PositionLost("the log was truncated below the position", **facts, epoch=epoch, epoch_end=end)
+
+    def poll(self, timeout: float) -> list[TierBatch]:
+        entries: dict[int, list[Entry]] = {}
+        times: dict[int, list[TimestampMs]] = {}
+        following: dict[int, Position] = {}
+        # consume() alone would wait the whole time-out for its number of records: take one, then what else is there
+        first = self._consumer.poll(timeout)
+        for message in [] if first is None else [first, *self._consumer.consume(self.MAX_RECORDS, 0)]:
+            error = message.error()
+            partition = message.partition()
+            if error is None:
+                self._check_epoch(message, partition)
+                entries.setdefault(partition, []).append(_entry(message))
+                times.setdefault(partition, []).append(TimestampMs(message.timestamp()[1]))
+                following[partition] = self._positions[partition] = Position(message.offset() + 1)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                following[partition] = Position(message.offset())
+            else:
+                self._refuse(error, partition)
+        return [
+            TierBatch(
+                partition,
+                tuple(entries.get(partition, ())),
+                position,
+                tuple(times.get(partition, ())),
+                self._epochs.get(partition, UNKNOWN_EPOCH),
+            )
+            for partition, position in following.items()
+        ]
+
+    def _check_epoch(self, message: Any, partition: int) -> None:
+        """The first record of a newer epoch: does the log have everything that was read in the epoch before?"""
+        said = message.leader_epoch()
+        epoch = UNKNOWN_EPOCH if said is None else said
+        if epoch != self._epochs.get(partition, UNKNOWN_EPOCH):
+            self._check_truncation(partition, self._positions[partition])
+            self._epochs[partition] = epoch
+
+    def _refuse(self, error: Any, partition: int) -> None:
+        if error.code() in (
+            KafkaError._AUTO_OFFSET_RESET,
+            KafkaError.OFFSET_OUT_OF_RANGE,
+            KafkaError._LOG_TRUNCATION,
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+            KafkaError.UNKNOWN_TOPIC_ID,
+        ):
+            raise PositionLost(
+                "tier-state position no longer exists",
+                topic=self._name,
+                tier_partition=partition,
+                reason=error.str(),
+            )
+        if not error.retriable() and error.code() not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
+            raise BrokerUnavailable("tier-state topic cannot be read", topic=self._name, reason=error.str())
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _entry(message: Any) -> Entry:
+    return Entry(key_text(message.key()), Position(message.offset()), message.value())
+
+
+def key_text(key: bytes | None) -> str:
+    """A record's key as text; different bytes, different text. Ours are UTF-8; anybody else's must not crash us."""
+    if key is None:
+        return f"{FOREIGN_BYTES}none"
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return FOREIGN_BYTES + key.hex()
+    return FOREIGN_BYTES + key.hex() if text.startswith(FOREIGN_BYTES) else text
+
+
+def key_bytes(text: str) -> bytes:
+    """The key that `key_text` shows so. Raises InvalidRequest for a text that no key has."""
+    if not text.startswith(FOREIGN_BYTES):
+        return text.encode()
+    try:
+        return bytes.fromhex(text.removeprefix(FOREIGN_BYTES))
+    except ValueError as error:
+        raise InvalidRequest("not a key: hexadecimal expected", key=repr(text)) from error

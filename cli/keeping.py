@@ -1,0 +1,170 @@
+"""What an agent keeps up for the tier-state partitions its broker leads: archive, checkpoints, custody. Wiring only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..broker.tier_topic import KafkaTierTopic
+    from ..follower.follower import Follower
+    from ..follower.rebuild import Seed
+    from ..follower.rocksdb_view import ViewIdentity
+    from ..leader.act import Act
+    from ..leader.keeper import Chore, Keeper
+    from ..leader.term import Seat
+    from ..leader.wanted import Wanted
+    from ..runtime.clock import Clock
+    from ..runtime.listener import Listener
+    from ..runtime.settings import Settings
+    from ..state.errors import TierstateError
+    from ..state.offsets import Position
+    from ..state.view import ViewStore
+    from ..storage.object_store import ObjectStore
+
+ARCHIVE_EVERY_S = 60.0
+PARTIAL_AFTER_MS = 3_600_000
+"""A window of the archive that is not full is archived in part once its oldest record is an hour old: compaction may
+touch nothing younger than a day."""
+CHECKPOINT_EVERY_S = 6 * 3600.0
+CUT_EVERY_S = 24 * 3600.0
+REMEMBER_MS = 30 * 86_400_000
+"""As long as ``delete.retention.ms`` of the tier-state topic must at least be."""
+
+
+class Archives:
+    """How far each tier-state partition is archived, as far as this process knows. What it knows only grows."""
+
+    def __init__(self, store: ObjectStore, topic_id: str, clock: Clock) -> None:
+        self._store, self._topic_id, self._clock = store, topic_id, clock
+        self._known: dict[int, tuple[float, Position]] = {}
+
+    def known(self, tier_partition: int) -> Position:
+        from ..follower.archive_chain import START
+
+        return self._known.get(tier_partition, (0.0, START))[1]
+
+    def reached(self, tier_partition: int, position: Position) -> None:
+        self._known[tier_partition] = self._clock.monotonic(), position
+
+    def archived_to(self, tier_partition: int) -> Position:
+        """At most a minute old. A store that does not answer now: as far as was known."""
+        from ..follower.archive_chain import archived_to
+        from ..follower.object_names import TierPlace
+        from ..state.errors import TierstateError
+
+        asked, position = self._known.get(tier_partition, (-ARCHIVE_EVERY_S, self.known(tier_partition)))
+        if self._clock.monotonic() - asked >= ARCHIVE_EVERY_S:
+            try:
+                position = archived_to(self._store, TierPlace(self._topic_id, tier_partition), position)
+            except TierstateError:
+                return position
+            self.reached(tier_partition, position)
+        return position
+
+
+def seed_of(store: ObjectStore, identity: ViewIdentity, clock: Clock, listener: Listener) -> Seed:
+    """Fills an empty view from the newest checkpoint."""
+    from ..follower.checkpoint import CheckpointSeed
+
+    return CheckpointSeed(store, identity, clock, _refused(listener))
+
+
+def _refused(listener: Listener) -> Callable[[str, TierstateError], None]:
+    from ..runtime.listener import ChoreFailed
+
+    return lambda key, error: listener(ChoreFailed("checkpoint", -1, f"{key} is not used: {error}"))
+
+
+def keeper_of(
+    settings: Settings,
+    seat: Seat,
+    topic: KafkaTierTopic,
+    follower: Follower,
+    wanted: Wanted,
+    store: ObjectStore,
+    identity: ViewIdentity,
+    archives: Archives,
+    listener: Listener,
+) -> Keeper:
+    """Of a running agent."""
+    from ..broker.tier_topic_setup import read_meta
+    from ..leader.custodian import Custody
+    from ..leader.custodian_rule import CustodyPolicy
+    from ..leader.custody import ClusterLook, Custodian, led_by
+    from ..leader.keeper import Keeper
+
+    led = led_by(seat.broker, settings.tier_state.topic, seat.broker_id)
+    policy = CustodyPolicy(
+        grace_ms=round(settings.custodian.grace * 1000),
+        reader_grace_ms=round(settings.expire.grace * 1000),
+        remember_ms=REMEMBER_MS,
+    )
+    recorded = read_meta(topic)
+    look = ClusterLook(
+        seat.broker,
+        recorded.cluster_id if recorded else "",
+        settings.tier_state.replication_factor,
+        topic.problems,
+        seat.clock,
+    )
+    custody = Custody(seat, look, policy, store, listener, archives.archived_to)
+
+    def look_around() -> None:
+        if wanted.refresh():
+            follower.reconsider()
+
+    chores = chores_of(settings, topic, store, identity, archives, seat.clock, listener)
+    return Keeper(led, chores, Custodian(custody, led), look_around, seat.clock, listener)
+
+
+def chores_of(
+    settings: Settings,
+    topic: KafkaTierTopic,
+    store: ObjectStore,
+    identity: ViewIdentity,
+    archives: Archives,
+    clock: Clock,
+    listener: Listener,
+) -> list[Chore]:
+    """Archive first: what is archived may be erased."""
+    from ..follower.archive import archive
+    from ..follower.archive_base import cut_archive
+    from ..follower.checkpoint import checkpoint
+    from ..follower.rocksdb_view import RocksView
+    from ..leader.keeper import Chore
+    from ..schemas.codec import decode_fact
+    from ..state.offsets import TimestampMs
+
+    @contextmanager
+    def _scratch() -> Iterator[Callable[[], ViewStore]]:
+        """Makes views on disk that are gone afterwards."""
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix="scratch-", dir=settings.state_dir) as folder:
+            numbers = count()
+            yield lambda: RocksView(Path(folder) / str(next(numbers)), identity, decode_fact)
+
+    def archived(number: int) -> Act[None]:
+        now, known = clock.now_ms(), archives.known(number)
+        reached = yield from archive(topic, store, identity, number, now, PARTIAL_AFTER_MS, known)
+        archives.reached(number, reached)
+
+    def checkpointed(number: int) -> Act[object]:
+        keep, refused = settings.checkpoint.keep, _refused(listener)
+        with _scratch() as fresh:
+            return (yield from checkpoint(topic, store, identity, number, clock, keep, fresh, refused))
+
+    def cut(number: int) -> Act[object]:
+        older = TimestampMs(clock.now_ms() - round(settings.archive.keep * 1000))
+        with _scratch() as fresh:
+            return (yield from cut_archive(store, identity, number, older, fresh))
+
+    return [
+        Chore("archive", ARCHIVE_EVERY_S, archived),
+        Chore("checkpoint", CHECKPOINT_EVERY_S, checkpointed),
+        Chore("archive cut", CUT_EVERY_S, cut),
+    ]

@@ -1,0 +1,82 @@
+"""``tierstate leases``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .context import Context
+from .flags import pass_context
+from .meant import erase_facts, facts_of, ids_meant, moment, wanted_of
+from .opened import opened_view
+from .topic_argument import TopicArgument, TopicType
+
+if TYPE_CHECKING:
+    from ..follower.follower import Follower
+    from ..state.facts import ReaderLease
+    from ..state.ids import TopicIdPartition
+
+EXAMPLE = """\b
+Example: tierstate leases orders:0
+topic   partition  offsets  holder         expires_at            expires_in  id
+orders  0          0..4711  spark job 993  2026-03-01T12:00:00Z  3h 12m      KzQeK0bVSB6RjzJm1yCqDw
+"""
+
+
+@click.command("leases", epilog=EXAMPLE)
+@click.argument("topic", type=TopicType(), required=False)
+@click.option("--end", metavar="ID", help="End this lease now: what it keeps may be deleted under its reader.")
+@pass_context
+def command(context: Context, topic: TopicArgument | None, end: str | None) -> None:
+    """Who pins what of the remote tier, and until when.
+
+    A lease keeps the objects of segments that are being read. It delays the deletion of objects, never the log start.
+    A topic that is gone is named by its topic id.
+    """
+    from ..runtime.clock import SystemClock
+    from ..state.errors import InvalidRequest
+    from ..state.keys import key_of
+
+    topic_id, number = (None, None) if topic is None else ids_meant(context, topic)
+    with opened_view(context, wanted_of(topic_id, number)) as follower:
+        found = _leases(follower, facts_of(follower, topic_id, number))
+        if end is not None:
+            found = [each for each in found if each[1].id == end]
+            if not found:
+                raise InvalidRequest("no such lease", id=end)
+            for partition, lease in found:
+                erase_facts(context, follower, partition, (key_of(lease),))
+            context.output.note("ended:")
+        _show(context, follower, found, SystemClock().now_ms())
+
+
+def _leases(follower: Follower, partitions: list[TopicIdPartition]) -> list[tuple[TopicIdPartition, ReaderLease]]:
+    return [(each, lease) for each in partitions for lease in follower.partition(each).leases]
+
+
+def _show(context: Context, follower: Follower, leases: list[tuple[TopicIdPartition, ReaderLease]], now: int) -> None:
+    rows, documents = [], []
+    for partition, lease in sorted(leases, key=lambda each: (each[0], each[1].expires_at)):
+        left = (lease.expires_at - now) / 1000
+        name = follower.partition(partition).topic or partition.topic_id
+        shown: dict[str, Any] = {
+            "topic": name,
+            "partition": partition.partition,
+            "offsets": str(lease.offsets),
+            "holder": lease.holder,
+            "expires_at": moment(lease.expires_at),
+        }
+        rows.append([*shown.values(), _span(left), lease.id])
+        more = {"topic_id": partition.topic_id, "start": lease.offsets.start, "end": lease.offsets.end}
+        documents.append({**shown, **more, "expires_in_s": round(left), "id": lease.id})
+    columns = ("topic", "partition", "offsets", "holder", "expires_at", "expires_in", "id")
+    context.output.table(columns, rows, documents)
+
+
+def _span(seconds: float) -> str:
+    if seconds <= 0:
+        return "expired"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes}m" if hours else f"{minutes}m {rest}s"

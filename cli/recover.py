@@ -1,0 +1,188 @@
+"""``tierstate recover``: the tier-state topic from the bucket alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from .context import Context
+from .flags import pass_context
+from .opened import following, open_store_of, opened_broker, opened_topic
+
+if TYPE_CHECKING:
+    from ..broker.control import BrokerControl
+    from ..leader.recover_rule import ArchivedPartition, FoundSegment
+    from ..leader.recover_scan import Found
+    from ..state.ids import TopicId, TopicIdPartition
+    from ..state.offsets import Offset
+    from ..storage.object_store import ObjectStore
+    from .recovery_plan import Recovery
+
+AGENT_TIMEOUT_S = 2.0
+
+
+@click.command("recover", epilog="Example: tierstate recover --store s3://bucket/prefix")
+@click.option("--execute", is_flag=True, help="Write it; without this the plan is printed.")
+@click.option("--resume", is_flag=True, help="Go on with a recovery that was interrupted.")
+@click.option(
+    "--from-archive/--without-archive",
+    "from_archive",
+    default=None,
+    help="Demand the archive, or do without; by default it binds where there is one.",
+)
+@click.option("--topic-id", "topic_ids", multiple=True, metavar="ID", help="Lost tier-state topics, oldest first.")
+@click.option("--cluster-id", metavar="ID", help="The cluster the segments are of, when it is not this one.")
+@pass_context
+def command(
+    context: Context,
+    execute: bool,
+    resume: bool,
+    from_archive: bool | None,
+    topic_ids: tuple[str, ...],
+    cluster_id: str | None,
+) -> None:
+    """Rebuild a lost tier-state topic from the bucket: print the plan, or write it into a fresh topic.
+
+    The archive binds where there is one; without it nothing below the largest log start of any manifest comes back.
+    Stop every agent first. Exit code 4 when offsets are missing or a manifest is damaged, 1 when segments are left out.
+    """
+    from ..state.ids import TopicId
+    from .recovery_plan import show
+
+    chosen = tuple(TopicId(each) for each in topic_ids)
+    with _opened_store(context) as store, opened_broker(context) as broker:
+        recovery = _planned(context, store, broker.control, chosen, cluster_id, from_archive)
+    if execute:
+        _write(context, recovery, resume)
+    show(context.output, recovery, execute)
+    _judge(recovery)
+
+
+@contextmanager
+def _opened_store(context: Context) -> Iterator[ObjectStore]:
+    store = open_store_of(context.settings_with("kafka.bootstrap.servers", "store.url"))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _planned(
+    context: Context,
+    store: ObjectStore,
+    broker: BrokerControl,
+    chosen: tuple[TopicId, ...],
+    cluster_id: str | None,
+    from_archive: bool | None,
+) -> Recovery:
+    from ..leader.recover_rule import plan_partitions
+    from ..leader.recover_scan import scan_bucket, sort_out
+    from .recovery_plan import Recovery
+
+    cluster = cluster_id or broker.cluster().cluster_id
+    names = {described.topic_id: described.name for described in broker.topics()}
+    with context.output.progress("reading manifests") as advance:
+
+        def counted() -> Iterator[Found]:
+            for found in scan_bucket(store):
+                advance(1)
+                yield found
+
+        bucket = sort_out(counted(), cluster, chosen)
+    lost = chosen or tuple({each.tier_state_topic_id for each in bucket.ours})
+    archive: Mapping[TopicIdPartition, ArchivedPartition] = {}
+    archived_to: dict[str, int] | None = None
+    if from_archive is not False:
+        archive, archived_to = _archived(context, store, lost, cluster, demanded=from_archive is True)
+    plans = plan_partitions(bucket.ours, archive, _local_starts(broker, bucket.ours, names))
+    addresses = frozenset(address for each in archive.values() for address in each.addresses)
+    return Recovery(cluster, bucket, plans, names, archived_to, addresses)
+
+
+def _archived(
+    context: Context, store: ObjectStore, lost: tuple[TopicId, ...], cluster_id: str, *, demanded: bool
+) -> tuple[Mapping[TopicIdPartition, ArchivedPartition], dict[str, int] | None]:
+    """What the archives of the lost topics say, oldest first, and how far each goes."""
+    from ..follower.archive_chain import chain_of, read_header
+    from ..follower.object_names import places
+    from ..follower.rocksdb_view import ViewIdentity
+    from ..follower.time_travel import archived_entries
+    from ..leader.recover_archive import continued, read_history
+    from ..state.errors import InvalidRequest
+
+    archive: Mapping[TopicIdPartition, ArchivedPartition] = {}
+    ends: dict[str, int] = {}
+    every = places(store)
+    for topic_id in lost:
+        history: dict[TopicIdPartition, ArchivedPartition] = {}
+        for place in (each for each in every if each.topic_id == topic_id):
+            chain = chain_of(store, place)
+            if not chain.names:
+                continue
+            header = read_header(store, place, chain.names[-1])
+            identity = ViewIdentity(cluster_id, topic_id, header.partitions)
+            history.update(read_history(archived_entries(store, identity, place.tier_partition)))
+            ends[f"{topic_id}/{place.tier_partition}"] = chain.end
+        archive = continued(archive, history)
+    if demanded and not ends:
+        raise InvalidRequest("there is no archive of this tier-state topic in the bucket", ids=", ".join(lost) or None)
+    return archive, ends or None
+
+
+def _local_starts(
+    broker: BrokerControl, found: tuple[FoundSegment, ...], names: Mapping[TopicId, str]
+) -> dict[TopicIdPartition, Offset]:
+    """Where the brokers' logs begin, as far as they tell."""
+    from ..state.errors import TierstateError
+
+    starts: dict[TopicIdPartition, Offset] = {}
+    for partition in sorted({each.segment.partition for each in found}):
+        name = names.get(partition.topic_id)
+        try:
+            if name is not None:
+                starts[partition] = broker.bounds(name, partition.partition).local_start
+        except TierstateError:
+            continue  # a gap above what is restored is then not seen
+    return starts
+
+
+def _write(context: Context, recovery: Recovery, resume: bool) -> None:
+    """Raises Fenced when an agent runs or the topic is not a fresh one."""
+    from ..leader.recover import RecoverTools, check_target, recover_all
+    from ..runtime.clock import SystemClock
+    from ..runtime.id_source import RandomIds
+
+    require_silent(recovery.addresses)
+    steps = sum(1 + 2 * len(plan.restored) for plan in recovery.plans)
+    with opened_topic(context) as topic, following(context, topic) as follower:
+        check_target(topic, follower, recovery.plans, resume=resume)
+        tools = RecoverTools(topic, follower, SystemClock(), RandomIds())
+        with context.output.progress("writing facts", steps) as advance:
+            for _ in recover_all(recovery.plans, tools):
+                advance(1)
+
+
+def require_silent(addresses: Iterable[str]) -> None:
+    """No agent that an archived term names answers, whatever it would say. Raises Fenced."""
+    import urllib3
+
+    from ..state.errors import Fenced
+
+    for address in sorted(addresses):
+        try:
+            urllib3.PoolManager(retries=False).request("GET", f"http://{address}/healthz", timeout=AGENT_TIMEOUT_S)
+        except urllib3.exceptions.HTTPError:
+            continue
+        raise Fenced("an agent still runs: stop every agent first", address=address)
+
+
+def _judge(recovery: Recovery) -> None:
+    from ..state.errors import CorruptData, Difference
+
+    if recovery.corrupt or recovery.gaps:
+        raise CorruptData("not everything is there", damaged_or_missing=recovery.corrupt, gaps=recovery.gaps)
+    if recovery.left_out:
+        raise Difference("segments are left out", segments=recovery.left_out)

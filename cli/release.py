@@ -1,0 +1,52 @@
+"""``tierstate release``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from .context import Context
+from .flags import pass_context
+from .meant import erase_facts, facts_of, ids_meant, moment, wanted_of
+from .opened import opened_view
+from .topic_argument import TopicArgument, TopicType
+
+
+@click.command("release", epilog="Example: tierstate release orders:0 KzQeK0bVSB6RjzJm1yCqDw --execute")
+@click.argument("topic", type=TopicType(partition=True))
+@click.argument("hold", metavar="[HOLD_ID]", required=False)
+@click.option("--execute", is_flag=True, help="Do it; otherwise only show what would be done.")
+@pass_context
+def command(context: Context, topic: TopicArgument, hold: str | None, execute: bool) -> None:
+    """Show the integrity holds of a partition, or release one, after a person has looked at both facts it quotes.
+
+    While a hold stands nothing of the partition is trimmed, expired, swept or erased. Facts that still contradict each
+    other go on to stop all of that after it is released. A topic that is gone is named by its topic id.
+    """
+    from ..state.errors import InvalidRequest
+    from ..state.keys import key_of
+
+    topic_id, number = ids_meant(context, topic)
+    with opened_view(context, wanted_of(topic_id, number)) as follower:
+        partitions = facts_of(follower, topic_id, number)
+        standing = [each for partition in partitions for each in follower.partition(partition).holds]
+        found = [each for each in standing if hold in (None, each.id)]
+        if hold is not None and not found:
+            raise InvalidRequest("no such hold", topic=topic, hold=hold)
+        if execute and hold is None:
+            raise InvalidRequest("name the hold to be released", topic=topic, holds=len(standing))
+        if context.as_json:
+            documents = [{**asdict(each), "partition": each.partition.partition} for each in found]
+            context.output.document([{**each, "released": execute} for each in documents])
+        for each in found if not context.as_json else ():
+            context.output.line(f"{each.id}  since {moment(each.at)}, seen by the agent of broker {each.broker_id}")
+            context.output.line(f"  {each.reason}")
+            context.output.line(f"  first   {each.first or '-'}")
+            context.output.line(f"  second  {each.second or '-'}")
+        if not execute:
+            context.output.note("nothing was done: --execute with a hold's id releases it" if found else "no holds")
+            return
+        for each in found:
+            erase_facts(context, follower, each.partition, (key_of(each),))
+        context.output.note("released")

@@ -1,0 +1,77 @@
+"""``tierstate undelete``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .context import Context
+from .flags import pass_context
+from .meant import erase_facts, facts_of, moment, topic_id_of, wanted_of
+from .opened import opened_view
+from .topic_argument import TopicArgument, TopicType
+
+if TYPE_CHECKING:
+    from ..state.partition_view import PartitionView
+
+AGAIN = (
+    "While the topic stays away the custodian declares it missing again within minutes, and its partitions end "
+    "custodian.grace (7 days unless set) after that. Restore the topic under the same id, or copy its data before then."
+)
+
+
+@click.command("undelete", epilog="Example: tierstate undelete KzQeK0bVSB6RjzJm1yCqDw --execute")
+@click.argument("topic_id", type=TopicType(), metavar="T_ID[:P]")
+@click.option("--execute", is_flag=True, help="Do it; otherwise only show what would be done.")
+@pass_context
+def command(context: Context, topic_id: TopicArgument, execute: bool) -> None:
+    """Take back that a topic is missing, so that its remote tier is not deleted when custodian.grace is over.
+
+    The topic is named by its id, as `tierstate facts` shows it: its name may belong to another topic by now.
+    """
+    from ..leader.custodian_rule import ending, withdrawable
+    from ..state.errors import Fenced, InvalidRequest
+
+    topic = topic_id_of(topic_id)
+    with opened_view(context, wanted_of(topic, topic_id.partition)) as follower:
+        views = [follower.partition(each) for each in facts_of(follower, topic, topic_id.partition)]
+        ended = [view for view in views if ending(view) is not None]
+        missing = [view for view in views if withdrawable(view)]
+        if ended:
+            raise Fenced(
+                "too late: its partitions have ended and their objects are being deleted",
+                topic_id=topic,
+                partitions=",".join(str(view.partition.partition) for view in ended),
+            )
+        if not missing:
+            raise InvalidRequest("no fact says that it is missing", topic_id=topic, partitions=len(views))
+        _show(context, missing, execute)
+        context.output.note(AGAIN)
+        if not execute:
+            context.output.note("nothing was done: --execute does it")
+            return
+        for view in missing:
+            erase_facts(context, follower, view.partition, withdrawable(view))
+            follower.require_fresh(follower.tier_partition(view.partition), 0)
+            if ending(follower.partition(view.partition)) is not None:
+                raise Fenced("too late: the partition ended at the same moment", partition=view.partition)
+
+
+def _show(context: Context, views: list[PartitionView], execute: bool) -> None:
+    from ..leader.custodian_rule import withdrawable
+
+    rows, documents = [], []
+    for view in views:
+        since = max((fact.at for fact in view.missing), default=None)
+        shown: dict[str, Any] = {
+            "topic": view.topic,
+            "partition": view.partition.partition,
+            "missing_since": None if since is None else moment(since),
+            "segments": len(view.readable),
+            "bytes": view.remote_bytes,
+        }
+        rows.append(list(shown.values()))
+        more = {"topic_id": view.partition.topic_id, "erases": list(withdrawable(view)), "executed": execute}
+        documents.append({**shown, **more})
+    context.output.table(("topic", "partition", "missing_since", "segments", "bytes"), rows, documents)

@@ -1,0 +1,142 @@
+"""``tierstate verify``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .context import Context
+from .flags import pass_context
+from .opened import following, open_store_of, opened_broker, opened_topic, user_partitions
+from .topic_argument import TopicArgument, TopicType
+
+if TYPE_CHECKING:
+    from ..broker.control import BrokerControl
+    from ..fetch.verify import Finding
+    from ..fetch.verify_objects import Checked
+    from ..state.ids import TopicIdPartition
+    from ..state.partition_view import PartitionView
+    from ..state.routing import LocalBounds
+    from ..storage.object_store import ObjectStore
+
+HIGHEST_LEVEL = 3
+
+
+@click.command("verify", epilog="Example: tierstate verify user_events:0 --level 2")
+@click.argument("topic", type=TopicType())
+@click.option(
+    "--level", type=click.IntRange(0, 4), default=2, show_default=True, help="See above; each adds to the last."
+)
+@pass_context
+def command(context: Context, topic: TopicArgument, level: int) -> None:
+    """Verify what the tier-state topic says of a topic or partition, and what lies behind it.
+
+    Level 0: the view contradicts neither itself nor the broker. 1: its objects exist, and facts name every object.
+    2: sizes and manifests are as described, and the archive is whole. 3: every byte, by checksum.
+    Exit code 4 when something is corrupt or missing, 1 for any other finding.
+    """
+    from ..fetch.verify import check_view, overlap_bytes
+    from ..fetch.verify_objects import Checked, Verifier
+    from ..state.errors import InvalidRequest
+
+    if level > HIGHEST_LEVEL:
+        raise InvalidRequest("not in this version: level 4 (compare with the local copy)", highest=HIGHEST_LEVEL)
+    findings: list[Finding] = []
+    checked, overlapping = Checked(), 0
+    with opened_broker(context) as broker:
+        partitions = user_partitions(broker, topic.topic, topic.partition)
+        with opened_topic(context) as tier_topic, following(context, tier_topic, partitions) as follower:
+
+            def look(partition: TopicIdPartition) -> PartitionView:
+                follower.require_fresh(follower.tier_partition(partition), 0)
+                return follower.partition(partition)
+
+            views = [look(partition) for partition in partitions]
+            for view in views:
+                findings += check_view(view, _bounds(broker.control, topic.topic, view.partition.partition))
+                overlapping += overlap_bytes(view)
+            if level >= 1:
+                total = sum(len(view.readable) for view in views)
+                with _store(context) as store, context.output.progress("verifying segments", total) as advance:
+                    verifier = Verifier(store, tier_topic.topic_id, level, look, advance=advance, checked=checked)
+                    for view in views:
+                        findings += verifier.objects(view)
+                    if level >= 2:
+                        for number in sorted({follower.tier_partition(each) for each in partitions}):
+                            findings += _archive(store, tier_topic.topic_id, number)
+    _print(context, topic.topic, findings, checked, overlapping)
+    _judge(findings)
+
+
+@contextmanager
+def _store(context: Context) -> Iterator[ObjectStore]:
+    store = open_store_of(context.settings_with("store.url"))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _bounds(broker: BrokerControl, topic: str, partition: int) -> LocalBounds | None:
+    """None when the broker does not answer."""
+    from ..state.errors import TierstateError
+
+    try:
+        return broker.bounds(topic, partition)
+    except TierstateError:
+        return None
+
+
+def _archive(store: ObjectStore, topic_id: str, tier_partition: int) -> Iterator[Finding]:
+    from ..fetch.verify import Finding, Severity
+    from ..follower.archive_reader import verify_archive
+
+    for found in verify_archive(store, topic_id, tier_partition):
+        at = f" at position {found.position}" if found.position is not None else ""
+        yield Finding(2, Severity.CORRUPT, None, f"archive: {found.problem}{at}", object=found.object_key)
+
+
+def _print(context: Context, topic: str, findings: list[Finding], checked: Checked, overlapping: int) -> None:
+    from ..fetch.verify import Severity
+
+    counts = Counter(each.severity for each in findings)
+    summary: dict[str, Any] = {
+        **{severity.value: counts[severity] for severity in Severity},
+        **asdict(checked),
+        "overlap_bytes": overlapping,
+    }
+    if context.as_json:
+        context.output.document({"topic": topic, "findings": [_row(each) for each in findings], "summary": summary})
+        return
+    for each in findings:
+        row = [f"L{each.level}", each.severity, each.partition and f"{topic}:{each.partition.partition}"]
+        row += [each.segment_id, each.object, each.what]
+        context.output.line("  ".join(str(cell) for cell in row if cell is not None))
+    context.output.line(", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in summary.items()))
+
+
+def _row(found: Finding) -> dict[str, Any]:
+    return {
+        "level": found.level,
+        "severity": found.severity.value,
+        "partition": found.partition.partition if found.partition else None,
+        "segment_id": found.segment_id,
+        "object": found.object,
+        "what": found.what,
+    }
+
+
+def _judge(findings: list[Finding]) -> None:
+    from ..fetch.verify import Severity
+    from ..state.errors import CorruptData, Difference
+
+    counts = Counter(each.severity for each in findings)
+    if counts[Severity.CORRUPT] or counts[Severity.GAP]:
+        raise CorruptData("verification failed", corrupt=counts[Severity.CORRUPT], gaps=counts[Severity.GAP])
+    if findings:
+        raise Difference("verification found something", findings=len(findings))

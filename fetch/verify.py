@@ -1,0 +1,166 @@
+"""Level 0 of `verify`: the algebra of a partition's view. Pure: what a view and the broker's bounds say of each other.
+
+Severities, worst first: *corrupt* (what must never be: page a human), *gap* (offsets that belong to no tier), *finding*
+(something is there that should go, or that somebody must look at; nothing is lost).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..state.facts import SegmentCopyStarted, SegmentDeleteFinished, SegmentDeleteStarted
+from ..state.ids import RemoteSegmentId, TopicIdPartition
+from ..state.lineage import readable_ranges
+from ..state.offsets import Offset, OffsetRange
+from ..state.partition_view import PartitionView, SegmentMeaning
+from ..state.routing import LocalBounds
+from ..state.segment import RemoteSegment, SegmentState
+
+CLOCK_TOLERANCE_MS = 3_600_000
+"""A record may be this much younger than its copy before its time counts as one of the future."""
+
+
+class Severity(StrEnum):
+    """Worst first."""
+
+    CORRUPT = "corrupt"
+    GAP = "gap"
+    FINDING = "finding"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of `verify`. ``object``: a key in the store; ``partition`` None: of the tier-state topic itself."""
+
+    level: int
+    severity: Severity
+    partition: TopicIdPartition | None
+    what: str
+    segment_id: RemoteSegmentId | None = None
+    object: str | None = None
+
+
+def check_view(view: PartitionView, bounds: LocalBounds | None) -> Iterator[Finding]:
+    """Everything the view says that contradicts itself, the broker, or what should have happened by now.
+
+    ``bounds`` None: the broker did not answer; what needs it is not checked, and gaps only inside the remote tier.
+    """
+
+    def found(severity: Severity, what: str, segment_id: RemoteSegmentId | None = None) -> Finding:
+        return Finding(0, severity, view.partition, what, segment_id)
+
+    for what in view.degraded:
+        yield found(Severity.CORRUPT, f"degraded: {what}")
+    for segment in view.segments.values():
+        if segment.contradiction:
+            yield found(Severity.CORRUPT, f"contradiction: {segment.contradiction}", segment.segment_id)
+    for hold in view.holds:
+        yield found(Severity.FINDING, f"held by broker {hold.broker_id}: {hold.reason}: {hold.first} / {hold.second}")
+    for severity, what in _bounds(view, bounds):
+        yield found(severity, what)
+    if view.lineage_unknown:
+        yield found(Severity.FINDING, "lineage unknown: remote segments exist that the current lineage cannot place")
+    for segment in view.segments.values():
+        for severity, what in _life(segment):
+            yield found(severity, what, segment.segment_id)
+    owned = _owned(view)
+    for remote in view.readable:
+        for severity, what in (*_descriptor(remote), *_place(view, remote, owned.get(remote.segment_id, 0))):
+            yield found(severity, what, remote.segment_id)
+
+
+def overlap_bytes(view: PartitionView) -> int:
+    """About how many bytes of plain logs are there twice: each segment's share of offsets that others serve."""
+    owned = _owned(view)
+    return sum(_overlap(view, segment, owned.get(segment.segment_id, 0)) for segment in view.readable)
+
+
+def _bounds(view: PartitionView, bounds: LocalBounds | None) -> Iterator[tuple[Severity, str]]:
+    start, last = view.log_start, view.coverage.owned[-1].offsets.end if view.coverage.owned else None
+    if start is None and view.readable:
+        yield Severity.FINDING, "no fact names a log start, but there are segments"
+    begin = start if start is not None else (bounds.local_start if bounds else None)
+    end = bounds.local_start - 1 if bounds else last
+    if begin is not None and end is not None and end >= begin:
+        for gap in view.coverage.gaps(OffsetRange(begin, Offset(end))):
+            yield Severity.GAP, f"offsets {gap} belong to no tier"
+    if bounds is None:
+        return
+    if start is not None and start > bounds.high_watermark:
+        yield Severity.CORRUPT, f"the log start {start} is above the high watermark {bounds.high_watermark}"
+    if last is not None and last >= bounds.high_watermark:
+        yield Severity.CORRUPT, f"remote offsets reach {last}, the high watermark is {bounds.high_watermark}"
+    begin = Offset(max(bounds.local_start, start or 0))
+    if last is not None and last >= begin:
+        for gap in view.coverage.gaps(OffsetRange(begin, last)):
+            yield Severity.FINDING, f"offsets {gap} are local only, between segments that are copied"
+    if view.trim_intended is not None and bounds.local_start > max(view.trim_intended, start or 0):
+        yield (
+            Severity.FINDING,
+            f"the local start {bounds.local_start} is above the last trim {view.trim_intended}: DeleteRecords by hand?",
+        )
+
+
+def _life(segment: SegmentMeaning) -> Iterator[tuple[Severity, str]]:
+    if segment.state is SegmentState.ABANDONED and segment.contradiction is None:
+        yield Severity.FINDING, "abandoned: waits to be swept"
+    if segment.state is SegmentState.DELETE_SEGMENT_STARTED:
+        fact = segment.deleting.fact if segment.deleting else None
+        since = f" since {fact.at} ({fact.reason})" if isinstance(fact, SegmentDeleteStarted) else ""
+        yield Severity.FINDING, f"a delete stands{since}"
+    if segment.state is SegmentState.DELETE_SEGMENT_FINISHED:
+        yield Severity.FINDING, "deleted: its facts wait to be erased"
+    started = next((live.fact.attempt for live in segment.facts if isinstance(live.fact, SegmentCopyStarted)), None)
+    remote = segment.remote
+    if started is not None and remote is not None and segment.contradiction is None:
+        for name in ("partition", "topic", "broker_id", "offsets", "object_key"):
+            one, two = getattr(started, name), getattr(remote, name)
+            if one != two:
+                yield Severity.CORRUPT, f"{name} is {two}, but its copy began with {one}"
+    for live in segment.facts:
+        if isinstance(live.fact, SegmentDeleteStarted | SegmentDeleteFinished):
+            subject = live.fact.subject
+            if isinstance(subject, RemoteSegment) and remote is not None and subject != remote:
+                yield Severity.CORRUPT, f"{live.key} describes it otherwise"
+
+
+def _descriptor(segment: RemoteSegment) -> Iterator[tuple[Severity, str]]:
+    offsets, epochs = segment.offsets, segment.leader_epochs.entries
+    if epochs[0].start_offset != offsets.start or epochs[-1].start_offset > offsets.end:
+        yield Severity.CORRUPT, f"its epochs are not of its offsets {offsets}: {epochs}"
+    if epochs[-1].epoch > segment.term.epoch:
+        yield Severity.CORRUPT, f"its epoch {epochs[-1].epoch} is later than the term that copied it, {segment.term}"
+    if not 0 <= segment.record_count <= len(offsets):
+        yield Severity.CORRUPT, f"{segment.record_count} records do not fit its offsets {offsets}"
+    if segment.record_count and segment.last_record_offset not in offsets:
+        yield Severity.CORRUPT, f"its last record {segment.last_record_offset} is not in its offsets {offsets}"
+    if segment.max_timestamp < -1:
+        yield Severity.CORRUPT, f"its max timestamp is {segment.max_timestamp}"
+    if segment.max_timestamp > segment.copied_at + CLOCK_TOLERANCE_MS:
+        yield (
+            Severity.FINDING,
+            f"its max timestamp {segment.max_timestamp} is later than its copy: retention takes that",
+        )
+
+
+def _place(view: PartitionView, segment: RemoteSegment, owned: int) -> Iterator[tuple[Severity, str]]:
+    inside = sum(len(part) for part in readable_ranges(segment, view.lineage))
+    if inside < len(segment.offsets):
+        whole = "" if inside == 0 else f": {len(segment.offsets) - inside} of its offsets"
+        yield Severity.FINDING, f"out of lineage{whole}"
+    if size := _overlap(view, segment, owned):
+        yield Severity.FINDING, f"overlaps others: about {size} bytes of it are served by them"
+
+
+def _overlap(view: PartitionView, segment: RemoteSegment, owned: int) -> int:
+    inside = sum(len(part) for part in readable_ranges(segment, view.lineage))
+    return segment.log_bytes * (inside - owned) // len(segment.offsets)
+
+
+def _owned(view: PartitionView) -> dict[RemoteSegmentId, int]:
+    owned: dict[RemoteSegmentId, int] = {}
+    for piece in view.coverage.owned:
+        owned[piece.segment.segment_id] = owned.get(piece.segment.segment_id, 0) + len(piece.offsets)
+    return owned

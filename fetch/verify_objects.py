@@ -1,0 +1,172 @@
+"""Levels 1 to 3 of `verify`: the objects behind a view.
+
+Level 1: the three objects of every readable segment exist, and facts name every object there is. Level 2: sizes are as
+described, and each manifest describes what its fact describes, field by field. Level 3: every byte, by checksum.
+
+A partition lives on while it is verified: what looks wrong counts only if it still does in a view taken afterwards.
+Memory: the findings, and what `AT_ONCE` segments need at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
+from itertools import islice
+
+from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
+from ..state.ids import TopicIdPartition
+from ..state.partition_view import PartitionView
+from ..state.segment import RemoteSegment, SegmentState
+from ..storage.object_store import ObjectInfo, ObjectStore
+from ..storage.segment.encryption import KeyUnwrapper
+from ..storage.segment.keys import ObjectKeys, ObjectKind, base_of, object_key
+from ..storage.segment.manifest import SegmentManifest, metadata_of
+from ..storage.segment.reader import SegmentReader, read_manifest
+from .verify import Finding, Severity
+
+AT_ONCE = 8
+WINDOW = 128
+
+
+@dataclass(slots=True)
+class Checked:
+    """What was looked at, so far. ``object_bytes``: of objects whose size was compared; ``bytes_read``: at level 3."""
+
+    segments: int = 0
+    objects: int = 0
+    object_bytes: int = 0
+    bytes_read: int = 0
+    orphan_objects: int = 0
+    orphan_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """``tier_state_topic_id``: of the topic the view is of; a manifest written under it names the very same term.
+
+    ``look`` gives a view of a partition that is up to now. ``advance`` is told of segments that are done.
+    """
+
+    store: ObjectStore
+    tier_state_topic_id: str
+    level: int
+    look: Callable[[TopicIdPartition], PartitionView]
+    keys: KeyUnwrapper | None = None
+    advance: Callable[[int], object] = lambda count: None
+    checked: Checked = field(default_factory=Checked)
+
+    def objects(self, view: PartitionView) -> Iterator[Finding]:
+        """Of one partition. Raises Unavailable kinds, AccessDenied."""
+        strays = list(self._strays(view))
+        suspected = list(self._segments(view.readable))
+        now = self.look(view.partition) if strays or suspected else view
+        alive = {segment.segment_id for segment in now.readable}
+        yield from (finding for finding in suspected if finding.segment_id in alive)
+        named = {each.subject.object_key: each for each in now.segments.values() if each.subject}
+        for stray in strays:
+            segment = named.get(base_of(stray.key))
+            if segment is None:
+                self.checked.orphan_objects += 1
+                self.checked.orphan_bytes += stray.size
+                what = f"orphan: no fact names it ({stray.size} bytes)"
+                yield Finding(1, Severity.FINDING, view.partition, what, object=stray.key)
+            elif segment.state is SegmentState.DELETE_SEGMENT_FINISHED:
+                what = "its delete is finished, but the object is there"
+                yield Finding(1, Severity.FINDING, view.partition, what, segment.segment_id, stray.key)
+
+    def _strays(self, view: PartitionView) -> Iterator[ObjectInfo]:
+        """Objects below the partition's prefix that no fact names as living; LIST first, facts again afterwards."""
+        if view.topic is None:
+            return
+        gone = SegmentState.DELETE_SEGMENT_FINISHED
+        living = {each.subject.object_key for each in view.segments.values() if each.subject and each.state is not gone}
+        prefix = ObjectKeys().partition_prefix(view.topic, view.partition.topic_id, view.partition.partition)
+        for found in self.store.list(prefix):
+            if base_of(found.key) not in living:
+                yield found
+
+    def _segments(self, segments: Iterable[RemoteSegment]) -> Iterator[Finding]:
+        waiting = iter(segments)
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="verify") as pool:
+            while window := list(islice(waiting, WINDOW)):
+                for findings, checked in pool.map(self._segment, window):
+                    self.checked.segments += 1
+                    self.checked.objects += checked.objects
+                    self.checked.object_bytes += checked.object_bytes
+                    self.checked.bytes_read += checked.bytes_read
+                    self.advance(1)
+                    yield from findings
+
+    def _segment(self, segment: RemoteSegment) -> tuple[list[Finding], Checked]:
+        """Runs in a thread of the pool; what it counts is added up by the caller."""
+        checked = Checked()
+        findings = list(self._sizes(segment, checked))
+        if self.level >= 2 and not findings:
+            findings += self._contents(segment, checked)
+        return findings, checked
+
+    def _sizes(self, segment: RemoteSegment, checked: Checked) -> Iterator[Finding]:
+        wanted = {
+            ObjectKind.LOG: segment.log_object_bytes,
+            ObjectKind.INDEXES: segment.indexes_object_bytes,
+            ObjectKind.MANIFEST: segment.manifest_bytes,
+        }
+        for kind, size in wanted.items():
+            key = object_key(segment.object_key, kind)
+            try:
+                found = self.store.head(key).size
+            except ObjectNotFound:
+                yield _wrong(1, segment, key, "the object is missing")
+                continue
+            checked.objects += 1
+            checked.object_bytes += found
+            if self.level >= 2 and found != size:
+                yield _wrong(2, segment, key, f"the object has {found} bytes, its fact says {size}")
+
+    def _contents(self, segment: RemoteSegment, checked: Checked) -> Iterator[Finding]:
+        key = object_key(segment.object_key, ObjectKind.MANIFEST)
+        try:
+            manifest = read_manifest(self.store, key)
+        except (ObjectNotFound, CorruptData, InvalidRequest) as error:
+            yield _wrong(2, segment, key, str(error))
+            return
+        differences = list(self._differences(segment, manifest))
+        yield from (_wrong(2, segment, key, what) for what in differences)
+        if self.level >= 3 and not differences:
+            yield from self._bytes(segment, manifest, checked)
+
+    def _bytes(self, segment: RemoteSegment, manifest: SegmentManifest, checked: Checked) -> Iterator[Finding]:
+        if manifest.encryption is not None and self.keys is None:
+            raise InvalidRequest("level 3 needs the key ring of an encrypted segment", object=segment.object_key)
+        try:
+            read = SegmentReader(self.store, segment.object_key, manifest, keys=self.keys).verify(segment)
+        except (ObjectNotFound, CorruptData) as error:
+            yield _wrong(3, segment, str(error.facts.get("file") or error.facts.get("key")), str(error))
+            return
+        checked.bytes_read += read.log_bytes + read.indexes_bytes
+
+    def _differences(self, segment: RemoteSegment, manifest: SegmentManifest) -> Iterator[str]:
+        block, metadata = manifest.tierstate, manifest.metadata
+        if block is None or metadata is None:
+            yield "the manifest is of another program"
+            return
+        for name in (each.name for each in fields(RemoteSegment)):
+            if name == "term" and block.tier_state_topic_id != self.tier_state_topic_id:
+                continue  # recovered from the bucket of an earlier tier-state topic: a new term by design
+            said, fact = getattr(block.segment, name), getattr(segment, name)
+            if said != fact:
+                yield f"the manifest says {name} {_short(said)}, its fact {_short(fact)}"
+        if metadata != metadata_of(block.segment, metadata.event_timestamp):
+            yield "the manifest's segment metadata contradicts its own descriptor"
+        stored = manifest.chunks.stored_bytes
+        if stored != segment.log_object_bytes:
+            yield f"the manifest's chunks have {stored} bytes, its fact says {segment.log_object_bytes}"
+
+
+def _wrong(level: int, segment: RemoteSegment, key: str, what: str) -> Finding:
+    return Finding(level, Severity.CORRUPT, segment.partition, what, segment.segment_id, key)
+
+
+def _short(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

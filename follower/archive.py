@@ -1,0 +1,143 @@
+"""Write the archive: facts and tombstones with their positions, before compaction can drop them. The commit point is
+one put-if-absent a piece.
+
+    LIST  →  read on from the furthest piece  →  put the next pieces, each naming the hash of the one before
+
+One agent writes, the one whose broker leads the tier-state partition; around a leader change there may be two. Who
+meets a piece of the other begins again behind it; pieces of both that overlap agree (`archive_chain.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Iterator
+from itertools import repeat
+
+from ..broker.tier_topic import TierBatch, TierReader, TierTopic
+from ..state.errors import BrokerUnavailable, CorruptData, InvalidRequest, ObjectExists, PositionLost, Unavailable
+from ..state.offsets import Position, TimestampMs
+from ..storage.object_store import ObjectStore
+from .archive_chain import START, archived_to, read_piece
+from .archive_piece import (
+    MAX_PLAIN_BYTES,
+    WINDOW,
+    ArchivedEntry,
+    Draft,
+    Piece,
+    border_after,
+    decode_header,
+    encode_piece,
+)
+from .object_names import PieceName, TierPlace
+from .rocksdb_view import ViewIdentity
+
+ROUNDS = 10
+"""So often in a row another writer may be faster before this one leaves it to a later call."""
+POLL_S = 0.2
+SILENT_POLLS = 150
+
+
+def archive(
+    topic: TierTopic,
+    objects: ObjectStore,
+    identity: ViewIdentity,
+    tier_partition: int,
+    now_ms: TimestampMs,
+    partial_after_ms: int,
+    known: Position = START,
+) -> Generator[str, None, Position]:
+    """Bring the archive of one partition up to the end captured now; returns what `archived_to` answers after it.
+
+    A window that is not full is archived in part once its oldest record is older than ``partial_after_ms``. ``known``:
+    an earlier answer, which makes the LIST short. Memory: two pieces. Raises CorruptData when the furthest piece is
+    damaged (remove that object, and the next call writes it again, as long as the topic has its records), PositionLost
+    when the topic ends before the archive does, and what store and broker raise.
+    """
+    place = TierPlace(identity.topic_id, tier_partition)
+    for _ in range(ROUNDS):
+        furthest = _furthest(objects, place, identity, known)
+        reached = Position(furthest.name.last + 1) if furthest else START
+        end = topic.end(tier_partition)
+        if end < reached:
+            raise PositionLost(
+                "the tier-state topic ends before its archive: it was truncated",
+                tier_partition=tier_partition,
+                end=end,
+                archived_to=reached,
+            )
+        for draft in _drafts(topic, tier_partition, reached, end):
+            if not draft.full and not _waited(draft, now_ms - partial_after_ms):
+                return archived_to(objects, place, known)
+            data = encode_piece(identity, tier_partition, draft, furthest)
+            name = PieceName(draft.first, draft.last, place.piece(draft.first, draft.last))
+            yield "put archive"
+            try:
+                # The commit point: from here on these records are kept, whatever compaction does.
+                objects.put_if_absent(name.key, data)
+            except ObjectExists:
+                break
+            furthest = Piece(name, decode_header(data, place, name)[0], draft.entries, hashlib.sha256(data).hexdigest())
+            reached = Position(draft.last + 1)
+        else:
+            return archived_to(objects, place, known)
+    raise Unavailable("others write this archive faster", tier_partition=tier_partition)
+
+
+def _furthest(objects: ObjectStore, place: TierPlace, identity: ViewIdentity, known: Position) -> Piece | None:
+    """The piece to continue from, verified: of those that reach furthest the longest."""
+    names = list(place.pieces(objects, since=max(known - 1, 0) // WINDOW * WINDOW))
+    if not names:
+        if known or place.bases(objects):
+            raise CorruptData("the pieces of the archive are gone", file=place.pieces_prefix, position=known)
+        return None
+    piece = read_piece(objects, place, min(names, key=lambda name: (-name.last, name.first)))
+    if (piece.header.cluster_id, piece.header.partitions) != (identity.cluster_id, identity.partitions):
+        raise InvalidRequest("the archive is of another cluster or mapping", file=piece.name.key)
+    return piece
+
+
+def _waited(draft: Draft, before: int) -> bool:
+    return bool(draft.entries) and draft.entries[0].timestamp <= before
+
+
+def _drafts(topic: TierTopic, tier_partition: int, first: Position, end: Position) -> Iterator[Draft]:
+    """What is between ``first`` and ``end``, cut at the windows' borders and by size; the last one may not be full."""
+    if first >= end:
+        return
+    entries: list[ArchivedEntry] = []
+    size, epoch = 0, -1
+    for batch in _batches(topic.reader({tier_partition: first}), tier_partition, end):
+        epoch = batch.epoch
+        for entry, timestamp in zip(batch.entries, batch.timestamps or repeat(TimestampMs(-1)), strict=False):
+            if entry.position >= end:
+                break
+            while entry.position >= (border := border_after(first)):
+                yield Draft(first, Position(border - 1), tuple(entries), epoch, full=True)
+                first, entries, size = border, [], 0
+            entries.append(ArchivedEntry(entry, timestamp))
+            size += entries[-1].size
+            if size >= MAX_PLAIN_BYTES:
+                yield Draft(first, entry.position, tuple(entries), epoch, full=True)
+                first, entries, size = Position(entry.position + 1), [], 0
+    while end >= (border := border_after(first)):
+        yield Draft(first, Position(border - 1), tuple(entries), epoch, full=True)
+        first, entries = border, []
+    if first < end:
+        yield Draft(first, Position(end - 1), tuple(entries), epoch, full=False)
+
+
+def _batches(reader: TierReader, tier_partition: int, end: Position) -> Iterator[TierBatch]:
+    """Until ``end`` is reached; closes the reader. Raises BrokerUnavailable after half a minute of silence."""
+    silent = 0
+    try:
+        while True:
+            batches = reader.poll(POLL_S)
+            silent = 0 if batches else silent + 1
+            if silent >= SILENT_POLLS:
+                raise BrokerUnavailable("tier-state topic brings nothing", tier_partition=tier_partition, end=end)
+            for batch in batches:
+                yield batch
+                if batch.following >= end:
+                    return
+    finally:
+        reader.close()

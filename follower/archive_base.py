@@ -1,0 +1,74 @@
+"""Cut off what is too old at the beginning of an archive, without losing what still stands.
+
+A fact that was never erased may be older than any archive keeps, so old pieces go only after the live set at the cut
+has been put beside them, as the *base* that every reader begins with.
+
+    base at the cut  →  delete pieces below it, oldest first  →  delete older bases
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+from ..state.errors import ObjectExists
+from ..state.offsets import Position, TimestampMs
+from ..state.view import ViewStore
+from ..storage.object_store import ObjectStore
+from .archive_chain import Chain, chain_of, read_header
+from .archive_piece import WINDOW
+from .live_set_object import BASE, put_live_set, scratch_folder, write_live_set
+from .object_names import TierPlace
+from .rocksdb_view import ViewIdentity
+from .time_travel import replay_archive
+
+
+def cut_archive(
+    objects: ObjectStore,
+    identity: ViewIdentity,
+    tier_partition: int,
+    older_than: TimestampMs,
+    new_store: Callable[[], ViewStore],
+) -> Generator[str, None, Position]:
+    """Remove whole windows whose newest record is older than ``older_than`` (ms); returns where the archive begins.
+
+    ``new_store``: an empty view to build the base in, closed at the end. Raises CorruptData when what is to be cut is
+    damaged: then nothing is removed.
+    """
+    place = TierPlace(identity.topic_id, tier_partition)
+    chain = chain_of(objects, place)
+    cut = _cut(objects, chain, older_than)
+    if cut > chain.start:
+        store = new_store()
+        try:
+            said = replay_archive(objects, identity, tier_partition, store, to_position=cut)
+            store.mark_as_of(tier_partition, said.newest_timestamp)
+            with scratch_folder(store) as folder:
+                table = write_live_set(store, identity, tier_partition, folder, holes=said.holes)
+                yield "put archive base"
+                try:
+                    # From here on readers begin at the cut, whatever is left below it.
+                    put_live_set(objects, place.base(cut), BASE, table)
+                except ObjectExists:
+                    pass  # another agent cut here too
+        finally:
+            store.close()
+    for name in list(place.pieces(objects)):
+        if name.last < cut:
+            yield "delete archive"
+            objects.delete(name.key)
+    for base in place.bases(objects):
+        if base.position < cut:
+            yield "delete old archive base"
+            objects.delete(base.key)
+    return cut
+
+
+def _cut(objects: ObjectStore, chain: Chain, older_than: TimestampMs) -> Position:
+    """The end of the last whole window whose records are all older; the last piece stays in any case."""
+    cut = chain.start
+    for name in chain.names:
+        if name.first % WINDOW == 0:
+            cut = name.first
+        if read_header(objects, chain.place, name).newest_timestamp >= older_than:
+            break
+    return cut

@@ -1,0 +1,175 @@
+"""Which pieces are the archive: found by one LIST, and checked one after the other as they are read.
+
+Two agents may write at once around a leader change, so pieces may overlap. The chain is what the furthest piece leads
+back to; every other piece is a *side piece*: legal when it agrees with the chain wherever both have a record (a record
+that only one of them has was compacted away before the other was written).
+After a cut (`archive_base.py`) the chain begins at the base, and what is left below it is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
+from ..state.offsets import ByteRange, Position
+from ..storage.object_store import ObjectStore
+from .archive_piece import NO_PREVIOUS, WINDOW, Piece, PieceHeader, decode_header, decode_piece
+from .envelope import HEAD_BYTES
+from .object_names import PieceName, PositionName, TierPlace
+
+START = Position(0)
+MAX_PIECE_BYTES = 64 * 1024 * 1024
+"""No piece is larger (`archive_piece.MAX_PLAIN_BYTES` and one record more): what is, is not read into memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFinding:
+    """Something wrong with an archive. ``position``: where, when it is one place."""
+
+    object_key: str
+    position: Position | None
+    problem: str
+
+    def error(self) -> CorruptData:
+        return CorruptData(f"the archive is damaged: {self.problem}", file=self.object_key, position=self.position)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """``base``: the live set at ``start`` when older pieces were cut off; without one the chain starts at 0.
+
+    ``names`` in order; where one does not begin at the end of the one before it, pieces are missing.
+    """
+
+    place: TierPlace
+    base: PositionName | None
+    names: tuple[PieceName, ...]
+    sides: tuple[PieceName, ...]
+
+    @property
+    def start(self) -> Position:
+        return self.base.position if self.base else START
+
+    @property
+    def end(self) -> Position:
+        """The position after the furthest piece."""
+        return Position(self.names[-1].last + 1) if self.names else self.start
+
+
+def archived_to(objects: ObjectStore, place: TierPlace, known: Position = START) -> Position:
+    """Every record below this position is in the archive. One LIST; ``known`` (an earlier answer) makes it short.
+
+    Judged by names, which is what the gate before erasing needs; what the pieces hold is for `verify_archive`.
+    """
+    bases = place.bases(objects) if known == 0 else []
+    reach = max([known, *(base.position for base in bases)])
+    for name in place.pieces(objects, since=reach // WINDOW * WINDOW):  # no piece crosses a border
+        if name.first > reach:
+            break
+        reach = max(reach, Position(name.last + 1))
+    return reach
+
+
+def chain_of(objects: ObjectStore, place: TierPlace) -> Chain:
+    """The chain by names; two LIST, and one small read for each piece whose predecessor is not the only candidate."""
+    bases = place.bases(objects)
+    base = bases[-1] if bases else None
+    start = base.position if base else 0
+    names = [name for name in place.pieces(objects) if name.first >= start]
+    if not names:
+        return Chain(place, base, (), ())
+    ending: dict[int, list[PieceName]] = {}
+    for name in names:
+        ending.setdefault(name.last, []).append(name)
+    path = [_longest(ending[max(ending)])]
+    while path[-1].first > start:
+        before = ending.get(path[-1].first - 1)
+        if before is None:  # a gap: the chain goes on below it, and whoever reads it meets the gap
+            lower = [last for last in ending if last < path[-1].first]
+            if not lower:
+                break
+            before = ending[max(lower)]
+        path.append(before[0] if len(before) == 1 else _named_by(objects, place, path[-1], before))
+    chosen = set(path)
+    return Chain(place, base, tuple(reversed(path)), tuple(name for name in names if name not in chosen))
+
+
+def _longest(names: list[PieceName]) -> PieceName:
+    return min(names, key=lambda name: name.first)
+
+
+def _named_by(objects: ObjectStore, place: TierPlace, name: PieceName, candidates: list[PieceName]) -> PieceName:
+    try:
+        wanted = read_header(objects, place, name).previous_first
+    except (CorruptData, InvalidRequest):
+        return _longest(candidates)  # whoever reads this chain meets the damaged piece
+    return next((each for each in candidates if each.first == wanted), _longest(candidates))
+
+
+def read_header(objects: ObjectStore, place: TierPlace, name: PieceName) -> PieceHeader:
+    """Of one piece, without its body. Raises CorruptData, InvalidRequest."""
+    return decode_header(objects.get_range(name.key, ByteRange(0, HEAD_BYTES)), place, name)[0]
+
+
+def read_piece(objects: ObjectStore, place: TierPlace, name: PieceName) -> Piece:
+    """One piece, verified by itself. Raises CorruptData, InvalidRequest."""
+    return decode_piece(objects.get(name.key, MAX_PIECE_BYTES), place, name)
+
+
+def checked(objects: ObjectStore, chain: Chain) -> Iterator[Piece | ArchiveFinding]:
+    """The pieces of the chain in order, each verified by itself, by its place in the chain and by its side pieces.
+
+    What is wrong comes as a finding in its place. Memory: three pieces.
+    """
+    before: Piece | None = None
+    reached = chain.start
+    broken = False
+    for name in chain.names:
+        if name.first > reached:
+            yield ArchiveFinding(name.key, reached, f"positions {reached} to {name.first - 1} before it are missing")
+        piece = _piece_or_finding(objects, chain.place, name)
+        if isinstance(piece, ArchiveFinding):
+            yield piece
+        else:
+            if not broken and name.first == reached:
+                yield from _link_problems(chain, before, piece)
+            for side in chain.sides:
+                if side.first <= name.last and name.first <= side.last:
+                    yield from _side_problems(objects, chain.place, piece, side)
+            yield piece
+            before = piece
+        broken = isinstance(piece, ArchiveFinding)
+        reached = Position(name.last + 1)
+
+
+def _piece_or_finding(objects: ObjectStore, place: TierPlace, name: PieceName) -> Piece | ArchiveFinding:
+    try:
+        return read_piece(objects, place, name)
+    except (CorruptData, InvalidRequest, ObjectNotFound) as error:
+        return ArchiveFinding(name.key, name.first, error.message)
+
+
+def _link_problems(chain: Chain, before: Piece | None, piece: Piece) -> Iterator[ArchiveFinding]:
+    header, first = piece.header, piece.name.first
+    if before is not None:
+        if (header.previous, header.previous_first) != (before.sha256, before.name.first):
+            yield ArchiveFinding(piece.name.key, first, f"it does not continue {before.name.key}")
+        theirs = (before.header.cluster_id, before.header.partitions)
+        if (header.cluster_id, header.partitions) != theirs:
+            yield ArchiveFinding(piece.name.key, first, "it is of another cluster or mapping than the one before it")
+    elif chain.base is None and (header.previous, header.previous_first) != (NO_PREVIOUS, -1):
+        yield ArchiveFinding(piece.name.key, first, "it stands first and is not the first")
+
+
+def _side_problems(objects: ObjectStore, place: TierPlace, piece: Piece, side: PieceName) -> Iterator[ArchiveFinding]:
+    other = _piece_or_finding(objects, place, side)
+    if isinstance(other, ArchiveFinding):
+        yield other
+        return
+    ours = {each.position: each for each in piece.entries}
+    for theirs in other.entries:
+        mine = ours.get(theirs.position)
+        if mine is not None and mine != theirs:
+            yield ArchiveFinding(side.key, theirs.position, f"it contradicts {piece.name.key}")
+            return

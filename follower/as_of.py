@@ -1,0 +1,70 @@
+"""How old a view's knowledge is*: the last time at which it is known to have stood at the end of the topic.
+
+Half of ``delete.retention.ms`` after that, tombstones which the view has not seen may be gone from the topic, and what
+they erased would stay in the view for ever: it is rebuilt. That is the age of the position, not of the process: a
+follower that runs but is cut off, or sleeps with its machine, ages too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..broker.tier_topic import TierTopic
+from ..runtime.clock import Clock
+from ..state.errors import PositionLost
+from ..state.offsets import Position, TimestampMs
+from ..state.view import ViewStore
+
+MAX_AGE_MS = 15 * 24 * 3600 * 1000
+"""Half of the 30 days of ``delete.retention.ms`` that the tier-state topic must have at least."""
+LOOK_S = 60.0
+"""How often a running follower asks for the ends."""
+
+
+class AsOf:
+    """Keeps the as-of of a view alive, and says when it is too old."""
+
+    def __init__(self, topic: TierTopic, clock: Clock, tier_partitions: Sequence[int]) -> None:
+        self._topic, self._clock, self._numbers = topic, clock, tier_partitions
+        self._ends: dict[int, tuple[Position, TimestampMs]] = {}
+        self._looked: float | None = None
+
+    def begin(self, store: ViewStore) -> None:
+        """A view that begins to follow. Raises PositionLost for one with facts of unknown age."""
+        self._ends.clear()
+        self._looked = None
+        for number in self._numbers:
+            if store.as_of(number):
+                continue
+            if store.position(number):
+                raise PositionLost("nobody knows when this view was last at the end", tier_partition=number)
+            store.mark_as_of(number, self._clock.now_ms())  # an empty view is true when its replay begins
+
+    def check(self, store: ViewStore) -> None:
+        """Raises PositionLost when the view is too old to catch up."""
+        for number in self._numbers:
+            if not self.in_time(store, number):
+                raise PositionLost(
+                    "the view was last at the end too long ago",
+                    tier_partition=number,
+                    as_of=store.as_of(number),
+                    limit_ms=MAX_AGE_MS,
+                )
+
+    def in_time(self, store: ViewStore, tier_partition: int) -> bool:
+        """Whether every tombstone since then is still in the topic."""
+        return self._clock.now_ms() - store.as_of(tier_partition) <= MAX_AGE_MS
+
+    def keep_up(self, store: ViewStore) -> None:
+        """Note what was reached, and ask for the ends again when it is time. Raises BrokerUnavailable."""
+        for number, (end, at_ms) in list(self._ends.items()):
+            if store.position(number) >= end:
+                store.mark_as_of(number, at_ms)
+                del self._ends[number]
+        now = self._clock.monotonic()
+        if self._looked is None or now - self._looked >= LOOK_S:
+            self._looked = now
+            at_ms = self._clock.now_ms()
+            for number in self._numbers:
+                if number not in self._ends:
+                    self._ends[number] = (self._topic.end(number), at_ms)

@@ -1,0 +1,217 @@
+"""Checkpoints: a view's live set in the store, so that a new follower need not replay everything.
+
+Written only from a view that is ready and whole: a checkpoint of a view that lags, or holds what should not be there,
+would give that to every follower after it. Checkpoints are a cache of the topic: any of them may be lost, and one that
+is damaged, foreign or too old is passed over for the next older one, in the end for a plain replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Generator
+from contextlib import suppress
+
+from ..broker.tier_topic import TierTopic
+from ..runtime.clock import Clock
+from ..state.errors import (
+    CorruptData,
+    IllegalTransition,
+    InvalidRequest,
+    ObjectExists,
+    PositionLost,
+    StorageFull,
+    TierstateError,
+    ViewBehind,
+)
+from ..state.keys import KeyKind, parse_key
+from ..state.offsets import Position, TimestampMs
+from ..state.view import READY_AGE_S, Entry, ViewStore
+from ..storage.object_store import ObjectStore
+from .as_of import MAX_AGE_MS
+from .live_set_object import (
+    CHECKPOINT,
+    LiveSetHeader,
+    fetch_table,
+    put_live_set,
+    read_header,
+    scratch_folder,
+    take_table,
+    write_live_set,
+)
+from .object_names import PositionName, TierPlace
+from .replay import catch_up
+from .rocksdb_view import ViewIdentity
+
+HOLD = f"/{KeyKind.HOLD}/"
+Refused = Callable[[str, TierstateError], None]
+"""Told the object key of a checkpoint that was not used, and why."""
+
+
+def checkpoint(
+    topic: TierTopic,
+    objects: ObjectStore,
+    identity: ViewIdentity,
+    tier_partition: int,
+    clock: Clock,
+    keep: int,
+    new_store: Callable[[], ViewStore],
+    refused: Refused,
+) -> Generator[str, None, Position]:
+    """Put a checkpoint of one partition as it ends now, and delete all but the ``keep`` newest; returns its position.
+
+    An agent's own view has only the partitions it hosts, so a whole one is made for this in ``new_store()`` (closed at
+    the end), from the checkpoint before. Raises ViewBehind when the view is not ready, IllegalTransition while an
+    integrity hold stands or a key has two values, CorruptData for a key that no tierstate minted, and what topic and
+    store raise.
+    """
+    place = TierPlace(identity.topic_id, tier_partition)
+    names = place.checkpoints(objects)
+    view = new_store()
+    try:
+        try:
+            position = _caught_up(view, topic, objects, identity, tier_partition, clock, refused)
+        except PositionLost as lost:  # the checkpoint before is of a log that was truncated since
+            refused(place.prefix, lost)
+            view.close()
+            view = new_store()
+            position = _caught_up(view, topic, None, identity, tier_partition, clock, refused)
+        if position not in (name.position for name in names):
+            _refuse_what_is_doubtful(view, tier_partition)
+            with scratch_folder(view) as folder:
+                table = write_live_set(view, identity, tier_partition, folder, _refuse_holds)
+                name = PositionName(position, place.checkpoint(position))
+                yield "put checkpoint"
+                with suppress(ObjectExists):  # another agent was here, at the same position: it is the same live set
+                    put_live_set(objects, name.key, CHECKPOINT, table)
+                names = sorted({*names, name})
+    finally:
+        view.close()
+    for name in names[: -max(keep, 1)]:
+        yield "delete old checkpoint"
+        objects.delete(name.key)
+    return position
+
+
+def _caught_up(
+    view: ViewStore,
+    topic: TierTopic,
+    older: ObjectStore | None,
+    identity: ViewIdentity,
+    tier_partition: int,
+    clock: Clock,
+    refused: Refused,
+) -> Position:
+    """Up to an end captured now, from a checkpoint in ``older`` or from the beginning.
+
+    Raises ViewBehind when that took so long that the view is not ready.
+    """
+    began, now_ms = clock.monotonic(), clock.now_ms()
+    end = topic.end(tier_partition)
+    if older is not None:
+        start_from_checkpoint(view, older, identity, tier_partition, end, now_ms, refused)
+    catch_up(topic, view, {tier_partition: end})
+    if clock.monotonic() - began > READY_AGE_S:
+        raise ViewBehind("the view is not ready: it took too long to catch up", tier_partition=tier_partition)
+    view.mark_as_of(tier_partition, now_ms)
+    return view.position(tier_partition)
+
+
+def _refuse_what_is_doubtful(view: ViewStore, tier_partition: int) -> None:
+    """Foreign keys, second values, partitions that were left out. Holds are met as entries are written."""
+    foreign = view.foreign(tier_partition)
+    if foreign:
+        raise CorruptData("no checkpoint of a view with foreign keys", tier_partition=tier_partition, first=foreign[0])
+    dropped = view.dropped(tier_partition)
+    if dropped:
+        raise InvalidRequest("no checkpoint of a view that has not all partitions", tier_partition=tier_partition)
+    for partition in view.partitions():
+        for second in view.second_values(partition):
+            raise IllegalTransition(
+                "no checkpoint of a view in which a key has two values",
+                key=second.key,
+                first=second.first_position,
+                second=second.second_position,
+            )
+
+
+def _refuse_holds(entry: Entry) -> None:
+    if HOLD not in entry.key:  # few keys are parsed
+        return
+    key = parse_key(entry.key)
+    if key is not None and key.kind is KeyKind.HOLD:
+        raise IllegalTransition("no checkpoint while an integrity hold stands", key=entry.key, position=entry.position)
+
+
+class CheckpointSeed:
+    """Fills an empty view for a follower (`follower.Seed`). Each checkpoint is used once in the life of a process.
+
+    If the view that began with it is lost again, the checkpoint may be the reason (the log was truncated below it).
+    """
+
+    def __init__(self, objects: ObjectStore, identity: ViewIdentity, clock: Clock, refused: Refused) -> None:
+        self._objects, self._identity, self._clock, self._refused = objects, identity, clock, refused
+        self._used: set[str] = set()
+
+    def __call__(self, store: ViewStore, tier_partition: int, end: Position) -> None:
+        now_ms = self._clock.now_ms()
+        header = start_from_checkpoint(
+            store, self._objects, self._identity, tier_partition, end, now_ms, self._refused, self._used
+        )
+        if header is not None:
+            self._used.add(TierPlace(self._identity.topic_id, tier_partition).checkpoint(header.position))
+
+
+def start_from_checkpoint(
+    store: ViewStore,
+    objects: ObjectStore,
+    identity: ViewIdentity,
+    tier_partition: int,
+    end: Position,
+    now_ms: TimestampMs,
+    refused: Refused,
+    used: Container[str] = (),
+) -> LiveSetHeader | None:
+    """The newest usable checkpoint into an empty ``store``; None: there is none, replay from the beginning.
+
+    ``end``: of the tier-state partition now; a checkpoint beyond it is of a log that was truncated. ``used``: keys of
+    checkpoints that are not tried. Raises StorageFull and what the view itself raises; whatever is wrong with the store
+    or an object goes to ``refused``.
+    """
+    try:
+        names = TierPlace(identity.topic_id, tier_partition).checkpoints(objects)
+    except TierstateError as error:
+        refused(TierPlace(identity.topic_id, tier_partition).prefix, error)
+        return None
+    for name in reversed([name for name in names if name.key not in used]):
+        with scratch_folder(store) as folder:
+            try:
+                header, start = read_checkpoint(objects, identity, tier_partition, name, end, now_ms)
+                table = fetch_table(objects, name.key, header, start, folder)
+            except StorageFull:
+                raise
+            except TierstateError as error:
+                refused(name.key, error)
+                continue
+            take_table(table, store, folder)
+            return header
+    return None
+
+
+def read_checkpoint(
+    objects: ObjectStore,
+    identity: ViewIdentity,
+    tier_partition: int,
+    name: PositionName,
+    end: Position,
+    now_ms: TimestampMs,
+) -> tuple[LiveSetHeader, int]:
+    """Its header, and where its table begins, when it may be used as far as the header tells.
+
+    Raises CorruptData (damaged), InvalidRequest (foreign, too old, beyond the topic's end), each naming the object.
+    """
+    header, start = read_header(objects, name, CHECKPOINT, TierPlace(identity.topic_id, tier_partition), identity)
+    if header.position > end:
+        raise InvalidRequest("checkpoint is beyond the end of the topic", file=name.key, end=end)
+    if now_ms - header.as_of > MAX_AGE_MS:
+        # Tombstones it has not seen may be gone from the topic: what they erased would stay for ever.
+        raise InvalidRequest("checkpoint is too old", file=name.key, as_of=header.as_of)
+    return header, start

@@ -1,0 +1,66 @@
+"""How every object of the tier-state topic's history begins: what it is, and a hash that covers every byte of it.
+
+    magic (8) ‖ length of the header (uint32, big endian) ‖ header (JSON) ‖ SHA-256 of all this (32) ‖ body
+
+The header names the body's length and SHA-256, so a changed, missing or added byte anywhere is found, and what an
+object is can be judged from its first kilobytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
+
+from ..state.errors import CorruptData, InvalidRequest
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+MAGIC = b"tierobj\n"
+FORMAT = 1
+MAX_HEADER_BYTES = 16 * 1024
+_LENGTH = struct.Struct(">I")
+_BEFORE = len(MAGIC) + _LENGTH.size
+_HASH_BYTES = 32
+HEAD_BYTES = _BEFORE + MAX_HEADER_BYTES + _HASH_BYTES
+"""So many bytes from the start hold any header."""
+
+H = TypeVar("H", bound="DataclassInstance")
+_KINDS = {"str": str, "int": int, "Position": int, "TimestampMs": int}
+"""What the fields of a header may be annotated with."""
+
+
+def seal(kind: str, header: DataclassInstance) -> bytes:
+    """What stands before the body."""
+    text = orjson.dumps({"kind": kind, "format": FORMAT, **asdict(header)})
+    if len(text) > MAX_HEADER_BYTES:
+        raise InvalidRequest("header is too large", bytes=len(text), limit=MAX_HEADER_BYTES)
+    head = MAGIC + _LENGTH.pack(len(text)) + text
+    return head + hashlib.sha256(head).digest()
+
+
+def unseal(data: bytes, kind: str, header: type[H], *, source: str) -> tuple[H, int]:
+    """The header as a ``header`` (a flat dataclass of texts and numbers), and where the body begins.
+
+    ``data``: at least the first `HEAD_BYTES` of the object, or all of it. Raises CorruptData naming ``source``, and
+    InvalidRequest for an object of another kind or of a newer format.
+    """
+    if len(data) < _BEFORE or data[: len(MAGIC)] != MAGIC:
+        raise CorruptData("not an object of the tier-state topic's history", file=source, position=0)
+    end = _BEFORE + _LENGTH.unpack_from(data, len(MAGIC))[0]
+    if end > HEAD_BYTES - _HASH_BYTES or len(data) < end + _HASH_BYTES:
+        raise CorruptData("header is cut off", file=source, position=len(MAGIC))
+    if hashlib.sha256(data[:end]).digest() != data[end : end + _HASH_BYTES]:
+        raise CorruptData("header does not match its hash", file=source, position=0)
+    record: dict[str, Any] = orjson.loads(data[_BEFORE:end])
+    said = record.pop("kind", None), record.pop("format", None)
+    if said != (kind, FORMAT):
+        raise InvalidRequest("object is of another kind or format", file=source, expected=(kind, FORMAT), is_=said)
+    wanted = {field.name: _KINDS[str(field.type)] for field in fields(header)}
+    if {name: type(value) for name, value in record.items()} != wanted:
+        raise CorruptData("header has other fields than its format", file=source, position=_BEFORE)
+    return header(**record), end + _HASH_BYTES

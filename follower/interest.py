@@ -1,0 +1,72 @@
+"""Which partitions a view keeps. The records of all others are read and dropped undecoded.
+
+A view never shows a partition of which a record was left out: it remembers whom it dropped, on disk, and takes such a
+partition back only as a whole, from a replay of its tier-state partition up to where the view stands. ``meta/topic``
+and foreign keys are always kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..state.facts import UnknownFact
+from ..state.ids import TopicIdPartition
+from ..state.keys import tier_partition_of
+from ..state.place import Places
+from ..state.view import Entry, MemoryView, ViewStore
+
+Keep = Callable[[int, TopicIdPartition], bool]
+"""Tier-state partition and user partition to whether its facts are wanted here."""
+
+
+class Interest:
+    """``keep`` None: everything. Its answers are remembered until `reconsider`: a view changes its mind only there."""
+
+    def __init__(self, partitions: int, keep: Keep | None = None) -> None:
+        self.keep = keep
+        self._places = Places(partitions)
+        self._answers: dict[TopicIdPartition, bool] = {}
+
+    def reconsider(self) -> None:
+        """Ask ``keep`` again about everybody."""
+        self._answers.clear()
+
+    def wants(self, tier_partition: int, partition: TopicIdPartition) -> bool:
+        if self.keep is None:
+            return True
+        answer = self._answers.get(partition)
+        if answer is None:
+            answer = self._answers[partition] = self.keep(tier_partition, partition)
+        return answer
+
+    def split(self, tier_partition: int, entries: Sequence[Entry]) -> tuple[Sequence[Entry], set[TopicIdPartition]]:
+        """What is kept, and of whom something was dropped."""
+        if self.keep is None:
+            return entries, set()
+        kept: list[Entry] = []
+        dropped: set[TopicIdPartition] = set()
+        for entry in entries:
+            partition = self._places.of(tier_partition, entry.key).partition
+            if partition is None or self.wants(tier_partition, partition):
+                kept.append(entry)
+            else:
+                dropped.add(partition)
+        return kept, dropped
+
+
+def unwanted(store: ViewStore, interest: Interest, partitions: int) -> list[tuple[int, TopicIdPartition]]:
+    """Partitions that stand in a view and are not wanted any more."""
+    if interest.keep is None:
+        return []
+    standing = ((tier_partition_of(partition, partitions), partition) for partition in store.partitions())
+    return [(number, partition) for number, partition in standing if not interest.wants(number, partition)]
+
+
+def missed(store: ViewStore, interest: Interest, tier_partition: int) -> frozenset[TopicIdPartition]:
+    """Partitions that were dropped from a view and are wanted now."""
+    return frozenset(each for each in store.dropped(tier_partition) if interest.wants(tier_partition, each))
+
+
+def undecoded(partitions: int) -> MemoryView:
+    """A store for entries whose facts nobody asks for."""
+    return MemoryView(lambda key, value: UnknownFact(key, "not decoded"), partitions)

@@ -1,0 +1,207 @@
+"""The live set of one tier-state partition as one object: what a checkpoint is, and the base of a cut archive.
+
+Header (`envelope.py`), then a RocksDB table of the ``live`` family (`docs/decisions/0010-checkpoints-are-tables.md`).
+RocksDB wants files, so it passes through a scratch folder in both directions. Memory: a megabyte, and the table's index
+while it is written; disk: one table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ..state.errors import CorruptData, InvalidRequest, StorageFull, Unavailable
+from ..state.offsets import ByteRange, Position
+from ..state.view import Entry, ViewStore
+from ..storage.object_store import MIB, ObjectStore
+from .digests import SetDigest, add_entry
+from .envelope import HEAD_BYTES, seal, unseal
+from .live_table import read_live_table, write_live_table
+from .object_names import PositionName, TierPlace
+from .rocksdb_view import RocksView, ViewIdentity
+
+CHECKPOINT = "checkpoint"
+BASE = "archive-base"
+LAYOUT = "rocksdb-table-1"
+BATCH_ENTRIES = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSetHeader:
+    """``position``: of the next record, and ``epoch`` the leader epoch before it (-1 unknown). ``as_of``: when (ms) a
+    view at this position was last known to have applied a then-current end; of a base the time of its newest record.
+    ``holes``: of a base, positions below it that no piece had a record of.
+    """
+
+    cluster_id: str
+    topic_id: str
+    partitions: int
+    tier_partition: int
+    position: Position
+    epoch: int
+    as_of: int
+    live_set_digest: str
+    entries: int
+    holes: int
+    layout: str
+    body_bytes: int
+    body_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A live set in a scratch file, ready to be put."""
+
+    header: LiveSetHeader
+    path: Path
+
+
+@contextmanager
+def scratch_folder(store: ViewStore | None) -> Iterator[Path]:
+    """Removed at the end, or with its view when the process is killed: a RocksDB view takes files only from its own
+    file system. Raises StorageFull, Unavailable.
+    """
+    near = store.path if isinstance(store, RocksView) else None
+    try:
+        with TemporaryDirectory(prefix="tierstate-", dir=near) as folder:
+            yield Path(folder)
+    except OSError as error:
+        kind = StorageFull if error.errno in (27, 28, 122) else Unavailable  # EFBIG, ENOSPC, EDQUOT
+        raise kind("scratch file cannot be written", path=near, reason=error.strerror) from error
+
+
+def write_live_set(
+    store: ViewStore,
+    identity: ViewIdentity,
+    tier_partition: int,
+    folder: Path,
+    check: Callable[[Entry], None] = lambda entry: None,
+    holes: int = 0,
+) -> Table:
+    """One partition of a store that nobody applies to meanwhile, as a table in ``folder``.
+
+    ``check`` may raise for an entry that must not be kept.
+    """
+    digest = SetDigest()
+    rows: Iterable[Entry] = (entry for _, entry in store.entries(tier_partition))
+    if not isinstance(store, RocksView):  # which has them in order of key anyway
+        rows = sorted(rows, key=lambda entry: entry.key)
+
+    def seen() -> Iterator[Entry]:
+        for entry in rows:
+            check(entry)
+            add_entry(digest, tier_partition, entry)
+            yield entry
+
+    path = folder / "table"
+    write_live_table(path, tier_partition, seen())
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    header = LiveSetHeader(
+        identity.cluster_id,
+        identity.topic_id,
+        identity.partitions,
+        tier_partition,
+        store.position(tier_partition),
+        store.epoch(tier_partition),
+        store.as_of(tier_partition),
+        digest.hexdigest(),
+        digest.count,
+        holes,
+        LAYOUT,
+        path.stat().st_size,
+        sha256,
+    )
+    return Table(header, path)
+
+
+def put_live_set(objects: ObjectStore, key: str, kind: str, table: Table) -> None:
+    """One object, whole or not at all. Raises ObjectExists, and what the store raises."""
+    objects.put_stream(key, itertools.chain((seal(kind, table.header),), _pieces(table.path)))
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(MIB):
+            yield piece
+
+
+def read_header(
+    objects: ObjectStore, name: PositionName, kind: str, place: TierPlace, identity: ViewIdentity | None
+) -> tuple[LiveSetHeader, int]:
+    """The header and where the body begins. ``identity`` None: whoever's it is.
+
+    Raises CorruptData when it is damaged or not what its name says, InvalidRequest when it is of another cluster, topic
+    or mapping.
+    """
+    data = objects.get_range(name.key, ByteRange(0, HEAD_BYTES))
+    header, start = unseal(data, kind, LiveSetHeader, source=name.key)
+    theirs = (header.cluster_id, header.topic_id, header.partitions)
+    if identity is not None and theirs != (identity.cluster_id, identity.topic_id, identity.partitions):
+        raise InvalidRequest("live set is of another cluster, topic or mapping", file=name.key, holds=theirs)
+    if header.layout != LAYOUT:
+        raise InvalidRequest("live set is in another layout", file=name.key, layout=header.layout)
+    if (header.topic_id, header.tier_partition, header.position) != (
+        place.topic_id,
+        place.tier_partition,
+        name.position,
+    ):
+        raise CorruptData(
+            "live set stands under another's name",
+            file=name.key,
+            position=name.position,
+            is_=f"{header.topic_id}/{header.tier_partition}/{header.position}",
+        )
+    return header, start
+
+
+def check_body(objects: ObjectStore, key: str, header: LiveSetHeader, start: int) -> Iterator[bytes]:
+    """The body in pieces, and CorruptData in its place or after it when a byte is missing, added or changed."""
+    hashed = hashlib.sha256()
+    if objects.head(key).size != start + header.body_bytes:
+        raise CorruptData("live set has another size than its header says", file=key, position=start)
+    if header.body_bytes:
+        for piece in objects.stream_range(key, ByteRange(start, start + header.body_bytes)):
+            hashed.update(piece)
+            yield piece
+    if hashed.hexdigest() != header.body_sha256:
+        raise CorruptData("live set does not match its hash", file=key, position=start)
+
+
+def fetch_table(objects: ObjectStore, key: str, header: LiveSetHeader, start: int, folder: Path) -> Table:
+    """The body into ``folder``, every byte checked. Raises CorruptData."""
+    path = folder / "table"
+    with path.open("wb") as file:
+        for piece in check_body(objects, key, header, start):
+            file.write(piece)
+    return Table(header, path)
+
+
+def take_table(table: Table, store: ViewStore, folder: Path) -> None:
+    """A fetched table without foreign keys (a checkpoint's) into a store that has nothing of this partition.
+
+    A RocksDB view takes it as it is. Raises InvalidRequest, CorruptData.
+    """
+    header = table.header
+    if isinstance(store, RocksView):
+        store.ingest(header.tier_partition, table.path, header.position, header.epoch, header.as_of)
+    else:
+        apply_table(table, store, folder)
+
+
+def apply_table(table: Table, store: ViewStore, folder: Path) -> None:
+    """A fetched table into a store that has nothing of this partition, entry by entry. Raises as `take_table`."""
+    header = table.header
+    number = header.tier_partition
+    if store.position(number):
+        raise InvalidRequest("only an empty view starts from a live set", tier_partition=number)
+    entries = read_live_table(table.path, folder / "database")
+    while batch := list(itertools.islice(entries, BATCH_ENTRIES)):
+        store.apply(number, batch, Position(0))
+    store.apply(number, (), header.position, header.epoch)
+    store.mark_as_of(number, header.as_of)

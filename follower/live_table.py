@@ -1,0 +1,48 @@
+"""The live set of one tier-state partition as a file: a RocksDB table (SST) that a view takes whole, unread.
+
+Laid out as the ``live`` family of `rocksdb_view.py`: tier-state partition (uint32) ‖ key → position (int64) ‖ value.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ..state.offsets import Position
+from ..state.view import Entry
+from .rocksdb import Database, write_table
+
+_PARTITION = struct.Struct(">I")
+_POSITION = struct.Struct(">q")
+
+
+def write_live_table(path: Path, tier_partition: int, entries: Iterable[Entry]) -> None:
+    """A table, or an empty file for an empty live set. ``entries`` in order of key.
+
+    Raises StorageFull, Unavailable, and what ``entries`` raises.
+    """
+    prefix = _PARTITION.pack(tier_partition)
+    rows = ((prefix + each.key.encode(), _POSITION.pack(each.position) + (each.value or b"")) for each in entries)
+    first = next(rows, None)
+    if first is None:
+        path.touch()
+        return
+    write_table(path, itertools.chain((first,), rows))
+
+
+def read_live_table(path: Path, scratch: Path) -> Iterator[Entry]:
+    """What `write_live_table` wrote, in order of key. Tables are read only inside a database: ``scratch`` becomes one.
+
+    Raises CorruptData before the first entry for what is no table.
+    """
+    if path.stat().st_size == 0:
+        return
+    database = Database(scratch, ("live",), create=True)
+    try:
+        database.ingest("live", path)
+        for key, value in database.scan("live", b""):
+            yield Entry(key[4:].decode(), Position(_POSITION.unpack_from(value)[0]), value[8:])
+    finally:
+        database.close()

@@ -1,0 +1,111 @@
+"""Names of what agents keep in the store about the tier-state topic: the only file that mints and parses them.
+
+    _tierstate/<tier-state topic id>/<tier partition>/checkpoint/<position>
+    _tierstate/<tier-state topic id>/<tier partition>/archive/<first>-<last>
+    _tierstate/<tier-state topic id>/<tier partition>/archive-base/<position>
+
+Positions have 20 digits, so that a LIST is in their order. Keys are relative to the store's URL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ..state.errors import InvalidRequest
+from ..state.ids import TopicId
+from ..state.offsets import Position
+from ..storage.object_store import ObjectStore
+
+ROOT = "_tierstate/"
+_POSITION = re.compile("[0-9]{20}")
+_PIECE = re.compile("([0-9]{20})-([0-9]{20})")
+_PLACE = re.compile("_tierstate/([A-Za-z0-9_-]{22})/(0|[1-9][0-9]{0,9})/")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PieceName:
+    """A piece of the archive: positions ``first`` to ``last``, both included."""
+
+    first: Position
+    last: Position
+    key: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PositionName:
+    """A checkpoint, or the base of a cut archive: the live set below ``position``."""
+
+    position: Position
+    key: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TierPlace:
+    """One partition of one tier-state topic. Raises InvalidRequest for a topic id that is none."""
+
+    topic_id: str
+    tier_partition: int
+
+    def __post_init__(self) -> None:
+        TopicId(self.topic_id)
+
+    @property
+    def prefix(self) -> str:
+        return f"{ROOT}{self.topic_id}/{self.tier_partition}/"
+
+    def checkpoint(self, position: int) -> str:
+        return f"{self.prefix}checkpoint/{position:020d}"
+
+    def base(self, position: int) -> str:
+        return f"{self.prefix}archive-base/{position:020d}"
+
+    def piece(self, first: int, last: int) -> str:
+        return f"{self.prefix}archive/{first:020d}-{last:020d}"
+
+    @property
+    def pieces_prefix(self) -> str:
+        return f"{self.prefix}archive/"
+
+    def checkpoints(self, store: ObjectStore) -> list[PositionName]:
+        """Oldest first."""
+        return self._positions(store, f"{self.prefix}checkpoint/")
+
+    def bases(self, store: ObjectStore) -> list[PositionName]:
+        """Oldest first."""
+        return self._positions(store, f"{self.prefix}archive-base/")
+
+    def _positions(self, store: ObjectStore, prefix: str) -> list[PositionName]:
+        names = ((each.key, _POSITION.fullmatch(each.key, len(prefix))) for each in store.list(prefix))
+        return [PositionName(Position(int(found[0])), key) for key, found in names if found and int(found[0]) < 2**63]
+
+    def pieces(self, store: ObjectStore, since: int = 0) -> Iterator[PieceName]:
+        """Those that begin at ``since`` or later, in order of their first position, then of their last."""
+        after = f"{self.pieces_prefix}{since:020d}" if since else None
+        for each in store.list(self.pieces_prefix, after):
+            name = self.parse_piece(each.key)
+            if name is not None:
+                yield name
+
+    def parse_piece(self, key: str) -> PieceName | None:
+        """None for what is no piece of this partition's archive."""
+        found = _PIECE.fullmatch(key, len(self.pieces_prefix)) if key.startswith(self.pieces_prefix) else None
+        if found is None or not int(found[1]) <= int(found[2]) < 2**63:
+            return None
+        return PieceName(Position(int(found[1])), Position(int(found[2])), key)
+
+
+def places(store: ObjectStore) -> list[TierPlace]:
+    """Every partition of every tier-state topic that anything is kept of: one LIST request each, not all keys."""
+    found: list[TierPlace] = []
+    after: str | None = None
+    while (entry := next(iter(store.list(ROOT, after)), None)) is not None:
+        after = entry.key
+        named = _PLACE.match(entry.key)
+        with suppress(InvalidRequest):
+            if named is not None:
+                found.append(TierPlace(named[1], int(named[2])))
+                after = found[-1].prefix[:-1] + "0"  # "0" follows "/": past everything of this partition
+    return sorted(found)

@@ -1,0 +1,91 @@
+"""A whole view from nothing: from a checkpoint where there is a good one, then from the topic, up to captured ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from ..broker.tier_topic import TierTopic
+from ..runtime.clock import Clock
+from ..state.errors import CorruptData, PositionLost, TierstateError, ViewBehind
+from ..state.offsets import Position
+from ..state.view import ViewStore
+from .as_of import AsOf
+from .generations import Generations
+from .interest import Interest, missed, unwanted
+from .replay import catch_up, check_place, take_back
+
+Seed = Callable[[ViewStore, int, Position], object]
+"""Fills an empty store's tier-state partition from a checkpoint below this end, when there is a good one."""
+
+
+class Builder:
+    """Makes views, and makes a view what `Interest` wants it to be. For the one thread that writes."""
+
+    def __init__(
+        self,
+        topic: TierTopic,
+        generations: Generations,
+        seed: Seed | None,
+        interest: Interest,
+        clock: Clock,
+        tier_partitions: Sequence[int],
+        stop: threading.Event,
+    ) -> None:
+        self._topic, self._generations, self._seed, self._interest = topic, generations, seed, interest
+        self._clock, self._numbers, self._stop = clock, tier_partitions, stop
+
+    def rebuilt(self, as_of: AsOf) -> ViewStore:
+        """A fresh view, installed. Raises ViewBehind when it must be tried again, and what topic and disk raise."""
+        try:
+            try:
+                return self._installed(as_of, self._seed)
+            except PositionLost:
+                if self._seed is None:
+                    raise
+                return self._installed(as_of, None)  # a checkpoint of a branch of the log that was lost
+        except (PositionLost, CorruptData) as lost:
+            raise ViewBehind("a rebuild of the view failed, and is tried again", reason=lost) from lost
+
+    def _installed(self, as_of: AsOf, seed: Seed | None) -> ViewStore:
+        fresh = self._generations.fresh()
+        try:
+            self._fill(fresh, seed)
+            as_of.begin(fresh)
+            self._generations.install(fresh)
+        except BaseException:
+            fresh.close()
+            raise
+        return fresh
+
+    def _fill(self, fresh: ViewStore, seed: Seed | None) -> None:
+        at_ms = self._clock.now_ms()
+        ends = {number: self._topic.end(number) for number in self._numbers}
+        if seed is not None:
+            for number, end in ends.items():
+                seed(fresh, number, end)
+            check_place(self._topic, fresh, self._numbers)
+        catch_up(self._topic, fresh, ends, self._stop, interest=self._interest)
+        if self._stop.is_set():
+            raise ViewBehind("stopped during a rebuild")
+        self.settle(fresh)  # a checkpoint has everybody
+        for number in self._numbers:
+            fresh.mark_as_of(number, at_ms)
+        self.check_topic_id()  # never the facts of another topic
+
+    def settle(self, store: ViewStore) -> None:
+        """Drop what is no longer wanted, take back what is wanted again."""
+        for number, partition in unwanted(store, self._interest, self._topic.mapped_partitions):
+            store.drop(number, partition)
+        for number in self._numbers:
+            wanted = missed(store, self._interest, number)
+            if wanted and not take_back(self._topic, store, number, wanted, self._stop):
+                raise ViewBehind("stopped while taking partitions back", tier_partition=number)
+
+    def check_topic_id(self) -> None:
+        """Raises TierstateError when the topic of this name is another one now: nothing here can mend that."""
+        if self._topic.current_topic_id() != self._topic.topic_id:
+            raise TierstateError(
+                "the tier-state topic was re-created: this process must be started again",
+                topic_id=self._topic.topic_id,
+            )

@@ -1,0 +1,187 @@
+"""RocksDB: the only file that knows it. Column families, write batches, point reads and scans, with typed errors.
+
+Two traps it closes. An iterator of rocksdict that meets a damaged block just ends (seen, 0.3.29): every scan asks for
+the iterator's status. And a database whose write failed (a full disk) refuses all later writes until it is opened
+again: the next batch does that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rocksdict import (
+    BlockBasedOptions,
+    DbClosedError,
+    DBCompressionType,
+    IngestExternalFileOptions,
+    Options,
+    Rdict,
+    SstFileWriter,
+)
+from rocksdict import WriteBatch as RawBatch
+
+from ..state.errors import CorruptData, StorageFull, TierstateError, Unavailable
+
+BLOOM_BITS = 10
+LOCK_FILE = "/LOCK"
+_FULL = ("No space left", "File too large", "Disk quota exceeded")
+_DAMAGED = ("Corruption", "No such file", "does not exist", "Invalid argument", "Not implemented", "missing")
+
+
+class Batch:
+    """Puts and deletes that happen together."""
+
+    def __init__(self, families: dict[str, Any]) -> None:
+        self._raw, self._families = RawBatch(raw_mode=True), families
+
+    def put(self, family: str, key: bytes, value: bytes) -> None:
+        self._raw.put(key, value, self._families[family])
+
+    def delete(self, family: str, key: bytes) -> None:
+        self._raw.delete(key, self._families[family])
+
+    @property
+    def raw(self) -> Any:
+        return self._raw
+
+
+class Database:
+    """One RocksDB in one folder. One writer, readers on any thread.
+
+    Every call raises CorruptData when what is on disk cannot be true, StorageFull, and Unavailable for everything else.
+    """
+
+    def __init__(self, path: Path, families: Sequence[str], *, create: bool) -> None:
+        """Raises Unavailable when another process has it open, CorruptData when it is damaged or no database."""
+        self.path, self._names = path, tuple(families)
+        self._lock = threading.RLock()
+        self._failed = False
+        self._open(create)
+
+    def _open(self, create: bool) -> None:
+        options = Options(raw_mode=True)
+        options.create_if_missing(create)
+        options.create_missing_column_families(True)
+        options.set_atomic_flush(True)  # without its write-ahead log a database is older, never of two minds
+        try:
+            self._db = Rdict(str(self.path), options=options, column_families={n: _family() for n in self._names})
+        except Exception as error:  # rocksdict raises a bare Exception
+            if f"{LOCK_FILE}:" in str(error):
+                raise Unavailable("another process has this view open", path=self.path, reason=error) from error
+            raise self._refused("this folder is not a view, or it is damaged", error) from error
+        self._families = {name: self._db.get_column_family(name) for name in self._names}
+        self._handles = {name: self._db.get_column_family_handle(name) for name in self._names}
+
+    def _refused(self, message: str, error: Exception) -> TierstateError:
+        reason = str(error)
+        if any(sign in reason for sign in _FULL):
+            return StorageFull("the disk of the view has no room left", path=self.path, reason=reason)
+        kind = CorruptData if any(sign in reason for sign in _DAMAGED) else Unavailable
+        return kind(message, path=self.path, reason=reason)
+
+    def batch(self) -> Batch:
+        """An empty batch for `write`."""
+        with self._lock:
+            if self._failed:
+                self._close()
+                self._open(create=False)
+                self._failed = False
+            return Batch(self._handles)
+
+    def write(self, batch: Batch) -> None:
+        """All of it, or nothing."""
+        try:
+            self._db.write(batch.raw)
+        except DbClosedError as error:
+            raise Unavailable("the view was closed", path=self.path) from error
+        except Exception as error:  # rocksdict raises a bare Exception
+            self._failed = True
+            raise self._refused("view cannot be written", error) from error
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        return self.get_all(family, [key])[0]
+
+    def get_all(self, family: str, keys: list[bytes]) -> list[bytes | None]:
+        """In order of ``keys``; None: not there."""
+        try:
+            found = self._families[family].get(list(keys))
+        except Exception as error:
+            raise self._refused("view cannot be read", error) from error
+        return [None if each is None else bytes(each) for each in found or ()]
+
+    def first_key(self, family: str, seek: bytes) -> bytes | None:
+        """The first key at or after ``seek``."""
+        return next((key for key, _ in self._iterate(family, seek)), None)
+
+    def scan(self, family: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Everything whose key begins so, in order, as it stood when the scan began."""
+        for key, value in self._iterate(family, prefix):
+            if not key.startswith(prefix):
+                return
+            yield key, value
+
+    def _iterate(self, family: str, seek: bytes) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            iterator = self._families[family].iter()
+            iterator.seek(seek)
+            while iterator.valid():
+                yield iterator.key(), iterator.value()
+                iterator.next()
+            iterator.status()
+        except Exception as error:
+            raise self._refused("view cannot be read", error) from error
+
+    def ingest(self, family: str, table: Path) -> None:
+        """Take a file of `write_table` whole, without reading it. The file is linked, so it may be removed."""
+        options = IngestExternalFileOptions()
+        options.set_move_files(True)
+        try:
+            self._families[family].ingest_external_file([str(table)], options)
+        except Exception as error:
+            raise self._refused("table cannot be taken into the view", error) from error
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        self._handles.clear()
+        for database in (*self._families.values(), self._db):  # it keeps its lock while any of them is open
+            with suppress(Exception):  # a last flush that fails: what matters is in the write-ahead log
+                database.close()
+
+
+def write_table(path: Path, rows: Iterable[tuple[bytes, bytes]]) -> None:
+    """Keys and values, in order of key, as a file that `Database.ingest` takes. At least one row.
+
+    Memory: one block and the table's index, about 1/50 of the table. Raises StorageFull, Unavailable, and what ``rows``
+    raises.
+    """
+    options = _family()
+    options.set_compression_type(DBCompressionType.zstd())
+    try:
+        writer: Any = SstFileWriter(options)
+        writer.open(str(path))
+        for key, value in rows:
+            writer[key] = value
+        writer.finish()
+    except TierstateError:
+        raise
+    except Exception as error:  # rocksdict raises a bare Exception
+        full = any(sign in str(error) for sign in _FULL)
+        raise (StorageFull if full else Unavailable)("table cannot be written", path=path, reason=error) from error
+
+
+def _family() -> Any:
+    """Bloom filters for files and for what is in memory: most look-ups are for keys that are not there."""
+    blocks = BlockBasedOptions()
+    blocks.set_bloom_filter(BLOOM_BITS, False)
+    options = Options(raw_mode=True)
+    options.set_block_based_table_factory(blocks)
+    options.set_memtable_prefix_bloom_ratio(0.1)
+    options.set_memtable_whole_key_filtering(True)
+    return options

@@ -1,0 +1,193 @@
+"""A view as of a position or a time, from the topic or from the archive.
+
+The archive is exact. The topic is what compaction left: below the point the cleaner may have reached, a view of the
+past is exact only if nothing at all is missing below it, and is refused otherwise.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ..broker.tier_topic import TierTopic
+from ..state.errors import InvalidRequest
+from ..state.offsets import Position, TimestampMs
+from ..state.view import Entry, ViewStore
+from ..storage.object_store import ObjectStore
+from .archive_chain import Chain, chain_of
+from .archive_piece import Piece
+from .archive_reader import read_archive
+from .live_set_object import BASE, LiveSetHeader, apply_table, fetch_table, read_header, scratch_folder
+from .live_table import read_live_table
+from .object_names import TierPlace
+from .replay import catch_up
+from .rocksdb_view import ViewIdentity
+
+MIN_COMPACTION_LAG_MS = 24 * 3600 * 1000
+"""What the tier-state topic must have at least: nothing younger was ever compacted."""
+
+NO_TIME = TimestampMs(-1)
+
+Keep = Callable[[int, Entry], bool]
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """``position``: everything below it was applied. ``records``: that were read.
+
+    ``holes``: positions of which there was no record any more when they were read (from the topic: now; from the
+    archive: when they were archived, so that an archive with holes is not exact). ``reached``: False when the archive
+    has no record at or after the time that was asked for, so that younger ones may be missing before it.
+    ``newest_timestamp``: of what was read, where that is known.
+    """
+
+    tier_partition: int
+    position: Position
+    records: int
+    holes: int
+    reached: bool
+    newest_timestamp: TimestampMs
+
+
+def replay_topic(
+    topic: TierTopic,
+    tier_partition: int,
+    store: ViewStore,
+    now_ms: TimestampMs,
+    *,
+    to_position: Position | None = None,
+    to_time: TimestampMs | None = None,
+    keep: Keep | None = None,
+    progress: Progress | None = None,
+    stop: threading.Event | None = None,
+) -> Replayed:
+    """An empty ``store`` up to the end captured now, to a position (excluded) or to the first record of a time.
+
+    Raises InvalidRequest for a past that compaction may have changed, and for a position beyond the end.
+    """
+    end = topic.end(tier_partition)
+    target = end
+    if to_position is not None:
+        if to_position > end:
+            raise InvalidRequest("the tier-state topic ends before this position", position=to_position, end=end)
+        target = to_position
+    elif to_time is not None:
+        target = min(end, topic.position_at(tier_partition, to_time))
+    # What is younger than the lag was not compacted, so a view that ends there is as it was.
+    untouched = target
+    if target < end:
+        untouched = topic.position_at(tier_partition, TimestampMs(now_ms - MIN_COMPACTION_LAG_MS))
+    records = catch_up(topic, store, {tier_partition: target}, stop, keep=keep, progress=progress)
+    holes = target - records
+    if holes and target < untouched:
+        raise InvalidRequest(
+            "compaction has passed this position, so the topic no longer tells what stood there: read the archive",
+            tier_partition=tier_partition,
+            position=target,
+            missing=holes,
+        )
+    return Replayed(tier_partition, target, records, holes, True, NO_TIME)
+
+
+def replay_archive(
+    objects: ObjectStore,
+    identity: ViewIdentity,
+    tier_partition: int,
+    store: ViewStore,
+    *,
+    to_position: Position | None = None,
+    to_time: TimestampMs | None = None,
+    keep: Keep | None = None,
+    progress: Progress | None = None,
+) -> Replayed:
+    """An empty ``store`` from the archive alone: to its end, to a position (excluded) or to the first record of a time.
+
+    Raises InvalidRequest when the archive ends before the position or begins later, CorruptData when it is damaged.
+    """
+    chain = chain_of(objects, TierPlace(identity.topic_id, tier_partition))
+    if to_position is not None and not chain.start <= to_position <= chain.end:
+        raise InvalidRequest(
+            "the archive does not hold this position",
+            tier_partition=tier_partition,
+            position=to_position,
+            begins=chain.start,
+            ends=chain.end,
+        )
+    newest, holes = NO_TIME, 0
+    if chain.base is not None:
+        base = _load_base(objects, identity, chain, store, to_time)
+        newest, holes = TimestampMs(base.as_of), base.holes
+    records = 0
+    position = chain.start
+    reached = to_time is None
+    for piece in read_archive(objects, chain, to_position):
+        _check_identity(piece, identity)
+        chosen, ended = _below(piece, to_position, to_time)
+        newest = max([newest, *(each.timestamp for each in piece.entries[: len(chosen)])])
+        position = Position(piece.name.last + 1)
+        if to_position is not None:
+            position = min(position, to_position)
+        if ended:
+            position = piece.entries[len(chosen)].position
+        kept = chosen if keep is None else [entry for entry in chosen if keep(tier_partition, entry)]
+        store.apply(tier_partition, kept, position)
+        records += len(chosen)
+        holes += position - piece.name.first - len(chosen)
+        if progress:
+            progress(records)
+        if ended:
+            reached = True
+            break
+    return Replayed(tier_partition, position, records, holes, reached, newest)
+
+
+def _load_base(
+    objects: ObjectStore,
+    identity: ViewIdentity,
+    chain: Chain,
+    store: ViewStore,
+    to_time: TimestampMs | None,
+) -> LiveSetHeader:
+    assert chain.base is not None
+    name = chain.base
+    header, start = read_header(objects, name, BASE, chain.place, identity)
+    if to_time is not None and header.as_of >= to_time:
+        raise InvalidRequest("the archive begins after this time", time=to_time, begins=header.as_of)
+    with scratch_folder(store) as folder:
+        apply_table(fetch_table(objects, name.key, header, start, folder), store, folder)
+    return header
+
+
+def _check_identity(piece: Piece, identity: ViewIdentity) -> None:
+    if (piece.header.cluster_id, piece.header.partitions) != (identity.cluster_id, identity.partitions):
+        raise InvalidRequest("the archive is of another cluster or mapping", file=piece.name.key)
+
+
+def _below(piece: Piece, to_position: Position | None, to_time: TimestampMs | None) -> tuple[list[Entry], bool]:
+    """The entries before the target, and whether the first record of the time was met."""
+    chosen: list[Entry] = []
+    for each in piece.entries:
+        if to_time is not None and each.timestamp >= to_time:
+            return chosen, True
+        if to_position is not None and each.position >= to_position:
+            break
+        chosen.append(each.entry)
+    return chosen, False
+
+
+def archived_entries(objects: ObjectStore, identity: ViewIdentity, tier_partition: int) -> Iterator[Entry]:
+    """Every fact and tombstone of the archive in order: the base's live set first (by key), then piece by piece.
+
+    Raises what `replay_archive` raises.
+    """
+    chain = chain_of(objects, TierPlace(identity.topic_id, tier_partition))
+    if chain.base is not None:
+        header, start = read_header(objects, chain.base, BASE, chain.place, identity)
+        with scratch_folder(None) as folder:
+            table = fetch_table(objects, chain.base.key, header, start, folder)
+            yield from read_live_table(table.path, folder / "database")
+    for piece in read_archive(objects, chain):
+        _check_identity(piece, identity)
+        yield from (each.entry for each in piece.entries)

@@ -1,0 +1,39 @@
+"""From what was decided to the act that does it."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from .act import Act
+from .candidates import CopyCandidate
+from .copier import CopyTools, copy_segment
+from .decide import Intent, Policy
+from .erase_rule import Erase
+from .eraser import erase
+from .expire_rule import AdvanceLogStart, RemoveObjects, StartDelete
+from .expirer import advance_log_start, delete_records_order, remove_objects, start_delete
+from .orders import CutLocal
+from .term import Reign
+from .trim_rule import TrimBefore
+from .trimmer import trim_local
+
+
+def act_for(intent: Intent, reign: Reign, tools: CopyTools, policy: Policy) -> Act[object]:
+    """Not yet begun."""
+    match intent:
+        case CopyCandidate():
+            return copy_segment(reign, intent, tools)
+        case TrimBefore(offset=offset):
+            return trim_local(reign, tools.store, offset, tools.listener)
+        case AdvanceLogStart(log_start=log_start, reason=why):
+            return advance_log_start(reign, log_start, why, tools.listener)
+        case CutLocal(before=before):
+            return delete_records_order(reign, before, tools.listener)
+        case StartDelete(segment=segment, reason=reason):
+            return start_delete(reign, segment, reason, tools.listener)
+        case RemoveObjects(segment=segment):
+            return remove_objects(reign, tools.store, segment, policy.expire_grace_ms, tools.listener)
+        case Erase():
+            return erase(reign, intent, tools.listener)
+        case _:
+            assert_never(intent)

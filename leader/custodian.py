@@ -1,0 +1,212 @@
+"""The custodian's acts: each step is named, then decided anew on a fresh view and fresh evidence, then taken.
+
+Two custodians of one partition are harmless: the higher terminal term fences the other, and what no term writes
+(`PartitionMissing`, tombstones at the very end) means the same twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..runtime.listener import Listener, SegmentDeleted
+from ..state.epochs import TERMINAL_EPOCH
+from ..state.errors import Fenced
+from ..state.facts import (
+    DeleteReason,
+    LeaderElected,
+    PartitionDeleted,
+    PartitionMissing,
+    SegmentDeleteFinished,
+    SegmentDeleteStarted,
+)
+from ..state.ids import FactId, RemoteSegmentId, TopicIdPartition
+from ..state.offsets import Offset, Position
+from ..state.partition_view import PartitionView
+from ..state.segment import CopyAttempt, RemoteSegment, Term
+from ..storage.object_store import ObjectStore
+from ..storage.segment.writer import delete_segment
+from .act import Act
+from .custodian_rule import (
+    CustodyPolicy,
+    CustodyStep,
+    DeclareMissing,
+    EndPartition,
+    EraseFacts,
+    Evidence,
+    Forget,
+    RemoveObjects,
+    StartDelete,
+    TermStep,
+    Withdraw,
+    custody_doubt,
+    next_custody,
+    withdrawable,
+)
+from .expirer import check_gone
+from .term import Reign, Seat, append_leader
+from .termless import say, unsay
+
+Look = Callable[[PartitionView], Evidence]
+"""Asks the cluster, now, about the topic of a partition. Raises Unavailable kinds, AccessDenied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Custody:
+    """What every act of a custodian shares."""
+
+    seat: Seat
+    look: Look
+    policy: CustodyPolicy
+    store: ObjectStore
+    listener: Listener
+    archived_to: Callable[[int], Position | None] = lambda tier_partition: None
+    """Positions of a tier-state partition below this are archived; None: no archive is kept."""
+
+    def view(self, partition: TopicIdPartition) -> PartitionView:
+        """Up to an end captured now. Raises ViewBehind."""
+        self.seat.view.require_fresh(self.seat.view.tier_partition(partition), 0)
+        return self.seat.view.partition(partition)
+
+    def next(self, partition: TopicIdPartition) -> CustodyStep:
+        """On fresh evidence and a fresh view: what stands in it stood after the cluster answered."""
+        evidence = self.look(self.seat.view.partition(partition))
+        archived_to = self.archived_to(self.seat.view.tier_partition(partition))
+        return next_custody(self.view(partition), evidence, self.policy, self.seat.clock.now_ms(), archived_to)
+
+    def must(self, partition: TopicIdPartition, *steps: type[CustodyStep]) -> CustodyStep:
+        """The next step, which is one of these kinds. Raises Fenced."""
+        step = self.next(partition)
+        if not isinstance(step, steps):
+            raise Fenced("the partition is not to be dealt with so any more", partition=partition, now=step)
+        return step
+
+
+def declare_missing(custody: Custody, partition: TopicIdPartition) -> Act[None]:
+    """Say that the topic is gone. From here on `custodian.grace` passes."""
+    yield "append partition-missing"
+    step = custody.must(partition, DeclareMissing)
+    assert isinstance(step, DeclareMissing)
+    seat = custody.seat
+    new = FactId.of(seat.ids.uuid())
+    fact = PartitionMissing(partition, new, step.cluster_id, seat.broker_id, seat.clock.now_ms())
+    say(seat.topic, seat.view, partition, fact)
+
+
+def withdraw(custody: Custody, partition: TopicIdPartition, keys: tuple[str, ...]) -> Act[None]:
+    """The topic is there after all: what said otherwise goes."""
+    for key in keys:
+        yield "append tombstone"
+        step = custody.must(partition, Withdraw)
+        if isinstance(step, Withdraw) and key in step.keys:
+            unsay(custody.seat.topic, custody.seat.view, partition, key)
+
+
+def end_partition(custody: Custody, partition: TopicIdPartition) -> Act[Reign]:
+    """Take the terminal term: no other term can write about the partition any more. Then say that it is deleted.
+
+    Also begins a further terminal term where another process left off. A term taken too late is taken back at once: it
+    has written nothing else, so nothing of it can still land.
+    """
+    yield "append leader-elected"
+    custody.must(partition, EndPartition, *ENDED)
+    reign = _terminal_term(custody, partition)
+    yield "append partition-deleted"
+    step = custody.next(partition)
+    if not isinstance(step, (EndPartition, *ENDED)):
+        yield "append tombstone"
+        view = reign.view(0)
+        for key in withdrawable(view) if custody_doubt(view) is None else ():
+            if key.endswith(f"/{reign.term.id}"):
+                unsay(custody.seat.topic, custody.seat.view, partition, key)
+        raise Fenced("the partition is not to be ended any more", partition=partition, now=step)
+    reign.append(PartitionDeleted(partition, reign.term, reign.now()))
+    return reign
+
+
+ENDED = (StartDelete, RemoveObjects, EraseFacts)
+"""Steps that a terminal term of this process takes on a partition that has ended."""
+
+
+def _terminal_term(custody: Custody, partition: TopicIdPartition) -> Reign:
+    """It keeps the lineage: what readers get changes by deletes alone, and by nothing when the term is taken back."""
+    seat = custody.seat
+    view = custody.view(partition)
+    elected = LeaderElected(
+        partition=partition,
+        topic=view.topic or "",
+        epoch=TERMINAL_EPOCH,
+        id=FactId.of(seat.ids.uuid()),
+        broker_id=seat.broker_id,
+        management_address=seat.management_address,
+        lineage=view.lineage,
+        local_start=Offset(view.log_start or 0),
+        elected_at=seat.clock.now_ms(),
+    )
+    position = append_leader(seat, elected)
+    return Reign(seat, partition, view.topic or "", Term(TERMINAL_EPOCH, position, elected.id))
+
+
+def clear(custody: Custody, reign: Reign, step: TermStep) -> Act[None]:
+    """One step on a partition that this process ended."""
+    match step:
+        case StartDelete(segment_id=segment_id):
+            yield from _start_delete(custody, reign, segment_id)
+        case RemoveObjects(segment_id=segment_id):
+            yield from _remove_objects(custody, reign, segment_id)
+        case EraseFacts(keys=keys):
+            yield from _erase(custody, reign, keys)
+
+
+def _start_delete(custody: Custody, reign: Reign, segment_id: RemoteSegmentId) -> Act[None]:
+    yield "append delete-started"
+    subject = _subject(custody, reign, StartDelete(segment_id))
+    reason = DeleteReason.PARTITION_DELETED
+    reign.append(SegmentDeleteStarted(subject, reign.term, reign.counter(), reason, reign.now()))
+
+
+def _remove_objects(custody: Custody, reign: Reign, segment_id: RemoteSegmentId) -> Act[None]:
+    """The manifest first, all of them seen to be gone, then the fact. Raises what the store raises."""
+    yield "delete objects"
+    subject = _subject(custody, reign, RemoveObjects(segment_id))
+    delete_segment(custody.store, subject.object_key)
+    check_gone(custody.store, subject.object_key)
+    yield "append delete-finished"
+    reign.append(SegmentDeleteFinished(subject, reign.term, reign.counter(), reign.now()))
+    size = subject.object_bytes if isinstance(subject, RemoteSegment) else 0
+    custody.listener(SegmentDeleted(reign.partition, reign.name, segment_id, subject.offsets, size))
+
+
+def _subject(custody: Custody, reign: Reign, step: StartDelete | RemoveObjects) -> CopyAttempt | RemoteSegment:
+    """What is known of the segment of this very step, which is still the next one. Raises Fenced."""
+    now = custody.must(reign.partition, type(step))
+    segment = reign.view().segments.get(step.segment_id)
+    if now != step or segment is None or segment.subject is None:
+        raise Fenced("the segment is not to be deleted any more", partition=reign.partition, segment=step.segment_id)
+    return segment.subject
+
+
+def _erase(custody: Custody, reign: Reign, keys: tuple[str, ...]) -> Act[None]:
+    for at, key in enumerate(keys):
+        yield "append tombstone"
+        step = custody.next(reign.partition)
+        if not isinstance(step, EraseFacts) or step.keys[0] != key:
+            if at == 0:
+                raise Fenced("the fact is not to be erased now", partition=reign.partition, key=key, now=step)
+            return  # what may go next changed with what has gone: decided anew
+        reign.view()
+        reign.erase(key)
+
+
+def forget(custody: Custody, partition: TopicIdPartition, keys: tuple[str, ...]) -> Act[None]:
+    """Erase what ended the partition. By no term: it would have to erase itself."""
+    seat = custody.seat
+    for at, key in enumerate(keys):
+        yield "append tombstone"
+        if at == 0:
+            custody.must(partition, Forget)
+        view = custody.view(partition)
+        standing = {live.key for live in seat.view.facts(partition)}
+        if custody_doubt(view) is not None or not standing <= set(keys[at:]):
+            raise Fenced("facts appeared meanwhile", partition=partition, key=key)
+        unsay(seat.topic, seat.view, partition, key)

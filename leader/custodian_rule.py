@@ -1,0 +1,316 @@
+"""What becomes of a partition whose topic is gone. Pure: its view, the evidence, a policy → one step, or why none.
+
+    its topic is gone                     append `PartitionMissing`                       `DeclareMissing`
+    missing for `custodian.grace`         the terminal term, then `PartitionDeleted`      `EndPartition`
+    ended: every segment                  delete-started, objects, delete-finished        `StartDelete`, `RemoveObjects`
+    ended: every other key                tombstones, `PartitionMissing` last             `EraseFacts`
+    ended, nothing else stands            a last terminal term dates that                 `EndPartition`
+    that for `delete.retention.ms`        tombstones for what ended it                    `Forget`
+    its topic answers before the end      tombstones for `PartitionMissing`               `Withdraw`
+
+Everything is read off the live set, so any process goes on where another one died. What the rules rest on:
+
+- **Absence is proven or it is not.** A cluster that is another one, a caller from whom topics may be hidden, one
+  broker that knows the id, or too few that answer: each leaves the partition alone.
+- **Only what this cluster saw alive** can be missing: a `LeaderElected` of a real broker stands. Ids that `recover`
+  wrote have none until their topic is mapped.
+- **A `PartitionDeleted` counts only beside the terminal `LeaderElected` of its own term.** A terminal term that was
+  taken but never ended the partition can so be withdrawn, and a late `PartitionDeleted` of it means nothing.
+- **The terminal `LeaderElected` goes last**: while it stands every late fact of an older term is fenced; what lands
+  then is cleared up as everything else was. A second accepted `PartitionDeleted`, with nothing but terminal facts
+  around, dates the moment from which they stay for `delete.retention.ms` more: a process that takes over for any
+  other reason erases the older one first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ..state.epochs import TERMINAL_EPOCH
+from ..state.facts import (
+    LeaderElected,
+    LiveFact,
+    PartitionDeleted,
+    PartitionMissing,
+    SegmentDeleteStarted,
+)
+from ..state.ids import BrokerId, RemoteSegmentId
+from ..state.offsets import Position, TimestampMs
+from ..state.partition_view import PartitionView, SegmentMeaning
+from ..state.segment import SegmentState
+from .erase_rule import in_erasing_order
+from .leases import lease_on
+
+
+@dataclass(frozen=True, slots=True)
+class CustodyPolicy:
+    """Milliseconds: how long a topic is missing before its partitions end, how long a condemned segment waits for
+    readers, and how long (``delete.retention.ms``) the facts that ended a partition stay.
+    """
+
+    grace_ms: int
+    reader_grace_ms: int
+    remember_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was asked just now. ``answers``: broker → whether it knows a topic of this id.
+
+    ``hidden``: why a topic could exist unseen; ``drift``: how the tier-state topic's configuration is not safe.
+    """
+
+    recorded_cluster: str
+    answering_cluster: str
+    answers: Mapping[BrokerId, bool]
+    brokers_wanted: int
+    hidden: str | None = None
+    drift: str | None = None
+
+    @property
+    def exists(self) -> bool:
+        """Some broker of the right cluster knows the id."""
+        return self.recorded_cluster == self.answering_cluster and any(self.answers.values())
+
+    @property
+    def unproven(self) -> str | None:
+        """Why the topic cannot be said to be gone; None: it is gone."""
+        if not self.recorded_cluster or self.recorded_cluster != self.answering_cluster:
+            return f"another cluster answers: {self.answering_cluster}, recorded is {self.recorded_cluster}"
+        if self.hidden is not None:
+            return self.hidden
+        if any(self.answers.values()):
+            return "a broker knows the topic"
+        if len(self.answers) < self.brokers_wanted:
+            return f"{len(self.answers)} of {self.brokers_wanted} brokers answered"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareMissing:
+    """Its topic is gone from the cluster of this id, and no fact says so yet."""
+
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Its topic is there: tombstones for these keys, in this order."""
+
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndPartition:
+    """Take a terminal term and say that the partition is deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartDelete:
+    """Condemn this segment."""
+
+    segment_id: RemoteSegmentId
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveObjects:
+    """Delete the objects of this condemned segment."""
+
+    segment_id: RemoteSegmentId
+
+
+@dataclass(frozen=True, slots=True)
+class EraseFacts:
+    """Tombstones by the terminal term, in this order."""
+
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Tombstones for what ended the partition, its terminal `LeaderElected` last."""
+
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoCustody:
+    """Why nothing is done about the partition now."""
+
+    reason: str
+
+
+TermStep = StartDelete | RemoveObjects | EraseFacts
+"""By a terminal term of this process."""
+CustodyStep = DeclareMissing | Withdraw | EndPartition | TermStep | Forget | NoCustody
+
+
+def next_custody(
+    view: PartitionView,
+    evidence: Evidence,
+    policy: CustodyPolicy,
+    now: TimestampMs,
+    archived_to: Position | None = None,
+) -> CustodyStep:
+    """The next step about a partition that nobody leads. ``archived_to``: positions below it are archived; None: no
+    archive is kept.
+    """
+    step = _next(view, evidence, policy, now)
+    if archived_to is None or not isinstance(step, Withdraw | EraseFacts | Forget):
+        return step
+    recorded = {live.key for live in _facts(view) if live.position < archived_to}
+    kept = next((at for at, key in enumerate(step.keys) if key not in recorded), len(step.keys))
+    if kept == len(step.keys):
+        return step
+    if kept == 0 or isinstance(step, Forget):
+        return NoCustody("not archived yet")
+    return Withdraw(step.keys[:kept]) if isinstance(step, Withdraw) else EraseFacts(step.keys[:kept])
+
+
+def _facts(view: PartitionView) -> Iterator[LiveFact]:
+    yield from view.others
+    for segment in view.segments.values():
+        yield from segment.facts
+
+
+def _next(view: PartitionView, evidence: Evidence, policy: CustodyPolicy, now: TimestampMs) -> CustodyStep:
+    doubt = evidence.drift or custody_doubt(view)
+    if doubt is not None:
+        return NoCustody(doubt)
+    ended = ending(view)
+    if evidence.exists:
+        return _restore(view, ended)
+    if evidence.unproven is not None:
+        return NoCustody(evidence.unproven)
+    if ended is not None:
+        return _clear(view, ended, policy, now)
+    if not saw_alive(view):
+        return NoCustody("this cluster never saw the topic alive (recovered, and not mapped to a topic yet)")
+    if not view.missing:
+        return DeclareMissing(evidence.answering_cluster)
+    left = ends_at(view, policy) - now
+    return EndPartition() if left <= 0 else NoCustody(f"its topic is missing; it ends in {left // 1000} s")
+
+
+def custody_doubt(view: PartitionView) -> str | None:
+    """What somebody must clear up before anything of a missing partition goes."""
+    if view.degraded:
+        return f"degraded: {view.degraded[0]}"
+    if view.holds:
+        return f"held: {view.holds[0].reason}"
+    if view.contradictions:
+        return f"contradiction: {view.contradictions[0]}"
+    return None
+
+
+def saw_alive(view: PartitionView) -> bool:
+    """Whether a broker of this cluster led it; a `LeaderElected` of `recover` names broker -1."""
+    return any(isinstance(live.fact, LeaderElected) and live.fact.broker_id >= 0 for live in view.others)
+
+
+def ends_at(view: PartitionView, policy: CustodyPolicy) -> TimestampMs:
+    """When the grace of the youngest `PartitionMissing` is over."""
+    return TimestampMs(max(fact.at for fact in view.missing) + policy.grace_ms)
+
+
+def ending(view: PartitionView) -> PartitionDeleted | None:
+    """The `PartitionDeleted` that counts: accepted, of the highest terminal term whose `LeaderElected` stands."""
+    terms = {(live.position, live.fact.id) for live in _terminal_leaders(view) if isinstance(live.fact, LeaderElected)}
+    found = [
+        live.fact
+        for live in view.others
+        if isinstance(live.fact, PartitionDeleted) and live.key not in view.fenced
+        if live.fact.term.epoch == TERMINAL_EPOCH and (live.fact.term.position, live.fact.term.id) in terms
+    ]
+    return max(found, key=lambda fact: fact.term.order, default=None)
+
+
+def withdrawable(view: PartitionView) -> tuple[str, ...]:
+    """What says that a partition is missing, as long as it has not ended: keys, in the order in which they go.
+
+    A terminal `LeaderElected` beside it was taken by a process that died, or was overtaken, before it ended anything.
+    """
+    if ending(view) is not None:
+        return ()
+    missing = [live.key for live in view.others if isinstance(live.fact, PartitionMissing)]
+    void = [live.key for live in view.others if isinstance(live.fact, PartitionDeleted)]
+    return (*missing, *void, *(live.key for live in _terminal_leaders(view)))
+
+
+def _restore(view: PartitionView, ended: PartitionDeleted | None) -> CustodyStep:
+    if ended is not None:
+        return NoCustody("the topic answers again, but the partition has ended: nothing more is deleted")
+    keys = withdrawable(view)
+    return Withdraw(keys) if keys else NoCustody("its topic exists")
+
+
+def _clear(view: PartitionView, ended: PartitionDeleted, policy: CustodyPolicy, now: TimestampMs) -> CustodyStep:
+    deleted = [live for live in view.others if isinstance(live.fact, PartitionDeleted)]
+    if _bare(view):
+        accepted = [live.fact for live in deleted if live.key not in view.fenced]
+        if len(accepted) < 2:
+            return EndPartition()
+        left = max(fact.at for fact in accepted if isinstance(fact, PartitionDeleted)) + policy.remember_ms - now
+        if left > 0:
+            return NoCustody(f"deleted; its last facts go in {left // 1000} s")
+        return Forget((*(live.key for live in deleted), *(live.key for live in _terminal_leaders(view))))
+    older = tuple(live.key for live in deleted if live.fact != ended)
+    if older:
+        return EraseFacts(older)
+    waiting = None
+    for segment in _in_order(view):
+        step = _of_segment(view, segment, policy, now)
+        if not isinstance(step, NoCustody):
+            return step
+        waiting = step
+    return waiting or EraseFacts(tuple(_rest(view, ended)))
+
+
+def _bare(view: PartitionView) -> bool:
+    """Nothing stands but what ended the partition."""
+    return not view.segments and all(
+        isinstance(live.fact, PartitionDeleted)
+        or (isinstance(live.fact, LeaderElected) and live.fact.epoch == TERMINAL_EPOCH)
+        for live in view.others
+    )
+
+
+def _in_order(view: PartitionView) -> Iterator[SegmentMeaning]:
+    """Those to be condemned first: the time that readers get passes for all of them at once."""
+    rank = [SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED]
+    yield from sorted(
+        view.segments.values(),
+        key=lambda segment: (rank.index(segment.state) + 1 if segment.state in rank else 0, segment.segment_id),
+    )
+
+
+def _of_segment(view: PartitionView, segment: SegmentMeaning, policy: CustodyPolicy, now: TimestampMs) -> CustodyStep:
+    if segment.state is SegmentState.DELETE_SEGMENT_FINISHED:
+        return EraseFacts(tuple(live.key for live in in_erasing_order(segment)))
+    if segment.state is not SegmentState.DELETE_SEGMENT_STARTED:
+        return StartDelete(segment.segment_id)
+    lease = lease_on(view, segment, now)
+    if lease is not None:
+        return NoCustody(f"read by {lease.holder} until {lease.expires_at}")
+    deleting = segment.deleting.fact if segment.deleting else None
+    if isinstance(deleting, SegmentDeleteStarted) and now < deleting.at + policy.reader_grace_ms:
+        return NoCustody("condemned segments wait for those who are reading them")
+    return RemoveObjects(segment.segment_id)
+
+
+def _rest(view: PartitionView, ended: PartitionDeleted) -> Iterator[str]:
+    """Keys that are about no segment: without effect now, then lower terms, then what said that the topic is missing.
+
+    Orders oldest first, as ever. When a lower term's turn comes every fact that it alone could fence is gone*.
+    """
+    ending_facts = LeaderElected | PartitionDeleted | PartitionMissing
+    yield from (live.key for live in view.others if not isinstance(live.fact, ending_facts))
+    leaders = [live for live in view.others if isinstance(live.fact, LeaderElected)]
+    yield from (live.key for live in leaders if live.position != ended.term.position)
+    yield from (live.key for live in view.others if isinstance(live.fact, PartitionMissing))
+
+
+def _terminal_leaders(view: PartitionView) -> list[LiveFact]:
+    """Lowest term first."""
+    return [live for live in view.others if isinstance(live.fact, LeaderElected) and live.fact.epoch == TERMINAL_EPOCH]

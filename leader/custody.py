@@ -1,0 +1,194 @@
+"""The custodian at work: which partitions it looks after, what it asks the cluster about them, one act after another.
+
+It looks after the tier-state partitions that this broker leads: whose facts are there, of whatever topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from ..broker.control import BrokerControl
+from ..runtime.clock import Clock
+from ..runtime.listener import ActFailed, CustodyStepTaken, TermEnded, TermStarted
+from ..state.epochs import TERMINAL_EPOCH
+from ..state.errors import AccessDenied, BrokerUnavailable, Fenced, TierstateError, TimedOut
+from ..state.ids import BrokerId, TopicId, TopicIdPartition
+from ..state.partition_view import PartitionView
+from .act import Act, run
+from .custodian import Custody, clear, declare_missing, end_partition, forget, withdraw
+from .custodian_rule import DeclareMissing, EndPartition, Evidence, Forget, NoCustody, TermStep, Withdraw
+from .setbacks import Setbacks
+from .term import Reign
+
+DRIFT_AGE_S = 60.0
+
+
+class ClusterLook:
+    """Asks enough brokers about a topic, now. A `custodian.Look`; thread-safe as far as its parts are."""
+
+    def __init__(
+        self,
+        broker: BrokerControl,
+        recorded_cluster: str,
+        replication_factor: int,
+        topic_problems: Callable[[], list[str]],
+        clock: Clock,
+    ) -> None:
+        """``recorded_cluster``: of the ``meta/topic`` fact. ``replication_factor``: of the tier-state topic, so that a
+        cluster of which one broker is left is not taken for a cluster of one. ``topic_problems``: `TierTopic.problems`.
+        """
+        self._broker, self._recorded, self._copies = broker, recorded_cluster, replication_factor
+        self._problems, self._clock = topic_problems, clock
+        self._drift: tuple[float, str | None] | None = None
+
+    def __call__(self, view: PartitionView) -> Evidence:
+        """Raises BrokerUnavailable when nobody answers."""
+        cluster = self._broker.cluster()
+        wanted = max(min(2, len(cluster.brokers)), min(2, self._copies))
+        answers: dict[BrokerId, bool] = {}
+        hidden: str | None = None
+        for broker in cluster.brokers:
+            if len(answers) == wanted:
+                break
+            try:
+                answers[broker], seen = self._ask(broker, view)
+            except (BrokerUnavailable, TimedOut):
+                continue
+            hidden = hidden or seen
+        return Evidence(self._recorded, cluster.cluster_id, answers, wanted, hidden, self._standing_drift())
+
+    def _ask(self, broker: BrokerId, view: PartitionView) -> tuple[bool, str | None]:
+        """Whether it knows the id, and why it could hide it."""
+        hidden = f"broker {broker} may hide topics: the agent needs DESCRIBE on every topic"
+        try:
+            exists = self._broker.topic_exists(view.partition.topic_id, broker=broker)
+        except AccessDenied:
+            return True, hidden
+        names = [view.topic] if view.topic else []
+        return exists, None if self._broker.may_describe(names, broker=broker) else hidden
+
+    def _standing_drift(self) -> str | None:
+        now = self._clock.monotonic()
+        if self._drift is None or now - self._drift[0] >= DRIFT_AGE_S:
+            self._drift = now, next(iter(self._problems()), None)
+        problem = self._drift[1]
+        return None if problem is None else f"the tier-state topic is not safe any more: {problem}"
+
+
+def led_by(broker: BrokerControl, tier_topic: str, me: BrokerId) -> Callable[[], Collection[int]]:
+    """The tier-state partitions that this broker leads, asked at every call. Raises what `BrokerControl.topic` does."""
+
+    def led() -> Collection[int]:
+        return {each.partition for each in broker.topic(tier_topic).partitions if each.leader == me}
+
+    return led
+
+
+@dataclass(slots=True)
+class _Ward:
+    """A partition that is looked after. ``reason``: why nothing is done about it now."""
+
+    setbacks: Setbacks
+    reign: Reign | None = None
+    reason: str | None = None
+
+
+class Custodian:
+    """One thread at a time. ``leads``: the tier-state partitions to look after now."""
+
+    def __init__(self, custody: Custody, leads: Callable[[], Collection[int]]) -> None:
+        self._custody, self._leads = custody, leads
+        self._wards: dict[TopicIdPartition, _Ward] = {}
+
+    @property
+    def reasons(self) -> dict[TopicIdPartition, str]:
+        """Why nothing is done now, for each partition that is looked after and waits."""
+        return {partition: ward.reason for partition, ward in list(self._wards.items()) if ward.reason}
+
+    def advance(self) -> bool:
+        """At most one act about each partition; True when there may be more to do at once.
+
+        Raises Unavailable kinds when nothing at all can be asked; what fails about one partition stops no other.
+        """
+        return run(self.steps())
+
+    def steps(self) -> Act[bool]:
+        """`advance`, stopping before each irreversible step."""
+        more = False
+        wards = self._find()
+        for partition in [each for each in self._wards if each not in wards]:
+            self._leave(self._wards.pop(partition), "no longer looked after")
+        for partition in wards:
+            ward = self._wards.setdefault(partition, _Ward(Setbacks(self._custody.seat.clock)))
+            if ward.setbacks.waiting:
+                continue
+            try:
+                more |= yield from self._step(partition, ward)
+                ward.setbacks.clear()
+            except TierstateError as error:
+                self._failed(partition, ward, error)
+        return more
+
+    def _find(self) -> list[TopicIdPartition]:
+        """Partitions of topics that are not listed, and those that some fact calls missing or ended."""
+        seat = self._custody.seat
+        led = self._leads()
+        for number in sorted(led):
+            seat.view.require_fresh(number, 0)
+        listed: set[TopicId] = {topic.topic_id for topic in seat.broker.topics()}
+        found = [each for each in seat.view.partitions() if seat.view.tier_partition(each) in led]
+        return [each for each in found if each.topic_id not in listed or _is_told_of(seat.view.partition(each))]
+
+    def _step(self, partition: TopicIdPartition, ward: _Ward) -> Act[bool]:
+        custody = self._custody
+        step = custody.next(partition)
+        ward.reason = step.reason if isinstance(step, NoCustody) else None
+        topic = custody.seat.view.partition(partition).topic or ""
+        match step:
+            case NoCustody():
+                return False
+            case DeclareMissing():
+                yield from declare_missing(custody, partition)
+            case Withdraw(keys=keys):
+                yield from withdraw(custody, partition, keys)
+            case Forget(keys=keys):
+                yield from forget(custody, partition, keys)
+            case EndPartition():
+                yield from self._end(partition, ward)
+            case _:
+                yield from self._clear(partition, ward, step)
+        custody.listener(CustodyStepTaken(partition, topic, type(step).__name__))
+        return True
+
+    def _end(self, partition: TopicIdPartition, ward: _Ward) -> Act[Reign]:
+        self._leave(ward, "another terminal term begins")
+        ward.reign = reign = yield from end_partition(self._custody, partition)
+        self._custody.listener(TermStarted(partition, reign.name, str(reign.term)))
+        return reign
+
+    def _clear(self, partition: TopicIdPartition, ward: _Ward, step: TermStep) -> Act[None]:
+        """By a terminal term of this process: one that another process began cannot be continued."""
+        if ward.reign is None:
+            yield from self._end(partition, ward)
+        else:
+            yield from clear(self._custody, ward.reign, step)
+
+    def _failed(self, partition: TopicIdPartition, ward: _Ward, error: TierstateError) -> None:
+        ward.setbacks.add()
+        ward.reason = str(error)
+        topic = self._custody.seat.view.partition(partition).topic or ""
+        self._custody.listener(ActFailed(partition, topic, "custody", str(error)))
+        if ward.reign is not None and (isinstance(error, Fenced) or ward.reign.ended):
+            self._leave(ward, ward.reign.ended or str(error))
+
+    def _leave(self, ward: _Ward, reason: str) -> None:
+        if ward.reign is not None:
+            ward.reign.end(reason)
+            event = TermEnded(ward.reign.partition, ward.reign.name, str(ward.reign.term), reason)
+            self._custody.listener(event)
+            ward.reign = None
+
+
+def _is_told_of(view: PartitionView) -> bool:
+    return bool(view.missing) or (view.term is not None and view.term.epoch == TERMINAL_EPOCH)

@@ -1,0 +1,173 @@
+"""Which facts may be erased now, in which order. Pure.
+
+A tombstone carries no term and cannot be fenced, so each is sent only when what it erases is implied by accepted facts
+in the view and can never matter again. What may go, and its order:
+
+    a deleted segment       copy-finished, copy-started, every delete-started, every delete-finished (accepted one last)
+    fenced, about no copy   deletes, trims, log starts: at any time
+    superseded              trims below the newest, log starts below the highest
+    orders                  once done or superseded, an older one before the one that supersedes it
+    leases                  expired, by the clock of whoever is most behind
+    a lower LeaderElected   only when no fenced fact stands below the LeaderElected in force*, and when that one knows
+                            its lineage or the log start has passed it*
+
+*Erased earlier, it would un-fence what only it fences; and the next leader could not continue the log's lineage.
+Nothing goes that the archive does not hold yet, so compaction can never drop what nobody recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from ..state.epochs import Lineage
+from ..state.facts import (
+    LeaderElected,
+    LiveFact,
+    LocalTrimIntended,
+    LogStartAdvanced,
+    OperatorOrder,
+    OrderKind,
+    SegmentCopyFinished,
+    SegmentCopyStarted,
+    SegmentDeleteFinished,
+    SegmentDeleteStarted,
+)
+from ..state.offsets import Offset, Position, TimestampMs
+from ..state.partition_view import PartitionView, SegmentMeaning
+from ..state.segment import SegmentState, Term
+from .leases import expired_leases
+from .orders import order_done
+from .trim_rule import doubt_of
+
+
+@dataclass(frozen=True, slots=True)
+class Erase:
+    """Tombstones for these keys, in this order, each applied before the next."""
+
+    keys: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToErase:
+    """Why no fact is erased now."""
+
+    reason: str
+
+
+def next_erasure(
+    view: PartitionView, term: Term, local_start: Offset, archived_to: Position | None, now: TimestampMs
+) -> Erase | NothingToErase:
+    """What the term in force may erase next. ``archived_to``: what is below is archived; None: no archive is kept."""
+    doubt = doubt_of(view)
+    if doubt is not None:
+        return NothingToErase(doubt)
+    waiting = False
+    for why, facts in _erasable(view, term, local_start, now):
+        if archived_to is not None and any(live.position >= archived_to for live in facts):
+            waiting = True
+            continue
+        return Erase(tuple(live.key for live in facts), why)
+    return NothingToErase("not archived yet" if waiting else "nothing to erase")
+
+
+def _erasable(
+    view: PartitionView, term: Term, local_start: Offset, now: TimestampMs
+) -> Iterator[tuple[str, list[LiveFact]]]:
+    for segment in view.unsettled:
+        if segment.state is SegmentState.DELETE_SEGMENT_FINISHED:
+            yield f"segment {segment.segment_id} is deleted", in_erasing_order(segment)
+    for live in _fenced_in_segments(view):
+        if isinstance(live.fact, SegmentDeleteStarted | SegmentDeleteFinished):
+            yield "fenced delete", [live]
+    expired = expired_leases(view, now)
+    yield from (("expired lease", [live]) for live in view.others if live.key in expired)
+    yield from (("fenced or superseded", [live]) for live in _without_effect(view))
+    yield from (("order done or superseded", [live]) for live in _past_orders(view, local_start))
+    yield from (("lower term", [live]) for live in _lower_leaders(view, term))
+
+
+def in_erasing_order(segment: SegmentMeaning) -> list[LiveFact]:
+    """The facts of a deleted segment, as they may go. The last one that says it is deleted goes last."""
+
+    def rank(live: LiveFact) -> tuple[int, bool, int]:
+        kinds = (SegmentCopyFinished, SegmentCopyStarted, SegmentDeleteStarted, SegmentDeleteFinished)
+        kind = next(at for at, each in enumerate(kinds) if isinstance(live.fact, each))
+        return kind, live.key not in segment.fenced, live.position
+
+    return sorted(segment.facts, key=rank)
+
+
+def _without_effect(view: PartitionView) -> Iterator[LiveFact]:
+    """Log starts and trims that are fenced, or below the one that counts."""
+    starts = [live for live in view.others if isinstance(live.fact, LogStartAdvanced)]
+    trims = [live for live in view.others if isinstance(live.fact, LocalTrimIntended)]
+    accepted = [live for live in starts if live.key not in view.fenced]
+    highest = max(accepted, key=lambda live: (_log_start(live), live.position), default=None)
+    newest = max((live for live in trims if live.key not in view.fenced), key=lambda live: live.position, default=None)
+    yield from (live for live in starts if live is not highest)
+    yield from (live for live in trims if live is not newest)
+
+
+def _log_start(live: LiveFact) -> int:
+    return live.fact.log_start if isinstance(live.fact, LogStartAdvanced) else -1
+
+
+def _past_orders(view: PartitionView, local_start: Offset) -> Iterator[LiveFact]:
+    """One at a time, oldest first: an order erased after the one that supersedes it would come back to life."""
+    standing = [live for live in view.others if isinstance(live.fact, OperatorOrder) and not _cuts(live)]
+    if len(standing) > 1 or (standing and _kind(standing[0]) is OrderKind.RESUME):
+        yield standing[0]
+    cutting = [live for live in view.others if _cuts(live)]
+    if cutting and isinstance(cutting[0].fact, OperatorOrder) and order_done(cutting[0].fact, view, local_start):
+        yield cutting[0]
+
+
+def _kind(live: LiveFact) -> OrderKind | None:
+    return live.fact.kind if isinstance(live.fact, OperatorOrder) else None
+
+
+def _cuts(live: LiveFact) -> bool:
+    return _kind(live) is OrderKind.DELETE_RECORDS
+
+
+def _lower_leaders(view: PartitionView, term: Term) -> Iterator[LiveFact]:
+    if unfences(view, term):
+        return
+    for live in view.others:
+        fact = live.fact
+        if isinstance(fact, LeaderElected) and (fact.epoch, live.position) < term.order:
+            if knows(view.lineage, fact.lineage, view.log_start or Offset(0)):
+                yield live
+
+
+def unfences(view: PartitionView, term: Term) -> bool:
+    """Whether a fenced fact stands below the LeaderElected in force: only a lower one can be what fences it."""
+    others = (live for live in view.others if live.key in view.fenced)
+    return any(live.position < term.position for live in chain(others, _fenced_in_segments(view)))
+
+
+def _fenced_in_segments(view: PartitionView) -> Iterator[LiveFact]:
+    if view.fenced:
+        for segment in view.segments.values():
+            yield from (live for live in segment.facts if live.key in segment.fenced)
+
+
+def knows(lineage: Lineage, elder: Lineage, log_start: Offset) -> bool:
+    """Whether ``lineage`` says all that ``elder`` says of offsets from the log start on.
+
+    An epoch that ``lineage`` has from the same offset (or from below) is known. One that it has not is passed once the
+    log start is at the elder's next epoch; the elder's last one, whose end nobody knows, once the log start is above
+    its beginning: from there on a leader of that branch has it as its first epoch, which is trusted at any offset.
+    """
+    for at, entry in enumerate(elder.entries):
+        own = lineage.owned_by(entry.epoch)
+        if own is not None and own[0] <= entry.start_offset:
+            continue
+        last = at + 1 == len(elder.entries)
+        passed = log_start > entry.start_offset if last else log_start >= elder.entries[at + 1].start_offset
+        if not passed:
+            return False
+    return True

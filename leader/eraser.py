@@ -1,0 +1,18 @@
+"""Erase facts: one tombstone at a time, each acknowledged and in the own view before the next."""
+
+from __future__ import annotations
+
+from ..runtime.listener import FactsErased, Listener
+from .act import Act
+from .erase_rule import Erase
+from .expirer import trusted_view
+from .term import Reign
+
+
+def erase(reign: Reign, erasure: Erase, listener: Listener) -> Act[None]:
+    """Raises Fenced once the term no longer rules or something must be cleared up by somebody."""
+    for key in erasure.keys:
+        yield "append tombstone"
+        trusted_view(reign)
+        reign.erase(key)
+    listener(FactsErased(reign.partition, reign.name, len(erasure.keys), erasure.why))

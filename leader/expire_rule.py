@@ -1,0 +1,191 @@
+"""What of the remote tier goes next, and why not more. Pure.
+
+    log start moves  →  delete-started  →  grace, leases  →  objects  →  delete-finished
+
+A prefix only, oldest first, and only what retention decided here or an operator ordered. Rules marked * close a loss
+that a model or a review found (`docs/tier-state.md`): *lineage never condemns remote data*; the broker's log start
+never moves the tier's*; nothing goes until the copied offset is known*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from ..state.facts import DeleteReason, LogStartAdvanced, SegmentDeleteStarted
+from ..state.ids import RemoteSegmentId
+from ..state.offsets import Offset, TimestampMs
+from ..state.partition_view import PartitionView, SegmentMeaning
+from ..state.retention import (
+    LocalSegment,
+    TopicRetention,
+    WholeLog,
+    counted_from,
+    size_retention_end,
+    time_retention_end,
+)
+from ..state.routing import LocalBounds
+from ..state.segment import RemoteSegment, SegmentState
+from .leases import lease_on
+from .orders import delete_before, gives_up_remote, is_forced, reason_of, waiting_order
+from .trim_rule import doubt_of
+
+LANDING_MS = 15 * 60_000
+"""How long a write that was given up may still land: the objects of a failed attempt are removed only after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceLogStart:
+    """The log is to begin at ``log_start``; ``reason`` is what the fact will say."""
+
+    log_start: Offset
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartDelete:
+    """``segment`` is to be condemned: no longer readable, its objects go after the grace."""
+
+    segment: SegmentMeaning
+    reason: DeleteReason
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveObjects:
+    """Nothing keeps the objects of the condemned ``segment`` any more."""
+
+    segment: SegmentMeaning
+
+
+@dataclass(frozen=True, slots=True)
+class NoExpiry:
+    """Why nothing goes now."""
+
+    reason: str
+
+
+def next_log_start(
+    view: PartitionView,
+    bounds: LocalBounds,
+    segments: Sequence[LocalSegment],
+    retention: TopicRetention,
+    now: TimestampMs,
+) -> AdvanceLogStart | NoExpiry:
+    """``segments``: the broker's, ascending, the active one included. Orders first, at their exact offset; then time,
+    then size, at the end of a segment. What two reasons would move takes two facts, so that each says why.
+    """
+    doubt = doubt_of(view)
+    if doubt is not None:
+        return NoExpiry(doubt)
+    assert view.log_start is not None
+    order = delete_before(view, bounds.high_watermark)
+    if order is not None and order.before is not None and order.before > view.log_start:
+        return AdvanceLogStart(order.before, reason_of(order))
+    given_up = gives_up_remote(view)
+    if given_up is not None and bounds.local_start > view.log_start:
+        return AdvanceLogStart(bounds.local_start, reason_of(given_up))
+    log = WholeLog(view.coverage, segments, view.log_start, bounds.local_start, bounds.high_watermark)
+    end = time_retention_end(log, retention, now)
+    if end is not None:
+        return AdvanceLogStart(end, DeleteReason.RETENTION_TIME.value)
+    end = size_retention_end(log, retention)
+    if end is not None:
+        return AdvanceLogStart(end, DeleteReason.RETENTION_SIZE.value)
+    waiting = waiting_order(view, bounds.high_watermark)
+    why = _why_all_stays(log, retention, now)
+    return NoExpiry(why if waiting is None else f"{waiting}; {why}")
+
+
+def _why_all_stays(log: WholeLog, retention: TopicRetention, now: TimestampMs) -> str:
+    first = next(log.remote(), None)
+    if first is None:
+        return "nothing is in the remote tier from the log start on"
+    beginning = max(log.log_start, log.local_start)
+    if first.offsets.start > beginning:
+        return f"offset {beginning} is not copied yet"
+    age = (now - counted_from(first.segment, now)) // 1000
+    said = [f"retention keeps the oldest segment, {first.offsets}"]
+    if retention.total_ms >= 0:
+        said.append(f"{age} s old of {retention.total_ms // 1000} s")
+    if retention.total_bytes >= 0:
+        said.append(f"{log.size_bytes} bytes in both tiers of {retention.total_bytes}")
+    return ": ".join((said[0], ", ".join(said[1:]) or "without limits"))
+
+
+def next_delete(view: PartitionView) -> StartDelete | NoExpiry:
+    """The oldest readable segment, in lineage or not, that ends below the log start."""
+    doubt = doubt_of(view)
+    if doubt is not None:
+        return NoExpiry(doubt)
+    assert view.log_start is not None
+    for segment in view.readable:
+        if segment.offsets.start >= view.log_start:
+            break  # they are in order of their starts
+        if is_expired(view, segment):
+            return StartDelete(view.segments[segment.segment_id], _reason(view, segment))
+    return NoExpiry(f"no segment ends below the log start {view.log_start}")
+
+
+def is_expired(view: PartitionView, segment: RemoteSegment) -> bool:
+    """Wholly below the accepted log start."""
+    return view.log_start is not None and segment.offsets.end < view.log_start
+
+
+def _reason(view: PartitionView, segment: RemoteSegment) -> DeleteReason:
+    """Of the log start that first passed the segment; once erased, of the lowest that is left."""
+    passed = [
+        live.fact
+        for live in view.others
+        if isinstance(live.fact, LogStartAdvanced)
+        and live.key not in view.fenced
+        and live.fact.log_start > segment.offsets.end
+    ]
+    first = min(passed, key=lambda fact: fact.log_start, default=None)
+    word = "" if first is None else first.reason.partition(" ")[0]
+    known = (DeleteReason.RETENTION_TIME, DeleteReason.RETENTION_SIZE, DeleteReason.OPERATOR_ORDER)
+    return next((reason for reason in known if reason.value == word), DeleteReason.LOG_START)
+
+
+def next_removal(
+    view: PartitionView, now: TimestampMs, grace_ms: int, put_off: Collection[RemoteSegmentId] = ()
+) -> RemoveObjects | NoExpiry:
+    """The segment that was condemned first among those that nothing keeps, whichever term condemned them.
+
+    ``put_off``: segments whose removal failed lately; they hold up no other.
+    """
+    doubt = doubt_of(view)
+    if doubt is not None:
+        return NoExpiry(doubt)
+    condemned = [each for each in view.unsettled if each.state is SegmentState.DELETE_SEGMENT_STARTED]
+    condemned.sort(key=lambda each: each.deleting.position if each.deleting else -1)
+    reasons = []
+    for segment in condemned:
+        kept = "its removal failed and is tried again later" if segment.segment_id in put_off else None
+        kept = kept or kept_because(view, segment, now, grace_ms)
+        if kept is None:
+            return RemoveObjects(segment)
+        reasons.append(f"segment {segment.segment_id}: {kept}")
+    if not reasons:
+        return NoExpiry("no segment waits for its objects to be deleted")
+    return NoExpiry(f"{len(reasons)} condemned segments keep their objects; {reasons[0]}")
+
+
+def kept_because(view: PartitionView, segment: SegmentMeaning, now: TimestampMs, grace_ms: int) -> str | None:
+    """What still keeps the objects of a condemned segment; None when nothing does."""
+    deleting = segment.deleting
+    if segment.state is not SegmentState.DELETE_SEGMENT_STARTED or segment.subject is None or deleting is None:
+        return f"its state is {segment.state}"
+    assert isinstance(deleting.fact, SegmentDeleteStarted)
+    failed = deleting.fact.reason is DeleteReason.FAILED_ATTEMPT
+    left = deleting.fact.at + (max(grace_ms, LANDING_MS) if failed else grace_ms) - now
+    if left > 0:
+        return f"the grace for {'late writes' if failed else 'readers'} ends in {-(-left // 1000)} s"
+    lease = lease_on(view, segment, now)
+    if lease is not None and not is_forced(view, segment.subject.offsets.end):
+        return f"lease {lease.id} of {lease.holder} is on {lease.offsets}"
+    return None
+
+
+def future_segments(view: PartitionView, now: TimestampMs) -> int:
+    """Readable segments with a record of the future: they expire by when they were copied."""
+    return sum(segment.max_timestamp > now for segment in view.readable)

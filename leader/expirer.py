@@ -1,0 +1,134 @@
+"""Expire the remote tier, one irreversible step at a time. `expire_rule.py` decides, these acts check again and do.
+
+Every step is preceded by a look at the view up to now, with nothing between the two but a proof of leadership.
+"""
+
+from __future__ import annotations
+
+from ..runtime.listener import Listener, LocalTrimmed, LogStartMoved, SegmentDeleteBegan, SegmentDeleted
+from ..state.errors import Fenced, ObjectNotFound, StorageUnavailable, TimedOut
+from ..state.facts import DeleteReason, LogStartAdvanced, SegmentDeleteFinished, SegmentDeleteStarted
+from ..state.offsets import Offset
+from ..state.partition_view import PartitionView, SegmentMeaning
+from ..state.segment import CopyAttempt, RemoteSegment, SegmentState
+from ..storage.object_store import ObjectStore
+from ..storage.segment.keys import ObjectKind, object_key
+from ..storage.segment.writer import delete_segment
+from .act import Act
+from .expire_rule import is_expired, kept_because
+from .orders import CutLocal, next_cut, reasons_standing
+from .sweep_rule import only_copy
+from .term import Reign
+from .trim_rule import doubt_of
+from .trimmer import DELETE_RECORDS_TIMEOUT_S
+
+
+def trusted_view(reign: Reign) -> PartitionView:
+    """The view up to now, with nothing in it that somebody must clear up first. Raises Fenced, ViewBehind."""
+    view = reign.view(max_age=0)
+    doubt = doubt_of(view)
+    if doubt is not None:
+        raise Fenced(doubt, partition=reign.partition)
+    return view
+
+
+def advance_log_start(reign: Reign, log_start: Offset, reason: str, listener: Listener) -> Act[None]:
+    """From here on no reader gets anything below ``log_start``. Raises Fenced when that is no longer to be said."""
+    yield "append log-start"
+    view = trusted_view(reign)
+    ordered = reason.startswith(DeleteReason.OPERATOR_ORDER)
+    if ordered and reason not in reasons_standing(view):
+        raise Fenced("the order was taken back", partition=reign.partition, reason=reason)
+    reign.confirm_leadership()
+    high_watermark = reign.bounds().high_watermark
+    if log_start > high_watermark:
+        raise Fenced("the log ends below this log start", partition=reign.partition, high_watermark=high_watermark)
+    if view.log_start is not None and view.log_start >= log_start:
+        return
+    reign.append(LogStartAdvanced(reign.partition, log_start, reign.term, reign.counter(), reason, reign.now()))
+    listener(LogStartMoved(reign.partition, reign.name, log_start, reason))
+
+
+def start_delete(reign: Reign, segment: SegmentMeaning, reason: DeleteReason, listener: Listener) -> Act[None]:
+    """Condemn an expired or (reason ABANDONED) an abandoned segment. Raises Fenced when it is no longer to go."""
+    yield "append delete-started"
+    view = trusted_view(reign)
+    subject = _condemned(view, reign, segment, reason)
+    if subject is None:
+        raise Fenced("the segment is not to be deleted any more", partition=reign.partition, segment=segment.segment_id)
+    reign.append(SegmentDeleteStarted(subject, reign.term, reign.counter(), reason, reign.now()))
+    listener(SegmentDeleteBegan(reign.partition, reign.name, segment.segment_id, subject.offsets, reason.value))
+
+
+def _condemned(
+    view: PartitionView, reign: Reign, segment: SegmentMeaning, reason: DeleteReason
+) -> CopyAttempt | RemoteSegment | None:
+    standing = view.segments.get(segment.segment_id)
+    if standing is None or standing.subject is None:
+        return None
+    if reason is DeleteReason.FAILED_ATTEMPT:
+        own = standing.state is SegmentState.COPY_SEGMENT_STARTED and standing.attempt is not None
+        return standing.attempt if own and standing.attempt and standing.attempt.term == reign.term else None
+    if reason is DeleteReason.ABANDONED:
+        swept = standing.state is SegmentState.ABANDONED and only_copy(view, standing, reign.bounds()) is None
+        return standing.subject if swept else None
+    readable = standing.state is SegmentState.COPY_SEGMENT_FINISHED and standing.remote is not None
+    return standing.remote if readable and standing.remote and is_expired(view, standing.remote) else None
+
+
+def remove_objects(
+    reign: Reign, store: ObjectStore, segment: SegmentMeaning, grace_ms: int, listener: Listener
+) -> Act[None]:
+    """Delete the objects of a condemned segment, see that they are gone, say so. Whichever term condemned it.
+
+    Raises Fenced when something keeps them after all, AccessDenied and Unavailable kinds when the store does.
+    """
+    yield "delete objects"
+    view = trusted_view(reign)
+    standing = view.segments.get(segment.segment_id)
+    kept = "the segment is erased" if standing is None else kept_because(view, standing, reign.now(), grace_ms)
+    if standing is None or standing.subject is None or kept is not None:
+        raise Fenced("the objects stay", partition=reign.partition, segment=segment.segment_id, because=kept)
+    subject = standing.subject
+    reign.confirm_leadership()
+    delete_segment(store, subject.object_key)
+    check_gone(store, subject.object_key)
+    yield "append delete-finished"
+    reign.append(SegmentDeleteFinished(subject, reign.term, reign.counter(), reign.now()))
+    size = subject.object_bytes if isinstance(subject, RemoteSegment) else 0
+    listener(SegmentDeleted(reign.partition, reign.name, segment.segment_id, subject.offsets, size))
+
+
+def check_gone(store: ObjectStore, base_key: str) -> None:
+    """None of the three objects is there. Raises StorageUnavailable naming the one that is."""
+    for kind in ObjectKind:
+        key = object_key(base_key, kind)
+        try:
+            store.head(key)
+        except ObjectNotFound:
+            continue
+        raise StorageUnavailable("object is still there after it was deleted", object=key)
+
+
+def delete_records_order(reign: Reign, before: Offset, listener: Listener) -> Act[Offset]:
+    """Cut the broker's log below ``before``, as an order says whose log start is accepted; the broker's new log start.
+
+    To this agent's own broker, without retries, right after the last checks, as `trimmer.py` does and for its reasons;
+    but without remote segments in place of what goes: it is condemned.
+    """
+    seat, partition = reign.seat, reign.partition
+    yield "delete-records"
+    cut = next_cut(trusted_view(reign), reign.bounds())
+    if cut != CutLocal(before):
+        raise Fenced("no order asks for this cut any more", partition=partition, before=before, now=cut)
+    reign.confirm_leadership()
+    try:
+        new_start = seat.broker.delete_records_on(
+            seat.broker_id, reign.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S
+        )
+    except TimedOut:
+        new_start = reign.bounds().local_start  # it may have happened all the same: look instead of guessing
+        if new_start < before:
+            raise
+    listener(LocalTrimmed(partition, reign.name, new_start))
+    return new_start

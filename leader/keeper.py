@@ -1,0 +1,87 @@
+"""What an agent does for the tier-state partitions that its broker leads, beside the partitions it hosts.
+
+Chores (the archive, checkpoints) are handed in: their rooms are strangers to this one. One thread; a chore that fails
+is told and comes again at its next turn, and holds up no other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from ..runtime.clock import Clock
+from ..runtime.listener import ChoreFailed, Listener
+from ..state.errors import TierstateError
+from .act import Act, run
+from .custody import Custodian
+
+LOOK_S = 5.0
+CUSTODY_S = 60.0
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """``act`` for one tier-state partition, every ``every_s`` seconds, and once at the start."""
+
+    name: str
+    every_s: float
+    act: Callable[[int], Act[object]]
+
+
+class Keeper:
+    """``led``: the tier-state partitions that this broker leads now. ``look_around`` runs before every round."""
+
+    def __init__(
+        self,
+        led: Callable[[], Collection[int]],
+        chores: Sequence[Chore],
+        custodian: Custodian,
+        look_around: Callable[[], None],
+        clock: Clock,
+        listener: Listener,
+    ) -> None:
+        self._led, self._chores, self._custodian = led, chores, custodian
+        self._look_around, self._clock, self._listener = look_around, clock, listener
+        self._due: dict[tuple[str, int], float] = {}
+        self._custody_due = 0.0
+
+    def run(self, stop: threading.Event) -> None:
+        """Until ``stop``."""
+        while not stop.is_set():
+            self.advance(stop)
+            stop.wait(LOOK_S)
+
+    def advance(self, stop: threading.Event) -> None:
+        """Everything that is due now."""
+        try:
+            self._look_around()
+            led = sorted(self._led())
+        except TierstateError as error:  # a cluster that does not answer now
+            self._listener(ChoreFailed("look", NOBODY, str(error)))
+            return
+        for number in led:
+            for chore in self._chores:
+                if not stop.is_set():
+                    self._take(chore, number)
+        if self._clock.monotonic() >= self._custody_due and not stop.is_set():
+            self._look_after(stop)
+
+    def _take(self, chore: Chore, number: int) -> None:
+        now = self._clock.monotonic()
+        if now < self._due.get((chore.name, number), 0.0):
+            return
+        self._due[chore.name, number] = now + chore.every_s
+        try:
+            run(chore.act(number))
+        except TierstateError as error:
+            self._listener(ChoreFailed(chore.name, number, str(error)))
+
+    def _look_after(self, stop: threading.Event) -> None:
+        self._custody_due = self._clock.monotonic() + CUSTODY_S
+        try:
+            while not stop.is_set() and self._custodian.advance():
+                pass
+        except TierstateError as error:
+            self._listener(ChoreFailed("custody", NOBODY, str(error)))

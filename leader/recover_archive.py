@@ -1,0 +1,126 @@
+"""The archive as recover reads it: not what stood in the end, but the whole history of every partition.
+
+A tombstone says that a fact no longer matters to the live set; to a recovery it may: a segment whose facts were all
+erased must not come back because its manifest is still there. So only facts by no term (orders, leases, holds) are
+erased here, and the rest means what the whole history means, which is what the live set meant. A copy fact is erased
+only after its segment is deleted, so its tombstone alone says that, should the delete itself not be in the archive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
+
+from ..schemas.codec import decode_fact
+from ..state.apply import PartitionState
+from ..state.errors import CorruptData, InvalidRequest
+from ..state.facts import (
+    IntegrityHold,
+    LeaderElected,
+    LiveFact,
+    LocalTrimIntended,
+    OperatorOrder,
+    ReaderLease,
+    SegmentDeleteStarted,
+)
+from ..state.ids import RemoteSegmentId, TopicIdPartition
+from ..state.keys import KeyKind, parse_key
+from ..state.partition_view import PartitionView
+from ..state.segment import SegmentState
+from ..state.view import Entry
+from .recover_rule import ArchivedPartition
+
+BY_NO_TERM = (KeyKind.ORDER, KeyKind.LEASE, KeyKind.HOLD, KeyKind.MISSING)
+
+
+def read_history(entries: Iterable[Entry]) -> dict[TopicIdPartition, ArchivedPartition]:
+    """Every partition that the entries name; in order of position within a tier-state partition.
+
+    Raises CorruptData for a key that no tierstate minted: what it meant nobody knows.
+    """
+    states: dict[TopicIdPartition, PartitionState] = {}
+    erased: set[RemoteSegmentId] = set()
+    for entry in entries:
+        try:
+            key = parse_key(entry.key)
+        except InvalidRequest as error:
+            raise CorruptData(
+                "the archive holds a key of unknown form", key=repr(entry.key), position=entry.position
+            ) from error
+        if key is None:
+            continue
+        state = states.setdefault(key.partition, PartitionState(key.partition))
+        if entry.value is not None:
+            fact = decode_fact(entry.key, entry.value)
+            if not isinstance(fact, LocalTrimIntended):  # many, and of no consequence here
+                state.insert(LiveFact(entry.key, entry.position, fact))
+        elif key.kind in BY_NO_TERM:
+            state.erase(entry.key)
+        elif key.kind in (KeyKind.COPY_STARTED, KeyKind.COPY_FINISHED) and key.segment_id is not None:
+            erased.add(key.segment_id)
+    return {partition: _archived(state.view(), erased) for partition, state in states.items()}
+
+
+def _archived(view: PartitionView, erased: Set[RemoteSegmentId]) -> ArchivedPartition:
+    # An archive whose oldest part was dropped may have a copy-finished without its copy-started: it says nothing then.
+    known = {
+        sid: each.state
+        for sid, each in view.segments.items()
+        if each.contradiction is None or each.state is not SegmentState.ABANDONED
+    }
+    known.update({sid: SegmentState.DELETE_SEGMENT_FINISHED for sid in view.segments if sid in erased})
+    begun = {sid: each.deleting.fact for sid, each in view.segments.items() if each.deleting is not None}
+    return ArchivedPartition(
+        partition=view.partition,
+        leader=view.leader,
+        log_start=view.log_start,
+        states=known,
+        reasons={sid: fact.reason for sid, fact in begun.items() if isinstance(fact, SegmentDeleteStarted)},
+        finished={segment.segment_id: segment for segment in view.readable if segment.segment_id not in erased},
+        standing=tuple(
+            live.fact for live in view.others if isinstance(live.fact, OperatorOrder | ReaderLease | IntegrityHold)
+        ),
+        deleted=view.deleted is not None,
+        unreadable=view.degraded,
+        addresses=frozenset(
+            live.fact.management_address
+            for live in view.others
+            if isinstance(live.fact, LeaderElected) and live.fact.management_address
+        ),
+    )
+
+
+def continued(
+    older: Mapping[TopicIdPartition, ArchivedPartition], newer: Mapping[TopicIdPartition, ArchivedPartition]
+) -> dict[TopicIdPartition, ArchivedPartition]:
+    """Two archives of one cluster, the second of a tier-state topic that followed the first (a recovered one).
+
+    The newer one speaks; of the older one what it is silent about stays, and what was deleted stays deleted.
+    """
+    both = dict(older)
+    for partition, now in newer.items():
+        before = older.get(partition)
+        both[partition] = now if before is None else _continued(before, now)
+    return both
+
+
+def _continued(before: ArchivedPartition, now: ArchivedPartition) -> ArchivedPartition:
+    gone = {
+        sid: state
+        for sid, state in before.states.items()
+        if state in (SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED)
+    }
+    starts = [each.log_start for each in (before, now) if each.log_start is not None]
+    finished = {**before.finished, **now.finished}
+    states = {**before.states, **now.states, **gone}
+    return replace(
+        now,
+        leader=now.leader or before.leader,
+        log_start=max(starts, default=None),
+        states=states,
+        reasons={**before.reasons, **now.reasons},
+        finished={sid: s for sid, s in finished.items() if states[sid] is SegmentState.COPY_SEGMENT_FINISHED},
+        deleted=before.deleted or now.deleted,
+        unreadable=(*before.unreadable, *now.unreadable),
+        addresses=before.addresses | now.addresses,
+    )

@@ -1,0 +1,297 @@
+"""What can be restored from a bucket alone, and what cannot: manifests and archived facts to a plan. Pure.
+
+The archive speaks first: what it says was deleted or abandoned stays so, what it says was finished is restored, its log
+starts, orders and holds bind. Where it is silent (or there is none) a manifest speaks for its segment:
+
+    ends below the log start            unproven    the largest log start that any manifest or archived fact names
+    its epochs lose, or it owns nothing lost        the lineage of the segments that later terms copied
+    otherwise                           restored
+
+The lineage is built from the segments' own epochs, those of later terms first: every segment that a term copied was in
+that term's log, so where two segments contradict each other the later term's log is the one that went on.
+New terms are written, never the manifests' Q; everything else of a descriptor stays byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from ..state.coverage import Coverage
+from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
+from ..state.facts import (
+    DeleteReason,
+    Fact,
+    IntegrityHold,
+    LeaderElected,
+    LogStartAdvanced,
+    OperatorOrder,
+    ReaderLease,
+    SegmentCopyFinished,
+    SegmentCopyStarted,
+    SegmentDeleteStarted,
+)
+from ..state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
+from ..state.lineage import readable_ranges
+from ..state.offsets import Offset, OffsetRange, TimestampMs
+from ..state.segment import CopyAttempt, RemoteSegment, SegmentState, Term
+
+RECOVERER = BrokerId(-1)
+"""The broker that a recovered `LeaderElected` names: none. It is how recover knows its own facts again."""
+
+Standing = OperatorOrder | ReaderLease | IntegrityHold
+"""Facts by no term: restored as they stood."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSegment:
+    """A whole segment in the bucket, as its manifest describes it. ``log_start``: the partition's, at copy time."""
+
+    segment: RemoteSegment
+    started_at: TimestampMs
+    log_start: Offset
+    cluster_id: str
+    tier_state_topic_id: TopicId
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedPartition:
+    """What the archive says of a partition: its whole history, as far as it is archived.
+
+    ``finished``: descriptors of the segments that were readable. ``unreadable``: facts this version cannot read.
+    ``addresses``: where the agents of all its terms answered.
+    """
+
+    partition: TopicIdPartition
+    leader: LeaderElected | None = None
+    log_start: Offset | None = None
+    states: Mapping[RemoteSegmentId, SegmentState] = field(default_factory=dict)
+    reasons: Mapping[RemoteSegmentId, DeleteReason] = field(default_factory=dict)
+    finished: Mapping[RemoteSegmentId, RemoteSegment] = field(default_factory=dict)
+    standing: tuple[Standing, ...] = ()
+    deleted: bool = False
+    unreadable: tuple[str, ...] = ()
+    addresses: frozenset[str] = frozenset()
+
+
+class Verdict(StrEnum):
+    """Why a segment that is in the bucket is not restored."""
+
+    LOST = "lost"
+    UNPROVEN = "unproven"
+    DELETED = "deleted"
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A whole segment that is not restored as readable."""
+
+    segment: RemoteSegment
+    verdict: Verdict
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """One partition as it will be. ``refused``: why nothing is written of it; ``ended``: because nothing should be.
+
+    ``deletes``: deleted by an archived fact, objects still there: the delete is said again. ``missing``: readable in
+    the archive, not whole in the bucket. ``gaps``: between the log start and the end of both tiers, as far as known.
+    """
+
+    partition: TopicIdPartition
+    topic: str
+    epoch: LeaderEpoch
+    lineage: Lineage
+    log_start: Offset | None
+    log_start_from: str
+    restored: tuple[FoundSegment, ...]
+    deletes: tuple[tuple[FoundSegment, DeleteReason], ...]
+    left_out: tuple[LeftOut, ...]
+    missing: tuple[RemoteSegment, ...]
+    gaps: tuple[OffsetRange, ...]
+    standing: tuple[Standing, ...] = ()
+    refused: str | None = None
+    ended: bool = False
+
+    def of(self, verdict: Verdict) -> list[LeftOut]:
+        return [each for each in self.left_out if each.verdict is verdict]
+
+    @property
+    def writes(self) -> bool:
+        """Whether any fact is written."""
+        return self.refused is None and bool(
+            self.restored or self.deletes or self.standing or self.log_start is not None
+        )
+
+
+def plan_partitions(
+    found: Iterable[FoundSegment],
+    archive: Mapping[TopicIdPartition, ArchivedPartition],
+    local_starts: Mapping[TopicIdPartition, Offset],
+) -> tuple[PartitionPlan, ...]:
+    """Every partition that the bucket or the archive names. ``local_starts``: as far as brokers told them."""
+    by_partition: dict[TopicIdPartition, list[FoundSegment]] = {partition: [] for partition in archive}
+    for each in found:
+        by_partition.setdefault(each.segment.partition, []).append(each)
+    return tuple(
+        plan_partition(
+            partition, segments, archive.get(partition) or ArchivedPartition(partition), local_starts.get(partition)
+        )
+        for partition, segments in sorted(by_partition.items())
+    )
+
+
+def plan_partition(
+    partition: TopicIdPartition,
+    found: list[FoundSegment],
+    archived: ArchivedPartition,
+    local_start: Offset | None = None,
+) -> PartitionPlan:
+    """See the module docstring. Facts that cannot be read may be deletes, so they refuse the partition."""
+    found = sorted(found, key=lambda each: (each.segment.offsets, each.segment.segment_id))
+    log_start, source = _log_start(found, archived)
+    certain, silent, deletes, left_out = [], [], [], []
+    for each in found:
+        match archived.states.get(each.segment.segment_id):
+            case SegmentState.COPY_SEGMENT_FINISHED:
+                certain.append(each)
+            case SegmentState.DELETE_SEGMENT_STARTED | SegmentState.DELETE_SEGMENT_FINISHED as state:
+                deletes.append((each, archived.reasons.get(each.segment.segment_id, DeleteReason.LOG_START)))
+                left_out.append(LeftOut(each.segment, Verdict.DELETED, f"the archive says {state}"))
+            case SegmentState.ABANDONED as state:
+                left_out.append(LeftOut(each.segment, Verdict.ABANDONED, f"the archive says {state}"))
+            case _ if log_start is not None and each.segment.offsets.end < log_start:
+                why = f"ends below the log start {log_start}, and no archived fact says that it still lived"
+                left_out.append(LeftOut(each.segment, Verdict.UNPROVEN, why))
+            case _:
+                silent.append(each)
+    lineage = lineage_of([each.segment for each in (*certain, *silent)], archived.leader)
+    coverage = Coverage(tuple(each.segment for each in (*certain, *silent)), lineage)
+    owners = {piece.segment.segment_id for piece in coverage.owned}
+    lost = [each.segment for each in silent if each.segment.segment_id not in owners]
+    left_out += [LeftOut(segment, Verdict.LOST, why_lost(segment, coverage)) for segment in lost]
+    restored = [*certain, *(each for each in silent if each.segment.segment_id in owners)]
+    restored.sort(key=lambda each: (each.segment.offsets, each.segment.segment_id))
+    here = {each.segment.segment_id for each in found}
+    missing = tuple(segment for sid, segment in sorted(archived.finished.items()) if sid not in here)
+    newest = max(found, key=lambda each: each.segment.copied_at).segment.topic if found else ""
+    plan = PartitionPlan(
+        partition=partition,
+        topic=archived.leader.topic if archived.leader else newest,
+        epoch=lineage.last_epoch or LeaderEpoch(archived.leader.epoch if archived.leader else 0),
+        lineage=lineage,
+        log_start=log_start,
+        log_start_from=source,
+        restored=tuple(restored),
+        deletes=tuple(deletes),
+        left_out=tuple(left_out),
+        missing=missing,
+        gaps=_gaps(coverage, log_start, local_start, missing),
+        standing=archived.standing,
+    )
+    if archived.deleted:
+        why = "the archive says that the custodian deleted this partition"
+        return replace(plan, refused=why, ended=True, gaps=(), missing=())
+    if archived.unreadable:
+        return replace(plan, refused=f"the archive holds what this version cannot read: {archived.unreadable[0]}")
+    return plan
+
+
+def lineage_of(segments: Iterable[RemoteSegment], elder: LeaderElected | None = None) -> Lineage:
+    """The lineage that the segments' own epochs make: those of later terms first, what contradicts them is cut.
+
+    ``elder``: the archived leader, whose lineage counts like that of a segment of its term.
+    """
+    claims: list[tuple[tuple[int, int, int, int], LeaderEpoch, int, int]] = []
+    for segment in segments:
+        order = (-segment.term.epoch, 1, -segment.term.position, segment.offsets.start)
+        claims += [(order, *each) for each in _claims(segment.leader_epochs.entries, segment.offsets.end)]
+    if elder is not None and elder.lineage.entries:
+        entries = elder.lineage.entries  # where its last epoch ends is not known: it claims where that begins
+        claims += [((-elder.epoch, 0, 0, 0), *each) for each in _claims(entries, entries[-1].start_offset)]
+    starts: dict[LeaderEpoch, int] = {}
+    ends: dict[LeaderEpoch, int] = {}
+    for _, epoch, start, end in sorted(claims):
+        above = min((at for other, at in starts.items() if other > epoch), default=end + 1)
+        below = max((at for other, at in ends.items() if other < epoch), default=-1)
+        start, end = max(start, below + 1), min(end, above - 1)
+        if start <= end:
+            starts[epoch] = min(start, starts.get(epoch, start))
+            ends[epoch] = max(end, ends.get(epoch, end))
+    return Lineage(tuple(EpochEntry(epoch, Offset(starts[epoch])) for epoch in sorted(starts)))
+
+
+def _claims(entries: tuple[EpochEntry, ...], end: int) -> Iterator[tuple[LeaderEpoch, int, int]]:
+    for at, entry in enumerate(entries):
+        last = entries[at + 1].start_offset - 1 if at + 1 < len(entries) else end
+        if last >= entry.start_offset:
+            yield entry.epoch, entry.start_offset, last
+
+
+def why_lost(segment: RemoteSegment, coverage: Coverage) -> str:
+    """Who has what this segment would have had."""
+    parts = readable_ranges(segment, coverage.lineage)
+    if not parts:
+        epoch = segment.leader_epochs.entries[0].epoch
+        ruling = coverage.lineage.epoch_at(segment.offsets.start)
+        winner = coverage.at(segment.offsets.start)
+        by = f", as in segment {winner.segment.segment_id} of term {winner.segment.term}" if winner else ""
+        where = f"epoch {ruling}" if ruling is not None else "a lineage that begins later"
+        return f"its epoch {epoch} lost offset {segment.offsets.start} to {where}{by}"
+    by = ", ".join(sorted({o.segment.segment_id for part in parts if (o := coverage.at(part.start))}))
+    return f"other segments have all of its offsets, from {by} on"
+
+
+def _log_start(found: list[FoundSegment], archived: ArchivedPartition) -> tuple[Offset | None, str]:
+    named = max((each.log_start for each in found), default=None)
+    if archived.log_start is not None and (named is None or archived.log_start >= named):
+        return archived.log_start, "archive"
+    return named, "manifests"
+
+
+def _gaps(
+    coverage: Coverage, log_start: Offset | None, local_start: Offset | None, missing: tuple[RemoteSegment, ...]
+) -> tuple[OffsetRange, ...]:
+    """Up to the local start where a broker told it, else up to the last offset that anything names."""
+    ends = [piece.offsets.end for piece in coverage.owned] + [segment.offsets.end for segment in missing]
+    end = local_start - 1 if local_start is not None else max(ends, default=-1)
+    start = log_start if log_start is not None else min((p.offsets.start for p in coverage.owned), default=Offset(0))
+    return tuple(coverage.gaps(OffsetRange(start, Offset(end)))) if end >= start else ()
+
+
+def elected_of(plan: PartitionPlan, fact_id: FactId, at: TimestampMs) -> LeaderElected:
+    """The term that recover begins: by no broker, in the highest epoch there is, with the lineage of the segments."""
+    local_start = Offset(max((each.segment.offsets.end + 1 for each in plan.restored), default=plan.log_start or 0))
+    return LeaderElected(plan.partition, plan.topic, plan.epoch, fact_id, RECOVERER, "", plan.lineage, local_start, at)
+
+
+def facts_of(plan: PartitionPlan, elected: LeaderElected, term: Term) -> Iterator[tuple[str, Fact]]:
+    """Everything that follows the term's `LeaderElected`, each with the name of its step, in the order it is written.
+
+    The same plan and term give the same facts again, so a recovery that was interrupted goes on where it stopped.
+    """
+    at = elected.elected_at
+    for standing in plan.standing:
+        yield "append standing", standing
+    if plan.log_start is not None:
+        yield "append log-start", LogStartAdvanced(plan.partition, plan.log_start, term, 1, "recovered", at)
+    for number, (found, reason) in enumerate(plan.deletes, start=2):
+        subject = replace(found.segment, term=term)
+        yield "append delete-started", SegmentDeleteStarted(subject, term, number, reason, at)
+    for found in plan.restored:
+        segment = replace(found.segment, term=term)
+        attempt = CopyAttempt(
+            partition=segment.partition,
+            topic=segment.topic,
+            segment_id=segment.segment_id,
+            offsets=segment.offsets,
+            object_key=segment.object_key,
+            term=term,
+            broker_id=segment.broker_id,
+            started_at=found.started_at,
+        )
+        yield "append copy-started", SegmentCopyStarted(attempt)
+        yield "append copy-finished", SegmentCopyFinished(segment)

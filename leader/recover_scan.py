@@ -1,0 +1,159 @@
+"""What a bucket holds, by a single LIST, in which the three objects of a segment lie side by side.
+
+Nothing is believed that the listing contradicts: a manifest whose log or indexes are gone, or are of another size, is
+damaged; one that describes another object than it is (a copy of a folder) is too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby, islice
+
+from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
+from ..state.ids import TopicId, TopicIdPartition
+from ..storage.object_store import ObjectInfo, ObjectStore
+from ..storage.segment.keys import ObjectKind, base_of, object_key
+from ..storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of
+from ..storage.segment.reader import read_manifest
+from .recover_rule import FoundSegment
+
+AT_ONCE = 16
+WINDOW = 256
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedManifest:
+    """A manifest that cannot be believed."""
+
+    key: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignManifest:
+    """A whole segment that another writer, cluster or tier-state topic owns. ``partition`` where it names one."""
+
+    key: str
+    why: str
+    partition: TopicIdPartition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Uncommitted:
+    """Objects of a segment without a manifest: a copy that never ended, or a delete that did not."""
+
+    base_key: str
+    bytes: int
+
+
+Found = FoundSegment | DamagedManifest | ForeignManifest | Uncommitted
+
+
+def scan_bucket(store: ObjectStore) -> Iterator[Found]:
+    """Everything in the store that has the name of a segment's object. Raises Unavailable kinds, AccessDenied.
+
+    Memory: `WINDOW` manifests, of which `AT_ONCE` are read at a time.
+    """
+    named = (found for found in store.list() if base_of(found.key) != found.key)
+    segments = (
+        (base, {found.key: found for found in objects})
+        for base, objects in groupby(named, key=lambda found: base_of(found.key))
+    )
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="recover") as pool:
+        while window := list(islice(segments, WINDOW)):
+            yield from pool.map(lambda each: _look(store, *each), window)
+
+
+def _look(store: ObjectStore, base: str, objects: dict[str, ObjectInfo]) -> Found:
+    key = object_key(base, ObjectKind.MANIFEST)
+    if key not in objects:
+        return Uncommitted(base, sum(found.size for found in objects.values()))
+    try:
+        manifest = read_manifest(store, key)
+        block = manifest.tierstate
+        if block is None:
+            where = manifest.metadata.partition if manifest.metadata else None
+            return ForeignManifest(key, "written by another program: it has no tierstate block", where)
+        problem = _problem(base, manifest, block, objects)
+    except ObjectNotFound:
+        return Uncommitted(base, sum(found.size for found in objects.values()))
+    except (CorruptData, InvalidRequest) as error:
+        return DamagedManifest(key, str(error))
+    if problem is not None or manifest.metadata is None:
+        return DamagedManifest(key, problem or "it has no segment metadata")
+    return FoundSegment(
+        segment=block.segment,
+        started_at=manifest.metadata.event_timestamp,
+        log_start=block.log_start_offset,
+        cluster_id=block.cluster_id,
+        tier_state_topic_id=block.tier_state_topic_id,
+    )
+
+
+def _problem(base: str, manifest: SegmentManifest, block: TierstateBlock, objects: dict[str, ObjectInfo]) -> str | None:
+    segment = block.segment
+    if segment.object_key != base:
+        return f"it describes another object, {segment.object_key}"
+    if manifest.metadata is None or manifest.metadata != metadata_of(segment, manifest.metadata.event_timestamp):
+        return "its descriptor and its segment metadata contradict each other"
+    wanted = {
+        ObjectKind.LOG: segment.log_object_bytes,
+        ObjectKind.INDEXES: segment.indexes_object_bytes,
+        ObjectKind.MANIFEST: segment.manifest_bytes,
+    }
+    for kind, size in wanted.items():
+        info = objects.get(object_key(base, kind))
+        if info is None and size:
+            return f"its {kind} object is missing"
+        if info is not None and info.size != size:
+            return f"its {kind} object has {info.size} bytes, not {size}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A scanned bucket, sorted by what can be done with it."""
+
+    ours: tuple[FoundSegment, ...]
+    foreign: tuple[ForeignManifest, ...]
+    damaged: tuple[DamagedManifest, ...]
+    uncommitted: tuple[Uncommitted, ...]
+
+
+def sort_out(found: Iterable[Found], cluster_id: str, topic_ids: Iterable[TopicId] = ()) -> Bucket:
+    """``topic_ids``: the tier-state topics to restore from; none means the only one there is.
+
+    Raises InvalidRequest, naming them, when there are several and none is chosen.
+    """
+    ours: list[FoundSegment] = []
+    foreign: list[ForeignManifest] = []
+    damaged: list[DamagedManifest] = []
+    uncommitted: list[Uncommitted] = []
+    for each in found:
+        match each:
+            case FoundSegment():
+                ours.append(each)
+            case ForeignManifest():
+                foreign.append(each)
+            case DamagedManifest():
+                damaged.append(each)
+            case Uncommitted():
+                uncommitted.append(each)
+    mine = [each for each in ours if each.cluster_id == cluster_id]
+    chosen = frozenset(topic_ids) or frozenset(each.tier_state_topic_id for each in mine)
+    if len(chosen) > 1 and not topic_ids:
+        names = ", ".join(sorted(chosen))
+        raise InvalidRequest("segments of several tier-state topics are in the bucket: choose by --topic-id", ids=names)
+    for each in ours:
+        why = None
+        if each.cluster_id != cluster_id:
+            why = f"of another cluster, {each.cluster_id}"
+        elif each.tier_state_topic_id not in chosen:
+            why = f"of another tier-state topic, {each.tier_state_topic_id}"
+        if why is not None:
+            key = object_key(each.segment.object_key, ObjectKind.MANIFEST)
+            foreign.append(ForeignManifest(key, why, each.segment.partition))
+    kept = tuple(each for each in mine if each.tier_state_topic_id in chosen)
+    return Bucket(kept, tuple(foreign), tuple(damaged), tuple(uncommitted))

@@ -1,0 +1,32 @@
+"""Back-off: how often something failed in a row, and whether it is too early to try again."""
+
+from __future__ import annotations
+
+from ..runtime.clock import Clock
+
+MAX_BACKOFF_S = 300.0
+
+
+def backoff(setbacks: int) -> float:
+    """Seconds to wait after so many setbacks in a row: 1 s three times, then 5 s, doubled up to 5 min."""
+    return 1.0 if setbacks <= 3 else min(MAX_BACKOFF_S, 5.0 * 2.0 ** min(setbacks - 4, 10))
+
+
+class Setbacks:
+    """Of one kind of act."""
+
+    __slots__ = ("_clock", "_not_before", "count")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self.count, self._not_before = clock, 0, 0.0
+
+    def add(self) -> None:
+        self.count += 1
+        self._not_before = self._clock.monotonic() + backoff(self.count)
+
+    def clear(self) -> None:
+        self.count, self._not_before = 0, 0.0
+
+    @property
+    def waiting(self) -> bool:
+        return self.count > 0 and self._clock.monotonic() < self._not_before

@@ -1,0 +1,42 @@
+"""`tierstate recover` asks every agent it knows of before it writes."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from tierstate.cli.recover import require_silent
+from tierstate.state.errors import Fenced
+
+
+class Unhealthy(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_error(503)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+def test_an_agent_that_answers_anything_at_all_is_one_that_runs() -> None:
+    server = HTTPServer(("127.0.0.1", 0), Unhealthy)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    address = f"127.0.0.1:{server.server_port}"
+    try:
+        with pytest.raises(Fenced, match="stop every agent") as refused:
+            require_silent([address])
+        assert address in str(refused.value)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    require_silent([address, "not an address"])
+
+
+def test_nobody_there_is_silence() -> None:
+    with socket.socket() as held:  # bound, and not listening: nobody answers
+        held.bind(("127.0.0.1", 0))
+        require_silent([f"127.0.0.1:{held.getsockname()[1]}"])

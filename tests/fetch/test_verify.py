@@ -1,0 +1,191 @@
+"""Level 0 of verify: every contradiction of a view has one fault that makes it, and a clean view none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.state.conftest import NOW, Build
+from tierstate.fetch.verify import CLOCK_TOLERANCE_MS, Finding, Severity, check_view, overlap_bytes
+from tierstate.state.epochs import LeaderEpoch, Lineage
+from tierstate.state.facts import (
+    DeleteReason,
+    IntegrityHold,
+    LiveFact,
+    SegmentCopyFinished,
+    SegmentCopyStarted,
+    SegmentDeleteStarted,
+)
+from tierstate.state.ids import BrokerId
+from tierstate.state.offsets import Offset, TimestampMs
+from tierstate.state.routing import LocalBounds
+from tierstate.state.segment import RemoteSegment
+
+BUILD = Build()
+TERM = BUILD.term(1, 0)
+LINEAGE = Lineage.of((0, 0), (1, 150))
+
+
+def bounds(local_start: int = 300, high_watermark: int = 500) -> LocalBounds:
+    return LocalBounds(Offset(local_start), Offset(high_watermark), Offset(high_watermark), LeaderEpoch(1))
+
+
+def segment(number: int, start: int, end: int, *epochs: tuple[int, int]) -> RemoteSegment:
+    return BUILD.segment(number, TERM, start, end, Lineage.of(*(epochs or ((1 if start >= 150 else 0, start),))))
+
+
+CLEAN = (segment(1, 0, 99), segment(2, 100, 199, (0, 100), (1, 150)), segment(3, 200, 299))
+
+
+def facts(*segments: RemoteSegment) -> Iterator[LiveFact]:
+    """A term, its log start 0, and these segments, copied."""
+    yield BUILD.leader(0, 1, lineage=LINEAGE)
+    yield BUILD.log_start(1, TERM, 0)
+    for at, each in enumerate(segments):
+        started = BUILD.attempt(1, TERM, each.offsets.start, each.offsets.end)
+        started = replace(started, segment_id=each.segment_id, object_key=each.object_key)
+        yield BUILD.live(2 + 2 * at, SegmentCopyStarted(started))
+        yield BUILD.live(3 + 2 * at, SegmentCopyFinished(each))
+
+
+def findings(*live: LiveFact, within: LocalBounds | None = None) -> list[Finding]:
+    return list(check_view(BUILD.view(*live), within or bounds()))
+
+
+def only(found: list[Finding], severity: Severity, what: str) -> Finding:
+    assert [(each.severity, what in each.what) for each in found] == [(severity, True)], found
+    return found[0]
+
+
+def test_a_clean_view_gives_no_finding() -> None:
+    assert not findings(*facts(*CLEAN))
+    assert not list(check_view(BUILD.view(*facts(*CLEAN)), None))
+    assert not findings()
+    assert overlap_bytes(BUILD.view(*facts(*CLEAN))) == 0
+
+
+def test_a_gap_is_named_by_its_offsets() -> None:
+    found = findings(*facts(CLEAN[0], CLEAN[2]))
+    only(found, Severity.GAP, "offsets 100..199 belong to no tier")
+    only(findings(*facts(*CLEAN), within=bounds(local_start=310)), Severity.GAP, "300..309")
+    only(list(check_view(BUILD.view(*facts(CLEAN[0], CLEAN[2])), None)), Severity.GAP, "100..199")
+
+
+def test_a_hole_that_the_local_tier_fills_is_no_gap() -> None:
+    found = findings(*facts(CLEAN[0], CLEAN[2]), within=bounds(local_start=100))
+    only(found, Severity.FINDING, "offsets 100..199 are local only")
+
+
+def test_overlaps_are_told_with_their_bytes() -> None:
+    again = segment(4, 50, 149)
+    live = list(facts(*CLEAN, again))
+    found = findings(*live)
+    assert {each.what for each in found} == {"overlaps others: about 500 bytes of it are served by them"}
+    assert overlap_bytes(BUILD.view(*live)) == 1000
+
+
+def test_a_segment_out_of_lineage_is_told() -> None:
+    other = segment(4, 160, 180, (0, 160))
+    found = findings(*facts(*CLEAN, other))
+    assert only(found, Severity.FINDING, "out of lineage").segment_id == other.segment_id
+
+
+def test_an_unknown_lineage_is_told() -> None:
+    live = [BUILD.leader(0, 1, lineage=Lineage.of((1, 250))), *list(facts(*CLEAN))[1:]]
+    found = findings(*live)
+    assert any(each.what.startswith("lineage unknown") for each in found)
+    assert any(each.severity is Severity.GAP for each in found)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"leader_epochs": Lineage.of((0, 0), (1, 250))}, "epochs are not of its offsets"),
+        ({"leader_epochs": Lineage.of((0, 99))}, "epochs are not of its offsets"),
+        ({"record_count": 101}, "101 records do not fit"),
+        ({"record_count": -1}, "-1 records do not fit"),
+        ({"last_record_offset": Offset(100)}, "last record 100"),
+        ({"max_timestamp": TimestampMs(-2)}, "max timestamp is -2"),
+    ],
+)
+def test_a_descriptor_that_contradicts_itself_is_corrupt(change: dict[str, Any], what: str) -> None:
+    broken = replace(CLEAN[0], **change)
+    found = [each for each in findings(*facts(broken, *CLEAN[1:])) if each.segment_id == broken.segment_id]
+    assert any(each.severity is Severity.CORRUPT and what in each.what for each in found)
+
+
+def test_an_epoch_later_than_the_term_that_copied_it_is_corrupt() -> None:
+    broken = replace(CLEAN[2], leader_epochs=Lineage.of((2, 200)))
+    found = [each.what for each in findings(*facts(*CLEAN[:2], broken)) if each.severity is Severity.CORRUPT]
+    assert found == [f"its epoch 2 is later than the term that copied it, {TERM}"]
+
+
+def test_a_max_timestamp_of_the_future_is_told_and_a_little_skew_is_not() -> None:
+    ahead = [replace(CLEAN[0], max_timestamp=TimestampMs(NOW + CLOCK_TOLERANCE_MS + more)) for more in (0, 1)]
+    assert not findings(*facts(ahead[0], *CLEAN[1:]))
+    only(findings(*facts(ahead[1], *CLEAN[1:])), Severity.FINDING, "later than its copy")
+
+
+def test_an_attempt_that_its_descriptor_disagrees_with_is_corrupt() -> None:
+    other = replace(CLEAN[0], broker_id=BrokerId(9))
+    only(findings(*facts(other, *CLEAN[1:])), Severity.CORRUPT, "broker_id is 9")
+    moved = [
+        replace(live, fact=SegmentCopyFinished(replace(CLEAN[0], object_key="elsewhere")))
+        if live.fact == SegmentCopyFinished(CLEAN[0])
+        else live
+        for live in facts(*CLEAN)
+    ]
+    found = findings(*moved)
+    assert any(each.severity is Severity.CORRUPT and "contradiction" in each.what for each in found)
+
+
+def test_a_delete_that_stands_and_one_that_describes_another_segment() -> None:
+    lone = segment(9, 0, 99)
+    deleted = list(facts(*CLEAN, lone))
+    fact = SegmentDeleteStarted(lone, TERM, 5, DeleteReason.LOG_START, NOW)
+    only(findings(*deleted, BUILD.live(50, fact)), Severity.FINDING, f"a delete stands since {NOW} (log-start)")
+    fact = replace(fact, subject=replace(lone, record_count=1))
+    found = findings(*deleted, BUILD.live(50, fact))
+    assert [each.severity for each in found] == [Severity.FINDING, Severity.CORRUPT]
+
+
+def test_a_finished_delete_and_an_abandoned_copy_are_told() -> None:
+    deleted = (BUILD.delete_started(50, 8, TERM, 5), BUILD.delete_finished(51, 8, TERM, 6))
+    only(findings(*facts(*CLEAN), *deleted), Severity.FINDING, "wait to be erased")
+    abandoned = (BUILD.started(50, 8, TERM), BUILD.leader(51, 1, lineage=LINEAGE))
+    only(findings(*facts(*CLEAN), *abandoned), Severity.FINDING, "abandoned")
+
+
+def test_a_copy_that_goes_on_is_no_finding() -> None:
+    assert not findings(*facts(*CLEAN), BUILD.started(50, 8, TERM, 300, 399))
+
+
+def test_a_hold_an_unreadable_fact_and_a_foreign_key_are_told() -> None:
+    hold = IntegrityHold(BUILD.partition, BUILD.fact_id(5), BrokerId(1), "two values", "a", "b", NOW)
+    only(findings(*facts(*CLEAN), BUILD.live(50, hold)), Severity.FINDING, "two values: a / b")
+    only(findings(*facts(*CLEAN), BUILD.unknown(50, "novelty")), Severity.CORRUPT, "degraded")
+
+
+def test_a_log_start_above_the_high_watermark_is_corrupt() -> None:
+    found = findings(*facts(*CLEAN), BUILD.log_start(50, TERM, 501, 9))
+    only(found, Severity.CORRUPT, "log start 501 is above the high watermark 500")
+    assert not findings(*facts(*CLEAN), BUILD.log_start(50, TERM, 500, 9))
+
+
+def test_segments_above_the_high_watermark_are_corrupt() -> None:
+    found = findings(*facts(*CLEAN), within=bounds(200, 250))
+    only(found, Severity.CORRUPT, "remote offsets reach 299")
+
+
+def test_segments_without_a_log_start_are_told() -> None:
+    leader, _, *copied = facts(*CLEAN)
+    only(findings(leader, *copied), Severity.FINDING, "no fact names a log start")
+
+
+def test_a_local_start_above_the_last_trim_is_told() -> None:
+    trim = BUILD.trim(50, TERM, 200, 9)
+    only(findings(*facts(*CLEAN), trim), Severity.FINDING, "the local start 300 is above the last trim 200")
+    assert not findings(*facts(*CLEAN), trim, within=bounds(200))

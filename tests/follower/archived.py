@@ -1,0 +1,164 @@
+"""An in-memory tier-state partition, and the archive of it in an in-memory store."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from tierstate.broker.tier_topic import MemoryTierTopic, TierBatch, TierReader
+from tierstate.follower.archive import archive
+from tierstate.follower.archive_chain import archived_to, chain_of
+from tierstate.follower.archive_piece import Piece
+from tierstate.follower.archive_reader import read_archive, verify_archive
+from tierstate.follower.object_names import PieceName, TierPlace
+from tierstate.follower.rocksdb_view import ViewIdentity
+from tierstate.runtime.clock import ManualClock
+from tierstate.state.ids import FactId, TopicId
+from tierstate.state.offsets import Position, TimestampMs
+from tierstate.state.view import Entry
+from tierstate.storage.memory import MemoryStore
+
+R = TypeVar("R")
+OWNER = TopicId.of(b"topic id of 16 b")
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+def key_of(number: int) -> str:
+    """One that is somebody's."""
+    return f"{OWNER}/0/order/{FactId.of(number.to_bytes(16, 'big'))}"
+
+
+def run(act: Generator[str, None, R]) -> R:
+    """Every step."""
+    while True:
+        try:
+            next(act)
+        except StopIteration as done:
+            result: R = done.value
+            return result
+
+
+def crash(act: Generator[str, None, R], step: int) -> bool:
+    """Stop before its ``step``-th step, from 0. False: it had ended before."""
+    for at, _ in enumerate(act):
+        if at == step:
+            act.close()
+            return True
+    return False
+
+
+class CleanedTopic(MemoryTierTopic):
+    """A cleaner has run: what stood at the ``cleaned`` positions is gone. Partition 0 of 1."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(1, clock=clock)
+        self.cleaned: set[int] = set()
+
+    def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
+        return _CleanedReader(super().reader(positions, epochs), self.cleaned)
+
+
+class _CleanedReader:
+    def __init__(self, reader: TierReader, cleaned: set[int]) -> None:
+        self._reader, self._cleaned = reader, cleaned
+
+    def poll(self, timeout: float) -> list[TierBatch]:
+        return [self._left(batch) for batch in self._reader.poll(timeout)]
+
+    def _left(self, batch: TierBatch) -> TierBatch:
+        rows = zip(batch.entries, batch.timestamps, strict=True)
+        left = [(entry, time) for entry, time in rows if entry.position not in self._cleaned]
+        return replace(batch, entries=tuple(e for e, _ in left), timestamps=tuple(t for _, t in left))
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+@dataclass
+class Archived:
+    """Tier-state partition 0 of 1."""
+
+    clock: ManualClock = field(default_factory=ManualClock)
+
+    def __post_init__(self) -> None:
+        self.topic = CleanedTopic(self.clock)
+        self.store = MemoryStore(self.clock)
+        self.identity = ViewIdentity("cluster", self.topic.topic_id, 1)
+        self.place = TierPlace(self.topic.topic_id, 0)
+
+    def append(self, records: int, value: bytes = b"v") -> None:
+        """Facts that nobody decodes, and a tombstone now and then."""
+        first = self.topic.end(0)
+        for number in range(first, first + records):
+            self.topic.append(0, key_of(number), None if number % 7 == 3 else value + b"%d" % number)
+
+    def archive(self, partial_after_ms: int = 0, known: int = 0) -> Generator[str, None, Position]:
+        return archive(self.topic, self.store, self.identity, 0, self.clock.now_ms(), partial_after_ms, Position(known))
+
+    def archived(self, *records: int) -> Archived:
+        """Pieces of so many records each."""
+        for count in records:
+            self.append(count)
+            run(self.archive())
+        return self
+
+    @property
+    def to(self) -> Position:
+        return archived_to(self.store, self.place)
+
+    @property
+    def names(self) -> list[PieceName]:
+        return list(self.place.pieces(self.store))
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        return [(name.first, name.last) for name in self.names]
+
+    def pieces(self) -> Iterator[Piece]:
+        return read_archive(self.store, chain_of(self.store, self.place))
+
+    def read(self) -> list[tuple[Entry, TimestampMs]]:
+        return [(each.entry, each.timestamp) for piece in self.pieces() for each in piece.entries]
+
+    def said(self) -> list[tuple[Entry, TimestampMs]]:
+        """What is in the topic."""
+        found = []
+        for batch in self.topic.reader({0: Position(0)}).poll(0):
+            found += list(zip(batch.entries, batch.timestamps, strict=True))
+        return found
+
+    def problems(self) -> list[tuple[str, int | None, str]]:
+        found = verify_archive(self.store, self.topic.topic_id, 0)
+        return [(each.object_key.rpartition("/")[2], each.position, each.problem) for each in found]
+
+    def forked(self) -> Archived:
+        """A world with the same past, to go on on its own."""
+        cleaned, self.topic.cleaned = self.topic.cleaned, set()
+        said = self.said()
+        self.topic.cleaned = set(cleaned)
+        other = Archived(ManualClock(said[0][1]))
+        other.topic.cleaned = set(cleaned)
+        for entry, time in said:
+            other.clock.advance((time - other.clock.now_ms()) / 1000)
+            other.topic.append(0, entry.key, entry.value)
+        other.clock.advance((self.clock.now_ms() - other.clock.now_ms()) / 1000)
+        for each in self.store.list():
+            other.store.put_if_absent(each.key, self.store.get(each.key))
+        return other
+
+    def overwrite(self, key: str, data: bytes) -> None:
+        overwrite(self.store, key, data)
+
+
+def overwrite(store: MemoryStore, key: str, data: bytes) -> None:
+    """As no program of ours could: under a name that is taken."""
+    store.delete(key)
+    store.put_if_absent(key, data)
+
+
+def flips(data: bytes) -> Iterator[bytes]:
+    """Every byte changed in one bit, one byte at a time."""
+    for at in range(len(data)):
+        yield data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]

@@ -1,0 +1,153 @@
+"""A tier-state topic in a file, so that a process can follow what another one says; and the process that follows it.
+
+One JSON line a record, or a truncation. ``python -m tests.follower.file_topic MODE FILE STATE`` prints ``begin`` and
+does one thing until it is killed: ``follow`` applies and rebuilds, ``checkpoint`` writes checkpoint after checkpoint.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+
+from tierstate.broker.tier_reader import TierBatch, TierReader
+from tierstate.broker.tier_topic import MemoryTierTopic
+from tierstate.follower.checkpoint import checkpoint, start_from_checkpoint
+from tierstate.follower.follower import Follower
+from tierstate.follower.open import open_view
+from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
+from tierstate.runtime.clock import SystemClock
+from tierstate.schemas.codec import decode_fact
+from tierstate.state.offsets import Position
+from tierstate.state.view import ViewStore
+from tierstate.storage.object_store import ObjectStore
+from tierstate.storage.open import open_store
+
+PARTITIONS = 3
+AT_ONCE = 10
+"""Records of a batch: small, so that there are many write batches to be killed in."""
+
+
+class FileTopic(MemoryTierTopic):
+    """Everything in the file so far; what is said goes into the file only."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(PARTITIONS)
+        self._path, self._read = path, 0
+        path.touch()
+        self.refresh()
+
+    def refresh(self) -> None:
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            said = json.loads(line)
+            if "truncate" in said:
+                super().truncate(*said["truncate"])
+            else:
+                value = None if said["value"] is None else base64.b64decode(said["value"])
+                super().append(said["partition"], said["key"], value)
+
+    def _write(self, lines: list[dict[str, object]]) -> None:
+        with self._path.open("ab") as file:
+            file.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        self.refresh()
+
+    def say(self, records: list[tuple[int, str, bytes | None]]) -> None:
+        self._write(
+            [
+                {"partition": number, "key": key, "value": None if value is None else base64.b64encode(value).decode()}
+                for number, key, value in records
+            ]
+        )
+
+    def truncate(self, tier_partition: int, to: int) -> None:
+        self._write([{"truncate": [tier_partition, to]}])
+
+    def end(self, tier_partition: int) -> Position:
+        self.refresh()
+        return super().end(tier_partition)
+
+    def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
+        self.refresh()
+        return _SmallBatches(self, super().reader(positions, epochs))
+
+
+class _SmallBatches:
+    def __init__(self, topic: FileTopic, whole: TierReader) -> None:
+        self._topic, self._whole = topic, whole
+        self._queue: list[TierBatch] = []
+
+    def poll(self, timeout: float) -> list[TierBatch]:
+        if not self._queue:
+            self._topic.refresh()
+            for batch in self._whole.poll(min(timeout, 0.01)):
+                pieces = [batch.entries[at : at + AT_ONCE] for at in range(0, len(batch.entries), AT_ONCE)]
+                ends = [Position(piece[-1].position + 1) for piece in pieces]
+                self._queue += [
+                    TierBatch(batch.tier_partition, piece, end, epoch=batch.epoch)
+                    for piece, end in zip(pieces, ends, strict=True)
+                ]
+        return [self._queue.pop(0)] if self._queue else []
+
+    def close(self) -> None:
+        self._whole.close()
+
+
+def identity_of(topic: MemoryTierTopic) -> ViewIdentity:
+    return ViewIdentity("cluster", topic.topic_id, PARTITIONS)
+
+
+def objects_of(state: Path) -> ObjectStore:
+    return open_store((state / "objects").as_uri())
+
+
+def follow(topic: FileTopic, state: Path, *, tail: bool, objects: ObjectStore | None = None) -> Follower:
+    def seed(store: ViewStore, number: int, end: Position) -> None:
+        if objects is not None:
+            now_ms = SystemClock().now_ms()
+            start_from_checkpoint(store, objects, identity_of(topic), number, end, now_ms, lambda key, error: None)
+
+    return open_view(topic, "cluster", SystemClock(), state_dir=state, tail=tail, seed=seed if objects else None)
+
+
+def write_checkpoints(topic: FileTopic, state: Path) -> None:
+    """One round over the partitions after the other, each from the checkpoint before."""
+    objects, made = objects_of(state), 0
+    while True:
+        for number in range(PARTITIONS):
+            made += 1
+            steps = checkpoint(
+                topic,
+                objects,
+                identity_of(topic),
+                number,
+                SystemClock(),
+                2,
+                partial(RocksView, Path(mkdtemp(dir=state)), identity_of(topic), decode_fact),
+                lambda key, error: None,
+            )
+            for _ in steps:
+                pass
+        topic.say([(number, f"foreign-{made}", None) for number in range(PARTITIONS)])  # a new position
+
+
+def main(mode: str, file: str, state: str) -> None:
+    topic = FileTopic(Path(file))
+    print("begin", flush=True)
+    if mode == "checkpoint":
+        write_checkpoints(topic, Path(state))
+    with_tail = follow(topic, Path(state), tail=True)
+    while with_tail.store is not None:
+        SystemClock().sleep(60)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

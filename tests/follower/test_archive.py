@@ -1,0 +1,317 @@
+"""The archive of a tier-state partition: written in windows by whoever leads, read only when it is whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.follower.archived import HOUR_MS, Archived, crash, flips, run
+from tierstate.follower.archive_chain import archived_to
+from tierstate.follower.archive_piece import WINDOW, Draft, encode_piece
+from tierstate.follower.archive_reader import archived_topics
+from tierstate.follower.object_names import places
+from tierstate.state.errors import CorruptData, InvalidRequest, PositionLost
+from tierstate.state.offsets import Position
+
+
+def test_what_was_said_is_read_back_with_its_times() -> None:
+    world = Archived()
+    world.append(5)
+    world.clock.advance(60)
+    world.archived(WINDOW, 7)
+    assert world.read() == world.said()
+    assert world.to == world.topic.end(0) == WINDOW + 12
+    assert world.problems() == []
+
+
+def test_windows_have_fixed_borders() -> None:
+    world = Archived().archived(3, 2 * WINDOW, 5)
+    assert world.ranges == [
+        (0, 2),
+        (3, WINDOW - 1),
+        (WINDOW, 2 * WINDOW - 1),
+        (2 * WINDOW, 2 * WINDOW + 2),
+        (2 * WINDOW + 3, 2 * WINDOW + 7),
+    ]
+    assert world.read() == world.said()
+
+
+def test_a_window_that_is_not_full_waits_for_its_oldest_record_to_be_old_enough() -> None:
+    world = Archived()
+    world.append(WINDOW + 10)
+    world.clock.advance(1800)
+    world.append(10)
+    run(world.archive(HOUR_MS))
+    assert world.ranges == [(0, WINDOW - 1)]
+    world.clock.advance(1800)
+    run(world.archive(HOUR_MS))
+    assert world.ranges == [(0, WINDOW - 1), (WINDOW, WINDOW + 19)]
+
+
+def test_a_piece_ends_at_its_size_too() -> None:
+    world = Archived()
+    for number in range(3):
+        world.topic.append(0, f"key-{number}", bytes(9 << 20))
+    run(world.archive())
+    assert world.ranges == [(0, 1), (2, 2)]
+    assert world.read() == world.said()
+
+
+def test_archiving_again_writes_nothing_until_something_is_said() -> None:
+    world = Archived().archived(5)
+    assert list(world.archive()) == []
+    world.append(1)
+    assert list(world.archive(known=world.to)) == ["put archive"]
+    assert world.ranges == [(0, 4), (5, 5)]
+
+
+def test_positions_stay_continuous_where_compaction_left_holes() -> None:
+    world = Archived()
+    world.append(2 * WINDOW + 50)
+    world.topic.cleaned |= {0, 7, *range(WINDOW - 3, 2 * WINDOW + 5)}
+    run(world.archive())
+    assert world.ranges == [(0, WINDOW - 1), (WINDOW, 2 * WINDOW - 1), (2 * WINDOW, 2 * WINDOW + 49)]
+    assert [piece.holes for piece in world.pieces()] == [5, WINDOW, 5]
+    assert world.read() == world.said()
+    assert world.problems() == []
+
+
+def test_a_topic_that_ends_before_its_archive_is_not_archived_on() -> None:
+    world = Archived().archived(10)
+    world.topic.truncate(0, 6)
+    with pytest.raises(PositionLost, match="truncated"):
+        run(world.archive())
+
+
+def test_an_archive_of_another_cluster_is_not_continued() -> None:
+    world = Archived().archived(10)
+    world.identity = type(world.identity)("another", world.topic.topic_id, 1)
+    world.append(1)
+    with pytest.raises(InvalidRequest, match="another cluster"):
+        run(world.archive())
+
+
+# --- how far --------------------------------------------------------------------------------------------------------
+
+
+def test_how_far_the_archive_reaches_is_told_by_names_alone() -> None:
+    world = Archived()
+    assert world.to == 0
+    world.archived(3, 4, WINDOW, 2)
+    assert world.to == WINDOW + 9
+    for known in range(0, WINDOW + 9, 97):
+        assert archived_to(world.store, world.place, Position(known)) == WINDOW + 9
+
+
+def test_the_archive_reaches_only_to_the_first_gap() -> None:
+    world = Archived().archived(3, 4, 2)
+    world.store.delete(world.names[1].key)
+    assert world.to == 3
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_byte_in_any_piece_is_found_and_named() -> None:
+    for damaged in range(3):
+        world = Archived().archived(3, 3, 3)
+        name = world.names[damaged]
+        data = world.store.get(name.key)
+        world.overwrite(name.key, next(flips(data[::-1]))[::-1])
+        with pytest.raises(CorruptData, match="does not match its hash") as caught:
+            world.read()
+        assert (caught.value.facts["file"], caught.value.facts["position"]) == (name.key, name.first)
+        assert [(key, at) for key, at, _ in world.problems()] == [(name.key.rpartition("/")[2], name.first)]
+
+
+@pytest.mark.parametrize(("missing", "named", "position"), [(0, 1, 0), (1, 2, 3)])
+def test_a_missing_piece_is_found(missing: int, named: int, position: int) -> None:
+    world = Archived().archived(3, 3, 3)
+    names = world.names
+    world.store.delete(names[missing].key)
+    with pytest.raises(CorruptData, match=f"positions {position} to {position + 2} before it are missing"):
+        world.read()
+    assert [(key, at) for key, at, _ in world.problems()] == [(names[named].key.rpartition("/")[2], position)]
+
+
+def test_swapped_pieces_are_found() -> None:
+    world = Archived().archived(3, 3, 3)
+    one, two = (world.store.get(name.key) for name in world.names[:2])
+    world.overwrite(world.names[0].key, two)
+    world.overwrite(world.names[1].key, one)
+    assert [problem.split(" under")[0] for _, _, problem in world.problems()] == ["piece of the archive stands"] * 2
+
+
+def test_a_piece_of_another_history_does_not_fit_into_the_chain() -> None:
+    world, other = Archived().archived(3, 3, 3), Archived()
+    other.append(3, b"other")
+    other.archived(0, 3)
+    name = world.names[1]
+    world.overwrite(name.key, other.store.get(name.key))
+    assert [key for key, _, _ in world.problems()] == [each.key.rpartition("/")[2] for each in world.names[1:]]
+    with pytest.raises(CorruptData, match="does not continue"):
+        world.read()
+
+
+def test_a_first_piece_that_is_not_the_first_is_found() -> None:
+    world, other = Archived().archived(4), Archived().archived(2, 2)
+    assert (world.ranges, other.ranges) == ([(0, 3)], [(0, 1), (2, 3)])
+    moved = other.names[1]
+    world.store.delete(world.names[0].key)
+    world.store.put_if_absent(moved.key, other.store.get(moved.key))
+    assert [at for _, at, _ in world.problems()] == [0]
+
+
+def test_a_piece_at_the_beginning_that_names_one_before_it_is_found() -> None:
+    world, other = Archived().archived(3), Archived().archived(2)
+    (piece,) = world.pieces()
+    forged = encode_piece(world.identity, 0, Draft(Position(0), Position(2), piece.entries, 0, False), *other.pieces())
+    world.overwrite(piece.name.key, forged)
+    assert [problem for _, _, problem in world.problems()] == ["it stands first and is not the first"]
+
+
+def test_a_stranger_among_the_pieces_is_reported_and_not_read() -> None:
+    world = Archived().archived(3)
+    world.store.put_if_absent(f"{world.place.pieces_prefix}note.txt", b"hello")
+    assert world.problems() == [("note.txt", None, "not a piece of the archive")]
+    assert world.read() == world.said()
+
+
+def test_nothing_is_written_behind_a_damaged_piece() -> None:
+    world = Archived().archived(3, 3)
+    name = world.names[1]
+    world.overwrite(name.key, world.store.get(name.key)[:-1])
+    world.append(1)
+    with pytest.raises(CorruptData):
+        run(world.archive())
+    world.store.delete(name.key)  # what a person does about it
+    run(world.archive())
+    assert world.ranges == [(0, 2), (3, 6)]
+    assert world.read() == world.said()
+
+
+# --- two writers, and crashes ---------------------------------------------------------------------------------------
+
+
+def test_a_writer_that_was_overtaken_continues_behind_the_other() -> None:
+    world = Archived()
+    world.append(5)
+    slow = world.archive()
+    next(slow)  # about to put 0 to 4
+    world.append(3)
+    run(world.archive())
+    run(slow)
+    assert world.ranges == [(0, 4), (0, 7)]
+    world.archived(2)
+    assert world.ranges == [(0, 4), (0, 7), (8, 9)]
+    assert world.read() == world.said()
+    assert world.problems() == []
+
+
+def test_a_writer_that_meets_the_very_same_piece_goes_on() -> None:
+    world = Archived()
+    world.append(5)
+    slow = world.archive()
+    next(slow)
+    run(world.archive())
+    run(slow)
+    assert world.ranges == [(0, 4)]
+    assert world.problems() == []
+
+
+def test_a_writer_that_meets_a_piece_of_the_same_name_continues_that_one() -> None:
+    world = Archived()
+    world.append(WINDOW + 5)
+    slow = world.archive()
+    next(slow)  # about to put the first window
+    world.topic.truncate(0, WINDOW + 5)  # nothing is lost, but a new leader epoch is in the other's piece
+    world.append(1)
+    run(world.archive(HOUR_MS))
+    run(slow)
+    assert world.ranges == [(0, WINDOW - 1), (WINDOW, WINDOW + 5)]
+    assert next(world.pieces()).header.epoch == 1
+    assert world.problems() == []
+
+
+def test_a_late_piece_may_become_the_end_of_the_chain() -> None:
+    world = Archived().archived(3)
+    world.append(2)
+    other = world.archive()
+    next(other)  # about to put 3 to 4
+    world.append(4)
+    slow = world.archive()
+    next(slow)  # about to put 3 to 8
+    run(other)
+    world.append(3)
+    run(world.archive())
+    run(slow)
+    assert world.ranges == [(0, 2), (3, 4), (3, 8), (5, 11)]
+    assert world.to == 12
+    assert world.read() == world.said()
+    assert world.problems() == []
+    world.archived(1)
+    assert world.read() == world.said()
+
+
+def test_a_late_piece_that_ends_where_another_ends_does_not_take_its_place() -> None:
+    world = Archived()
+    world.append(5)
+    other = world.archive()
+    next(other)  # about to put 0 to 4
+    world.append(3)
+    slow = world.archive()
+    next(slow)  # about to put 0 to 7
+    run(other)
+    run(world.archive())
+    world.archived(2)
+    run(slow)
+    assert world.ranges == [(0, 4), (0, 7), (5, 7), (8, 9)]
+    assert world.read() == world.said()
+    assert world.problems() == []
+
+
+def test_two_pieces_that_contradict_each_other_are_found() -> None:
+    world, other = Archived(), Archived()
+    other.append(3, b"other")
+    run(other.archive())
+    world.append(4)
+    run(world.archive())
+    name = other.names[0]
+    world.store.put_if_absent(name.key, other.store.get(name.key))
+    assert [(key, at) for key, at, _ in world.problems()] == [(name.key.rpartition("/")[2], 0)]
+    with pytest.raises(CorruptData, match="contradicts"):
+        world.read()
+
+
+def test_a_crash_before_any_step_changes_nothing_of_what_is_archived_in_the_end() -> None:
+    step = 0
+    while True:
+        world = Archived()
+        world.append(2 * WINDOW + 5)
+        crashed = crash(world.archive(), step)
+        run(world.archive())
+        assert world.ranges == [(0, WINDOW - 1), (WINDOW, 2 * WINDOW - 1), (2 * WINDOW, 2 * WINDOW + 4)]
+        assert world.problems() == []
+        if not crashed:
+            break
+        step += 1
+    assert step == 3
+
+
+def test_a_put_that_landed_though_it_failed_is_continued() -> None:
+    world = Archived()
+    world.append(5)
+    act = world.archive()
+    next(act)
+    run(world.archive())  # stands for the put whose answer was lost
+    act.close()
+    world.archived(5)
+    assert world.ranges == [(0, 4), (5, 9)]
+    assert world.problems() == []
+
+
+def test_the_store_tells_whose_archives_it_holds() -> None:
+    world = Archived().archived(3)
+    world.store.put_if_absent("_tierstate/check/1", b"")
+    world.store.put_if_absent(world.place.checkpoint(5), b"")
+    assert places(world.store) == [world.place]
+    assert archived_topics(world.store) == [world.identity]

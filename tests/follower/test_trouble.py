@@ -1,0 +1,264 @@
+"""A disk that fills, a broker that goes away, a topic that is made again: who waits is told, nothing is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.follower.file_topic import PARTITIONS as FILE_PARTITIONS
+from tests.follower.file_topic import FileTopic
+from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
+from tierstate.broker.tier_topic import MemoryTierTopic, TierReader
+from tierstate.follower.digests import digests_of
+from tierstate.follower.follower import Follower
+from tierstate.follower.generations import InMemory
+from tierstate.follower.open import open_view
+from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.listener import Event, ViewRebuilt
+from tierstate.schemas.codec import decode_fact, encode_fact
+from tierstate.state.errors import BrokerUnavailable, PositionLost, StorageFull, TierstateError, ViewBehind
+from tierstate.state.ids import TopicIdPartition
+from tierstate.state.keys import key_of, tier_partition_of
+from tierstate.state.offsets import Position
+from tierstate.state.view import Entry, MemoryView, SecondValue, ViewStore
+
+NUMBER = tier_partition_of(partition(0), PARTITIONS)
+
+
+class FullView(MemoryView):
+    """A store whose disk is full while ``full``."""
+
+    full = False
+
+    def apply(
+        self,
+        tier_partition: int,
+        entries: Iterable[Entry],
+        following: Position,
+        epoch: int = -1,
+        dropped: Collection[TopicIdPartition] = (),
+    ) -> list[SecondValue]:
+        if self.full:
+            raise StorageFull("the disk of the view has no room left")
+        return super().apply(tier_partition, entries, following, epoch, dropped)
+
+
+def following(topic: MemoryTierTopic, store: ViewStore, *, tail: bool) -> Follower:
+    return Follower(topic, store, InMemory(PARTITIONS), ManualClock(), tail=tail).start()
+
+
+def test_a_full_disk_is_told_to_everybody_who_waits_and_nothing_is_missing_when_there_is_room(said: Topic) -> None:
+    store = FullView(decode_fact, PARTITIONS)
+    follower = following(said.topic, store, tail=False)
+    leader = elected(0, 3, 1)
+    at = said.say(leader)
+    follower.require_fresh(NUMBER, 3600)
+    store.full = True
+    said.say(log_start(0, 7, leader, at))
+    with pytest.raises(StorageFull):
+        follower.advance()
+    with pytest.raises(StorageFull):
+        follower.wait_applied(NUMBER, Position(1), 1)
+    with pytest.raises(StorageFull):
+        follower.require_fresh(NUMBER, 3600)
+    said.say(log_start(0, 8, leader, at, counter=2))
+    store.full = False
+    follower.require_fresh(NUMBER, 0)
+    assert follower.partition(partition(0)).log_start == 8
+    assert len(follower.facts(partition(0))) == 3
+
+
+def test_a_tail_tries_a_full_disk_again_by_itself(said: Topic) -> None:
+    store = FullView(decode_fact, PARTITIONS)
+    store.full = True
+    follower = following(said.topic, store, tail=True)
+    leader = elected(0, 3, 1)
+    at = said.say(leader)
+    said.say(log_start(0, 7, leader, at))
+    with pytest.raises(StorageFull):
+        follower.wait_applied(NUMBER, Position(1), 30)
+    store.full = False
+    for _ in range(600):
+        if follower.store.position(NUMBER) == 2:
+            break
+        SystemClock().sleep(0.05)
+    follower.require_fresh(NUMBER, 0)
+    assert follower.partition(partition(0)).log_start == 7
+    follower.close()
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+from tests.follower.file_topic import FileTopic, PARTITIONS
+from tierstate.follower.digests import digests_of
+from tierstate.follower.open import open_view
+from tierstate.runtime.clock import ManualClock
+from tierstate.state.errors import StorageFull
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+topic = FileTopic(Path(sys.argv[1]))
+follower = open_view(topic, "cluster", ManualClock(), state_dir=Path(sys.argv[2]), tail=False)
+more = Path(sys.argv[1] + ".more").read_bytes()
+with open(sys.argv[1], "ab") as file:
+    file.write(more)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+failures = 0
+for _ in range(3):
+    try:
+        for number in range(PARTITIONS):
+            follower.require_fresh(number, 0)
+    except StorageFull:
+        failures += 1
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+assert failures == 3, failures
+for number in range(PARTITIONS):
+    follower.require_fresh(number, 0)
+print(digests_of(follower.store).live_set)
+follower.close()
+again = open_view(topic, "cluster", ManualClock(), state_dir=Path(sys.argv[2]), tail=False)
+print(digests_of(again.store).live_set)
+again.close()
+"""
+
+
+def test_a_real_view_whose_disk_fills_in_a_write_batch_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    before, more = FileTopic(tmp_path / "topic"), FileTopic(tmp_path / "topic.more")
+    whole = FileTopic(tmp_path / "whole")
+    facts = [elected(user, 1, user) for user in range(1, 2_000)]
+    records: list[tuple[int, str, bytes | None]] = [
+        (tier_partition_of(fact.partition, FILE_PARTITIONS), key_of(fact), encode_fact(fact)) for fact in facts
+    ]
+    before.say(records[:100])
+    more.say(records[100:])
+    whole.say(records)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path / "topic"), str(tmp_path / "state")],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    oracle = open_view(whole, "cluster", ManualClock(), tail=False)
+    for number in range(FILE_PARTITIONS):
+        oracle.require_fresh(number, 0)
+    assert done.stdout.split() == [digests_of(oracle.store).live_set] * 2
+
+
+class Moody(MemoryTierTopic):
+    """Its broker may be away, and its name may be another topic's."""
+
+    away = False
+    other: str | None = None
+
+    def end(self, tier_partition: int) -> Position:
+        if self.away:
+            raise BrokerUnavailable("Kafka does not answer")
+        return super().end(tier_partition)
+
+    def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
+        if self.away:
+            raise BrokerUnavailable("Kafka does not answer")
+        return super().reader(positions, epochs)
+
+    def current_topic_id(self) -> str:
+        return self.other or super().current_topic_id()
+
+
+@pytest.mark.parametrize("tail", [False, True])
+def test_a_rebuild_that_fails_is_tried_again_and_meanwhile_nothing_is_fresh(tmp_path: Path, tail: bool) -> None:
+    topic = Moody(PARTITIONS)
+    said = Topic(topic)
+    leader = elected(0, 3, 1)
+    at = said.say(leader)
+    said.say(log_start(0, 7, leader, at))
+    follower = open_view(topic, "cluster", SystemClock(), state_dir=tmp_path, tail=tail)
+    follower.require_fresh(NUMBER, 3600)
+    topic.away = True
+    topic.truncate(NUMBER, 1)
+    said.say(log_start(0, 5, leader, at, counter=2)), said.say(log_start(0, 6, leader, at, counter=3))
+    if tail:
+        for _ in range(600):
+            if follower.lost is not None:
+                break
+            SystemClock().sleep(0.05)
+    else:
+        with pytest.raises(BrokerUnavailable):
+            follower.advance() or follower.advance()
+    assert follower.lost is not None
+    with pytest.raises((ViewBehind, BrokerUnavailable)):
+        follower.require_fresh(NUMBER, 3600, 0.2)
+    topic.away = False
+    follower.require_fresh(NUMBER, 0)
+    assert follower.partition(partition(0)).log_start == 6
+    follower.close()
+    assert len([entry for entry in (tmp_path / "view").iterdir() if entry.name.isdigit()]) == 1
+
+
+@pytest.mark.parametrize("later", [0, 31])
+def test_a_topic_that_was_made_again_ends_the_follower_with_a_typed_error_and_never_fills_its_view(
+    tmp_path: Path, later: int
+) -> None:
+    topic = Moody(PARTITIONS)
+    said, clock = Topic(topic), ManualClock()
+    said.say(elected(0, 3, 1))
+    follower = open_view(topic, "cluster", clock, state_dir=tmp_path, tail=False)
+    follower.require_fresh(NUMBER, 0)
+    topic.other = "AAAAAAAAAAAAAAAAAAAAAw"
+    topic.truncate(NUMBER, 0)
+    said.say(elected(0, 9, 2))
+    clock.advance(later)  # noticed by a rebuild, or by looking now and then
+    for _ in range(2):
+        with pytest.raises(TierstateError, match="re-created"):
+            follower.require_fresh(NUMBER, 0)
+    leader = follower.partition(partition(0)).leader
+    assert leader is not None
+    assert leader.epoch == 3
+    follower.close()
+
+
+@pytest.mark.parametrize("more", [1, 2])
+def test_a_checkpoint_of_a_lost_branch_is_not_built_upon(said: Topic, tmp_path: Path, more: int) -> None:
+    leader = elected(0, 3, 1)
+    at = said.say(leader)
+    said.topic.truncate(NUMBER, 1)
+    for each in range(more):  # one: the checkpoint stands exactly at the end, and nothing is left to read
+        said.say(log_start(0, 5 + each, leader, at, counter=each))
+    ghost = log_start(0, 99, leader, at, counter=7)
+
+    def seed(store: ViewStore, number: int, end: Position) -> None:
+        if number == NUMBER:
+            store.apply(number, [Entry(key_of(ghost), Position(1), encode_fact(ghost))], Position(2), 0)
+
+    follower = open_view(said.topic, "cluster", ManualClock(), state_dir=tmp_path, tail=False, seed=seed)
+    assert follower.partition(partition(0)).log_start == 4 + more
+    follower.close()
+
+
+class Cursed(MemoryTierTopic):
+    """Whoever begins above the beginning has lost its place."""
+
+    def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
+        if any(positions.values()):
+            raise PositionLost("position is out of range")
+        return super().reader(positions, epochs)
+
+
+def test_a_view_that_is_lost_as_soon_as_it_is_rebuilt_is_not_rebuilt_without_a_pause() -> None:
+    topic = Cursed(PARTITIONS)
+    events: list[Event] = []
+    follower = open_view(topic, "cluster", ManualClock(), tail=False, listener=events.append)
+    Topic(topic).say(elected(0, 3, 1))
+    follower.advance()
+    topic.truncate(NUMBER, 0)
+    Topic(topic).say(elected(0, 4, 2))
+    for rebuilds in (1, 2):
+        with pytest.raises(ViewBehind, match="as soon as"):
+            follower.wait_applied(NUMBER, Position(5), 1)
+        assert len([event for event in events if isinstance(event, ViewRebuilt)]) == rebuilds
+    follower.close()

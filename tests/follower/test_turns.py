@@ -1,0 +1,153 @@
+"""Without a tail: nothing happens but in the caller's own turns, and no time passes."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
+from tierstate.follower.as_of import MAX_AGE_MS
+from tierstate.follower.follower import Follower
+from tierstate.follower.open import open_view
+from tierstate.runtime.clock import ManualClock
+from tierstate.runtime.listener import Event, ViewRebuilt
+from tierstate.state.errors import ViewBehind
+from tierstate.state.keys import tier_partition_of
+from tierstate.state.offsets import Position
+from tierstate.state.view import READY_AGE_S
+
+NUMBER = tier_partition_of(partition(0), PARTITIONS)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def follower(said: Topic, clock: ManualClock, events: list[Event]) -> Follower:
+    return open_view(said.topic, "cluster", clock, tail=False, listener=events.append)
+
+
+def rebuilt(events: list[Event]) -> list[str]:
+    return [event.reason for event in events if isinstance(event, ViewRebuilt)]
+
+
+def test_records_are_applied_by_a_turn_and_counted(said: Topic, follower: Follower) -> None:
+    leader = elected(0, 3, 1)
+    said.say(log_start(0, 7, leader, said.say(leader)))
+    assert follower.partition(partition(0)).leader is None
+    assert follower.advance() == 2
+    assert follower.advance() == 0
+    assert follower.partition(partition(0)).log_start == 7
+    assert "follower" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_waiting_takes_the_turns_it_needs(said: Topic, follower: Follower) -> None:
+    position = said.say(elected(0, 3, 1))
+    follower.wait_applied(NUMBER, position, 0)
+    assert follower.store.position(NUMBER) == 1
+
+
+def test_waiting_for_what_does_not_come_raises_at_once_and_time_stands_still(
+    follower: Follower, clock: ManualClock
+) -> None:
+    before = clock.monotonic()
+    with pytest.raises(ViewBehind, match="position=9 applied=0"):
+        follower.wait_applied(NUMBER, Position(9), 1e9)
+    assert clock.monotonic() == before
+
+
+def test_ready_is_an_end_captured_in_the_last_six_hours(said: Topic, follower: Follower, clock: ManualClock) -> None:
+    follower.require_ready(NUMBER)
+    said.say(elected(0, 3, 1))
+    clock.advance(READY_AGE_S - 1)
+    follower.require_ready(NUMBER)
+    assert follower.store.position(NUMBER) == 0
+    clock.advance(2)
+    follower.require_ready(NUMBER)
+    assert follower.store.position(NUMBER) == 1
+
+
+def test_a_truncated_topic_is_noticed_by_whoever_wants_a_fresh_view(
+    said: Topic, follower: Follower, events: list[Event]
+) -> None:
+    leader = elected(0, 3, 1)
+    said.say(log_start(0, 7, leader, said.say(leader)))
+    follower.require_fresh(NUMBER, 0)
+    said.topic.truncate(NUMBER, 1)
+    follower.require_fresh(NUMBER, 0)
+    assert follower.partition(partition(0)).log_start is None
+    assert len(rebuilt(events)) == 1
+
+
+def test_a_truncated_topic_that_has_grown_again_is_noticed_by_its_epoch(
+    said: Topic, clock: ManualClock, tmp_path: Path
+) -> None:
+    leader = elected(0, 3, 1)
+    at = said.say(leader)
+    said.say(log_start(0, 7, leader, at))
+    first = open_view(said.topic, "cluster", clock, state_dir=tmp_path, tail=False)
+    first.require_fresh(NUMBER, 0)
+    first.close()
+    said.topic.truncate(NUMBER, 1)
+    said.say(log_start(0, 5, leader, at, counter=2)), said.say(log_start(0, 6, leader, at, counter=3))
+    events: list[Event] = []
+    again = open_view(said.topic, "cluster", clock, state_dir=tmp_path, tail=False, listener=events.append)
+    again.require_fresh(NUMBER, 0)
+    assert again.partition(partition(0)).log_start == 6
+    assert "truncated" in rebuilt(events)[0]
+    again.close()
+
+
+def test_a_running_view_that_was_cut_off_too_long_is_rebuilt_before_it_answers(
+    said: Topic, follower: Follower, clock: ManualClock, events: list[Event]
+) -> None:
+    said.say(elected(0, 3, 1))
+    follower.require_fresh(NUMBER, 0)
+    clock.advance(MAX_AGE_MS / 1000 + 61)
+    said.say(elected(0, 4, 2))
+    follower.require_fresh(NUMBER, 1e12)
+    assert "too long ago" in rebuilt(events)[0]
+    assert follower.store.position(NUMBER) == 2
+
+
+def test_a_running_view_keeps_its_age_down_by_itself(
+    said: Topic, follower: Follower, clock: ManualClock, events: list[Event]
+) -> None:
+    said.say(elected(0, 3, 1))
+    for _ in range(40):
+        clock.advance(24 * 3600)
+        follower.advance(), follower.advance()
+    assert rebuilt(events) == []
+    assert clock.now_ms() - follower.store.as_of(NUMBER) <= 24 * 3600 * 1000
+
+
+def test_a_view_is_as_of_the_time_at_which_its_end_was_asked_for_not_reached(
+    said: Topic, follower: Follower, clock: ManualClock
+) -> None:
+    said.say(elected(0, 3, 1))
+    follower.advance()
+    asked = clock.now_ms()
+    follower.advance()
+    clock.advance(50)
+    follower.advance()
+    assert follower.store.as_of(NUMBER) == asked
+
+
+def test_a_view_of_unknown_age_is_rebuilt(said: Topic, clock: ManualClock, tmp_path: Path) -> None:
+    said.say(elected(0, 3, 1))
+    first = open_view(said.topic, "cluster", clock, state_dir=tmp_path, tail=False)
+    first.require_fresh(NUMBER, 0)
+    first.store.mark_as_of(NUMBER, 0)
+    first.close()
+    events: list[Event] = []
+    open_view(said.topic, "cluster", clock, state_dir=tmp_path, tail=False, listener=events.append).close()
+    assert "nobody knows" in rebuilt(events)[0]

@@ -1,0 +1,346 @@
+"""The user's partition of a generated history: three brokers, each with its own log, start, epochs and segments.
+
+The rules are Kafka's, as `../shared/design/local_trim_model.py` has them: a follower truncates where it diverges from
+its leader, a log start truncates the epoch checkpoint, a clean leader has everything, an unclean one loses the rest.
+``truth`` is what producers may rely on: the log of whoever leads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from tests.log.batches import Batch, record
+from tierstate.broker.control import ClusterDescription
+from tierstate.broker.error_codes import LeaderMoved
+from tierstate.broker.groups import TopicGroups
+from tierstate.broker.topics import PartitionDescription, TopicConfig, TopicDescription
+from tierstate.log.batch import HEADER_BYTES
+from tierstate.log.local_log import LocalSnapshot, SegmentFiles
+from tierstate.runtime.clock import ManualClock
+from tierstate.state.epochs import LeaderEpoch, Lineage
+from tierstate.state.errors import Fenced, OffsetOutOfRange, TimedOut, UnknownTopic
+from tierstate.state.ids import BrokerId, TopicId, TopicIdPartition
+from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
+from tierstate.state.retention import LocalSegment
+from tierstate.state.routing import LocalBounds
+from tierstate.state.segment import AbortedRange
+
+BROKERS = 3
+NAME = "orders"
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """A batch as some leader wrote it; its number tells branches of the log apart."""
+
+    number: int
+    base: int
+    count: int
+    epoch: int
+    time: int
+
+    @property
+    def end(self) -> int:
+        return self.base + self.count
+
+    @cached_property
+    def data(self) -> bytes:
+        value = b"%d" % self.number
+        records = [record(at, None, value) for at in range(self.count)]
+        return Batch(self.base, records, time=self.time, epoch=self.epoch).bytes
+
+
+@dataclass
+class Broker:
+    """One replica. ``log`` is its whole branch, also what it no longer stores (below ``start``)."""
+
+    number: int
+    log: list[Written] = field(default_factory=list)
+    start: int = 0
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    bases: list[int] = field(default_factory=lambda: [0])
+    online: bool = True
+
+    @property
+    def end(self) -> int:
+        return self.log[-1].end if self.log else 0
+
+    def append(self, batch: Written, roll: bool) -> None:
+        if roll and batch.base > self.bases[-1]:
+            self.bases.append(batch.base)
+        self.log.append(batch)
+        if not self.epochs or self.epochs[-1][0] < batch.epoch:
+            self.epochs.append((batch.epoch, batch.base))
+
+    def truncate_to(self, end: int) -> None:
+        while self.log and self.log[-1].end > end:
+            self.log.pop()
+        self.epochs = [entry for entry in self.epochs if entry[1] < self.end]
+        self.bases = [base for base in self.bases if base < self.end] or [self.end]
+        self.start = min(self.start, self.end)
+
+    def move_start(self, start: int) -> None:
+        start = min(start, self.end)
+        if start <= self.start:
+            return
+        self.start = start
+        covering = [entry for entry in self.epochs if entry[1] <= start][-1:]
+        self.epochs = [(epoch, start) for epoch, _ in covering] + [e for e in self.epochs if e[1] > start]
+        kept = [base for base in self.bases if base > start]
+        self.bases = [base for base in self.bases if base <= start][-1:] + kept
+
+    def segments(self) -> list[tuple[int, int, list[Written]]]:
+        """Base, next base and batches; the last one is active."""
+        borders = [*self.bases, self.end]
+        return [
+            (base, following, [batch for batch in self.log if base <= batch.base < following])
+            for base, following in pairwise(borders)
+        ]
+
+
+class Cluster:
+    """``floor``: what retention and orders may take, whoever decided it and whenever."""
+
+    def __init__(self, rnd: Random, clock: ManualClock, topic_id: TopicId, retention_ms: int) -> None:
+        self.rnd, self.clock, self.retention_ms = rnd, clock, retention_ms
+        self.partition = TopicIdPartition(topic_id, 0)
+        self.brokers = [Broker(number) for number in range(BROKERS)]
+        self.leader, self.epoch = self.brokers[0], 0
+        self.leader.epochs = [(0, 0)]
+        self.floor = self.unclean = self.written = 0
+        self.config = TopicConfig.of(
+            {"retention.ms": str(retention_ms), "local.retention.bytes": "0", "unclean.leader.election.enable": "true"}
+        )
+        self.exists = True
+        self.forgetful = rnd.choice((None, None, 2))
+        """A broker whose metadata is old: it says now and then that there is no such topic."""
+        self.late_trims: list[tuple[int, int, int]] = []
+
+    @property
+    def truth(self) -> list[Written]:
+        return self.leader.log
+
+    # What happens.
+
+    def produce(self) -> None:
+        for _ in range(self.rnd.randint(1, 3)):
+            self.written += 1
+            batch = Written(self.written, self.leader.end, self.rnd.randint(1, 4), self.epoch, self.clock.now_ms())
+            self.leader.append(batch, self.rnd.random() < 0.5)
+        for broker in self.brokers:
+            if broker is not self.leader and broker.online:
+                self.replicate(broker)
+
+    def replicate(self, follower: Broker) -> None:
+        """The follower truncates where it diverges, and fetches the rest."""
+        ours, theirs = self.leader.log, follower.log
+        same = 0
+        while same < min(len(ours), len(theirs)) and ours[same] is theirs[same]:
+            same += 1
+        agreed = ours[same - 1].end if same else 0
+        if same < len(theirs):
+            follower.truncate_to(agreed)
+        if follower.end < self.leader.start:  # it begins again at the leader's log start
+            follower.log = [batch for batch in ours if batch.base < self.leader.start]
+            follower.start, follower.epochs, follower.bases = self.leader.start, [], [self.leader.start]
+            same = len(follower.log)
+        for batch in ours[same:]:
+            follower.append(batch, self.rnd.random() < 0.4)
+        follower.move_start(self.leader.start)
+
+    def elect(self, *, unclean: bool) -> bool:
+        able = [b for b in self.brokers if b is not self.leader and b.online is not unclean]
+        if not able or (unclean and not any(b.log for b in able)):
+            return False
+        chosen = self.rnd.choice([b for b in able if b.log] or able) if unclean else self.rnd.choice(able)
+        if unclean:
+            self.unclean += 1
+            for broker in self.brokers:
+                broker.online = False
+        self.elect_broker(chosen)
+        return True
+
+    def elect_broker(self, chosen: Broker) -> None:
+        self.leader, chosen.online = chosen, True
+        self.epoch += 1
+        chosen.epochs = [entry for entry in chosen.epochs if entry[1] < chosen.end] + [(self.epoch, chosen.end)]
+
+    def toggle(self) -> None:
+        """A follower goes away, or comes back and catches up."""
+        broker = self.rnd.choice(self.brokers)
+        if broker is not self.leader:
+            broker.online = not broker.online
+            if broker.online:
+                self.replicate(broker)
+
+    def raise_floor(self) -> None:
+        """What is older than the topic's retention may be gone from any branch from now on."""
+        oldest = self.clock.now_ms() - self.retention_ms
+        for broker in self.brokers:
+            for batch in broker.log:
+                if batch.time >= oldest:
+                    break
+                self.floor = max(self.floor, batch.end)
+
+    def trim(self, broker: int, epoch: int, before: int) -> None:
+        """DeleteRecords reaches a broker; nothing happens unless it leads in the epoch in which it was asked."""
+        if broker != self.leader.number or epoch != self.epoch or before > self.leader.end:
+            return
+        self.leader.move_start(before)
+        for each in self.brokers:
+            if each.online:
+                each.move_start(before)
+
+    def trim_late(self) -> None:
+        if self.late_trims:
+            self.trim(*self.late_trims.pop(self.rnd.randrange(len(self.late_trims))))
+
+
+class HistoryControl:
+    """`BrokerControl` over the cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def cluster(self) -> ClusterDescription:
+        return ClusterDescription("histories", tuple(BrokerId(number) for number in range(BROKERS)))
+
+    def topics(self) -> tuple[TopicDescription, ...]:
+        return (self.topic(NAME),) if self._cluster.exists else ()
+
+    def topic(self, name: str) -> TopicDescription:
+        if name != NAME or not self._cluster.exists:
+            raise UnknownTopic("no such topic", topic=name)
+        cluster = self._cluster
+        described = PartitionDescription(0, BrokerId(cluster.leader.number), LeaderEpoch(cluster.epoch))
+        return TopicDescription(NAME, cluster.partition.topic_id, False, (described,))
+
+    def config(self, topic: str) -> TopicConfig:
+        return self._cluster.config
+
+    def bounds(
+        self, topic: str, partition: int, *, broker: BrokerId | None = None, epoch: LeaderEpoch | None = None
+    ) -> LocalBounds:
+        leader, now = self._cluster.leader, self._cluster.epoch
+        if not self._cluster.exists:
+            raise UnknownTopic("no such topic", topic=topic)
+        if broker is not None and broker != leader.number:
+            raise LeaderMoved("the broker does not lead this partition now", broker=broker)
+        if epoch is not None and epoch > now:
+            raise LeaderMoved("the broker has not heard of this epoch", epoch=epoch)
+        if epoch is not None and epoch < now:
+            raise Fenced("a newer leader epoch exists", epoch=epoch)
+        end = Offset(leader.end)
+        return LocalBounds(Offset(leader.start), end, end, LeaderEpoch(now))
+
+    def groups(self, topic: str) -> TopicGroups:
+        return TopicGroups(())
+
+    def delete_records_on(
+        self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float = 5.0
+    ) -> Offset:
+        cluster = self._cluster
+        if broker != cluster.leader.number or not cluster.exists:
+            raise Fenced("this broker does not lead the partition: nothing was deleted", broker=broker)
+        if before > cluster.leader.end:
+            raise OffsetOutOfRange("past the high watermark", valid_start=cluster.leader.start, valid_end=before)
+        chance = cluster.rnd.random()
+        if chance < 0.1:
+            cluster.late_trims.append((broker, cluster.epoch, before))
+            raise TimedOut("DeleteRecords was sent, its outcome is unknown", broker=broker)
+        cluster.trim(broker, cluster.epoch, before)
+        if chance < 0.15:
+            raise TimedOut("DeleteRecords was sent, its outcome is unknown", broker=broker)
+        return Offset(cluster.leader.start)
+
+    def topic_exists(self, topic_id: TopicId, *, broker: BrokerId | None = None) -> bool:
+        cluster = self._cluster
+        forgetful = cluster.forgetful == broker and cluster.rnd.random() < 0.5
+        return cluster.exists and topic_id == cluster.partition.topic_id and not forgetful
+
+    def may_describe(self, names: Iterable[str], *, broker: BrokerId | None = None) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class HistoryLog:
+    """`LocalLog`: one broker's disk."""
+
+    def __init__(self, cluster: Cluster, broker: Broker) -> None:
+        self._cluster, self.broker = cluster, broker
+
+    @property
+    def partition(self) -> TopicIdPartition:
+        return self._cluster.partition
+
+    def partitions(self) -> dict[TopicIdPartition, str]:
+        return {self.partition: NAME} if self._cluster.exists else {}
+
+    def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
+        if partition != self._cluster.partition or not self._cluster.exists:
+            raise Fenced("the partition is not on these disks", partition=partition)
+        found = self.broker.segments()
+        segments = tuple(
+            LocalSegment(
+                Offset(base),
+                Offset(base if at + 1 == len(found) else following),
+                sum(len(batch.data) for batch in batches),
+                TimestampMs(max((batch.time for batch in batches), default=self._cluster.clock.now_ms())),
+            )
+            for at, (base, following, batches) in enumerate(found)
+        )
+        return LocalSnapshot(partition, name, Path("/log"), segments, Lineage.of(*self.broker.epochs))
+
+    def open_segment(
+        self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
+    ) -> SegmentFiles:
+        return _OpenSegment(self, base_offset, next_base)
+
+
+class _OpenSegment:
+    """`SegmentFiles` of a log in memory."""
+
+    def __init__(self, log: HistoryLog, base: Offset, following: Offset) -> None:
+        self._log, self._base, self._next = log, base, following
+        self.confirm()
+        batches = next(found for start, _, found in log.broker.segments() if start == base)
+        self._data = b"".join(batch.data for batch in batches)
+        self.log: BinaryIO = os.fdopen(os.memfd_create("log"), "w+b")
+        self.log.write(self._data)
+        self.log.flush()
+        self.log_bytes, self.path = len(self._data), Path(f"/log/{base:020d}.log")
+        self.lineage = Lineage.of(*log.broker.epochs)
+        self.offset_index: bytes | None = None
+        self.time_index: bytes | None = None
+        self.transaction_index: bytes | None = None
+        self.producer_snapshot = b"snapshot"
+
+    def head(self) -> bytes:
+        return self._data[:HEADER_BYTES]
+
+    def aborted(self, offsets: OffsetRange) -> tuple[AbortedRange, ...]:
+        return ()
+
+    def confirm(self) -> None:
+        self._log.snapshot(self._log.partition, NAME)
+        rolled = self._log.broker.segments()[:-1]
+        if not any(base == self._base and following == self._next for base, following, _ in rolled):
+            raise Fenced("the segment left the folder", base=self._base)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.log.close()

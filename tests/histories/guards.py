@@ -1,0 +1,228 @@
+"""Every guard by name: taken away from outside, one at a time, to see what breaks without it.
+
+A guard is one named function of production; ``broken`` is put in its place. No production file knows of this one.
+``seed``: a history that breaks without it, found by search (`python -m tests.histories.prove --guards`).
+Guards without a seed are of no use to these histories; `docs/proof.md` says why each is kept.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tierstate.leader.erase_rule import in_erasing_order
+from tierstate.leader.expire_rule import AdvanceLogStart, NoExpiry, StartDelete, next_delete, next_log_start
+from tierstate.leader.trim_rule import doubt_of
+from tierstate.state.epochs import Lineage
+from tierstate.state.facts import DeleteReason, OperatorOrder, OrderKind
+from tierstate.state.lineage import compose
+from tierstate.state.segment import SegmentState
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """``rule``: in the words of the design. ``place``: module and the names below it, where production looks it up.
+
+    ``more``: other places that say the same rule again, right before the act; they are taken away with it.
+    """
+
+    rule: str
+    place: str
+    broken: Callable[..., Any]
+    seed: int | None
+    more: tuple[tuple[str, Callable[..., Any]], ...] = ()
+
+
+def _nothing(*arguments: object, **named: object) -> None:
+    return None
+
+
+def _no(*arguments: object) -> bool:
+    return False
+
+
+def _yes(*arguments: object) -> bool:
+    return True
+
+
+def _fences_by_epoch_alone(leaders: Any, position: int, term: Any) -> bool:
+    return any(each.epoch > term.epoch for at, each in leaders.terms.items() if at < position)
+
+
+def _bare_checkpoint(checkpoint: Lineage, elders: Any) -> tuple[Lineage, bool]:
+    return checkpoint, True
+
+
+def _highest_elder(checkpoint: Lineage, elders: Any) -> tuple[Lineage, bool]:
+    """Continued by the highest `LeaderElected`, whether or not it knows the checkpoint's first epoch there."""
+    first = checkpoint.entries[0] if checkpoint.entries else None
+    for elder in elders:
+        if first is None or not elder.entries:
+            break
+        below = tuple(e for e in elder.entries if e.epoch < first.epoch and e.start_offset <= first.start_offset)
+        return Lineage(below + checkpoint.entries), True
+    return compose(checkpoint, ())
+
+
+def _brokers_start_counts(view: Any, bounds: Any, *rest: Any) -> Any:
+    """A broker's log start above our own trims is taken for an operator's."""
+    if view.log_start is not None and bounds.local_start > max(view.log_start, view.trim_intended or 0):
+        return AdvanceLogStart(bounds.local_start, "log-start")
+    return next_log_start(view, bounds, *rest)
+
+
+def _lineage_condemns(view: Any) -> Any:
+    owned = {piece.segment.segment_id for piece in view.coverage.owned}
+    for segment in view.readable:
+        if segment.segment_id not in owned and not view.holds:
+            return StartDelete(view.segments[segment.segment_id], DeleteReason.LOG_START)
+    return next_delete(view)
+
+
+def _sweeps_what_is_in_progress(view: Any, bounds: Any, *rest: Any) -> Any:
+    for segment in view.unsettled:
+        if segment.state in (SegmentState.ABANDONED, SegmentState.COPY_SEGMENT_STARTED):
+            return StartDelete(segment, DeleteReason.ABANDONED)
+    return NoExpiry("nothing")
+
+
+def _backwards(segment: Any) -> Any:
+    return in_erasing_order(segment)[::-1]
+
+
+def _doubt_but_holds(view: Any) -> str | None:
+    return doubt_of(replace(view, holds=()))
+
+
+def _highest_remote(view: Any, bounds: Any, copied_before: int) -> int:
+    found: int = max((piece.offsets.end for piece in view.coverage.owned), default=bounds.local_start - 1)
+    return found
+
+
+def _newest_first(view: Any, local_start: int) -> Any:
+    orders = [live for live in view.others if isinstance(live.fact, OperatorOrder)]
+    standing = [live for live in orders if live.fact.kind is not OrderKind.DELETE_RECORDS]
+    if len(standing) > 1:
+        yield standing[-1]
+
+
+GUARDS: dict[str, Guard] = {
+    "fencing": Guard("a fact at p is fenced by a higher term below p", "state.fencing:Leaders.fences", _no, None),
+    "terms by position": Guard("a term is (E, Q)*", "state.fencing:Leaders.fences", _fences_by_epoch_alone, None),
+    "read own writes": Guard("read your own writes*", "leader.term:Reign.read_own_write", _nothing, None),
+    "new term on unknown outcome": Guard(
+        "an unknown append is never repeated: the partition starts a new term",
+        "leader.term:Reign.outcome_unknown",
+        _nothing,
+        None,
+    ),
+    "write-once keys": Guard("every key is written once", "leader.term:Reign.counter", lambda reign: 1, None),
+    "composed on all": Guard(
+        "if the view gained a LeaderElected while composing, compose again*", "leader.term:began_meanwhile", _no, None
+    ),
+    "epoch on disk": Guard("E counts only when the checkpoint ends in E*", "leader.term:ends_in", _yes, None),
+    "logical lineage": Guard("the checkpoint is continued below*", "leader.term:compose", _bare_checkpoint, None),
+    "matching elder": Guard(
+        "continued by the highest that has the same epoch at that offset*", "leader.term:compose", _highest_elder, None
+    ),
+    "finish needs its start": Guard(
+        "a copy-finished is readable beside its own copy-started only", "state.lifecycle:_mismatch", _nothing, None
+    ),
+    "gap-free prefix": Guard(
+        "a gap-free prefix of accepted, finished, lineage-valid segments",
+        "leader.trim_rule:_durable_end",
+        _highest_remote,
+        None,
+        (("leader.trimmer:still_replaced", _yes),),
+    ),
+    "leadership before irreversible acts": Guard(
+        "leadership is confirmed immediately before*", "leader.term:Reign.confirm_leadership", _nothing, None
+    ),
+    "holds": Guard(
+        "while a hold lives: no trim, expiry, sweep, erase there*",
+        "leader.expirer:doubt_of",
+        _doubt_but_holds,
+        None,
+        tuple(
+            (f"leader.{module}:doubt_of", _doubt_but_holds)
+            for module in ("trim_rule", "trimmer", "erase_rule", "expire_rule", "sweep_rule", "orders")
+        ),
+    ),
+    "broker's log start": Guard(
+        "the broker's log start never moves the tier's log start*",
+        "leader.decide:next_log_start",
+        _brokers_start_counts,
+        None,
+    ),
+    "lineage never condemns": Guard(
+        "lineage never condemns remote data*", "leader.decide:next_delete", _lineage_condemns, None
+    ),
+    "only copy": Guard(
+        "a fenced segment whose copy-finished is live is swept only if its range is covered*",
+        "leader.sweep_rule:only_copy",
+        _nothing,
+        None,
+    ),
+    "sweep only ended attempts": Guard(
+        "a term may delete-start its own S once its process ended that attempt*",
+        "leader.decide:next_sweep",
+        _sweeps_what_is_in_progress,
+        None,
+    ),
+    "tombstone order": Guard(
+        "copy-finished, copy-started, every delete-started, every delete-finished, in that order",
+        "leader.erase_rule:in_erasing_order",
+        _backwards,
+        None,
+    ),
+    "fenced facts first": Guard(
+        "a lower LeaderElected only when no fenced fact below the term in force is left*",
+        "leader.erase_rule:unfences",
+        _no,
+        None,
+    ),
+    "lineage kept": Guard(
+        "only when the LeaderElected in force contains its lineage or the log start has passed it*",
+        "leader.erase_rule:knows",
+        _yes,
+        None,
+    ),
+    "older order first": Guard(
+        "an older order is erased before the one that supersedes it*",
+        "leader.erase_rule:_past_orders",
+        _newest_first,
+        None,
+    ),
+    "leases": Guard("objects only when no live lease covers them", "leader.expire_rule:lease_on", _nothing, None),
+}
+
+
+@contextmanager
+def without(name: str | None) -> Iterator[None]:
+    """Run with one guard taken away."""
+    if name is None:
+        yield
+        return
+    guard = GUARDS[name]
+    with ExitStack() as kept:
+        for place, broken in ((guard.place, guard.broken), *guard.more):
+            kept.enter_context(_replaced(place, broken))
+        yield
+
+
+@contextmanager
+def _replaced(place: str, broken: Callable[..., Any]) -> Iterator[None]:
+    module, _, path = place.partition(":")
+    owner: Any = importlib.import_module(f"tierstate.{module}")
+    *parents, last = path.split(".")
+    for parent in parents:
+        owner = getattr(owner, parent)
+    kept = owner.__dict__[last]
+    setattr(owner, last, broken)
+    try:
+        yield
+    finally:
+        setattr(owner, last, kept)

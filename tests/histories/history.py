@@ -1,0 +1,68 @@
+"""One history by its seed: run it, shrink it, tell it.
+
+python -m tests.histories.history SEED [--steps 3,17,42] [--without GUARD]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable
+
+from tests.histories.guards import GUARDS, without
+from tests.histories.shrink import shrink
+from tests.histories.world import STEPS, World
+
+
+def broken(seed: int, steps: Iterable[int] = range(STEPS), seen: Counter[str] | None = None) -> tuple[int, str] | None:
+    """The step at which a promise broke, and which; None when all hold. ``seen`` counts what happened."""
+    world = World(seed)
+    try:
+        world.run(steps)
+    except AssertionError as error:
+        return world.now, str(error)
+    except Exception as error:
+        return world.now, f"a bug: {error!r}"
+    finally:
+        if seen is not None:
+            seen.update(world.seen)
+            seen.update(landed=len(world.topic.log), compacted=world.topic.removed)
+    return None
+
+
+def smallest(seed: int, last: int) -> list[int]:
+    """The steps of a failing history that are enough to break it."""
+
+    def fails(steps: list[int]) -> str | None:
+        found = broken(seed, steps)
+        return found[1] if found else None
+
+    return shrink(list(range(last + 1)), fails)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--steps", help="only these, separated by commas (what shrinking printed)")
+    parser.add_argument("--without", choices=sorted(GUARDS), help="with one guard taken away")
+    given = parser.parse_args()
+    steps = [int(each) for each in given.steps.split(",")] if given.steps else list(range(STEPS))
+    with without(given.without):
+        found = broken(given.seed, steps)
+        if found is None:
+            print(f"seed {given.seed}: every promise holds over {len(steps)} steps")
+            return 0
+        print(f"seed {given.seed}, step {found[0]}: {found[1]}")
+        if not given.steps:
+            few = smallest(given.seed, found[0])
+            again = f" --without {given.without!r}" if given.without else ""
+            shown = ",".join(map(str, few))
+            print(
+                f"{len(few)} steps are enough:\n  python -m tests.histories.history {given.seed} --steps {shown}{again}"
+            )
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""One agent process of a generated history: production's worker, view and acts; killing it is forgetting it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.histories.cluster import NAME, HistoryControl, HistoryLog
+from tests.histories.topic import DAY, TOPIC_ID, ProcessTopic
+from tierstate.broker.topics import TopicConfig
+from tierstate.follower.follower import Follower
+from tierstate.follower.generations import InMemory
+from tierstate.leader.act import Act
+from tierstate.leader.copier import CopyTools
+from tierstate.leader.custodian import Custody
+from tierstate.leader.custodian_rule import CustodyPolicy
+from tierstate.leader.custody import ClusterLook, Custodian
+from tierstate.leader.decide import Policy
+from tierstate.leader.group_holds import GroupPolicy
+from tierstate.leader.observe import Observer
+from tierstate.leader.partition_worker import PartitionWorker
+from tierstate.leader.status import StatusBoard
+from tierstate.leader.term import Seat
+from tierstate.leader.upload import FormatPolicy
+from tierstate.runtime.id_source import CountingIds
+from tierstate.state.errors import Unavailable
+from tierstate.state.ids import BrokerId, TopicId
+from tierstate.state.view import ViewStore
+from tierstate.storage.segment.keys import ObjectKeys
+
+if TYPE_CHECKING:
+    from tests.histories.world import World
+
+
+def follow(world: World, who: int, store: ViewStore | None = None, *, kind: bool = False) -> Follower:
+    """Production's follower over the history's topic; it reads when it is asked, not on a thread."""
+    memory = InMemory(1)
+    topic = ProcessTopic(world.topic, who, kind=kind)
+    return Follower(topic, store or memory.fresh(), memory, world.clock, tail=False, listener=world.tell).start()
+
+
+class Process:
+    """The agent beside one broker. ``age`` counts how often it was started."""
+
+    def __init__(self, world: World, broker: int, age: int, store: ViewStore | None) -> None:
+        self.world, self.broker, self.age = world, broker, age
+        self.follower = follow(world, broker, store)
+        control = HistoryControl(world.cluster)
+        log = HistoryLog(world.cluster, world.cluster.brokers[broker])
+        number, clock = BrokerId(broker), world.clock
+        topic = ProcessTopic(world.topic, broker)
+        ids = CountingIds(1 + broker + 3 * age)
+        seat = Seat(number, f"b{broker}:1", topic, self.follower, control, log, clock, ids)
+        tools = CopyTools(
+            store=world.store,
+            keys=ObjectKeys(),
+            format=FormatPolicy("none", 3, 32_768, "histories", TopicId(TOPIC_ID)),
+            throttle=lambda size: None,
+            listener=world.tell,
+            longest_s=900.0,
+        )
+        observe = Observer(control, number, log, GroupPolicy(False, (), 0.0), _as_it_is, clock)
+        self.worker = PartitionWorker(
+            seat,
+            world.cluster.partition,
+            NAME,
+            observe,
+            tools,
+            Policy(0, 0, allow_unclean=True, sweep_grace_s=1800.0),
+            StatusBoard(),
+            world.tell,
+        )
+        look = ClusterLook(control, "histories", 3, topic.problems, clock)
+        policy = CustodyPolicy(grace_ms=DAY, reader_grace_ms=60_000, remember_ms=30 * DAY)
+        custody = Custody(seat, look, policy, world.store, world.tell)
+        self._custodian = Custodian(custody, lambda: {0} if world.keeper == broker else ())
+        self._act: Act[bool] | None = None
+        self.next_step = ""
+        self._believes = False
+
+    @property
+    def busy(self) -> bool:
+        """In the middle of an act, before an irreversible step."""
+        return self._act is not None
+
+    def step(self) -> None:
+        """Up to the next irreversible step, and no further."""
+        if self._act is None and self.world.rnd.random() < (0.03 if self.world.cluster.exists else 0.8):
+            self._act = self._custodian.steps()
+        elif self._act is None:
+            if not self.world.cluster.exists:
+                return
+            if self.world.rnd.random() < 0.85:  # otherwise it goes by old metadata
+                self._believes = self.world.cluster.leader.number == self.broker
+            if not self._believes:
+                self.worker.rest()
+                return
+            self._act = self.worker.steps()
+        try:
+            self.next_step = next(self._act)
+        except StopIteration:
+            self._act, self.next_step = None, ""
+        except Unavailable:  # a custodian that can ask nobody says so
+            self._act, self.next_step = None, ""
+
+    def kill(self) -> ViewStore:
+        """What is left of it: its view on disk."""
+        if self._act is not None:
+            self._act.close()
+        return self.follower.store
+
+
+def _as_it_is(name: str, config: TopicConfig) -> TopicConfig:
+    return config

@@ -1,0 +1,248 @@
+"""What must hold after every step of a history, against ledgers that no agent can touch.
+
+erasing      what the live set means is what every fact that ever landed means
+followers    every ready follower at a captured end holds the same live set
+objects      a readable segment has its three objects; an object whose segment no live fact names was deleted before
+records      every record from the retention floor on is on the leader, or in a readable segment with its true bytes;
+             while the leader's own term rules, routing finds exactly that version
+log start    never above what retention or an order allows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tests.histories.cluster import NAME, HistoryControl
+from tierstate.follower.follower import Follower
+from tierstate.leader.decide import standing_order
+from tierstate.log.batch import iter_batches
+from tierstate.schemas.codec import decode_fact
+from tierstate.state.apply import PartitionState
+from tierstate.state.errors import LogGap, TierstateError, Unavailable
+from tierstate.state.facts import (
+    DeleteReason,
+    LiveFact,
+    LogStartAdvanced,
+    PartitionDeleted,
+    PartitionMissing,
+    ReaderLease,
+    SegmentDeleteStarted,
+)
+from tierstate.state.ids import RemoteSegmentId
+from tierstate.state.routing import ReadRemote, route
+from tierstate.state.segment import RemoteSegment, SegmentState, Term
+from tierstate.state.view import Entry
+from tierstate.storage.object_store import ObjectInfo
+from tierstate.storage.segment.keys import ObjectKind, object_key
+
+if TYPE_CHECKING:
+    from tests.histories.world import World
+
+GONE = SegmentState.DELETE_SEGMENT_FINISHED
+
+
+class Promises:
+    """``landed`` is told every record of the tier-state topic; `check` and `captured` raise AssertionError."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.live = PartitionState(world.cluster.partition)
+        self.history = PartitionState(world.cluster.partition)
+        self._batches: dict[RemoteSegmentId, dict[int, bytes]] = {}
+        self._written: dict[str, bytes] = {}
+        self._leases: list[LiveFact] = []
+
+    def landed(self, entry: Entry) -> None:
+        if not self._world.topic.landing_late and self.live.view().holds and "/hold/" not in entry.key:
+            assert not self._destroys(entry), f"{entry.key} landed while a hold stands"
+        if entry.value is None:
+            self.live.erase(entry.key)
+            self._world.seen["erased"] += 1
+            self._erasing_changed_nothing()
+            return
+        live = LiveFact(entry.key, entry.position, decode_fact(entry.key, entry.value))
+        written = self._written.setdefault(entry.key, entry.value)
+        assert written == entry.value, f"{entry.key} was written twice, with two values"
+        if isinstance(live.fact, ReaderLease):
+            self._leases.append(live)
+        if isinstance(live.fact, PartitionDeleted | PartitionMissing):
+            lies = self._world.cluster.forgetful is not None
+            assert not self._world.cluster.exists or (lies and isinstance(live.fact, PartitionMissing)), entry.key
+        self.live.insert(live)
+        self.history.insert(live)
+
+    def _destroys(self, entry: Entry) -> bool:
+        """What no agent may decide while a hold stands. A failed attempt still takes back its own objects."""
+        if entry.value is None:
+            return True
+        match decode_fact(entry.key, entry.value):
+            case LogStartAdvanced(reason=reason):
+                return reason != "first term"
+            case SegmentDeleteStarted(reason=reason):
+                return reason is not DeleteReason.FAILED_ATTEMPT
+            case _:
+                return False
+
+    def deleting(self, key: str) -> None:
+        """An object is about to be deleted: never one of a finished copy while a hold stands."""
+        base = key.rsplit(".", 1)[0]
+        if self.live.view().holds:
+            finished = [s for s in self.history.view().segments.values() if s.remote and s.remote.object_key == base]
+            assert not finished, f"{key} is deleted while a hold stands"
+
+    def check(self) -> None:
+        self._erasing_changed_nothing()
+        self._objects_are_there()
+        self._records_are_readable()
+
+    # Erasing.
+
+    def _erasing_changed_nothing(self) -> None:
+        live, history = self.live.view(), self.history.view()
+        if history.deleted is not None and not live.others and not live.segments:
+            return  # an ended partition is forgotten after ``delete.retention.ms``
+        for segment_id, meant in history.segments.items():
+            if meant.state is GONE:
+                continue
+            now = live.segments.get(segment_id)
+            assert now is not None, f"erasing lost {segment_id}, which is {meant.state}"
+            assert now.state is meant.state, f"erasing turned {segment_id} from {meant.state} into {now.state}"
+        ghosts = [
+            meant.segment_id
+            for meant in live.readable
+            if history.segments[meant.segment_id].state is not SegmentState.COPY_SEGMENT_FINISHED
+        ]
+        assert not ghosts, f"ghosts: {ghosts}"
+        said, meant_all = (live.log_start, live.term), (history.log_start, history.term)
+        assert said == meant_all, f"log start and term are {said}, all facts say {meant_all}"
+        assert live.lineage == history.lineage
+        if not self._world.lands_twice:
+            assert not live.contradictions, f"a legal history contradicts itself: {live.contradictions}"
+        assert standing_order(live) == standing_order(history), "an order came back, or was forgotten"
+
+    # Followers.
+
+    def captured(self, follower: Follower) -> None:
+        world, end = self._world, len(self._world.topic.log)
+        try:
+            follower.require_fresh(0, 0)
+        except Unavailable:
+            return
+        at = follower.store.position(0)
+        held = {entry.key: (entry.position, entry.value) for _, entry in follower.store.entries(0)}
+        expected = world.topic.live_at(at)
+        assert at >= end, f"fresh at {at}, but the end was {end}"
+        assert held == expected, f"a follower at {at}: {_difference(held, expected)}"
+        world.seen["captured end"] += 1
+
+    # Objects.
+
+    def _objects_are_there(self) -> None:
+        view = self.live.view()
+        there = {info.key for info in _list(self._world)}
+        for segment in view.readable:
+            for kind in ObjectKind:
+                key = object_key(segment.object_key, kind)
+                assert key in there, f"readable {segment.segment_id}, but {key} is gone"
+        by_term: dict[Term, int] = {}
+        for segment in view.readable:
+            assert segment.offsets.start > by_term.get(segment.term, -1), (
+                f"{segment.offsets} was copied twice by one term"
+            )
+            by_term[segment.term] = segment.offsets.end
+        named = {found.subject.object_key for found in view.segments.values() if found.subject}
+        ever = {found.subject.object_key: found for found in self.history.view().segments.values() if found.subject}
+        self._leases_are_kept(there)
+        for key in there:
+            base = key.rsplit(".", 1)[0]
+            if base not in named:
+                assert ever[base].state is GONE, f"{key} is named by no live fact, and nobody deleted it"
+
+    def _leases_are_kept(self, there: set[str]) -> None:
+        """What a reader pinned before the segment was condemned is there until the lease is over, or was overridden."""
+        now, history = self._world.clock.now_ms(), self.history.view()
+        self._leases = [each for each in self._leases if _lease(each).expires_at >= now]
+        for each in self._leases:
+            offsets = _lease(each).offsets
+            for meant in history.segments.values():
+                whole, deleting = meant.remote, meant.deleting
+                if whole is None or deleting is None or deleting.position < each.position:
+                    continue
+                forced = any(o.force and (o.before or 0) > whole.offsets.end for o in history.orders)
+                if offsets.overlap(whole.offsets) and not forced:
+                    key = object_key(whole.object_key, ObjectKind.LOG)
+                    assert key in there, f"{key} is gone, but {each.key} pins it"
+
+    # Records.
+
+    def _records_are_readable(self) -> None:
+        cluster, view = self._world.cluster, self.live.view()
+        if not cluster.exists:
+            return
+        log_start = view.log_start or 0
+        assert log_start <= cluster.floor, f"log start {log_start} is above the floor {cluster.floor}"
+        local_start = cluster.leader.start
+        rules = view.term is not None and view.term.epoch == cluster.epoch
+        bounds = HistoryControl(cluster).bounds(NAME, 0)
+        for batch in cluster.truth:
+            if batch.end <= cluster.floor or batch.base >= local_start:
+                continue
+            first = max(batch.base, cluster.floor)
+            if first >= local_start:
+                continue
+            holding = [s for s in view.readable if self._of(s).get(batch.base) == batch.data]
+            told = f"offset {first} (floor {cluster.floor}, local start {local_start}, unclean {cluster.unclean})"
+            assert holding, f"LOSS of {told}"
+            if not rules:
+                continue
+            if view.lineage_unknown:
+                assert cluster.unclean, f"lineage unknown at {told}"
+                continue
+            try:
+                found = route(view, bounds, first)
+            except LogGap as gap:
+                raise AssertionError(f"GAP at {told}: {gap}; held by {[str(s.offsets) for s in holding]}") from gap
+            assert isinstance(found, ReadRemote), f"{found} at {told}"
+            assert self._of(found.segment).get(batch.base) == batch.data, f"WRONG bytes for {told}"
+
+    def _of(self, segment: RemoteSegment) -> dict[int, bytes]:
+        """Base offset to bytes of every batch that was stored."""
+        found = self._batches.get(segment.segment_id)
+        if found is None:
+            data = _get(self._world, object_key(segment.object_key, ObjectKind.LOG))
+            found = {}
+            for batch in iter_batches(data, source=segment.object_key):
+                found[batch.base_offset] = data[batch.position : batch.position + batch.size_bytes]
+            self._batches[segment.segment_id] = found
+        return found
+
+
+def _lease(live: LiveFact) -> ReaderLease:
+    assert isinstance(live.fact, ReaderLease)
+    return live.fact
+
+
+def _list(world: World) -> list[ObjectInfo]:
+    while True:
+        try:
+            return list(world.store.list())
+        except TierstateError:
+            continue
+
+
+def _get(world: World, key: str) -> bytes:
+    while True:
+        try:
+            return world.store.get(key)
+        except Unavailable:
+            continue
+
+
+def _difference(held: Mapping[str, tuple[int, bytes | None]], expected: Mapping[str, tuple[int, bytes]]) -> str:
+    keys = sorted(key for key in held.keys() | expected.keys() if held.get(key) != expected.get(key))
+    return ", ".join(f"{key}: {_at(held.get(key))} instead of {_at(expected.get(key))}" for key in keys)
+
+
+def _at(found: tuple[int, bytes | None] | None) -> str:
+    return "nothing" if found is None else f"position {found[0]}"

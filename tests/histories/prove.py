@@ -1,0 +1,151 @@
+"""Prove by trying: many histories, on all cores, resumable; what was tried is written into the ledger beside this file.
+
+make prove HISTORIES=100000 FROM_SEED=0
+python -m tests.histories.prove --guards            # which history breaks without which guard
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from tests.histories.guards import GUARDS, without
+from tests.histories.history import broken, smallest
+
+ROOT = Path(__file__).parents[2]
+LEDGER = Path(__file__).with_name("ledger.json")
+PROVEN = ("state", "leader", "follower", "schemas", "tests/histories")
+BLOCK = 250
+
+
+def code_digest() -> str:
+    """Of every file that the histories run or that makes them: another digest is another proof."""
+    digest = hashlib.sha256()
+    for folder in PROVEN:
+        for file in sorted((ROOT / folder).glob("*.*")):
+            if file.suffix in (".py", ".avsc"):
+                digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def run_block(first: int, stop: int) -> tuple[int, int, list[tuple[int, int, str]], Counter[str]]:
+    """Histories ``first`` to ``stop`` - 1: those that broke (seed, step, promise), and what happened in all of them."""
+    seen: Counter[str] = Counter()
+    bad = []
+    for seed in range(first, stop):
+        found = broken(seed, seen=seen)
+        if found is not None:
+            bad.append((seed, *found))
+    return first, stop, bad, seen
+
+
+class Ledger:
+    """Which seeds were tried on which code. One entry a code: ranges done, what happened, how long it took."""
+
+    def __init__(self, path: Path = LEDGER) -> None:
+        self._path = path
+        self._entries: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+        code = code_digest()
+        found = next((entry for entry in self._entries if entry["code"] == code), None)
+        self.entry = found or {"code": code, "ranges": [], "seconds": 0, "seen": {}}
+
+    def missing(self, first: int, stop: int) -> list[tuple[int, int]]:
+        """Blocks of this range that were not tried yet."""
+        done = {seed for a, b in self.entry["ranges"] for seed in range(a, b)}
+        blocks = []
+        for at in range(first, stop, BLOCK):
+            left = [seed for seed in range(at, min(at + BLOCK, stop)) if seed not in done]
+            if left:
+                blocks.append((left[0], left[-1] + 1))
+        return blocks
+
+    def add(self, first: int, stop: int, seen: Counter[str], seconds: float) -> None:
+        """A block without a broken promise. Written at once: a run that is stopped goes on from here."""
+        ranges = sorted([*self.entry["ranges"], [first, stop]])
+        merged: list[list[int]] = []
+        for a, b in ranges:
+            if merged and a <= merged[-1][1]:
+                merged[-1][1] = max(b, merged[-1][1])
+            else:
+                merged.append([a, b])
+        total = Counter(self.entry["seen"])
+        total.update(seen)
+        self.entry.update(
+            ranges=merged, seconds=round(self.entry["seconds"] + seconds), seen=dict(sorted(total.items()))
+        )
+        others = [entry for entry in self._entries if entry["code"] != self.entry["code"]]
+        self._path.write_text(json.dumps([*others[-4:], self.entry], indent=1) + "\n")
+
+
+def prove(histories: int, from_seed: int, jobs: int) -> int:
+    ledger = Ledger()
+    blocks = ledger.missing(from_seed, from_seed + histories)
+    todo = sum(stop - first for first, stop in blocks)
+    print(f"code {ledger.entry['code']}: {histories - todo} of {histories} histories done before, {todo} to go")
+    began, tried, failed = time.monotonic(), 0, 0
+    with ProcessPoolExecutor(jobs) as pool:
+        for done in as_completed([pool.submit(run_block, first, stop) for first, stop in blocks]):
+            first, stop, bad, seen = done.result()
+            tried += stop - first
+            took = time.monotonic() - began
+            if not bad:
+                ledger.add(first, stop, seen, took * (stop - first) / tried)
+            failed += len(bad)
+            for seed, step, promise in bad:
+                few = ",".join(map(str, smallest(seed, step)))
+                print(f"BROKEN seed {seed}, step {step}: {promise}")
+                print(f"  python -m tests.histories.history {seed} --steps {few}", flush=True)
+            left = (todo - tried) * took / tried
+            print(
+                f"\r{tried} of {todo}, {failed} broken, {tried / took:.0f} a second, {left:.0f} s left ",
+                end="",
+                flush=True,
+            )
+            if failed >= 10:
+                pool.shutdown(cancel_futures=True)
+                break
+    print()
+    print("\n".join(f"  {count:9d}  {what}" for what, count in sorted(ledger.entry["seen"].items())))
+    return 1 if failed else 0
+
+
+def search(name: str, bound: int) -> tuple[str, int | None, str]:
+    """The first history below ``bound`` that breaks without this guard."""
+    with without(name):
+        for seed in range(bound):
+            found = broken(seed)
+            if found is not None:
+                return name, seed, found[1]
+    return name, None, ""
+
+
+def search_all(names: list[str], bound: int, jobs: int) -> int:
+    with ProcessPoolExecutor(jobs) as pool:
+        for done in as_completed([pool.submit(search, name, bound) for name in names]):
+            name, seed, promise = done.result()
+            print(f"{name:40s} {'nothing found' if seed is None else f'seed {seed}: {promise}'}"[:200], flush=True)
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--histories", type=int, default=2000)
+    parser.add_argument("--from-seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--guards", nargs="*", help="search for a history that breaks without each guard (or these)")
+    given = parser.parse_args()
+    if given.guards is not None:
+        return search_all(given.guards or list(GUARDS), given.histories, given.jobs)
+    return prove(given.histories, given.from_seed, given.jobs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Generated histories over production code: every promise holds; and without any one guard some promise breaks.
+
+`promises.py` says what is promised, `world.py` what may happen, `guards.py` what is taken away. `make prove` runs many
+more; `python -m tests.histories.history SEED` tells one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.histories.guards import GUARDS, without
+from tests.histories.history import broken
+from tests.histories.prove import run_block
+from tests.histories.shrink import shrink
+from tests.histories.small_world import explore
+
+BLOCKS, A_BLOCK = 20, 100
+EFFECTS = (
+    "SegmentCopied CopyFailed LocalTrimmed LogStartMoved SegmentDeleteBegan SegmentDeleted FactsErased TermStarted "
+    "TermEnded ViewRebuilt OperatorOrder ReaderLease IntegrityHold crash freeze compacted erased"
+).split()
+RARE = ("clean election", "unclean election", "captured end")
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_every_promise_holds_in_every_history(block: int) -> None:
+    _, _, bad, seen = run_block(block * A_BLOCK, (block + 1) * A_BLOCK)
+    assert bad == [], "replay with: python -m tests.histories.history SEED"
+    missing = [effect for effect in (*EFFECTS, *RARE) if not seen[effect]]
+    assert missing == [], "the histories did not exercise what they are for"
+
+
+@pytest.mark.parametrize("name", [name for name, guard in GUARDS.items() if guard.seed is not None])
+def test_without_this_guard_a_promise_breaks(name: str) -> None:
+    seed = GUARDS[name].seed
+    assert seed is not None
+    assert broken(seed) is None, "the history is broken with all guards in place"
+    with without(name):
+        found = any(broken(near) is not None for near in range(seed, seed + 40))
+    assert found, "nothing found: search for another seed"
+
+
+@pytest.mark.parametrize(
+    ("start", "appends", "elections", "hours"),
+    [
+        ([], 8, 1, 0),
+        (["0*", "order", "0*", "hour"], 8, 1, 0),
+        (["0*", "order", "0*"], 8, 1, 1),
+        (["0*", "elect", "1*", "order", "1*"], 8, 1, 1),
+    ],
+    ids=["from nothing", "a segment to remove", "a segment condemned", "condemned by the second leader"],
+)
+def test_every_interleaving_of_two_agents_means_the_same_under_every_compaction(
+    start: list[str], appends: int, elections: int, hours: int
+) -> None:
+    found = explore(start, appends, elections, hours)
+    print(f"{found.runs} interleavings, {found.states} logs x ends x compactions")
+    assert found.states > 100
+
+
+def test_a_failing_history_is_shrunk_to_what_breaks_it() -> None:
+    needed = {7, 120, 121}
+    assert shrink(list(range(200)), lambda steps: "broken" if needed <= set(steps) else None) == sorted(needed)
+
+
+def test_a_history_is_told_by_its_seed() -> None:
+    one: Counter[str] = Counter()
+    two: Counter[str] = Counter()
+    broken(41, seen=one)
+    broken(41, seen=two)
+    assert one == two
+    assert one["landed"] > 5

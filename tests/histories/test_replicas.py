@@ -1,0 +1,45 @@
+"""What followers may get to read when they change from one replica of the tier-state topic to another."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.histories.topic import DAY, MAX_COMPACTION_LAG, HistoryTopic, Replica
+from tierstate.runtime.clock import ManualClock
+
+KEY = "some/key"
+
+
+def erased_long_ago(max_compaction_lag: int | None) -> HistoryTopic:
+    """A fact and its tombstone, 80 days old; the cleaner of replica 0 ran every day, the others when they had to."""
+    clock = ManualClock()
+    topic = HistoryTopic(Random(0), clock)
+    topic.land(KEY, b"value")
+    topic.land(KEY, None)
+    topic.land("another/key", b"value")
+    for _ in range(80):
+        clock.advance(DAY / 1000)
+        for number, replica in enumerate(topic.replicas):
+            late = max_compaction_lag is not None and clock.now_ms() - replica.cleaned_at > max_compaction_lag
+            if number == 0 or late:
+                topic.clean(replica, whole=True)
+    return topic
+
+
+def left(replica: Replica) -> list[bool]:
+    """Whether the value and its tombstone are still there."""
+    return [position not in replica.gone for position in (0, 1)]
+
+
+def test_a_replica_whose_cleaner_never_ran_shows_what_the_others_have_forgotten() -> None:
+    """The counterexample: read the value there, the rest from replica 0, and it stays in the view for ever."""
+    topic = erased_long_ago(None)
+    assert left(topic.replicas[0]) == [False, False]
+    assert left(topic.replicas[1]) == [True, True]
+
+
+def test_with_max_compaction_lag_no_replica_has_a_value_whose_tombstone_is_gone_elsewhere() -> None:
+    topic = erased_long_ago(MAX_COMPACTION_LAG)
+    values, tombstones = zip(*(left(replica) for replica in topic.replicas), strict=True)
+    assert not any(values)
+    assert not all(tombstones)

@@ -1,0 +1,207 @@
+"""The tier-state topic of a generated history: three replicas whose cleaners run when they like, and a bad network.
+
+Compaction is legal by construction: a replica's cleaner removes a record only when a later one of its key is older
+than ``min.compaction.lag.ms``, and a tombstone only ``delete.retention.ms`` after the pass that removed the last value
+before it (KIP-534). Replicas are cleaned apart from each other, and every poll may read another one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from tierstate.broker.tier_reader import TierBatch, TierReader
+from tierstate.runtime.clock import ManualClock
+from tierstate.state.errors import BrokerUnavailable, InvalidRequest, UnknownOutcome
+from tierstate.state.offsets import Position, TimestampMs
+from tierstate.state.view import Entry
+
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+MIN_COMPACTION_LAG = DAY
+MAX_COMPACTION_LAG = 7 * DAY
+DELETE_RETENTION = 30 * DAY
+REPLICAS = 3
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAg"
+
+
+@dataclass
+class Replica:
+    """What one broker's cleaner has removed, and when the tombstones it passed may go."""
+
+    gone: set[int] = field(default_factory=set)
+    horizons: dict[int, int] = field(default_factory=dict)
+    cleaned_at: int = 0
+
+
+@dataclass
+class InFlight:
+    """An append whose answer was lost; it may still land."""
+
+    who: int
+    key: str
+    value: bytes | None
+
+
+class HistoryTopic:
+    """Everything that landed, in order, and what each replica still has of it."""
+
+    def __init__(self, rnd: Random, clock: ManualClock) -> None:
+        self.rnd, self.clock = rnd, clock
+        self.log: list[Entry] = []
+        self.times: list[int] = []
+        self.this_term: list[tuple[str, bytes | None]] = []
+        self.replicas = [Replica(cleaned_at=clock.now_ms()) for _ in range(REPLICAS)]
+        self.flight: list[InFlight] = []
+        self.landed: Callable[[Entry], None] = lambda entry: None
+        self.compacts = True
+        self.max_compaction_lag: int | None = MAX_COMPACTION_LAG
+        self.removed = 0
+        self.landing_late = False
+
+    def land(self, key: str, value: bytes | None) -> Position:
+        entry = Entry(key, Position(len(self.log)), value)
+        self.log.append(entry)
+        self.times.append(self.clock.now_ms())
+        if "/leader/" in key and value is not None:
+            self.this_term.clear()
+        else:
+            self.this_term.append((key, value))
+        self.landed(entry)
+        return entry.position
+
+    def land_late(self) -> None:
+        """One of the appends that nobody knows of lands, or is lost for good."""
+        if self.flight and self.rnd.random() < 0.5:
+            late = self.flight.pop(self.rnd.randrange(len(self.flight)))
+            if self.rnd.random() < 0.7:
+                self._land_unasked(late.key, late.value)
+
+    def land_again(self) -> None:
+        """Something of this term lands a second time. (After a later term began an idempotent producer cannot:
+        `docs/decisions/0010`.)
+        """
+        finished = [each for each in self.this_term if each[0].endswith("copy-finished") and each[1] is not None]
+        among = finished if finished and self.rnd.random() < 0.5 else self.this_term
+        if among:
+            self._land_unasked(*self.rnd.choice(among))
+
+    def _land_unasked(self, key: str, value: bytes | None) -> None:
+        self.landing_late = True
+        try:
+            self.land(key, value)
+        finally:
+            self.landing_late = False
+
+    def clean(self, replica: Replica, *, whole: bool = False) -> None:
+        """A cleaner's pass over some prefix of what is old enough."""
+        now = self.clock.now_ms()
+        end = bisect_left(self.times, now - MIN_COMPACTION_LAG + 1)
+        if not whole and end and self.rnd.random() < 0.5:
+            end = self.rnd.randrange(end + 1)
+        latest: dict[str, int] = {}
+        for entry in self.log[:end]:
+            latest[entry.key] = entry.position
+        for entry in self.log[:end]:
+            at = entry.position
+            if at in replica.gone:
+                continue
+            if latest[entry.key] != at:
+                replica.gone.add(at)
+                self.removed += 1
+            elif entry.value is None:
+                if replica.horizons.setdefault(at, now + DELETE_RETENTION) <= now:
+                    replica.gone.add(at)
+                    self.removed += 1
+        if whole:
+            replica.cleaned_at = now
+
+    def time_passed(self) -> None:
+        """Cleaners run when they like, but not later than ``max.compaction.lag.ms`` after a record came."""
+        if not self.compacts:
+            return
+        limit, now = self.max_compaction_lag, self.clock.now_ms()
+        for replica in self.replicas:
+            if limit is not None and now - replica.cleaned_at > limit:
+                self.clean(replica, whole=True)
+            elif self.rnd.random() < 0.2:
+                self.clean(replica)
+
+    def live_at(self, end: int) -> dict[str, tuple[int, bytes]]:
+        """What a follower at ``end`` must hold."""
+        live: dict[str, tuple[int, bytes]] = {}
+        for entry in self.log[:end]:
+            if entry.value is None:
+                live.pop(entry.key, None)
+            else:
+                live[entry.key] = (entry.position, entry.value)
+        return live
+
+
+class ProcessTopic:
+    """The topic as one process reaches it: a `TierTopic` whose network is unkind."""
+
+    def __init__(self, topic: HistoryTopic, who: int, *, kind: bool = False) -> None:
+        self._topic, self._who, self._kind = topic, who, kind
+
+    @property
+    def topic_id(self) -> str:
+        return TOPIC_ID
+
+    @property
+    def mapped_partitions(self) -> int:
+        return 1
+
+    def append(self, tier_partition: int, key: str, value: bytes | None) -> Position:
+        topic, chance = self._topic, self._topic.rnd.random()
+        if chance < 0.93 or self._kind:
+            return topic.land(key, value)
+        if chance < 0.94:
+            raise InvalidRequest("refused before sending", key=key)
+        if chance < 0.96:
+            topic.land(key, value)
+        elif chance < 0.985:
+            topic.flight.append(InFlight(self._who, key, value))
+        raise UnknownOutcome("append may or may not have landed", key=key)
+
+    def end(self, tier_partition: int) -> Position:
+        if not self._kind and self._topic.rnd.random() < 0.01:
+            raise BrokerUnavailable("end of the tier-state topic is unknown")
+        return Position(len(self._topic.log))
+
+    def position_at(self, tier_partition: int, timestamp_ms: int) -> Position:
+        return Position(bisect_left(self._topic.times, timestamp_ms))
+
+    def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
+        return _Reader(self._topic, positions[0])
+
+    def problems(self) -> list[str]:
+        return []
+
+    def current_topic_id(self) -> str:
+        return TOPIC_ID
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class _Reader:
+    """Any number of records at a time, from any replica each time."""
+
+    def __init__(self, topic: HistoryTopic, position: Position) -> None:
+        self._topic, self._position = topic, position
+
+    def poll(self, timeout: float) -> list[TierBatch]:
+        topic, start = self._topic, self._position
+        if start >= len(topic.log):
+            return []
+        stop = len(topic.log) if topic.rnd.random() < 0.5 else topic.rnd.randint(start + 1, len(topic.log))
+        gone = topic.replicas[topic.rnd.randrange(REPLICAS)].gone
+        entries = tuple(entry for entry in topic.log[start:stop] if entry.position not in gone)
+        self._position = Position(stop)
+        times = tuple(TimestampMs(topic.times[entry.position]) for entry in entries)
+        return [TierBatch(0, entries, self._position, times)]
+
+    def close(self) -> None:
+        """Nothing to release."""

@@ -1,0 +1,249 @@
+"""A generated history: what happens in it, in an order told by its seed alone.
+
+The generator decides nothing that `leader/` decides: it lets brokers, networks, stores and clocks misbehave, kills and
+pauses processes between any two steps, and asks after every step whether `promises.py` still holds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from random import Random
+
+from tests.histories.cluster import Cluster
+from tests.histories.process import Process, follow
+from tests.histories.promises import Promises
+from tests.histories.topic import DAY, HOUR, MINUTE, HistoryTopic
+from tierstate.follower.follower import Follower
+from tierstate.runtime.clock import ManualClock
+from tierstate.schemas.codec import decode_fact, encode_fact
+from tierstate.state.errors import StorageUnavailable
+from tierstate.state.facts import Fact, IntegrityHold, OperatorOrder, OrderKind, ReaderLease
+from tierstate.state.ids import BrokerId, FactId, TopicId
+from tierstate.state.keys import key_of
+from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
+from tierstate.state.view import MemoryView, ViewStore
+from tierstate.storage.memory import MemoryStore
+
+STEPS = 320
+CRITICAL = {
+    "append copy-finished",
+    "append delete-started",
+    "append leader-elected",
+    "delete objects",
+    "delete-records",
+}
+"""Steps before which a pause is most likely to do harm."""
+TIMES = [
+    (0.4, 5_000),
+    (0.6, 10 * MINUTE),
+    (0.8, 2 * HOUR),
+    (0.93, 8 * HOUR),
+    (0.97, 2 * DAY),
+    (0.99, 9 * DAY),
+    (1.0, 20 * DAY),
+]
+"""Chances (cumulative) of the longest a jump of the clock may be."""
+
+
+class HistoryClock(ManualClock):
+    """Whoever sleeps lets the network go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asleep: Callable[[], None] = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+        self.asleep()
+
+
+class World:
+    """Everything that outlives a process."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.rnd, self.seen = seed, Random(seed), Counter[str]()
+        self.now = -1
+        self.clock = HistoryClock()
+        self.topic = HistoryTopic(self.rnd, self.clock)
+        retention = self.rnd.choice([6 * HOUR, 3 * DAY, 365 * DAY])
+        self.cluster = Cluster(self.rnd, self.clock, TopicId.of((1).to_bytes(16, "big")), retention)
+        self.store = MemoryStore(self.clock, self._store_fault)
+        self.unclean = self.rnd.choice((0.0, 0.0, 0.3, 0.7))
+        self.lands_twice = self.rnd.random() < 0.3
+        self.frozen: dict[int, int] = {}
+        self.promises = Promises(self)
+        self.topic.landed = self.promises.landed
+        self.clock.asleep = lambda: self.topic.land_late() if self.rnd.random() < 0.2 else None
+        self.processes = [Process(self, broker, 0, None) for broker in range(3)]
+        self.followers: list[Follower] = [follow(self, 100 + at, kind=True) for at in range(2)]
+        self.orders = self.keeper = 0
+        """``keeper``: the broker that leads the tier-state partition."""
+        self.deleted_at = self.rnd.randrange(STEPS // 3, STEPS) if self.rnd.random() < 0.15 else STEPS
+
+    def tell(self, event: object) -> None:
+        self.seen[type(event).__name__] += 1
+
+    def _store_fault(self, operation: str, key: str, writes: int) -> None:
+        if operation == "delete":
+            self.promises.deleting(key)
+        if self.rnd.random() < 0.006:
+            raise StorageUnavailable("the store does not answer", key=key)
+
+    def run(self, steps: Iterable[int] = range(STEPS)) -> None:
+        """Raises AssertionError with what was broken; ``now`` is the step at which it was.
+
+        What happens in a step is told by the seed and the step's number alone, so a history can be shrunk by leaving
+        steps out.
+        """
+        for step in steps:
+            self.now = step
+            self.rnd.seed(self.seed * 1_000_003 + step)
+            if step >= self.deleted_at and self.cluster.exists:
+                self.cluster.exists = False
+                self.seen["topic deleted"] += 1
+            self.step()
+            if step % 3 == 0:
+                self.promises.check()
+        self.promises.check()
+
+    def step(self) -> None:
+        chance, rnd = self.rnd.random(), self.rnd
+        for limit, happen in EVENTS:
+            if chance < limit:
+                happen(self)
+                return
+        process = rnd.choice([*self.processes, *[self.processes[self.cluster.leader.number]] * 4])
+        if self.frozen.get(process.broker, -1) < self.now:
+            process.step()
+
+    # What may happen beside the agents' own steps.
+
+    def produce(self) -> None:
+        self.cluster.produce()
+
+    def elect(self) -> None:
+        if self.rnd.random() < 0.2:
+            self.keeper = self.rnd.randrange(3)
+        unclean = self.rnd.random() < self.unclean
+        if self.cluster.elect(unclean=unclean):
+            self.seen["unclean election" if unclean else "clean election"] += 1
+
+    def toggle(self) -> None:
+        self.cluster.toggle()
+
+    def land_late(self) -> None:
+        self.topic.land_late()
+
+    def land_again(self) -> None:
+        if self.lands_twice:
+            self.topic.land_again()
+
+    def freeze(self) -> None:
+        """An agent stops in the middle of something, while another broker may be elected; later it goes on."""
+        busy = [process for process in self.processes if process.busy]
+        critical = [process for process in busy if process.next_step in CRITICAL]
+        if busy:
+            chosen = self.rnd.choice(critical or busy)
+            self.frozen[chosen.broker] = self.now + self.rnd.randint(5, 100)
+            self.seen["freeze"] += 1
+            for _ in range(self.rnd.choice((0, 1, 1, 2, 3))):
+                self.elect()
+                if self.rnd.random() < 0.5:
+                    self.produce()
+
+    def trim_late(self) -> None:
+        self.cluster.trim_late()
+
+    def pass_time(self) -> None:
+        chance = self.rnd.random()
+        longest = next(each for limit, each in TIMES if chance < limit)
+        self.clock.advance(self.rnd.randint(1, longest) / 1000)
+        self.topic.time_passed()
+        self.cluster.raise_floor()
+
+    def crash(self) -> None:
+        """A process dies; another starts on its view, on an older copy of it, or on none."""
+        dead = self.rnd.choice(self.processes)
+        store = dead.kill()
+        self.processes[dead.broker] = Process(self, dead.broker, dead.age + 1, self._left_of(store))
+        self.seen["crash"] += 1
+
+    def _left_of(self, store: ViewStore) -> ViewStore | None:
+        chance = self.rnd.random()
+        return store if chance < 0.6 else None if chance < 0.8 else snapshot(store)
+
+    def follow(self) -> None:
+        """A follower reads on, or is started again; at a captured end it holds what every other one holds there."""
+        at = self.rnd.randrange(len(self.followers))
+        if self.rnd.random() < 0.2:
+            store = self._left_of(self.followers[at].store)
+            self.followers[at] = follow(self, 100 + at, store, kind=True)
+        self.promises.captured(self.followers[at])
+
+    def admin(self) -> None:
+        """An operator or a reader says something. Nobody fences them, and they do not know who leads."""
+        self.orders += 1
+        identity = FactId.of(self.orders.to_bytes(16, "little"))
+        end = self.cluster.leader.end
+        now = self.clock.now_ms()
+        fact: Fact
+        if self.rnd.random() < 0.15:
+            self.hold_or_release(identity, now)
+            return
+        if self.rnd.random() < 0.4 and end:
+            first = self.rnd.randrange(end)
+            offsets = OffsetRange(Offset(first), Offset(self.rnd.randrange(first, end)))
+            expires = TimestampMs(now + self.rnd.randint(1, DAY))
+            fact = ReaderLease(self.cluster.partition, identity, offsets, "spark", expires)
+        else:
+            kinds = [OrderKind.PAUSE, OrderKind.RESUME, OrderKind.RESUME, OrderKind.DELETE_RECORDS]
+            kind = self.rnd.choice(kinds)
+            before = Offset(self.rnd.randint(0, end)) if kind is OrderKind.DELETE_RECORDS else None
+            fact = OperatorOrder(self.cluster.partition, identity, kind, before, self.rnd.random() < 0.2, "ops", now)
+            self.cluster.floor = max(self.cluster.floor, before or 0)
+        self.say(fact)
+
+    def hold_or_release(self, identity: FactId, now: TimestampMs) -> None:
+        """Some agent saw a contradiction; or a person says that it is cleared up."""
+        held = self.promises.live.view().holds
+        if held:
+            self.topic.land(key_of(held[0]), None)
+        else:
+            self.say(IntegrityHold(self.cluster.partition, identity, BrokerId(0), "seen", "one", "two", now))
+
+    def order_below(self, before: int) -> None:
+        """Somebody orders that records go."""
+        self.orders += 1
+        identity = FactId.of(self.orders.to_bytes(16, "little"))
+        self.cluster.floor = max(self.cluster.floor, before)
+        now, kind = self.clock.now_ms(), OrderKind.DELETE_RECORDS
+        self.say(OperatorOrder(self.cluster.partition, identity, kind, Offset(before), False, "ops", now))
+
+    def say(self, fact: Fact) -> None:
+        self.seen[type(fact).__name__] += 1
+        self.topic.land(key_of(fact), encode_fact(fact))
+
+
+def snapshot(store: ViewStore) -> ViewStore:
+    """A copy of a view, as of now."""
+    copy = MemoryView(decode_fact)
+    copy.apply(0, [entry for _, entry in store.entries(0)], store.position(0))
+    copy.mark_as_of(0, store.as_of(0))
+    return copy
+
+
+EVENTS: list[tuple[float, Callable[[World], None]]] = [
+    (0.08, World.produce),
+    (0.095, World.elect),
+    (0.11, World.toggle),
+    (0.135, World.land_late),
+    (0.15, World.trim_late),
+    (0.22, World.pass_time),
+    (0.235, World.crash),
+    (0.265, World.follow),
+    (0.275, World.admin),
+    (0.29, World.land_again),
+    (0.32, World.freeze),
+]
+"""Cumulative chances; whatever is left is an agent's next step."""

@@ -1,0 +1,116 @@
+"""A lost tier-state topic and what comes of it: the bucket of a `World`, and a fresh topic to recover into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from tests.leader.world import World
+from tierstate.broker.memory_tier_topic import MemoryTierTopic
+from tierstate.follower.digests import meaning_digest
+from tierstate.follower.follower import Follower
+from tierstate.follower.open import open_view
+from tierstate.leader.act import Act, run
+from tierstate.leader.recover import RecoverTools, check_target, recover_all
+from tierstate.leader.recover_archive import read_history
+from tierstate.leader.recover_rule import ArchivedPartition, PartitionPlan, plan_partitions
+from tierstate.leader.recover_scan import Bucket, scan_bucket, sort_out
+from tierstate.runtime.id_source import CountingIds
+from tierstate.state.ids import TopicId, TopicIdPartition
+from tierstate.state.offsets import Offset, Position
+from tierstate.state.partition_view import PartitionView
+from tierstate.state.segment import RemoteSegment
+from tierstate.state.view import Entry
+from tierstate.storage.segment.keys import ObjectKind, object_key
+from tierstate.storage.segment.manifest import SegmentManifest, format_manifest, with_own_size
+from tierstate.storage.segment.reader import read_manifest
+
+FRESH_ID = "BBBBBBBBBBBBBBBBBBBBBg"
+
+
+def bucket(world: World, *topic_ids: TopicId) -> Bucket:
+    """As a scan of the world's store finds it."""
+    return sort_out(scan_bucket(world.store), "memory", topic_ids)
+
+
+def history(world: World) -> dict[TopicIdPartition, ArchivedPartition]:
+    """What an archive of everything that was ever appended says."""
+    return read_history(entries(world))
+
+
+def entries(world: World) -> list[Entry]:
+    return [entry for batch in world.topic.reader({0: Position(0)}).poll(0) for entry in batch.entries]
+
+
+def plan(
+    world: World,
+    archive: dict[TopicIdPartition, ArchivedPartition] | None = None,
+    local_start: int | None = None,
+) -> PartitionPlan:
+    """Of the world's only partition."""
+    starts = {} if local_start is None else {world.partition: Offset(local_start)}
+    (only,) = plan_partitions(bucket(world).ours, archive or {}, starts)
+    return only
+
+
+@dataclass
+class Target:
+    """A fresh tier-state topic, which outlives the processes that recover into it."""
+
+    world: World
+    topic: MemoryTierTopic
+
+    @classmethod
+    def fresh(cls, world: World) -> Target:
+        return cls(world, MemoryTierTopic(1, FRESH_ID))
+
+    def recover(self, plans: Iterable[PartitionPlan], *, resume: bool = False) -> PartitionView:
+        """A process that does it all."""
+        return self.process(list(plans), lambda act: run(act), resume=resume)
+
+    def process(
+        self, plans: list[PartitionPlan], live: Callable[[Act[int]], object], *, resume: bool = False, seed: int = 77
+    ) -> PartitionView:
+        """A process that lives as ``live`` says; the partition as a follower that starts afterwards sees it."""
+        follower = self.follower()
+        try:
+            tools = RecoverTools(self.topic, follower, self.world.clock, CountingIds(seed))
+            check_target(self.topic, follower, plans, resume=resume)
+            live(recover_all(plans, tools))
+        finally:
+            follower.close()
+        return self.view()
+
+    def follower(self) -> Follower:
+        return open_view(self.topic, "memory", self.world.clock)
+
+    def view(self) -> PartitionView:
+        follower = self.follower()
+        try:
+            follower.require_fresh(0, 0)
+            return follower.partition(self.world.partition)
+        finally:
+            follower.close()
+
+    @property
+    def keys(self) -> list[str]:
+        return [entry.key for batch in self.topic.reader({0: Position(0)}).poll(0) for entry in batch.entries]
+
+
+def same_meaning(recovered: PartitionView, lost: PartitionView) -> bool:
+    """And the same descriptors, byte for byte but for the term."""
+    assert lost.readable
+    assert recovered.term is not None
+    wanted = [replace(segment, term=recovered.term) for segment in lost.readable]
+    return list(recovered.readable) == wanted and meaning_digest(recovered) == meaning_digest(lost)
+
+
+def rewrite(world: World, segment: RemoteSegment, change: Callable[[SegmentManifest], SegmentManifest]) -> None:
+    """Put another manifest where a segment's stands."""
+    manifest = with_own_size(change(read_manifest(world.store, segment.object_key)))
+    overwrite(world, object_key(segment.object_key, ObjectKind.MANIFEST), format_manifest(manifest))
+
+
+def overwrite(world: World, key: str, data: bytes) -> None:
+    world.store.delete(key)
+    world.store.put_if_absent(key, data)

@@ -1,0 +1,397 @@
+"""What of the remote tier goes, one condition at a time: each alone keeps it, and says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.state.conftest import NOW, Build
+from tierstate.leader.expire_rule import (
+    LANDING_MS,
+    AdvanceLogStart,
+    NoExpiry,
+    RemoveObjects,
+    StartDelete,
+    future_segments,
+    next_delete,
+    next_log_start,
+    next_removal,
+)
+from tierstate.leader.leases import CLOCK_TOLERANCE_MS, expired_leases
+from tierstate.leader.trim_rule import doubt_of
+from tierstate.state.epochs import Lineage
+from tierstate.state.facts import (
+    DeleteReason,
+    IntegrityHold,
+    LiveFact,
+    LogStartAdvanced,
+    OperatorOrder,
+    OrderKind,
+    ReaderLease,
+    SegmentCopyFinished,
+    SegmentDeleteStarted,
+)
+from tierstate.state.ids import BrokerId
+from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
+from tierstate.state.partition_view import PartitionView
+from tierstate.state.retention import LocalSegment, TopicRetention
+from tierstate.state.routing import LocalBounds
+
+build = Build()
+TERM = build.term(1, 0)
+LINEAGE = Lineage.of((0, 0))
+BOUNDS = LocalBounds(Offset(300), Offset(450), Offset(450), None)
+LOCAL = (
+    LocalSegment(Offset(300), Offset(400), 1000, NOW),
+    LocalSegment(Offset(400), Offset(400), 500, NOW),
+)
+AGES = (9000, 8000, 7000, 6000)
+"""Of the remote segments 0..99, 100..199, 200..299 and 300..399, each 1000 bytes; in all there are 4500 bytes."""
+FOREVER = TopicRetention(-1, -1, -1, -1)
+GRACE = 60_000
+
+
+def finished(position: int, number: int, start: int, end: int, age: int) -> LiveFact:
+    segment = build.segment(number, TERM, start, end)
+    at = TimestampMs(NOW - age)
+    return build.live(position, SegmentCopyFinished(replace(segment, max_timestamp=at, copied_at=at)))
+
+
+def view_of(*extra: LiveFact, log_start: int | None = 0, segments: tuple[int, ...] = AGES) -> PartitionView:
+    facts = [build.leader(0, 1, lineage=LINEAGE)]
+    if log_start is not None:
+        facts.append(build.log_start(1, TERM, log_start))
+    for number, age in enumerate(segments):
+        start, end = 100 * number, 100 * number + 99
+        facts += [build.started(2 + 2 * number, number, TERM, start, end)]
+        facts += [finished(3 + 2 * number, number, start, end, age)]
+    return build.view(*facts, *extra)
+
+
+def moved(position: int, offset: int, reason: str, counter: int = 5) -> LiveFact:
+    return build.live(position, LogStartAdvanced(build.partition, Offset(offset), TERM, counter, reason, NOW))
+
+
+def order(
+    position: int, kind: OrderKind, before: int | None = None, *, number: int = 7, force: bool = False
+) -> LiveFact:
+    offset = None if before is None else Offset(before)
+    return build.live(position, OperatorOrder(build.partition, build.fact_id(number), kind, offset, force, "ops", NOW))
+
+
+def delete_started(
+    position: int, number: int, *, age: int = GRACE, reason: DeleteReason = DeleteReason.RETENTION_TIME
+) -> LiveFact:
+    subject = build.segment(number, TERM, 100 * number, 100 * number + 99)
+    return build.live(position, SegmentDeleteStarted(subject, TERM, position, reason, TimestampMs(NOW - age)))
+
+
+def lease(position: int, start: int, end: int, *, left: int = 1, number: int = 40) -> LiveFact:
+    """``left``: milliseconds until nobody's clock can count it any more."""
+    expires = TimestampMs(NOW - CLOCK_TOLERANCE_MS + left - 1)
+    offsets = OffsetRange(Offset(start), Offset(end))
+    return build.live(position, ReaderLease(build.partition, build.fact_id(number), offsets, "spark", expires))
+
+
+def log_start(
+    view: PartitionView, retention: TopicRetention = FOREVER, bounds: LocalBounds = BOUNDS
+) -> AdvanceLogStart | NoExpiry:
+    return next_log_start(view, bounds, LOCAL, retention, NOW)
+
+
+def keep(ms: int = -1, size: int = -1) -> TopicRetention:
+    return TopicRetention(ms, size, -1, -1)
+
+
+# --- the log start -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("retention", "found"),
+    [
+        (keep(ms=8999), AdvanceLogStart(Offset(100), "retention-time")),
+        (keep(ms=6999), AdvanceLogStart(Offset(300), "retention-time")),
+        (keep(size=3500), AdvanceLogStart(Offset(100), "retention-size")),
+        (keep(size=0), AdvanceLogStart(Offset(400), "retention-size")),
+        (keep(ms=8999, size=0), AdvanceLogStart(Offset(100), "retention-time")),
+        (keep(ms=9000, size=3500), AdvanceLogStart(Offset(100), "retention-size")),
+    ],
+)
+def test_the_log_start_moves_to_the_end_of_what_expires(retention: TopicRetention, found: AdvanceLogStart) -> None:
+    assert log_start(view_of(), retention) == found
+
+
+def test_time_and_size_move_the_log_start_one_after_the_other() -> None:
+    """Bytes let go by time count towards the size."""
+    assert log_start(view_of(log_start=100), keep(ms=8999, size=2500)) == AdvanceLogStart(Offset(200), "retention-size")
+    assert isinstance(log_start(view_of(log_start=200), keep(ms=8999, size=2500)), NoExpiry)
+
+
+@pytest.mark.parametrize(
+    ("retention", "reason"),
+    [
+        (FOREVER, "retention keeps the oldest segment, 0..99: without limits"),
+        (keep(ms=9000), "retention keeps the oldest segment, 0..99: 9 s old of 9 s"),
+        (keep(size=4000), "retention keeps the oldest segment, 0..99: 4500 bytes in both tiers of 4000"),
+        (
+            keep(ms=9000, size=9000),
+            "retention keeps the oldest segment, 0..99: 9 s old of 9 s, 4500 bytes in both tiers of 9000",
+        ),
+    ],
+)
+def test_why_everything_stays_is_said_with_numbers(retention: TopicRetention, reason: str) -> None:
+    assert log_start(view_of(), retention) == NoExpiry(reason)
+
+
+def test_an_empty_remote_tier_expires_nothing() -> None:
+    said = NoExpiry("nothing is in the remote tier from the log start on")
+    assert log_start(view_of(segments=()), keep(ms=0, size=0)) == said
+
+
+def test_what_is_not_copied_yet_keeps_the_log_start() -> None:
+    facts = [build.leader(0, 1, lineage=LINEAGE), build.log_start(1, TERM, 0)]
+    facts += [build.started(2, 3, TERM, 300, 399), finished(3, 3, 300, 399, 9000)]
+    bounds = replace(BOUNDS, local_start=Offset(0))
+    assert log_start(build.view(*facts), keep(ms=0), bounds) == NoExpiry("offset 0 is not copied yet")
+
+
+def test_the_brokers_log_start_never_moves_the_tiers() -> None:
+    bounds = replace(BOUNDS, local_start=Offset(400))
+    assert isinstance(log_start(view_of(), keep(ms=9000), bounds), NoExpiry)
+
+
+def test_lineage_never_condemns() -> None:
+    """An unclean election disowned everything: nothing of it is readable, nothing of it goes."""
+    leader = build.leader(90, 5, lineage=Lineage.of((5, 0)))
+    view = view_of(leader)
+    assert view.coverage.owned == ()
+    assert isinstance(log_start(view, keep(ms=0, size=0)), NoExpiry)
+    assert isinstance(next_delete(view), NoExpiry)
+
+
+# --- orders ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_order_moves_the_log_start_to_its_exact_offset_and_comes_first() -> None:
+    view = view_of(order(50, OrderKind.DELETE_RECORDS, 142))
+    found = AdvanceLogStart(Offset(142), f"operator-order {build.fact_id(7)}")
+    assert log_start(view, keep(ms=0)) == found
+
+
+def test_the_highest_delete_records_order_counts() -> None:
+    orders = [order(50 + at, OrderKind.DELETE_RECORDS, before, number=at) for at, before in enumerate((50, 142, 99))]
+    found = AdvanceLogStart(Offset(142), f"operator-order {build.fact_id(1)}")
+    assert log_start(view_of(*orders)) == found
+
+
+def test_an_order_that_is_already_carried_out_moves_nothing() -> None:
+    view = view_of(order(50, OrderKind.DELETE_RECORDS, 142), log_start=142)
+    assert isinstance(log_start(view), NoExpiry)
+
+
+def test_an_order_above_the_high_watermark_waits_and_holds_up_nothing() -> None:
+    beyond = order(50, OrderKind.DELETE_RECORDS, 451)
+    why = "retention keeps the oldest segment, 0..99: without limits"
+    said = f"order {build.fact_id(7)} waits: 451 is above the high watermark 450; {why}"
+    assert log_start(view_of(beyond)) == NoExpiry(said)
+    assert log_start(view_of(beyond), keep(ms=8999)) == AdvanceLogStart(Offset(100), "retention-time")
+    both = view_of(beyond, order(51, OrderKind.DELETE_RECORDS, 450, number=8))
+    assert log_start(both) == AdvanceLogStart(Offset(450), f"operator-order {build.fact_id(8)}")
+
+
+def test_giving_up_the_remote_tier_moves_the_log_start_to_the_brokers() -> None:
+    view = view_of(order(50, OrderKind.DISABLE_DELETE))
+    assert log_start(view) == AdvanceLogStart(Offset(300), f"operator-order {build.fact_id(7)}")
+    assert isinstance(log_start(view, bounds=replace(BOUNDS, local_start=Offset(0))), NoExpiry)
+
+
+@pytest.mark.parametrize("newer", [OrderKind.RESUME, OrderKind.PAUSE, OrderKind.DISABLE_KEEP])
+def test_only_the_newest_of_pause_resume_and_disable_counts(newer: OrderKind) -> None:
+    view = view_of(order(50, OrderKind.DISABLE_DELETE), order(51, newer, number=8))
+    assert isinstance(log_start(view), NoExpiry)
+
+
+def test_retention_goes_on_when_copying_is_disabled() -> None:
+    view = view_of(order(50, OrderKind.DISABLE_KEEP))
+    assert log_start(view, keep(ms=8999)) == AdvanceLogStart(Offset(100), "retention-time")
+
+
+# --- doubt -----------------------------------------------------------------------------------------------------------
+
+
+def doubtful() -> dict[str, PartitionView]:
+    hold = IntegrityHold(build.partition, build.fact_id(5), BrokerId(2), "two values", "a", "b", NOW)
+    going = (delete_started(80, 0), moved(81, 200, "retention-time"))
+    young = build.leader(90, 2, lineage=Lineage.of((1, 250)))
+    return {
+        "none": view_of(*going),
+        "held": view_of(*going, build.live(90, hold)),
+        "degraded": view_of(*going, build.unknown(90, "log-start/1/0/9")),
+        "contradiction": view_of(*going, build.finished(90, 8, TERM, 400, 499)),
+        "lineage unknown": view_of(*going, young),
+        "no term has written": view_of(going[0], log_start=None),
+    }
+
+
+@pytest.mark.parametrize("doubt", ["held", "degraded", "contradiction", "lineage unknown", "no term has written"])
+def test_nothing_goes_while_anything_is_doubtful(doubt: str) -> None:
+    sound, view = doubtful()["none"], doubtful()[doubt]
+    assert doubt_of(sound) is None
+    assert (doubt_of(view) or "").startswith(doubt)
+    said = NoExpiry(doubt_of(view) or "")
+    assert isinstance(log_start(sound, keep(size=0)), AdvanceLogStart)
+    assert isinstance(next_delete(sound), StartDelete)
+    assert isinstance(next_removal(sound, NOW, GRACE), RemoveObjects)
+    assert log_start(view, keep(ms=0, size=0)) == said
+    assert next_delete(view) == said
+    assert next_removal(view, NOW, GRACE) == said
+
+
+# --- delete-started --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("offset", "first"), [(0, None), (99, None), (100, 0), (150, 0), (400, 0)])
+def test_the_oldest_segment_that_ends_below_the_log_start_goes(offset: int, first: int | None) -> None:
+    found = next_delete(view_of(log_start=offset))
+    if first is None:
+        assert found == NoExpiry(f"no segment ends below the log start {offset}")
+    else:
+        assert isinstance(found, StartDelete)
+        assert found.segment.segment_id == build.segment_id(first)
+
+
+def test_a_segment_inside_a_longer_one_goes_when_it_ends_below_the_log_start() -> None:
+    """It owns nothing, but its objects are there."""
+    inner = (build.started(50, 9, TERM, 210, 250), finished(51, 9, 210, 250, 1))
+    gone = tuple(delete_started(60 + number, number) for number in (0, 1))
+    assert isinstance(next_delete(view_of(*inner, *gone, log_start=250)), NoExpiry)
+    found = next_delete(view_of(*inner, *gone, log_start=251))
+    assert isinstance(found, StartDelete)
+    assert found.segment.segment_id == build.segment_id(9)
+
+
+def test_a_segment_out_of_lineage_stays_until_it_ends_below_the_log_start() -> None:
+    foreign = (
+        build.started(50, 9, TERM, 50, 149),
+        build.finished(51, 9, TERM, 50, 149, epochs=Lineage.of((7, 50))),
+    )
+    assert isinstance(next_delete(view_of(*foreign, delete_started(60, 0), log_start=149)), NoExpiry)
+    found = next_delete(view_of(*foreign, delete_started(60, 0), log_start=150))
+    assert isinstance(found, StartDelete)
+    assert found.segment.segment_id == build.segment_id(9)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "expected"),
+    [
+        ([(100, "retention-time")], DeleteReason.RETENTION_TIME),
+        ([(100, "retention-size")], DeleteReason.RETENTION_SIZE),
+        ([(100, "operator-order AAAA")], DeleteReason.OPERATOR_ORDER),
+        ([(100, "first term")], DeleteReason.LOG_START),
+        ([(100, "partition-deleted")], DeleteReason.LOG_START),
+        ([(99, "retention-size"), (100, "retention-time"), (200, "operator-order AAAA")], DeleteReason.RETENTION_TIME),
+        ([(200, "operator-order AAAA"), (150, "retention-time")], DeleteReason.RETENTION_TIME),
+    ],
+)
+def test_the_reason_is_that_of_the_log_start_which_passed_the_segment(
+    reasons: list[tuple[int, str]], expected: DeleteReason
+) -> None:
+    found = next_delete(view_of(*(moved(50 + at, offset, why, 5 + at) for at, (offset, why) in enumerate(reasons))))
+    assert isinstance(found, StartDelete)
+    assert found.reason is expected
+
+
+def test_a_fenced_log_start_condemns_nothing_and_is_no_reason() -> None:
+    old = build.term(0, 40)
+    zombie = build.live(50, LogStartAdvanced(build.partition, Offset(400), old, 1, "retention-size", NOW))
+    view = view_of(build.leader(40, 0, number=1040), zombie)
+    assert zombie.key in view.fenced
+    assert isinstance(next_delete(view), NoExpiry)
+    found = next_delete(view_of(build.leader(40, 0, number=1040), zombie, moved(51, 400, "retention-time")))
+    assert isinstance(found, StartDelete)
+    assert found.reason is DeleteReason.RETENTION_TIME
+
+
+# --- objects ---------------------------------------------------------------------------------------------------------
+
+
+def removal(*extra: LiveFact, put_off: tuple[int, ...] = ()) -> int | str:
+    """The number of the segment whose objects go, or why none go."""
+    off = {build.segment_id(number) for number in put_off}
+    found = next_removal(view_of(*extra), NOW, GRACE, off)
+    if isinstance(found, NoExpiry):
+        return found.reason
+    return next(number for number in range(10) if build.segment_id(number) == found.segment.segment_id)
+
+
+def test_objects_go_after_the_grace_for_readers() -> None:
+    assert removal() == "no segment waits for its objects to be deleted"
+    assert removal(delete_started(50, 1, age=GRACE)) == 1
+    said = f"1 condemned segments keep their objects; segment {build.segment_id(1)}: the grace for readers ends in 1 s"
+    assert removal(delete_started(50, 1, age=GRACE - 1)) == said
+
+
+def test_objects_of_a_failed_attempt_wait_for_writes_that_may_still_land() -> None:
+    failed = DeleteReason.FAILED_ATTEMPT
+    assert "late writes ends in 1 s" in str(removal(delete_started(50, 1, age=LANDING_MS - 1, reason=failed)))
+    assert removal(delete_started(50, 1, age=LANDING_MS, reason=failed)) == 1
+
+
+def test_the_segment_that_was_condemned_first_goes_first() -> None:
+    assert removal(delete_started(50, 2), delete_started(51, 0)) == 2
+
+
+def test_a_segment_that_something_keeps_holds_up_no_other() -> None:
+    assert removal(lease(49, 100, 199), delete_started(50, 1), delete_started(51, 2)) == 2
+    assert removal(delete_started(50, 1), delete_started(51, 2), put_off=(1,)) == 2
+    assert "tried again later" in str(removal(delete_started(50, 1), put_off=(1,)))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "keeps"), [(0, 99, False), (0, 100, True), (150, 160, True), (199, 300, True), (200, 299, False)]
+)
+def test_a_lease_keeps_the_objects_of_the_segments_it_touches(start: int, end: int, keeps: bool) -> None:
+    found = removal(lease(49, start, end), delete_started(50, 1))
+    assert ("of spark is on" in str(found)) == keeps
+    assert keeps or found == 1
+
+
+def test_a_lease_taken_after_the_segment_was_condemned_keeps_nothing() -> None:
+    assert removal(delete_started(50, 1), lease(51, 100, 199)) == 1
+
+
+def test_a_lease_counts_until_nobodys_clock_can_take_it_for_live() -> None:
+    live, over = lease(49, 100, 199, left=1), lease(49, 100, 199, left=0)
+    assert "of spark" in str(removal(live, delete_started(50, 1)))
+    assert removal(over, delete_started(50, 1)) == 1
+    assert expired_leases(view_of(live), NOW) == []
+    assert expired_leases(view_of(over), NOW) == [over.key]
+
+
+@pytest.mark.parametrize(("before", "force", "goes"), [(200, True, True), (199, True, False), (200, False, False)])
+def test_a_forced_order_overrides_leases_of_what_lies_below_it(before: int, force: bool, goes: bool) -> None:
+    forced = order(48, OrderKind.DELETE_RECORDS, before, force=force)
+    found = removal(forced, lease(49, 100, 199), delete_started(50, 1))
+    assert (found == 1) == goes
+
+
+def test_a_forced_order_does_not_shorten_the_grace() -> None:
+    forced = order(48, OrderKind.DELETE_RECORDS, 400, force=True)
+    assert "grace" in str(removal(forced, delete_started(50, 1, age=GRACE - 1)))
+
+
+def test_the_term_in_force_removes_what_an_earlier_one_condemned() -> None:
+    later = build.leader(90, 2, lineage=Lineage.of((0, 0), (2, 450)))
+    assert removal(delete_started(50, 1), later) == 1
+
+
+def test_what_a_fenced_term_condemns_keeps_its_objects() -> None:
+    later = build.leader(49, 2, lineage=Lineage.of((0, 0), (2, 450)))
+    assert removal(later, delete_started(50, 1)) == "no segment waits for its objects to be deleted"
+
+
+def test_segments_with_records_of_the_future_are_counted() -> None:
+    view = view_of()
+    assert future_segments(view, TimestampMs(NOW - 8500)) == 3
+    assert future_segments(view, NOW) == 0

@@ -1,0 +1,288 @@
+"""Orphans: an object is condemned only by a fact that names its segment; what nobody knows is reported and stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.leader.expiry import Expiry, by_size, check_expiry, say, say_hold
+from tests.leader.world import Process, World, run_with
+from tierstate.leader.act import Act, run, run_until
+from tierstate.leader.copier import copy_segment
+from tierstate.leader.expire_rule import StartDelete, next_delete
+from tierstate.leader.expirer import advance_log_start, start_delete
+from tierstate.leader.sweep_rule import (
+    Finding,
+    classify,
+)
+from tierstate.leader.sweeper import SweepTools, look_for_orphans, sweep_orphans
+from tierstate.runtime.listener import OrphansFound
+from tierstate.state.errors import BrokerUnavailable, Fenced, StorageUnavailable
+from tierstate.state.facts import (
+    DeleteReason,
+    SegmentDeleteFinished,
+    SegmentDeleteStarted,
+)
+from tierstate.state.ids import RemoteSegmentId, TopicId, TopicIdPartition
+from tierstate.state.offsets import Offset
+from tierstate.state.segment import SegmentState
+from tierstate.storage.segment.keys import ObjectKeys, ObjectKind, object_key
+
+GRACE_S = 86_400.0
+KEYS = ObjectKeys()
+
+
+class Late:
+    """A world where two of five segments are deleted, and writes of a gone attempt land after it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.process = world.process()
+        self.reign = self.process.copy_all()
+        self.gone = world.view().readable[0]
+        Expiry(self.process, self.reign, by_size(world, 3)).work()
+        self.archived: set[RemoteSegmentId] = set()
+        self.tools = self.tools_of(self.process)
+
+    def tools_of(self, process: Process) -> SweepTools:
+        return SweepTools(self.world.store, KEYS, self.archived.__contains__, GRACE_S, process.events.append)
+
+    def land(self, *kinds: ObjectKind) -> list[str]:
+        keys = [object_key(self.gone.object_key, kind) for kind in kinds or tuple(ObjectKind)]
+        for key in keys:
+            self.world.store.put_if_absent(key, b"late")
+        return keys
+
+    def forget(self) -> None:
+        """The facts of deleted segments are erased."""
+        for segment in self.world.view().unsettled:
+            for live in segment.facts:
+                self.world.topic.append(0, live.key, None)
+
+    def findings(self) -> dict[str, Finding]:
+        return {each.found.key: each for each in look_for_orphans(self.reign, self.tools)}
+
+    def sweep(self, seen: dict[str, float] | None = None) -> dict[str, float]:
+        return run(sweep_orphans(self.reign, self.tools, seen or {}))
+
+    def told(self) -> OrphansFound:
+        return [event for event in self.process.events if isinstance(event, OrphansFound)][-1]
+
+
+@pytest.fixture
+def late(world: World) -> Late:
+    return Late(world)
+
+
+def test_objects_that_facts_account_for_are_no_findings(late: Late, world: World) -> None:
+    """Readable, condemned, abandoned and running: each has its own way out."""
+    reign = late.reign
+    run(start_delete_next(late))
+    world.roll()
+    assert run_until(copy_segment(reign, late.process.candidate(reign), late.process.tools), 3)
+    assert late.findings() == {}
+    world.process().begin()
+    world.elect_here()
+    process = world.process()
+    late.reign = process.begin()
+    assert SegmentState.ABANDONED in world.states()
+    assert SegmentState.DELETE_SEGMENT_STARTED in world.states()
+    assert late.findings() == {}
+    assert (late.told().objects, late.told().bytes, late.told().condemned) == (0, 0, 0)
+
+
+def start_delete_next(late: Late) -> Act[None]:
+    events = late.process.events.append
+    late_start = Offset(late.world.bases[3])
+    run(advance_log_start(late.reign, late_start, "retention-size", events))
+    found = next_delete(late.reign.view(max_age=0))
+    assert isinstance(found, StartDelete)
+    return start_delete(late.reign, found.segment, found.reason, events)
+
+
+def test_what_landed_after_its_segment_was_deleted_is_condemned_manifest_first(late: Late) -> None:
+    keys = late.land()
+    found = late.findings()
+    assert sorted(found) == sorted(keys)
+    assert next(iter(found)).endswith(ObjectKind.MANIFEST)
+    assert {(each.condemned, each.why) for each in found.values()} == {(True, "its segment was deleted")}
+    assert (late.told().objects, late.told().condemned) == (0, 3)
+
+
+def test_an_erased_segment_is_known_by_the_archive_alone(late: Late) -> None:
+    late.land()
+    late.forget()
+    assert {(each.condemned, each.why) for each in late.findings().values()} == {(False, "no fact names its segment")}
+    assert (late.told().objects, late.told().bytes, late.told().condemned) == (3, 12, 0)
+    late.archived.add(late.gone.segment_id)
+    said = "its segment was deleted, says the archive"
+    assert {(each.condemned, each.why) for each in late.findings().values()} == {(True, said)}
+
+
+def test_a_fenced_delete_condemns_no_object(late: Late, world: World) -> None:
+    """All that is left of an erased segment is what a zombie said late: it names the segment, and says nothing."""
+    late.land()
+    late.forget()
+    zombie = late.reign
+    late.process = world.process()
+    late.reign, late.tools = late.process.begin(), late.tools_of(late.process)
+    now = world.clock.now_ms()
+    say(world, SegmentDeleteStarted(late.gone, zombie.term, 101, DeleteReason.RETENTION_SIZE, now))
+    say(world, SegmentDeleteFinished(late.gone, zombie.term, 102, now))
+    assert world.view().segments[late.gone.segment_id].state is SegmentState.DELETE_SEGMENT_FINISHED
+    assert {each.condemned for each in late.findings().values()} == {False}
+
+
+def foreign_keys(world: World) -> list[str]:
+    prefix = KEYS.partition_prefix(world.name, world.topic_id, 0)
+    unknown = KEYS.base_key(world.name, world.topic_id, 0, 77, RemoteSegmentId.of(b"u" * 16))
+    return [f"{prefix}README", f"{prefix}more/of.log", *(object_key(unknown, kind) for kind in ObjectKind)]
+
+
+def test_objects_of_nobody_are_reported_and_stay_for_ever(late: Late, world: World) -> None:
+    keys = foreign_keys(world)
+    for key in keys:
+        world.store.put_if_absent(key, b"12345")
+    seen: dict[str, float] = {}
+    for _ in range(4):
+        seen = late.sweep(seen)
+        world.clock.advance(GRACE_S)
+    assert seen == {}
+    assert set(keys) <= world.objects()
+    assert (late.told().objects, late.told().bytes, late.told().condemned) == (len(keys), 5 * len(keys), 0)
+
+
+def test_objects_of_other_topics_and_partitions_are_not_even_looked_at(late: Late, world: World) -> None:
+    other_topic = KEYS.base_key(world.name, TopicId.of(b"t" * 16), 0, 0, late.gone.segment_id)
+    other_partition = KEYS.base_key(world.name, world.topic_id, 1, 0, late.gone.segment_id)
+    for base in (other_topic, other_partition):
+        world.store.put_if_absent(object_key(base, ObjectKind.LOG), b"x")
+    assert late.findings() == {}
+
+
+def test_an_object_under_a_deleted_segments_id_but_another_name_is_not_condemned(late: Late, world: World) -> None:
+    base = KEYS.base_key(world.name, world.topic_id, 0, 12_345, late.gone.segment_id)
+    world.store.put_if_absent(object_key(base, ObjectKind.LOG), b"x")
+    assert [(each.condemned, each.why) for each in late.findings().values()] == [
+        (False, "its segment id belongs to another object")
+    ]
+
+
+def test_a_listing_of_another_partition_finds_nothing_condemned(late: Late, world: World) -> None:
+    late.land()
+    view = replace(world.view(), partition=TopicIdPartition(world.topic_id, 1))
+    found = classify(world.store.list(), KEYS, view, lambda segment_id: True)
+    assert len(found) == len(world.objects())
+    assert not any(each.condemned for each in found)
+
+
+def test_objects_are_listed_before_facts_are_read(late: Late, world: World) -> None:
+    """A copy that begins while we look writes objects: its facts must be in the view they are compared with."""
+    world.roll()
+
+    def copy_meanwhile(operation: str, key: str, writes: int) -> None:
+        if operation == "list":
+            world.faults = lambda operation, key, writes: None
+            late.process.copy_next(late.reign)
+
+    world.faults = copy_meanwhile
+    copied = len(world.view().readable)
+    assert late.findings() == {}
+    assert len(world.view().readable) == copied + 1
+
+
+# --- orphans: their way out ------------------------------------------------------------------------------------------
+
+
+def test_a_condemned_object_goes_when_two_looks_a_grace_apart_found_it(late: Late, world: World) -> None:
+    keys = late.land()
+    seen = late.sweep()
+    assert set(keys) <= world.objects()
+    world.clock.advance(GRACE_S - 1)
+    seen = late.sweep(seen)
+    assert set(keys) <= world.objects()
+    world.clock.advance(1)
+    assert late.sweep(seen) == {}
+    assert world.objects().isdisjoint(keys)
+    assert len(check_expiry(world).readable) == 3
+
+
+def test_an_object_that_appears_later_waits_for_a_grace_of_its_own(late: Late, world: World) -> None:
+    first = late.land(ObjectKind.LOG)
+    seen = late.sweep()
+    second = late.land(ObjectKind.INDEXES)
+    world.clock.advance(GRACE_S)
+    seen = late.sweep(seen)
+    assert world.objects().isdisjoint(first)
+    assert set(second) <= world.objects()
+    assert list(seen) == second
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_a_process_that_dies_before_any_deletion_is_finished_by_the_next_after_a_grace_of_its_own(
+    step: int, late: Late, world: World
+) -> None:
+    keys = late.land()
+    seen = late.sweep()
+    world.clock.advance(GRACE_S)
+    assert run_until(sweep_orphans(late.reign, late.tools, seen), step) == ["delete orphan"] * step
+    assert len(world.objects()) == 12 - step
+    process = world.process()
+    late.reign, late.tools = process.begin(), late.tools_of(process)
+    seen = late.sweep()
+    assert len(world.objects()) == 12 - step
+    world.clock.advance(GRACE_S)
+    late.sweep(seen)
+    assert world.objects().isdisjoint(keys)
+    check_expiry(world)
+
+
+@pytest.mark.parametrize("write", range(3))
+def test_a_store_that_fails_at_any_deletion_is_asked_again(write: int, late: Late, world: World) -> None:
+    keys = late.land()
+    seen = late.sweep()
+    world.clock.advance(GRACE_S)
+    number = world.store.writes + write
+
+    def fail(operation: str, key: str, writes: int) -> None:
+        if operation == "delete" and writes == number:
+            raise StorageUnavailable("no answer")
+
+    world.faults = fail
+    with pytest.raises(StorageUnavailable):
+        late.sweep(seen)
+    assert len(world.objects().intersection(keys)) == 3 - write
+    late.sweep(seen)
+    assert world.objects().isdisjoint(keys)
+
+
+def happenings(late: Late) -> dict[str, Callable[[], object]]:
+    world = late.world
+    return {
+        "hold": lambda: say_hold(world),
+        "term": world.process().begin,
+        "leadership": lambda: world.broker.elect(world.name, 0, 2),
+        "checkpoint": lambda: world.write_checkpoint(*world.checkpoint(), (7, world.end())),
+        "erased": late.forget,
+    }
+
+
+@pytest.mark.parametrize("happening", ["hold", "term", "leadership", "checkpoint", "erased"])
+def test_what_happens_after_the_look_keeps_the_objects(happening: str, late: Late, world: World) -> None:
+    keys = late.land()
+    seen = late.sweep()
+    world.clock.advance(GRACE_S)
+    act = sweep_orphans(late.reign, late.tools, seen)
+    with pytest.raises((Fenced, BrokerUnavailable)):
+        run_with(act, "delete orphan", happenings(late)[happening])
+    assert set(keys) <= world.objects()
+
+
+def test_a_hold_stops_the_sweep_and_not_the_look(late: Late, world: World) -> None:
+    late.land()
+    say_hold(world)
+    assert len(late.findings()) == 3
+    with pytest.raises(Fenced, match="held"):
+        late.sweep()

@@ -1,0 +1,328 @@
+"""The tier-state topic from the bucket alone: it means what the lost one meant, whatever stopped the recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.leader.recovery import Target, bucket, history, overwrite, plan, rewrite, same_meaning
+from tests.leader.world import FaultyTopic, World
+from tierstate.leader.act import run_until
+from tierstate.leader.copier import copy_segment
+from tierstate.leader.recover_archive import continued
+from tierstate.leader.recover_rule import RECOVERER, Verdict
+from tierstate.schemas.codec import encode_fact
+from tierstate.state.errors import CorruptData, InvalidRequest
+from tierstate.state.facts import (
+    DeleteReason,
+    IntegrityHold,
+    LogStartAdvanced,
+    SegmentDeleteFinished,
+    SegmentDeleteStarted,
+)
+from tierstate.state.ids import BrokerId, FactId, TopicId
+from tierstate.state.keys import key_of
+from tierstate.state.offsets import Offset
+from tierstate.state.segment import SegmentState
+from tierstate.storage.segment.keys import ObjectKind, object_key
+from tierstate.storage.segment.manifest import SegmentManifest, TierstateBlock
+from tierstate.storage.segment.writer import delete_segment
+
+OTHER_TOPIC = TopicId("CCCCCCCCCCCCCCCCCCCCCg")
+NewWorld = Callable[..., World]
+CASES = ["none", "zstd", "transactions", "epochs", "big", "appendtime", "recompressed"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_recovered_partition_means_what_the_lost_one_meant(case: str, new_world: NewWorld) -> None:
+    world = new_world(case)
+    world.roll()
+    world.process().copy_all()
+    found = plan(world)
+    recovered = Target.fresh(world).recover([found])
+    assert same_meaning(recovered, world.view())
+    assert not found.gaps
+    assert recovered.leader is not None
+    assert recovered.term is not None
+    assert recovered.leader.broker_id == RECOVERER
+    assert recovered.lineage.entries[-1].epoch == world.view().readable[-1].leader_epochs.last_epoch
+    assert recovered.coverage.owned == tuple(
+        replace(piece, segment=replace(piece.segment, term=recovered.term)) for piece in world.view().coverage.owned
+    )
+
+
+def test_terms_are_new_and_learnt_from_the_view(world: World) -> None:
+    world.process().copy_all()
+    target = Target.fresh(world)
+    target.topic.append(0, "meta/topic", b"")  # so that no position is what it was
+    recovered = target.recover([plan(world)])
+    assert {segment.term.position for segment in recovered.readable} == {1}
+    assert {segment.term for segment in recovered.readable} == {recovered.term}
+    assert not recovered.fenced
+
+
+def test_what_died_before_it_was_finished_and_copied_again_does_not_come_back(world: World) -> None:
+    process = world.process()
+    reign = process.begin()
+    process.copy_next(reign)
+    run_until(
+        copy_segment(reign, process.candidate(reign), process.tools), 4
+    )  # its manifest is there, its finish is not
+    world.process().work()
+    found = plan(world)
+    (lost,) = found.left_out
+    assert (lost.verdict, lost.segment.offsets.start) == ("lost", world.rolled[1])
+    assert same_meaning(Target.fresh(world).recover([found]), world.view())
+
+
+def test_an_agent_goes_on_with_a_recovered_topic(world: World) -> None:
+    process = world.process()
+    reign = process.begin()
+    for _ in range(2):
+        process.copy_next(reign)
+    copied = {segment.segment_id for segment in world.view().readable}
+    found = plan(world)
+    world.topic = FaultyTopic()
+    Target(world, world.topic).recover([found])
+    world.elect_here()
+    world.process().work()
+    view = world.check_promises()
+    assert copied < {segment.segment_id for segment in view.readable}
+    assert not view.lineage_unknown
+    assert view.coverage.prefix_end(0) == world.bases[-1] - 1
+    assert world.local_start() == world.bases[-1]
+
+
+# --- what is not whole --------------------------------------------------------------------------------------------
+
+
+def test_a_manifest_that_is_gone_is_a_gap_with_its_offsets(world: World) -> None:
+    process = world.process()
+    process.copy_all()
+    lost = world.view().readable[2]
+    world.store.delete(object_key(lost.object_key, ObjectKind.MANIFEST))
+    found = plan(world)
+    assert found.gaps == (lost.offsets,)
+    assert [each.base_key for each in bucket(world).uncommitted] == [lost.object_key]
+    recovered = Target.fresh(world).recover([found])
+    assert lost.segment_id not in recovered.segments
+    assert len(recovered.readable) == len(world.rolled) - 1
+
+
+def test_the_newest_manifest_is_missed_when_a_broker_tells_where_its_log_begins(world: World) -> None:
+    world.process().work()
+    newest = world.view().readable[-1]
+    delete_segment(world.store, newest.object_key)
+    assert not plan(world).gaps
+    assert plan(world, local_start=world.local_start()).gaps == (newest.offsets,)
+
+
+@pytest.mark.parametrize("suffix", [".log", ".indexes"])
+def test_a_segment_whose_objects_are_not_whole_is_named_and_not_restored(suffix: str, world: World) -> None:
+    world.process().copy_all()
+    broken = world.view().readable[1]
+    key = f"{broken.object_key}{suffix}"
+    overwrite(world, key, world.store.get(key)[:-1])
+    (damaged,) = bucket(world).damaged
+    assert suffix in damaged.problem
+    assert plan(world).gaps == (broken.offsets,)
+    world.store.delete(key)
+    assert "missing" in bucket(world).damaged[0].problem
+
+
+def test_a_manifest_of_garbage_is_named_and_skipped(world: World) -> None:
+    world.process().copy_all()
+    broken = world.view().readable[1]
+    key = object_key(broken.object_key, ObjectKind.MANIFEST)
+    whole = world.store.get(key)
+    descriptor = whole.replace(b'"record_count":', b'"record_c0unt":')
+    contradicting = whole.replace(b'"brokerId":1', b'"brokerId":2')
+    assert contradicting != whole
+    for data in (whole[:-7], b"", b"[]", descriptor, contradicting):
+        overwrite(world, key, data)
+        assert [each.key for each in bucket(world).damaged] == [key]
+        assert plan(world).gaps == (broken.offsets,)
+
+
+def test_a_manifest_that_stands_under_another_name_is_not_taken_twice(world: World) -> None:
+    world.process().copy_all()
+    segment = world.view().readable[0]
+    for kind in ObjectKind:
+        data = world.store.get(object_key(segment.object_key, kind))
+        world.store.put_if_absent("backup/" + object_key(segment.object_key, kind), data)
+    assert "another object" in bucket(world).damaged[0].problem
+    assert same_meaning(Target.fresh(world).recover([plan(world)]), world.view())
+
+
+def test_what_others_wrote_is_listed_and_not_restored(world: World) -> None:
+    world.process().copy_all()
+    aiven, other, elsewhere, *kept = world.view().readable
+    rewrite(world, aiven, lambda manifest: replace(manifest, tierstate=None))
+    rewrite(world, other, of_topic(OTHER_TOPIC))
+    rewrite(world, elsewhere, of_cluster("another-cluster"))
+    with pytest.raises(InvalidRequest, match="choose by --topic-id") as refused:
+        bucket(world)
+    assert OTHER_TOPIC in str(refused.value)
+    found = bucket(world, TopicId(world.topic.topic_id))
+    assert len(found.foreign) == 3
+    assert [each.segment for each in found.ours] == kept
+    both = bucket(world, TopicId(world.topic.topic_id), OTHER_TOPIC)
+    assert len(both.ours) == len(kept) + 1
+
+
+def of_topic(topic_id: TopicId) -> Callable[[SegmentManifest], SegmentManifest]:
+    return lambda manifest: replace(manifest, tierstate=replace(block_of(manifest), tier_state_topic_id=topic_id))
+
+
+def of_cluster(cluster_id: str) -> Callable[[SegmentManifest], SegmentManifest]:
+    return lambda manifest: replace(manifest, tierstate=replace(block_of(manifest), cluster_id=cluster_id))
+
+
+def block_of(manifest: SegmentManifest) -> TierstateBlock:
+    assert manifest.tierstate is not None
+    return manifest.tierstate
+
+
+# --- log starts, deletes, holds: what the archive knows --------------------------------------------------------------
+
+
+def advance(world: World, to: int) -> None:
+    """Retention moves the log start, and the next copy's manifest carries it."""
+    process = world.process()
+    reign = process.begin()
+    reign.append(
+        LogStartAdvanced(world.partition, Offset(to), reign.term, reign.counter(), "test", world.clock.now_ms())
+    )
+
+
+def test_without_an_archive_nothing_below_the_largest_log_start_comes_back(world: World) -> None:
+    process = world.process()
+    reign = process.begin()
+    for _ in range(3):
+        process.copy_next(reign)
+    start = Offset(world.rolled[2])
+    reign.append(LogStartAdvanced(world.partition, start, reign.term, reign.counter(), "test", world.clock.now_ms()))
+    process.copy_next(reign)
+    found = plan(world)
+    assert (found.log_start, found.log_start_from) == (start, "manifests")
+    assert [each.segment.offsets.start for each in found.of(Verdict.UNPROVEN)] == world.rolled[:2]
+    recovered = Target.fresh(world).recover([found])
+    assert [segment.offsets.start for segment in recovered.readable] == world.rolled[2:4]
+    assert recovered.log_start == start
+    # with the archive it is known that nobody had deleted them yet
+    proven = plan(world, history(world))
+    assert not proven.left_out
+    assert same_meaning(Target.fresh(world).recover([proven]), world.view())
+
+
+def test_a_log_start_that_only_the_archive_knows_binds(world: World) -> None:
+    world.process().copy_all()
+    advance(world, world.rolled[3])
+    assert plan(world).log_start == 0
+    found = plan(world, history(world))
+    assert (found.log_start, found.log_start_from) == (world.rolled[3], "archive")
+    assert same_meaning(Target.fresh(world).recover([found]), world.view())
+
+
+@pytest.mark.parametrize("step", ["started", "finished", "erased"])
+def test_what_the_archive_says_was_deleted_does_not_come_back_and_goes_on_being_deleted(
+    step: str, world: World
+) -> None:
+    process = world.process()
+    reign = process.copy_all()
+    segment = world.view().readable[0]
+    started = SegmentDeleteStarted(segment, reign.term, reign.counter(), DeleteReason.RETENTION_TIME, reign.now())
+    reign.append(started)
+    if step != "started":
+        reign.append(SegmentDeleteFinished(segment, reign.term, reign.counter(), reign.now()))
+    if step == "erased":
+        for live in world.view().segments[segment.segment_id].facts:
+            reign.erase(live.key)
+        assert segment.segment_id not in world.view().segments
+    found = plan(world, history(world))
+    recovered = Target.fresh(world).recover([found])
+    assert [each.segment for each in found.of(Verdict.DELETED)] == [segment]
+    meaning = recovered.segments[segment.segment_id]
+    assert meaning.state is SegmentState.DELETE_SEGMENT_STARTED
+    assert meaning.deleting is not None
+    assert isinstance(meaning.deleting.fact, SegmentDeleteStarted)
+    assert meaning.deleting.fact.reason is DeleteReason.RETENTION_TIME
+    assert same_meaning(recovered, world.view())
+    # and without the archive it would
+    assert segment in [each.segment for each in plan(world).restored]
+
+
+def test_a_tombstone_of_a_copy_says_deleted_although_its_delete_was_compacted_away_before_it_was_archived(
+    world: World,
+) -> None:
+    reign = world.process().copy_all()
+    segment = world.view().readable[0]
+    reign.erase(f"{world.partition.topic_id}/0/segment/{segment.segment_id}/copy-finished")
+    found = plan(world, history(world))
+    assert [each.segment for each in found.of(Verdict.DELETED)] == [segment]
+
+
+def test_a_hold_binds_until_a_person_erased_it(world: World) -> None:
+    world.process().copy_all()
+    now = world.clock.now_ms()
+    hold = IntegrityHold(world.partition, FactId.of(bytes(15) + b"h"), BrokerId(1), "seen", "a", "b", now)
+    world.topic.append(0, key_of(hold), encode_fact(hold))
+    recovered = Target.fresh(world).recover([plan(world, history(world))])
+    assert recovered.holds == (hold,)
+    world.topic.append(0, key_of(hold), None)
+    assert not plan(world, history(world)).standing
+
+
+def test_a_fact_of_a_later_version_in_the_archive_refuses_the_partition(world: World) -> None:
+    world.process().copy_all()
+    world.topic.append(0, f"{world.partition.topic_id}/0/segment/{FactId.of(bytes(16))}/copy-started", b"later")
+    found = plan(world, history(world))
+    assert found.refused is not None
+    assert not found.writes
+
+
+def test_a_key_of_unknown_form_in_the_archive_is_refused(world: World) -> None:
+    world.process().copy_all()
+    world.topic.append(0, f"{world.partition.topic_id}/0/novelty/x", b"later")
+    with pytest.raises(CorruptData, match="unknown form"):
+        history(world)
+
+
+def test_what_the_archive_finished_and_the_bucket_lacks_is_missing(world: World) -> None:
+    world.process().copy_all()
+    newest = world.view().readable[-1]
+    delete_segment(world.store, newest.object_key)
+    found = plan(world, history(world))
+    assert (found.missing, found.gaps) == ((newest,), (newest.offsets,))
+
+
+def test_the_archived_facts_after_a_recovery_continue_those_before_it(world: World) -> None:
+    reign = world.process().copy_all()
+    first, second, *_ = world.view().readable
+    reign.append(SegmentDeleteStarted(first, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
+    before = history(world)
+    lost = world.topic
+    world.topic = FaultyTopic()
+    Target(world, world.topic).recover([plan(world, before)])
+    reign = world.process().begin()
+    reign.append(SegmentDeleteStarted(second, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
+    both = continued(before, history(world))
+    assert lost is not world.topic
+    assert {each.segment.segment_id for each in plan(world, both).of(Verdict.DELETED)} == {
+        first.segment_id,
+        second.segment_id,
+    }
+    assert plan(world, both).restored == plan(world, history(world)).restored
+
+
+def test_what_an_older_archive_deleted_stays_deleted_although_it_was_once_recovered_without_it(world: World) -> None:
+    reign = world.process().copy_all()
+    first = world.view().readable[0]
+    reign.append(SegmentDeleteStarted(first, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
+    before = history(world)
+    world.topic = FaultyTopic()
+    Target(world, world.topic).recover([plan(world)])
+    both = continued(before, history(world))
+    assert [each.segment.segment_id for each in plan(world, both).of(Verdict.DELETED)] == [first.segment_id]

@@ -1,0 +1,139 @@
+"""A recovery that dies, whose appends get lost, or that is not alone: resumed to the same result, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from tests.leader.recovery import Target, plan, same_meaning
+from tests.leader.world import FaultyTopic, World
+from tierstate.leader.act import Act, run_until
+from tierstate.state.errors import Fenced, IllegalTransition, InvalidRequest, UnknownOutcome
+from tierstate.state.offsets import Offset, Position
+
+
+def steps_of(world: World) -> list[str]:
+    taken: list[str] = []
+    Target.fresh(world).process([plan(world)], lambda act: taken.extend(act))
+    return taken
+
+
+def test_the_steps_are_named(world: World) -> None:
+    world.process().copy_all()
+    pairs = ["append copy-started", "append copy-finished"] * len(world.rolled)
+    assert steps_of(world) == ["append leader-elected", "append log-start", *pairs]
+
+
+def test_a_recovery_that_dies_before_any_step_is_resumed_to_the_same_result(world: World) -> None:
+    world.process().copy_all()
+    found, steps = plan(world), steps_of(world)
+    for step in range(len(steps)):
+        target = Target.fresh(world)
+        target.process([found], partial(run_until, step=step))
+        if step:
+            with pytest.raises(InvalidRequest, match="--resume"):
+                target.recover([found])
+        world.clock.advance(60)
+        recovered = target.recover([found], resume=True)
+        assert same_meaning(recovered, world.view())
+        assert len(target.keys) == len(set(target.keys)) == len(steps)
+        assert target.recover([found], resume=True) == recovered  # and once more changes nothing
+        assert len(target.keys) == len(steps)
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_an_append_of_unknown_outcome_is_waited_for_and_never_repeated(landed: bool, world: World) -> None:
+    world.process().copy_all()
+    for at in range(4):
+        topic = FaultyTopic()
+        target = Target(world, topic)
+
+        def lose(number: int, key: str, at: int = at) -> None:
+            if number == at:
+                raise UnknownOutcome("lost", key=key)
+
+        if landed:
+            topic.after_append = lose
+            assert same_meaning(target.recover([plan(world)]), world.view())
+        else:
+            topic.on_append = lose
+            with pytest.raises(UnknownOutcome):
+                target.recover([plan(world)])
+            assert same_meaning(target.recover([plan(world)], resume=True), world.view())
+        assert len(target.keys) == len(set(target.keys))
+
+
+def test_a_topic_in_which_an_agent_wrote_is_refused(world: World) -> None:
+    world.process().copy_all()
+    found = plan(world)
+    world.topic = FaultyTopic()
+    world.process().begin()
+    for resume in (False, True):
+        with pytest.raises(Fenced, match="not empty"):
+            Target(world, world.topic).recover([found], resume=resume)
+
+
+@pytest.mark.parametrize("step", [1, 2, 5])
+def test_an_agent_that_begins_a_term_meanwhile_is_noticed(step: int, world: World) -> None:
+    world.process().copy_all()
+    found = plan(world)
+    world.topic = FaultyTopic()
+
+    def agent(act: Act[int]) -> None:
+        for number, _ in enumerate(act):
+            if number == step:
+                world.process().begin()
+
+    with pytest.raises(Fenced, match="an agent runs"):
+        Target(world, world.topic).process([found], agent)
+
+
+def during(target: Target, step: int, key: str, value: bool) -> Callable[[Act[int]], None]:
+    """Before a step, the first record of such a key lands once more, or is erased."""
+
+    def live(act: Act[int]) -> None:
+        for number, _ in enumerate(act):
+            if number == step:
+                entries = target.topic.reader({0: Position(0)}).poll(0)[0].entries
+                found = next(entry for entry in entries if entry.key.endswith(key))
+                target.topic.append(0, found.key, found.value if value else None)
+
+    return live
+
+
+@pytest.mark.parametrize("kind", ["copy-started", "copy-finished", "log-start"])
+def test_a_fact_that_lands_once_more_changes_nothing(kind: str, world: World) -> None:
+    world.process().copy_all()
+    target = Target.fresh(world)
+    key = next(key for key in steps_keys(world) if kind in key)
+    assert same_meaning(target.process([plan(world)], during(target, 5, key.split("/", 2)[2], True)), world.view())
+
+
+def test_a_fact_that_somebody_erased_meanwhile_is_noticed(world: World) -> None:
+    world.process().copy_all()
+    target = Target.fresh(world)
+    with pytest.raises(IllegalTransition, match="use a fresh topic"):
+        target.process([plan(world)], during(target, 5, "copy-finished", False))
+
+
+def steps_keys(world: World) -> list[str]:
+    target = Target.fresh(world)
+    target.recover([plan(world)])
+    return target.keys
+
+
+def test_a_recovery_of_another_plan_is_not_resumed(world: World) -> None:
+    process = world.process()
+    reign = process.begin()
+    process.copy_next(reign)
+    process.copy_next(reign)
+    target = Target.fresh(world)
+    target.recover([plan(world)])
+    with pytest.raises(Fenced, match="another value"):
+        target.recover([replace(plan(world), log_start=Offset(1))], resume=True)
+    process.copy_next(reign)
+    with pytest.raises(Fenced, match="another plan"):
+        target.recover([plan(world)], resume=True)

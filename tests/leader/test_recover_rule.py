@@ -1,0 +1,198 @@
+"""The plan of a recovery, from descriptors alone: which epochs own which offsets, and what each segment comes to."""
+
+from __future__ import annotations
+
+from tierstate.leader.recover_rule import (
+    ArchivedPartition,
+    FoundSegment,
+    PartitionPlan,
+    Verdict,
+    lineage_of,
+    plan_partition,
+    plan_partitions,
+)
+from tierstate.state.coverage import Coverage
+from tierstate.state.epochs import LeaderEpoch, Lineage
+from tierstate.state.facts import LeaderElected
+from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
+from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
+from tierstate.state.segment import AbortedRanges, Compression, RemoteSegment, SegmentState, Term
+
+TIER_TOPIC = TopicId("AAAAAAAAAAAAAAAAAAAAAg")
+PARTITION = TopicIdPartition(TopicId("AAAAAAAAAAAAAAAAAAAAAw"), 0)
+
+
+def segment(
+    number: int, start: int, end: int, *epochs: tuple[int, int], term: int | None = None, position: int = 1
+) -> RemoteSegment:
+    """Offsets start..end; copied in its last epoch when no other ``term`` is given."""
+    lineage = Lineage.of(*epochs)
+    epoch = lineage.entries[-1].epoch if term is None else LeaderEpoch(term)
+    return RemoteSegment(
+        partition=PARTITION,
+        topic="orders",
+        segment_id=RemoteSegmentId.of(number.to_bytes(16, "big")),
+        object_key=f"orders/{number}",
+        offsets=OffsetRange(Offset(start), Offset(end)),
+        last_record_offset=Offset(end),
+        record_count=end - start + 1,
+        leader_epochs=lineage,
+        max_timestamp=TimestampMs(1),
+        log_bytes=1000,
+        log_object_bytes=100,
+        indexes_object_bytes=10,
+        manifest_bytes=1,
+        log_sha256=bytes(32),
+        log_crc32c=7,
+        indexes_sha256=bytes(32),
+        compression=Compression.NONE,
+        encryption_key_id=None,
+        transaction_index_empty=True,
+        aborted=AbortedRanges.of(()),
+        broker_id=BrokerId(1),
+        term=Term(epoch, Position(position), FactId.of(bytes(16))),
+        copied_at=TimestampMs(number),
+    )
+
+
+def elected(epoch: int, *entries: tuple[int, int]) -> LeaderElected:
+    lineage = Lineage.of(*entries)
+    return LeaderElected(
+        PARTITION,
+        "orders",
+        LeaderEpoch(epoch),
+        FactId.of(bytes(16)),
+        BrokerId(1),
+        "b1:1",
+        lineage,
+        Offset(0),
+        TimestampMs(1),
+    )
+
+
+def plan(
+    *segments: RemoteSegment,
+    log_start: int = 0,
+    archived: ArchivedPartition | None = None,
+    local_start: int | None = None,
+) -> PartitionPlan:
+    found = [FoundSegment(each, TimestampMs(0), Offset(log_start), "memory", TIER_TOPIC) for each in segments]
+    start = None if local_start is None else Offset(local_start)
+    return plan_partition(PARTITION, found, archived or ArchivedPartition(PARTITION), start)
+
+
+def restored(found: PartitionPlan) -> list[tuple[int, int]]:
+    return [(each.segment.offsets.start, each.segment.offsets.end) for each in found.restored]
+
+
+def owned(found: PartitionPlan) -> list[tuple[int, int]]:
+    coverage = Coverage(tuple(each.segment for each in found.restored), found.lineage)
+    return [(piece.offsets.start, piece.offsets.end) for piece in coverage.owned]
+
+
+def test_segments_of_one_log_give_its_lineage_whatever_their_order() -> None:
+    whole = [
+        segment(1, 0, 99, (0, 0)),
+        segment(2, 100, 199, (0, 100), (2, 150)),
+        segment(3, 200, 299, (2, 200), (5, 250)),
+    ]
+    for order in (whole, whole[::-1]):
+        assert lineage_of(order) == Lineage.of((0, 0), (2, 150), (5, 250))
+    found = plan(*whole)
+    assert restored(found) == [(0, 99), (100, 199), (200, 299)]
+    assert found.epoch == 5
+    assert not found.gaps
+    assert not found.left_out
+
+
+def test_of_two_branches_the_later_epoch_wins_and_the_other_says_to_whom_it_lost() -> None:
+    old = segment(1, 100, 199, (1, 100))
+    new = segment(2, 100, 199, (2, 100))
+    found = plan(segment(3, 0, 99, (1, 0)), old, new)
+    (lost,) = found.of(Verdict.LOST)
+    assert lost.segment == old
+    assert "epoch 1 lost offset 100 to epoch 2" in lost.why
+    assert new.segment_id in lost.why
+    assert found.lineage == Lineage.of((1, 0), (2, 100))
+
+
+def test_what_an_earlier_epoch_has_above_a_later_one_is_cut_and_what_is_below_stays() -> None:
+    long, short = segment(1, 100, 249, (1, 100)), segment(2, 150, 199, (2, 150))
+    found = plan(segment(3, 0, 99, (1, 0)), long, short)
+    assert restored(found) == [(0, 99), (100, 249), (150, 199)]
+    assert owned(found) == [(0, 99), (100, 149), (150, 199)]
+
+
+def test_a_later_term_s_log_wins_over_a_higher_epoch_of_a_branch_it_never_had() -> None:
+    # X led in epoch 6 from 140 on; then Y, who never saw that, led in 7 from 150 on and copied its own log whole.
+    of_x = segment(1, 140, 145, (6, 140))
+    of_y = [segment(2, 100, 149, (5, 100), term=7), segment(3, 150, 200, (7, 150))]
+    found = plan(of_x, *of_y, log_start=100)
+    assert found.lineage == Lineage.of((5, 100), (7, 150))
+    assert [each.segment for each in found.of(Verdict.LOST)] == [of_x]
+    assert not found.gaps
+
+
+def test_a_segment_inside_another_one_is_lost_and_names_it() -> None:
+    inside, whole = segment(1, 10, 49, (1, 10)), segment(2, 0, 99, (1, 0))
+    (lost,) = plan(inside, whole).of(Verdict.LOST)
+    assert lost.segment == inside
+    assert whole.segment_id in lost.why
+
+
+def test_of_two_copies_of_one_range_the_later_term_s_is_restored() -> None:
+    first, again = segment(1, 0, 99, (1, 0), position=5), segment(2, 0, 99, (1, 0), position=9)
+    for order in ((first, again), (again, first)):
+        assert [each.segment for each in plan(*order).restored] == [again]
+
+
+def test_partial_overlaps_are_all_restored() -> None:
+    found = plan(segment(1, 0, 99, (1, 0)), segment(2, 50, 149, (1, 50), (2, 100)))
+    assert restored(found) == [(0, 99), (50, 149)]
+    assert not found.left_out
+
+
+def test_the_archive_s_word_wins_over_overlaps() -> None:
+    inside, whole = segment(1, 10, 49, (1, 10)), segment(2, 0, 99, (1, 0))
+    finished = {each.segment_id: SegmentState.COPY_SEGMENT_FINISHED for each in (inside, whole)}
+    archived = ArchivedPartition(PARTITION, states=finished)
+    assert restored(plan(inside, whole, archived=archived)) == [(0, 99), (10, 49)]
+    abandoned = ArchivedPartition(PARTITION, states={whole.segment_id: SegmentState.ABANDONED})
+    found = plan(inside, whole, archived=abandoned)
+    assert restored(found) == [(10, 49)]
+    assert [each.segment for each in found.of(Verdict.ABANDONED)] == [whole]
+
+
+def test_the_archived_leader_s_lineage_goes_on_where_no_segment_reaches() -> None:
+    archived = ArchivedPartition(PARTITION, leader=elected(9, (1, 0), (9, 100)))
+    found = plan(segment(1, 0, 99, (1, 0)), archived=archived)
+    assert found.lineage == Lineage.of((1, 0), (9, 100))
+    assert found.epoch == 9
+
+
+def test_every_gap_is_named_up_to_the_local_start() -> None:
+    parts = (segment(1, 20, 99, (1, 20)), segment(2, 150, 199, (1, 150)))
+    gaps = [OffsetRange(Offset(start), Offset(end)) for start, end in ((0, 19), (100, 149), (200, 249))]
+    assert list(plan(*parts).gaps) == gaps[:2]
+    assert list(plan(*parts, local_start=250).gaps) == gaps
+    assert list(plan(*parts, local_start=100).gaps) == gaps[:1]  # the local tier has the rest
+
+
+def test_a_segment_that_straddles_the_log_start_is_restored() -> None:
+    found = plan(segment(1, 0, 99, (1, 0)), segment(2, 100, 199, (1, 100)), log_start=150)
+    assert restored(found) == [(100, 199)]
+    assert [each.segment.offsets.start for each in found.of(Verdict.UNPROVEN)] == [0]
+
+
+def test_a_partition_that_the_custodian_deleted_stays_deleted() -> None:
+    found = plan(segment(1, 0, 99, (1, 0)), archived=ArchivedPartition(PARTITION, deleted=True))
+    assert found.refused
+    assert found.ended
+    assert not found.missing
+    assert not found.writes
+
+
+def test_a_partition_that_only_the_archive_knows_keeps_its_log_start() -> None:
+    archived = ArchivedPartition(PARTITION, leader=elected(3, (3, 0)), log_start=Offset(500))
+    (found,) = plan_partitions([], {PARTITION: archived}, {})
+    assert (found.log_start, found.epoch, found.topic, found.writes) == (500, 3, "orders", True)
