@@ -17,6 +17,7 @@ from ..state.epochs import LeaderEpoch
 from ..state.errors import BrokerUnavailable, InvalidRequest, TimedOut, UnknownOutcome, UnknownTopic
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Position, TimestampMs
+from ..state.routing import Isolation
 from .bounds import offset_at
 from .client_config import admin_config, kafka_error, producer_config
 from .error_codes import error_of
@@ -153,10 +154,13 @@ class KafkaTierTopic:
 
     def end(self, tier_partition: int) -> Position:
         # by raw ListOffsets: librdkafka's own answers "not leader" for seconds now and then, on a quiet broker (seen)
+        return self._latest(tier_partition, Isolation.READ_UNCOMMITTED)
+
+    def _latest(self, tier_partition: int, isolation: Isolation) -> Position:
         facts = {"topic": self._name, "tier_partition": tier_partition}
 
         def ask(broker: BrokerId) -> Position:
-            said = self._raw.list_offset(broker, self._name, tier_partition, LATEST)
+            said = self._raw.list_offset(broker, self._name, tier_partition, LATEST, isolation)
             error = error_of(said.code, **facts)
             if error is not None:
                 raise error
@@ -196,7 +200,17 @@ class KafkaTierTopic:
         return self._on_leader(tier_partition, ask)
 
     def problems(self) -> list[str]:
-        return self._check()
+        return [*self._check(), *self._open_transactions()]
+
+    def _open_transactions(self) -> list[str]:
+        """Nobody writes transactions here. Views read on regardless (``read_uncommitted``), but nothing is deleted."""
+        found = []
+        for number in range(self._mapped):
+            end = self.end(number)  # before the stable offset is asked: what is appended in between opens nothing
+            stable = self._latest(number, Isolation.READ_COMMITTED)
+            if stable < end:
+                found.append(f"a foreign transaction is open in partition {number} from position {stable} on")
+        return found
 
     def current_topic_id(self) -> str:
         return describe_topic_id(self._admin, self._name)

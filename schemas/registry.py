@@ -62,6 +62,12 @@ def by_fingerprint() -> dict[bytes, str]:
     return {fingerprint_of(name): name for name in schemas()}
 
 
+@cache
+def _by_header() -> dict[bytes, tuple[str, Any]]:
+    """Full name and schema by the first ten bytes of a value."""
+    return {b"\xc3\x01" + fingerprint_of(name): (name, schema) for name, schema in schemas().items()}
+
+
 def encode_record(name: str, record: dict[str, Any]) -> bytes:
     """Single-object encoding: ``C3 01``, fingerprint, Avro binary.
 
@@ -80,14 +86,16 @@ def decode_record(value: bytes) -> tuple[str, dict[str, Any]]:
 
     Raises UnknownFingerprint, and what fastavro raises (ValueError, EOFError, …) for damaged bytes.
     """
-    if value[:2] != b"\xc3\x01":
-        raise ValueError("not Avro single-object encoding")
-    name = by_fingerprint().get(value[2:10])
-    if name is None:
+    known = _by_header().get(value[:10])
+    if known is None:
+        if value[:2] != b"\xc3\x01":
+            raise ValueError("not Avro single-object encoding")
         raise UnknownFingerprint(value[2:10].hex())
-    body = BytesIO(value[10:])
-    record = fastavro.schemaless_reader(body, schemas()[name], None)
-    if body.read(1):
+    name, schema = known
+    body = BytesIO(value)
+    body.seek(10)
+    record = fastavro.schemaless_reader(body, schema, None)
+    if body.tell() != len(value):
         raise ValueError("bytes after the end of the record")
     if not isinstance(record, dict):
         raise ValueError("not a record")

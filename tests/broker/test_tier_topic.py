@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -228,6 +230,39 @@ def test_a_topic_whose_configuration_drifted_is_refused_with_what_is_wrong(kafka
     admin.incremental_alter_configs([resource])[resource].result(30)
     with pytest.raises(InvalidRequest, match=r"cleanup\.policy is delete, compact is wanted"):
         open_tier_topic(properties, spec_of(name))
+
+
+def test_a_topic_whose_cleaners_may_lag_for_ever_is_refused(kafka: KafkaSandbox, name: str) -> None:
+    """A replica cleaned long after another one shows values whose tombstones are gone there (decision 0013)."""
+    properties = {"bootstrap.servers": kafka.bootstrap}
+    create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
+    longer = ConfigEntry("max.compaction.lag.ms", "9" * 15, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[longer])
+    admin = AdminClient(properties)
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    problem = "max.compaction.lag.ms is 999999999999999, at most 604800000 is wanted"
+    assert check_tier_topic(properties, spec_of(name)) == [problem]
+
+
+def test_a_foreign_transaction_that_stays_open_is_a_problem_and_freezes_no_reader(
+    kafka: KafkaSandbox, name: str
+) -> None:
+    properties: dict[str, Any] = {"bootstrap.servers": kafka.bootstrap}
+    create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
+    topic = open_tier_topic(properties, spec_of(name))
+    assert topic.problems() == []
+    foreign = Producer({**properties, "transactional.id": name, "log_level": 0})
+    foreign.init_transactions()
+    foreign.begin_transaction()
+    foreign.produce(name, b"value", key=b"foreign", partition=1)
+    assert foreign.flush(30) == 0
+    position = topic.append(1, "some/key", b"x")
+    assert topic.problems() == ["a foreign transaction is open in partition 1 from position 0 on"]
+    reader = topic.reader({1: Position(0)})
+    assert [entry.position for entry in read(reader, 2)] == [0, position]
+    reader.close()
+    foreign.abort_transaction()
+    topic.close()
 
 
 def test_fewer_partitions_than_map_its_keys_are_refused(kafka: KafkaSandbox, name: str) -> None:

@@ -70,6 +70,7 @@ class World:
         self.cluster = Cluster(self.rnd, self.clock, TopicId.of((1).to_bytes(16, "big")), retention)
         self.store = MemoryStore(self.clock, self._store_fault)
         self.unclean = self.rnd.choice((0.0, 0.0, 0.3, 0.7))
+        self.calm = self.rnd.random() < 0.25
         self.lands_twice = self.rnd.random() < 0.3
         self.frozen: dict[int, int] = {}
         self.promises = Promises(self)
@@ -123,6 +124,8 @@ class World:
         self.cluster.produce()
 
     def elect(self) -> None:
+        if self.calm and self.rnd.random() < 0.9:
+            return  # a term that lasts gets further
         if self.rnd.random() < 0.2:
             self.keeper = self.rnd.randrange(3)
         unclean = self.rnd.random() < self.unclean
@@ -141,7 +144,7 @@ class World:
 
     def freeze(self) -> None:
         """An agent stops in the middle of something, while another broker may be elected; later it goes on."""
-        busy = [process for process in self.processes if process.busy]
+        busy = [] if self.calm else [process for process in self.processes if process.busy]
         critical = [process for process in busy if process.next_step in CRITICAL]
         if busy:
             chosen = self.rnd.choice(critical or busy)
@@ -164,6 +167,8 @@ class World:
 
     def crash(self) -> None:
         """A process dies; another starts on its view, on an older copy of it, or on none."""
+        if self.calm and self.rnd.random() < 0.9:
+            return
         dead = self.rnd.choice(self.processes)
         store = dead.kill()
         self.processes[dead.broker] = Process(self, dead.broker, dead.age + 1, self._left_of(store))

@@ -134,7 +134,7 @@ def test_a_flipped_byte_stops_copying_there_and_trims_nothing_beyond_it(segment:
     failures = [event for event in process.events if isinstance(event, CopyFailed)]
     assert [event.consecutive_failures for event in failures] == [1, 2, 3, 4, 5]
     assert len(world.check_promises().readable) == segment
-    assert world.local_start() == 0
+    assert world.local_start() <= base
     assert len(world.objects()) == 3 * segment
 
 
