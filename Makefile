@@ -8,7 +8,7 @@ LOCK_SUM := $(shell (cat requirements.lock pyproject.toml; pwd) 2>/dev/null | ck
 STAMP := $(VENV)/.set-up-$(LOCK_SUM)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-all check bench lock
+.PHONY: help setup java demo test test-all prove check bench lock
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -44,6 +44,9 @@ test: java $(STAMP)  ## the tests
 
 test-all: java $(STAMP)  ## the tests and the long campaigns
 	@$(BIN)/python -m pytest -q -m "slow or not slow"
+
+prove: $(STAMP)  ## generated histories over production code: HISTORIES=100000 FROM_SEED=0; goes on where it stopped
+	@$(BIN)/python -m tests.histories.prove --histories $(or $(HISTORIES),10000) --from-seed $(or $(FROM_SEED),0)
 
 check: $(STAMP)  ## format, lint, types, floors
 	@$(BIN)/ruff format --check .

@@ -21,7 +21,7 @@ from kafka.record import MemoryRecords
 from tierstate.log.batch import CODECS
 from tierstate.log.decode import decode_batches
 
-from .rows import Row, rate
+from .rows import RUNS, Row, rate
 
 BATCH_BYTES = 64 * 1024
 LOG_BYTES = 16 << 20
@@ -80,16 +80,16 @@ def _batch(base: int, count: int, codec: int, payload: bytes) -> bytes:
     return struct.pack(">qiibI", base, len(tail) + 9, 0, 2, google_crc32c.value(tail)) + tail
 
 
-def measure() -> list[Row]:
+def measure(quick: bool = False) -> list[Row]:
     """Both record sizes, every codec, beside kafka-python's own reader of the same bytes."""
     rows = []
     for record_bytes in (100, 1000):
         for codec in CODECS:
-            log, unpacked, count = log_of(codec, record_bytes)
+            log, unpacked, count = log_of(codec, record_bytes, LOG_BYTES >> 4 if quick else LOG_BYTES)
             part, part_unpacked, _ = log_of(codec, record_bytes, unpacked // 16)
-            ours = rate(partial(_decode, log, unpacked, count), ROUNDS)
+            ours = rate(partial(_decode, log, unpacked, count), 1 if quick else ROUNDS)
             try:
-                peer = rate(partial(_kafka_python, part, part_unpacked)) / 1e6
+                peer = rate(partial(_kafka_python, part, part_unpacked), 1 if quick else RUNS) / 1e6
             except UnsupportedCodecError:  # it needs another library for this codec
                 peer = None
             what = f"decode {codec}, {record_bytes} B records, to columns"

@@ -12,13 +12,14 @@ RUNS = 5
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``peer`` None: nothing comparable was run. Higher is better."""
+    """``peer`` None: nothing comparable was run. The ratio is ours to the peer's; the unit says which way is better."""
 
     what: str
     ours: float
     unit: str
     peer: float | None = None
     peer_is: str = ""
+    goal: str = ""
 
 
 def rate(work: Callable[[], float], runs: int = RUNS) -> float:

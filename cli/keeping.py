@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -42,6 +44,7 @@ class Archives:
     def __init__(self, store: ObjectStore, topic_id: str, clock: Clock) -> None:
         self._store, self._topic_id, self._clock = store, topic_id, clock
         self._known: dict[int, tuple[float, Position]] = {}
+        self._lock = threading.Lock()
 
     def known(self, tier_partition: int) -> Position:
         from ..follower.archive_chain import START
@@ -49,7 +52,8 @@ class Archives:
         return self._known.get(tier_partition, (0.0, START))[1]
 
     def reached(self, tier_partition: int, position: Position) -> None:
-        self._known[tier_partition] = self._clock.monotonic(), position
+        with self._lock:
+            self._known[tier_partition] = self._clock.monotonic(), max(position, self.known(tier_partition))
 
     def archived_to(self, tier_partition: int) -> Position:
         """At most a minute old. A store that does not answer now: as far as was known."""
@@ -68,10 +72,18 @@ class Archives:
 
 
 def seed_of(store: ObjectStore, identity: ViewIdentity, clock: Clock, listener: Listener) -> Seed:
-    """Fills an empty view from the newest checkpoint."""
+    """Fills an empty view from the newest checkpoint, and tells."""
     from ..follower.checkpoint import CheckpointSeed
+    from ..runtime.listener import CheckpointUsed
 
-    return CheckpointSeed(store, identity, clock, _refused(listener))
+    newest = CheckpointSeed(store, identity, clock, _refused(listener))
+
+    def seed(view: ViewStore, tier_partition: int, end: Position) -> None:
+        header = newest(view, tier_partition, end)
+        if header is not None:
+            listener(CheckpointUsed(tier_partition, header.position, header.entries))
+
+    return seed
 
 
 def _refused(listener: Listener) -> Callable[[str, TierstateError], None]:
@@ -138,15 +150,22 @@ def chores_of(
     from ..follower.rocksdb_view import RocksView
     from ..leader.keeper import Chore
     from ..schemas.codec import decode_fact
+    from ..state.errors import Unavailable
     from ..state.offsets import TimestampMs
+
+    scratch = settings.state_dir / "agent" / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)  # left by one that was killed: the agent's own view is locked, so ours
 
     @contextmanager
     def _scratch() -> Iterator[Callable[[], ViewStore]]:
-        """Makes views on disk that are gone afterwards."""
-        settings.state_dir.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix="scratch-", dir=settings.state_dir) as folder:
-            numbers = count()
-            yield lambda: RocksView(Path(folder) / str(next(numbers)), identity, decode_fact)
+        """Makes views on disk that are gone afterwards. Raises Unavailable."""
+        try:
+            scratch.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(dir=scratch) as folder:
+                numbers = count()
+                yield lambda: RocksView(Path(folder) / str(next(numbers)), identity, decode_fact)
+        except OSError as error:
+            raise Unavailable("scratch folder cannot be written", path=scratch, reason=error.strerror) from error
 
     def archived(number: int) -> Act[None]:
         now, known = clock.now_ms(), archives.known(number)

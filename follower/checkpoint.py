@@ -151,13 +151,14 @@ class CheckpointSeed:
         self._objects, self._identity, self._clock, self._refused = objects, identity, clock, refused
         self._used: set[str] = set()
 
-    def __call__(self, store: ViewStore, tier_partition: int, end: Position) -> None:
+    def __call__(self, store: ViewStore, tier_partition: int, end: Position) -> LiveSetHeader | None:
         now_ms = self._clock.now_ms()
         header = start_from_checkpoint(
             store, self._objects, self._identity, tier_partition, end, now_ms, self._refused, self._used
         )
         if header is not None:
             self._used.add(TierPlace(self._identity.topic_id, tier_partition).checkpoint(header.position))
+        return header
 
 
 def start_from_checkpoint(

@@ -34,6 +34,7 @@ from ..state.offsets import Position
 from ..state.place import Places
 from ..state.view import BEGINNING, Decode, Entry, SecondValue, ViewStore
 from .rocksdb import Batch, Database
+from .uncollected import uncollected
 
 FORMAT = 2
 FAMILIES = ("live", "positions", "foreign", "dropped", "second_values", "meta")
@@ -300,9 +301,13 @@ class RocksView:
                 return state
             state = PartitionState(partition)
             number = tier_partition_of(partition, self.identity.partitions)
-            for entry in self._scan(number, partition_prefix(partition)):
-                if self._places.of(number, entry.key).partition is not None and entry.value is not None:
-                    state.insert(LiveFact(entry.key, entry.position, self._decode(entry.key, entry.value)))
+            prefix, foreign = _PARTITION.pack(number) + partition_prefix(partition).encode(), self._tiers[number].foreign
+            with uncollected():
+                for stored_key, stored in self._db.scan("live", prefix):
+                    key = stored_key[4:].decode()
+                    if key not in foreign:
+                        at = Position(_POSITION.unpack_from(stored)[0])
+                        state.insert(LiveFact(key, at, self._decode(key, stored[8:])))
             self._states[partition] = state
             self._remembered += state.fact_count
             while self._remembered > self._remembered_limit and len(self._states) > 1:

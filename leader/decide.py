@@ -60,7 +60,8 @@ class Policy:
 class Memory:
     """What only this process knows: its term, how long it has seen what abandoned, what failed lately, the archive.
 
-    ``archived_to``: what is below is archived; None: no archive is kept.
+    ``archived_to``: what is below is archived; None: no archive is kept. ``failed``: segments whose removal failed and
+    is tried after all others; ``put_off``: those of them for which it is too early.
     """
 
     term: Term | None = None
@@ -68,6 +69,7 @@ class Memory:
     put_off: Collection[RemoteSegmentId] = ()
     archived_to: Position | None = None
     monotonic: float = 0.0
+    failed: Collection[RemoteSegmentId] = ()
 
 
 class ActKind(StrEnum):
@@ -186,6 +188,7 @@ def _expire(
     later = (
         next_cut(view, seen.bounds),
         next_delete(view),
+        next_removal(view, now, policy.expire_grace_ms, memory.failed),
         next_removal(view, now, policy.expire_grace_ms, memory.put_off),
     )
     return next((each for each in later if isinstance(each, Intent)), moved)

@@ -16,6 +16,7 @@ from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.offsets import Position, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment
+from ..state.segment import SegmentState
 from .act import Act, run
 from .acts import act_for
 from .candidates import CopyCandidate, copied_offset
@@ -64,7 +65,7 @@ class PartitionWorker:
         self._reign: Reign | None = None
         self._general = Setbacks(seat.clock)
         self._by_kind = {kind: Setbacks(seat.clock) for kind in ActKind}
-        self._last, self._last_other = ActKind.TRIM, seat.clock.monotonic()
+        self._last, self._last_other = ActKind.ERASE, seat.clock.monotonic()
         self._abandoned: dict[RemoteSegmentId, float] = {}
         self._put_off: dict[RemoteSegmentId, Setbacks] = {}
         self._status = PartitionStatus(name, partition.partition, partition.topic_id, leads=False)
@@ -72,7 +73,8 @@ class PartitionWorker:
     @property
     def setbacks(self) -> int:
         """How often in a row something failed; 0: all is well."""
-        return max(self._general.count, *(each.count for each in self._by_kind.values()))
+        every = (self._general, *self._by_kind.values(), *self._put_off.values())
+        return max(each.count for each in every)
 
     @property
     def last_error(self) -> str | None:
@@ -124,9 +126,13 @@ class PartitionWorker:
     def _memory(self, view: PartitionView) -> Memory:
         now = self._seat.clock.monotonic()
         self._abandoned = still_abandoned(view, self._abandoned, now)
+        condemned = {each.segment_id for each in view.unsettled if each.state is SegmentState.DELETE_SEGMENT_STARTED}
+        self._put_off = {segment_id: each for segment_id, each in self._put_off.items() if segment_id in condemned}
         put_off = [segment_id for segment_id, each in self._put_off.items() if each.waiting]
         archived_to = self._archived_to(self._seat.view.tier_partition(self.partition))
-        return Memory(self._reign.term if self._reign else None, self._abandoned, put_off, archived_to, now)
+        return Memory(
+            self._reign.term if self._reign else None, self._abandoned, put_off, archived_to, now, tuple(self._put_off)
+        )
 
     def _turn(self, decision: Decision) -> ActKind | None:
         """Copying first, but now and then the others, in turns, however long the backlog is."""
@@ -135,7 +141,8 @@ class PartitionWorker:
         recently = self._seat.clock.monotonic() - self._last_other < OTHERS_EVERY_S
         if ActKind.COPY in able and (recently or not others):
             return ActKind.COPY
-        following = [kind for kind in others if kind > self._last]
+        order = list(ActKind)
+        following = [kind for kind in others if order.index(kind) > order.index(self._last)]
         return next(iter(following or others), None)
 
     def _take(self, reign: Reign, kind: ActKind, intent: Intent) -> Act[bool]:
@@ -184,6 +191,7 @@ class PartitionWorker:
     def _clear_setbacks(self) -> None:
         for each in (self._general, *self._by_kind.values()):
             each.clear()
+        self._put_off.clear()
 
     def _fresh_view(self) -> PartitionView:
         self._seat.view.require_fresh(self._seat.view.tier_partition(self.partition), FRESH_S)

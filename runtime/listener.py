@@ -185,6 +185,15 @@ class ViewRebuilt:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointUsed:
+    """An empty view began with the ``facts`` of a checkpoint at ``position``, not with the topic's beginning."""
+
+    tier_partition: int
+    position: int
+    facts: int
+
+
+@dataclass(frozen=True, slots=True)
 class FactsApplied:
     """A follower applied facts of one tier-state partition."""
 
@@ -230,6 +239,7 @@ Event = (
     | TermEnded
     | PartitionRefused
     | ViewRebuilt
+    | CheckpointUsed
     | FactsApplied
     | SecondValueSeen
     | RemoteFetched

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from .listener import (
     ActFailed,
+    CheckpointUsed,
     ChoreFailed,
     CopyFailed,
     CustodyStepTaken,
@@ -59,6 +60,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "terms_ended_total": ("Terms stopped.", ()),
     "partition_refusals_total": ("Times a partition was found not to be tiered.", ("topic",)),
     "tier_view_rebuilds_total": ("Views thrown away and replayed.", ()),
+    "tier_view_checkpoints_used_total": ("Tier-state partitions of which an empty view began with a checkpoint.", ()),
     "tier_state_facts_applied_total": ("Facts applied to the view.", ()),
     "tier_state_second_values_total": ("Keys of the tier-state topic under which a second value landed.", ()),
     "remote_fetch_bytes_total": ("Bytes read from the object store for readers.", ()),
@@ -150,6 +152,8 @@ class Metrics:
                 self._add("partition_refusals_total", 1, event.topic)
             case ViewRebuilt():
                 self._add("tier_view_rebuilds_total", 1)
+            case CheckpointUsed():
+                self._add("tier_view_checkpoints_used_total", 1)
             case FactsApplied():
                 self._add("tier_state_facts_applied_total", event.facts)
             case SecondValueSeen():

@@ -2,12 +2,14 @@
 
 A fact about a segment changes that segment alone. A `LeaderElected` may change every segment of its partition
 (fencing, abandonment). Both are only noted; the work is done when the view is asked for, so a replay of a million
-facts and a thousand elections works everything out once.
+facts and a thousand elections works everything out once. After one more fact about a segment, the view costs copies of
+lists of segments, but works out and sorts nothing else.
 """
 
 from __future__ import annotations
 
 import threading
+from operator import attrgetter
 
 from .facts import LiveFact
 from .fencing import Leaders, term_begun
@@ -15,6 +17,9 @@ from .ids import RemoteSegmentId, TopicIdPartition
 from .lifecycle import segment_id_of, segment_meaning
 from .meaning import assemble
 from .partition_view import PartitionView, SegmentMeaning
+from .sorting import Shelf
+
+_by_position = attrgetter("position")
 
 
 class PartitionState:
@@ -39,7 +44,7 @@ class PartitionState:
         self._live: dict[str, LiveFact] = {}
         self._others: dict[str, LiveFact] = {}
         self._by_segment: dict[RemoteSegmentId, dict[str, LiveFact]] = {}
-        self._segments: dict[RemoteSegmentId, SegmentMeaning] = {}
+        self._segments = Shelf()
         self._leaders = Leaders.among(())
         self._lock = threading.Lock()
         self._changed: set[RemoteSegmentId] = set()
@@ -51,12 +56,16 @@ class PartitionState:
         """A fact landed under its key."""
         segment_id = segment_id_of(live)
         with self._lock:
-            self._remove(live.key)
+            if live.key in self._live:
+                self._remove(live.key)
             self._live[live.key] = live
             if segment_id is None:
                 self._others[live.key] = live
             else:
-                self._by_segment.setdefault(segment_id, {})[live.key] = live
+                facts = self._by_segment.get(segment_id)
+                if facts is None:
+                    facts = self._by_segment[segment_id] = {}
+                facts[live.key] = live
             self._note(live, segment_id)
 
     def erase(self, key: str) -> None:
@@ -87,14 +96,16 @@ class PartitionState:
         if self._elected:
             self._leaders = Leaders.among(self._others.values())
             self._changed.update(self._by_segment)
+        changed: dict[RemoteSegmentId, SegmentMeaning | None] = {}
         for segment_id in self._changed:
             facts = self._by_segment[segment_id]
             if facts:
-                ordered = sorted(facts.values(), key=lambda live: live.position)
-                self._segments[segment_id] = segment_meaning(segment_id, ordered, self._leaders)
+                ordered = sorted(facts.values(), key=_by_position)
+                changed[segment_id] = segment_meaning(segment_id, ordered, self._leaders)
             else:
                 del self._by_segment[segment_id]
-                self._segments.pop(segment_id, None)
+                changed[segment_id] = None
+        self._segments.put(changed)
         self._changed.clear()
         self._elected = False
 
@@ -107,14 +118,15 @@ class PartitionState:
         """The live set, in order of position."""
         with self._lock:
             facts = list(self._live.values())
-        return sorted(facts, key=lambda live: live.position)
+        return sorted(facts, key=_by_position)
 
     def view(self) -> PartitionView:
         """The partition as it stands; the same object until something changes."""
         with self._lock:
             if self._stale:
                 self._work_out()
-                others = sorted(self._others.values(), key=lambda live: live.position)
-                self._view = assemble(self.partition, others, self._leaders, self._segments, self._view.coverage)
+                others = sorted(self._others.values(), key=_by_position)
+                segments = self._segments.sorted_out(self._leaders.lineage)
+                self._view = assemble(self.partition, others, self._leaders, segments)
                 self._stale = False
             return self._view

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .epochs import Lineage
@@ -26,13 +26,51 @@ class Coverage:
     Equal when the same segments own the same offsets.
     """
 
-    __slots__ = ("_starts", "lineage", "owned", "segments")
+    __slots__ = ("_plain", "_starts", "lineage", "owned", "segments")
 
     def __init__(self, segments: tuple[RemoteSegment, ...], lineage: Lineage) -> None:
-        self.segments, self.lineage = segments, lineage
-        parts = [OwnedRange(part, segment) for segment in segments for part in readable_ranges(segment, lineage)]
-        self.owned = tuple(_disjoint(parts))
-        self._starts = [piece.offsets.start for piece in self.owned]
+        parts, plain = _parts(segments, lineage)
+        self._set(segments, lineage, tuple(_disjoint(parts)), plain)
+
+    def _set(
+        self, segments: tuple[RemoteSegment, ...], lineage: Lineage, owned: tuple[OwnedRange, ...], plain: bool
+    ) -> None:
+        self.segments, self.lineage, self.owned, self._plain = segments, lineage, owned, plain
+        self._starts = [piece.offsets.start for piece in owned]
+
+    def changed(self, segments: tuple[RemoteSegment, ...], touched: Sequence[OffsetRange]) -> Coverage:
+        """What ``Coverage(segments, lineage)`` is, worked out again only where segments came or went.
+
+        ``segments`` in order of start; ``touched`` the ranges of those that are only in them or only in ours.
+        """
+        first, last = min(each.start for each in touched), max(each.end for each in touched)
+        low, high = self._window(first, last)
+        if low < high:
+            first, last = min(first, self._starts[low]), max(last, self.owned[high - 1].offsets.end)
+        begin = bisect_left(segments, first, key=_start)
+        parts, plain = _parts(segments[begin : bisect_right(segments, last, key=_start)], self.lineage)
+        if not (plain and self._plain):
+            return Coverage(segments, self.lineage)
+        found = Coverage.__new__(Coverage)
+        found._set(segments, self.lineage, (*self.owned[:low], *_disjoint(parts), *self.owned[high:]), plain)
+        return found
+
+    def _window(self, first: int, last: int) -> tuple[int, int]:
+        """The pieces ``low`` to ``high`` (excluded) that segments within first..last can have to do with.
+
+        A piece that begins where its segment begins was not clipped by one before it: nothing reaches across there.
+        """
+        low, high = bisect_right(self._starts, first), bisect_right(self._starts, last)
+        if low and self.owned[low - 1].offsets.end >= first:
+            low -= 1
+        while 0 < low < len(self.owned) and self._clipped(low):
+            low -= 1
+        while high < len(self.owned) and self._clipped(high):
+            high += 1
+        return low, high
+
+    def _clipped(self, at: int) -> bool:
+        return self._starts[at] != _start(self.owned[at].segment)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Coverage) and self.owned == other.owned
@@ -74,6 +112,20 @@ class Coverage:
         if next_offset <= within.end:
             gaps.append(OffsetRange(next_offset, within.end))
         return gaps
+
+
+def _start(segment: RemoteSegment) -> Offset:
+    return segment.offsets.start
+
+
+def _parts(segments: Iterable[RemoteSegment], lineage: Lineage) -> tuple[list[OwnedRange], bool]:
+    """What of each segment is in lineage, and whether that is nothing or begins where the segment does, for all."""
+    parts, plain = [], True
+    for segment in segments:
+        ranges = readable_ranges(segment, lineage)
+        plain = plain and (not ranges or (len(ranges) == 1 and ranges[0].start == segment.offsets.start))
+        parts += [OwnedRange(each, segment) for each in ranges]
+    return parts, plain
 
 
 def _sweep_order(part: OwnedRange) -> tuple[int, int, int, int, str]:

@@ -34,6 +34,8 @@ class Lineage:
     entries: tuple[EpochEntry, ...] = ()
 
     def __post_init__(self) -> None:
+        if len(self.entries) < 2:
+            return
         for before, after in zip(self.entries, self.entries[1:], strict=False):
             if after.epoch <= before.epoch or after.start_offset < before.start_offset:
                 raise InvalidRequest("leader epochs and their start offsets must increase", before=before, after=after)

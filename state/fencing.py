@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from .epochs import LeaderEpoch
+from .epochs import LeaderEpoch, Lineage
 from .errors import InvalidRequest
 from .facts import LeaderElected, LiveFact, UnknownFact, term_of
 from .keys import KeyKind, parse_key
@@ -55,14 +55,23 @@ class Leaders:
         """The term in force: the highest (epoch, position)."""
         return self.highest_to[-1] if self.highest_to else None
 
+    @property
+    def lineage(self) -> Lineage:
+        """The logical lineage of the leader; empty when nobody leads."""
+        return self.leader.lineage if self.leader else Lineage()
+
     def fences(self, position: Position, term: Term) -> bool:
         """Whether a fact at ``position`` by ``term`` is fenced."""
         if term.position >= position:
             return True
-        if self.terms.get(term.position, term) != term:
+        begun = self.terms.get(term.position)
+        if begun is not None and begun != term:
             return True
         below = bisect_left(self.positions, position)
-        return below > 0 and self.highest_to[below - 1].order > term.order
+        if below == 0:
+            return False
+        highest = self.highest_to[below - 1]
+        return highest is not begun and highest.order > term.order
 
 
 def _higher(one: Term, other: Term) -> Term:

@@ -74,26 +74,28 @@ def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], lead
             case _:
                 continue
     accepted = [live for live in deletes if live.key not in fenced]
-    if any(isinstance(live.fact, SegmentDeleteFinished) for live in accepted):
-        state = SegmentState.DELETE_SEGMENT_FINISHED
-    elif accepted:
-        state = SegmentState.DELETE_SEGMENT_STARTED
+    mismatch = _mismatch(started, finished) if finished is not None else None
+    if accepted:
+        gone = any(isinstance(live.fact, SegmentDeleteFinished) for live in accepted)
+        state = SegmentState.DELETE_SEGMENT_FINISHED if gone else SegmentState.DELETE_SEGMENT_STARTED
     elif finished is not None:
-        readable = finished.key not in fenced and _mismatch(started, finished) is None
+        readable = finished.key not in fenced and mismatch is None
         state = SegmentState.COPY_SEGMENT_FINISHED if readable else SegmentState.ABANDONED
     elif started is not None:
         ended = started.key in fenced or leaders.highest != term_of(started.fact)
         state = SegmentState.ABANDONED if ended else SegmentState.COPY_SEGMENT_STARTED
     else:
         state = SegmentState.DELETE_SEGMENT_FINISHED
-    copies = [live for live in (started, finished) if live is not None and live.key not in fenced]
-    contradiction = _contradiction(copies, accepted, started)
-    deleting = next((live for live in accepted if isinstance(live.fact, SegmentDeleteStarted)), None)
+    contradiction = deleting = None
+    if accepted or mismatch:  # else nothing can be illegal: most segments of a replay
+        copies = [live for live in (started, finished) if live is not None and live.key not in fenced]
+        contradiction = _contradiction(copies, accepted, mismatch)
+        deleting = next((live for live in accepted if isinstance(live.fact, SegmentDeleteStarted)), None)
     return SegmentMeaning(segment_id, state, attempt, remote, position, contradiction, tuple(fenced), deleting, facts)
 
 
-def _contradiction(copies: list[LiveFact], deletes: list[LiveFact], started: LiveFact | None) -> str | None:
-    """What is illegal among the accepted facts of a segment; ``started`` is its copy-started, fenced or not."""
+def _contradiction(copies: list[LiveFact], deletes: list[LiveFact], mismatch: str | None) -> str | None:
+    """What is illegal among the accepted facts of a segment; ``mismatch`` of its copy-finished, where it has one."""
     begun = next((live for live in deletes if isinstance(live.fact, SegmentDeleteStarted)), None)
     if deletes and begun is None and copies:
         return f"{_at(deletes[0])} without a delete-started, but {_at(copies[0])} lives"
@@ -102,7 +104,7 @@ def _contradiction(copies: list[LiveFact], deletes: list[LiveFact], started: Liv
         return None
     if deletes and deletes[0].position < finished.position:
         return f"{_at(finished)} after {_at(deletes[0])}"
-    return _mismatch(started, finished)
+    return mismatch
 
 
 def _mismatch(started: LiveFact | None, finished: LiveFact) -> str | None:

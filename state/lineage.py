@@ -16,15 +16,17 @@ from .segment import RemoteSegment
 def compose(checkpoint: Lineage, elders: Iterable[Lineage]) -> tuple[Lineage, bool]:
     """The broker's checkpoint, continued below its first offset by an elder's lineage.
 
-    ``elders``: lineages of the live `LeaderElected` facts, highest term first; the first that has the same epoch at
-    the checkpoint's first offset continues it, and gives that epoch its true start.
+    ``elders``: lineages of the live `LeaderElected` facts, highest term first; the first that has the checkpoint's
+    first epoch continues it, and gives that epoch its true start. Whatever became of that epoch on the elder's branch:
+    one leader began it, so below its beginning all logs that have it are the same (decision 0016).
     Returns the lineage and whether an elder continued it (or nothing had to be continued).
     """
     if not checkpoint.entries:
         return checkpoint, True
     first = checkpoint.entries[0]
     for elder in elders:
-        if elder.epoch_at(first.start_offset) == first.epoch:
+        owned = elder.owned_by(first.epoch)
+        if owned is not None and owned[0] <= first.start_offset:
             below = tuple(entry for entry in elder.entries if entry.epoch <= first.epoch)
             return Lineage(below + checkpoint.entries[1:]), True
     return checkpoint, first.start_offset == 0
@@ -53,6 +55,8 @@ def readable_ranges(segment: RemoteSegment, lineage: Lineage) -> tuple[OffsetRan
             continue
         if parts and parts[-1].end + 1 == start:
             parts[-1] = OffsetRange(parts[-1].start, Offset(end))
+        elif (start, end) == (segment.offsets.start, segment.offsets.end):
+            return (segment.offsets,)  # the rule, not the exception: nothing to make
         else:
             parts.append(OffsetRange(Offset(start), Offset(end)))
     return tuple(parts)

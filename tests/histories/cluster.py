@@ -181,6 +181,11 @@ class Cluster:
             if broker.online:
                 self.replicate(broker)
 
+    def toggle_on(self, number: int) -> None:
+        """A follower comes back and catches up."""
+        self.brokers[number].online = True
+        self.replicate(self.brokers[number])
+
     def raise_floor(self) -> None:
         """What is older than the topic's retention may be gone from any branch from now on."""
         oldest = self.clock.now_ms() - self.retention_ms

@@ -110,23 +110,23 @@ def _newest_first(view: Any, local_start: int) -> Any:
 
 
 GUARDS: dict[str, Guard] = {
-    "fencing": Guard("a fact at p is fenced by a higher term below p", "state.fencing:Leaders.fences", _no, None),
-    "terms by position": Guard("a term is (E, Q)*", "state.fencing:Leaders.fences", _fences_by_epoch_alone, None),
-    "read own writes": Guard("read your own writes*", "leader.term:Reign.read_own_write", _nothing, None),
+    "fencing": Guard("a fact at p is fenced by a higher term below p", "state.fencing:Leaders.fences", _no, 15),
+    "terms by position": Guard("a term is (E, Q)*", "state.fencing:Leaders.fences", _fences_by_epoch_alone, 15),
+    "read own writes": Guard("read your own writes*", "leader.term:Reign.read_own_write", _nothing, 0),
     "new term on unknown outcome": Guard(
         "an unknown append is never repeated: the partition starts a new term",
         "leader.term:Reign.outcome_unknown",
         _nothing,
-        None,
+        111,
     ),
-    "write-once keys": Guard("every key is written once", "leader.term:Reign.counter", lambda reign: 1, None),
+    "write-once keys": Guard("every key is written once", "leader.term:Reign.counter", lambda reign: 1, 0),
     "composed on all": Guard(
         "if the view gained a LeaderElected while composing, compose again*", "leader.term:began_meanwhile", _no, None
     ),
     "epoch on disk": Guard("E counts only when the checkpoint ends in E*", "leader.term:ends_in", _yes, None),
-    "logical lineage": Guard("the checkpoint is continued below*", "leader.term:compose", _bare_checkpoint, None),
+    "logical lineage": Guard("the checkpoint is continued below*", "leader.term:compose", _bare_checkpoint, 14),
     "matching elder": Guard(
-        "continued by the highest that has the same epoch at that offset*", "leader.term:compose", _highest_elder, None
+        "continued by the highest that has the same epoch at that offset*", "leader.term:compose", _highest_elder, 0
     ),
     "finish needs its start": Guard(
         "a copy-finished is readable beside its own copy-started only", "state.lifecycle:_mismatch", _nothing, None
@@ -145,7 +145,7 @@ GUARDS: dict[str, Guard] = {
         "while a hold lives: no trim, expiry, sweep, erase there*",
         "leader.expirer:doubt_of",
         _doubt_but_holds,
-        None,
+        1,
         tuple(
             (f"leader.{module}:doubt_of", _doubt_but_holds)
             for module in ("trim_rule", "trimmer", "erase_rule", "expire_rule", "sweep_rule", "orders")
@@ -155,16 +155,21 @@ GUARDS: dict[str, Guard] = {
         "the broker's log start never moves the tier's log start*",
         "leader.decide:next_log_start",
         _brokers_start_counts,
-        None,
+        999,
     ),
     "lineage never condemns": Guard(
-        "lineage never condemns remote data*", "leader.decide:next_delete", _lineage_condemns, None
+        "lineage never condemns remote data*",
+        "leader.decide:next_delete",
+        _lineage_condemns,
+        None,
+        (("leader.expirer:is_expired", _yes),),
     ),
     "only copy": Guard(
         "a fenced segment whose copy-finished is live is swept only if its range is covered*",
         "leader.sweep_rule:only_copy",
         _nothing,
         None,
+        (("leader.expirer:only_copy", _nothing),),
     ),
     "sweep only ended attempts": Guard(
         "a term may delete-start its own S once its process ended that attempt*",
@@ -176,13 +181,13 @@ GUARDS: dict[str, Guard] = {
         "copy-finished, copy-started, every delete-started, every delete-finished, in that order",
         "leader.erase_rule:in_erasing_order",
         _backwards,
-        None,
+        21,
     ),
     "fenced facts first": Guard(
         "a lower LeaderElected only when no fenced fact below the term in force is left*",
         "leader.erase_rule:unfences",
         _no,
-        None,
+        1174,
     ),
     "lineage kept": Guard(
         "only when the LeaderElected in force contains its lineage or the log start has passed it*",
@@ -194,9 +199,18 @@ GUARDS: dict[str, Guard] = {
         "an older order is erased before the one that supersedes it*",
         "leader.erase_rule:_past_orders",
         _newest_first,
+        20,
+    ),
+    "age of the position": Guard(
+        "a view is rebuilt when catch-up would end too long after it stood at the end*",
+        "follower.as_of:AsOf.in_time",
+        _yes,
         None,
     ),
-    "leases": Guard("objects only when no live lease covers them", "leader.expire_rule:lease_on", _nothing, None),
+    "topic id": Guard(
+        "a topic with another id is another topic", "follower.follower:Follower._check_topic_id", _nothing, None
+    ),
+    "leases": Guard("objects only when no live lease covers them", "leader.expire_rule:lease_on", _nothing, 57),
 }
 
 

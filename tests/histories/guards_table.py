@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tests.histories.directed import DIRECTED
 from tests.histories.guards import GUARDS, Guard
 
 PAGE = Path(__file__).parents[2] / "docs" / "proof.md"
@@ -25,7 +26,11 @@ def _row(name: str, guard: Guard) -> str:
     module, _, path = guard.place.partition(":")
     where = f"`{path}` in [{module}](../{module.replace('.', '/')}.py)"
     also = f", and {len(guard.more)} more" if guard.more else ""
-    found = "nothing found" if guard.seed is None else f"history {guard.seed}"
+    directed = DIRECTED.get(name)
+    if directed is not None:
+        found = f"`{directed.__name__}`"
+    else:
+        found = "nothing found" if guard.seed is None else f"history {guard.seed}"
     cells = (name, guard.rule.replace("*", "\\*"), where + also, found)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 

@@ -77,11 +77,11 @@ class SmallWorld(World):
                 pass
             return True
         process = self.processes[int(choice)]
-        before = (len(self.topic.log), process.busy)
+        was_busy = process.busy
         process.step()
         while process.busy and process.next_step.startswith(UNSEEN):
             process.step()
-        return before != (len(self.topic.log), process.busy)
+        return was_busy or process.busy
 
 
 @dataclass

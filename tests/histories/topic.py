@@ -80,7 +80,7 @@ class HistoryTopic:
 
     def land_again(self) -> None:
         """Something of this term lands a second time. (After a later term began an idempotent producer cannot:
-        `docs/decisions/0010`.)
+        `docs/decisions/0011`.)
         """
         finished = [each for each in self.this_term if each[0].endswith("copy-finished") and each[1] is not None]
         among = finished if finished and self.rnd.random() < 0.5 else self.this_term
@@ -144,6 +144,7 @@ class ProcessTopic:
 
     def __init__(self, topic: HistoryTopic, who: int, *, kind: bool = False) -> None:
         self._topic, self._who, self._kind = topic, who, kind
+        self.topic_id_now = TOPIC_ID
 
     @property
     def topic_id(self) -> str:
@@ -180,7 +181,7 @@ class ProcessTopic:
         return []
 
     def current_topic_id(self) -> str:
-        return TOPIC_ID
+        return self.topic_id_now
 
     def close(self) -> None:
         """Nothing to release."""

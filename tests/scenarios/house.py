@@ -49,11 +49,15 @@ class Running:
 
         def look() -> dict[str, Any] | None:
             assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.err.read_text()}"
-            lines = [json.loads(line) for line in self.err.read_text().splitlines() if line.startswith("{")]
-            return next((line for line in lines if line.get("event") == what), None)
+            return next(iter(self.events(what)), None)
 
         found: dict[str, Any] = eventually(look)
         return found
+
+    def events(self, what: str) -> list[dict[str, Any]]:
+        """The lines of its JSON log with this event so far."""
+        lines = [json.loads(line) for line in self.err.read_text().splitlines() if line.startswith("{")]
+        return [line for line in lines if line.get("event") == what]
 
     def metrics(self) -> str:
         """Of an agent."""

@@ -24,11 +24,12 @@ from tierstate.schemas.codec import (
 )
 from tierstate.schemas.registry import encode_record
 from tierstate.state import facts as said
+from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.facts import Fact, UnknownFact
 from tierstate.state.ids import FactId
 from tierstate.state.keys import key_of
-from tierstate.state.offsets import Offset
+from tierstate.state.offsets import Offset, Position
 from tierstate.state.segment import RemoteSegment
 
 GOLDEN = Path(__file__).parent.parent / "data" / "schemas"
@@ -208,3 +209,29 @@ def test_a_broken_descriptor_is_corrupt_data_that_names_its_source(record: Any) 
     with pytest.raises(CorruptData) as error:
         descriptor_from_json(record, source="orders/1.manifest")
     assert error.value.facts["file"] == "orders/1.manifest"
+
+
+def test_facts_of_one_term_share_the_term_and_the_partition(samples: dict[str, Fact]) -> None:
+    fact = samples["LogStartAdvanced"]
+    assert isinstance(fact, said.LogStartAdvanced)
+    key, value = key_of(fact), encode_fact(fact)
+    one, other = decode_fact(key, value), decode_fact(key, bytes(value))
+    assert isinstance(one, said.LogStartAdvanced)
+    assert isinstance(other, said.LogStartAdvanced)
+    assert one.term is other.term
+    assert one.partition is other.partition
+
+
+@pytest.mark.parametrize(("name", "wrong"), [("epoch", True), ("epoch", 1.0), ("position", "7"), ("id", 7)])
+def test_what_is_shared_is_checked_like_everything_else(samples: dict[str, Fact], name: str, wrong: object) -> None:
+    fact = replace_term(samples["LogStartAdvanced"])
+    printed = fact_to_json(fact)
+    assert fact_from_json(printed) == fact  # the right one is remembered: 1 == True == 1.0
+    printed["term"][name] = wrong
+    with pytest.raises(InvalidRequest):
+        fact_from_json(printed)
+
+
+def replace_term(fact: Fact) -> Fact:
+    assert isinstance(fact, said.LogStartAdvanced)
+    return replace(fact, term=replace(fact.term, epoch=LeaderEpoch(1), position=Position(7)))

@@ -117,3 +117,22 @@ def test_coverages_are_equal_when_the_same_segments_own_the_same_offsets(build: 
     assert hash(Coverage(made, ONE)) == hash(Coverage(made, ONE))
     assert Coverage(made, ONE) != Coverage(made[:1], ONE)
     assert Coverage(made, ONE) != "coverage"
+
+
+@given(data=st.data())
+def test_coverage_that_is_changed_where_segments_came_or_went_is_the_coverage_of_what_is_left(
+    data: st.DataObject, build: Build
+) -> None:
+    made, lineage = data.draw(segments(build))
+    ordered = sorted(made, key=lambda each: (each.offsets.start, each.offsets.end, each.segment_id))
+    before = data.draw(st.lists(st.booleans(), min_size=len(ordered), max_size=len(ordered)))
+    after = data.draw(st.lists(st.booleans(), min_size=len(ordered), max_size=len(ordered)))
+    ours = tuple(each for each, stands in zip(ordered, before, strict=True) if stands)
+    theirs = tuple(each for each, stands in zip(ordered, after, strict=True) if stands)
+    touched = [each.offsets for each, *stands in zip(ordered, before, after, strict=True) if stands[0] != stands[1]]
+    if touched:
+        for with_lineage in (lineage, ONE, Lineage.of((0, 0), (2, 20))):
+            changed = Coverage(ours, with_lineage).changed(theirs, touched)
+            fresh = Coverage(theirs, with_lineage)
+            assert (changed.owned, changed.segments) == (fresh.owned, fresh.segments)
+            assert [changed.at(offset) for offset in range(62)] == [fresh.at(offset) for offset in range(62)]

@@ -167,10 +167,17 @@ def test_a_truncated_checkpoint_is_continued_by_the_highest_elder_that_agrees() 
     assert compose(checkpoint, [stale, agreeing, lower]) == (Lineage.of((0, 0), (2, 100), (4, 300)), True)
 
 
-def test_an_elder_of_another_branch_does_not_continue_a_checkpoint() -> None:
+def test_a_branch_that_left_the_epoch_earlier_still_knows_what_came_before_it() -> None:
+    """Decision 0016: A's own `LeaderElected` is erased, B's left epoch 1 at 60, and A comes back trimmed to 70."""
+    back = Lineage.of((1, 70), (3, 90))
+    branch = Lineage.of((0, 0), (1, 50), (2, 60))
+    assert compose(back, [branch]) == (Lineage.of((0, 0), (1, 50), (3, 90)), True)
+
+
+def test_an_elder_without_the_epoch_does_not_continue_a_checkpoint() -> None:
     checkpoint = Lineage.of((2, 150), (4, 300))
-    branch = Lineage.of((0, 0), (2, 100), (3, 150))  # offset 150 is epoch 3 there
-    assert compose(checkpoint, [branch]) == (checkpoint, False)
+    assert compose(checkpoint, [Lineage.of((0, 0), (1, 100), (3, 150))]) == (checkpoint, False)
+    assert compose(checkpoint, [Lineage.of((2, 200), (3, 250))]) == (checkpoint, False)
 
 
 def test_a_checkpoint_that_begins_at_zero_needs_no_elder() -> None:

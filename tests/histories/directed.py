@@ -1,0 +1,172 @@
+"""Histories too rare to wait for: each is told step by step, and answers what broke, if anything did."""
+
+from __future__ import annotations
+
+from tests.histories.small_world import SmallWorld, Steady
+from tests.histories.topic import DAY, HistoryTopic, ProcessTopic
+from tierstate.follower.follower import Follower
+from tierstate.follower.generations import InMemory
+from tierstate.runtime.clock import ManualClock
+from tierstate.state.errors import TierstateError
+from tierstate.state.keys import parse_key
+from tierstate.storage.segment.keys import ObjectKind, object_key
+
+A_KEY, ANOTHER_KEY = (f"AAAAAAAAAAAAAAAAAAAAAQ/0/lease/AAAAAAAAAAAAAAAAAAAAA{letter}" for letter in "gQ")
+
+
+def _broken(world: SmallWorld) -> str | None:
+    try:
+        world.promises.check()
+    except AssertionError as error:
+        return str(error)
+    return None
+
+
+def _take(world: SmallWorld, *choices: str) -> None:
+    for choice in choices:
+        world.take(choice)
+
+
+def _elect_unclean(world: SmallWorld, broker: int, segments: int = 2) -> None:
+    """A broker that was away takes over with the log it has; nobody else is there any more."""
+    cluster = world.cluster
+    for each in cluster.brokers:
+        each.online = False
+    cluster.unclean += 1
+    cluster.elect_broker(cluster.brokers[broker])
+    for _ in range(segments):
+        cluster.produce()
+
+
+def a_finish_lands_again() -> str | None:
+    """Its segment was deleted and erased by the same term meanwhile."""
+    world = SmallWorld(2)
+    world.lands_twice = True
+    _take(world, "0*", "order", "hour", "0*", "hour", "0*")
+    finished = next(entry for entry in world.topic.log if entry.key.endswith("copy-finished") and entry.value)
+    assert finished.key not in world.topic.live_at(len(world.topic.log)), "the segment was not erased"
+    world.topic.land(finished.key, finished.value)
+    return _broken(world)
+
+
+def a_trim_after_two_elections() -> str | None:
+    """An agent stops right before DeleteRecords; its broker loses a branch of its log and leads again."""
+    world = SmallWorld(3)
+    zombie = world.processes[0]
+    while zombie.next_step != "delete-records":
+        if not world.take("0"):
+            world.cluster.produce()
+    world.cluster.brokers[1].truncate_to(1)
+    _elect_unclean(world, 1, segments=6)
+    world.cluster.toggle_on(0)
+    world.cluster.elect_broker(world.cluster.brokers[0])
+    _take(world, "0")
+    return _broken(world)
+
+
+def a_branch_comes_back() -> str | None:
+    """What was copied of a lost branch is out of lineage, until an unclean election brings the branch back."""
+    world = SmallWorld(2)
+    world.cluster.brokers[1].online = False
+    world.cluster.brokers[1].truncate_to(world.cluster.leader.bases[1])
+    _take(world, "0*", "hour", "0*")
+    _elect_unclean(world, 1)
+    _take(world, "1*", "hour", "1*", "hour", "1*")
+    _elect_unclean(world, 0, segments=0)
+    return _broken(world)
+
+
+def a_lineage_is_needed_again() -> str | None:
+    """The epochs of a lost branch, once it is back and its broker's own checkpoint was cut by a trim."""
+    world = SmallWorld(1)
+    _take(world, "0*")
+    world.cluster.elect_broker(world.cluster.brokers[1])
+    for _ in range(2):
+        world.cluster.produce()
+    _take(world, "1*")
+    world.cluster.elect_broker(world.cluster.brokers[0])
+    world.cluster.brokers[1].online = False
+    for _ in range(4):
+        world.cluster.produce()
+    _take(world, "0*", "hour", "0*")
+    _elect_unclean(world, 1, segments=3)
+    _take(world, "1*", "hour", "1*")
+    _elect_unclean(world, 0, segments=2)
+    _take(world, "0*", "hour", "0*")
+    if world.promises.live.view().lineage_unknown:
+        return "the lineage of the log is unknown, and with it what was copied"
+    return _broken(world)
+
+
+def the_last_copy_is_fenced() -> str | None:
+    """A copy-finished lands again after a later term began and trimmed, which only idempotence excludes (0011)."""
+    world = SmallWorld(2)
+    world.lands_twice = True
+    while not world.promises.live.view().readable:
+        world.take("0")
+    finished = next(entry for entry in world.topic.log if entry.key.endswith("copy-finished") and entry.value)
+    world.cluster.elect_broker(world.cluster.brokers[1])
+    _take(world, "1*", "hour", "1*")
+    world.topic.land(finished.key, finished.value)
+    _take(world, "hour", "1*", "hour", "1*", "hour", "1*")
+    parsed = parse_key(finished.key)
+    assert parsed is not None
+    assert parsed.segment_id is not None
+    meant = world.promises.history.view().segments[parsed.segment_id]
+    assert meant.subject is not None
+    key = object_key(meant.subject.object_key, ObjectKind.LOG)
+    there = {info.key for info in world.store.list()}
+    return None if key in there else f"{key} is gone, and the broker has not got these offsets any more"
+
+
+def a_view_sleeps_for_months() -> str | None:
+    """It holds a fact whose tombstone is gone from every replica when it wakes up."""
+    clock = ManualClock()
+    topic = HistoryTopic(Steady(), clock)
+    topic.land(A_KEY, b"value")
+    memory = InMemory(1)
+    follower = Follower(ProcessTopic(topic, 0, kind=True), memory.fresh(), memory, clock, tail=False).start()
+    follower.require_fresh(0, 0)
+    topic.land(A_KEY, None)
+    for _ in range(60):
+        clock.advance(DAY / 1000)
+        for replica in topic.replicas:
+            topic.clean(replica, whole=True)
+    topic.land(ANOTHER_KEY, b"value")
+    follower.require_fresh(0, 0)
+    held = {entry.key for _, entry in follower.store.entries(0)}
+    return None if held == {ANOTHER_KEY} else f"the view holds {sorted(held)}"
+
+
+def a_topic_is_created_again() -> str | None:
+    """Under the same name, with other facts at the same positions."""
+    clock = ManualClock()
+    topic = HistoryTopic(Steady(), clock)
+    topic.land(A_KEY, b"value")
+    memory = InMemory(1)
+    seen = ProcessTopic(topic, 0, kind=True)
+    follower = Follower(seen, memory.fresh(), memory, clock, tail=False).start()
+    follower.require_fresh(0, 0)
+    topic.log.clear()
+    topic.times.clear()
+    for _ in range(2):
+        topic.land(ANOTHER_KEY, b"value")
+    seen.topic_id_now = "BBBBBBBBBBBBBBBBBBBBBA"
+    clock.advance(3600.0)
+    try:
+        follower.require_fresh(0, 0)
+    except TierstateError:
+        return None
+    held = {entry.key for _, entry in follower.store.entries(0)}
+    return f"the view holds {sorted(held)}, the topic has {ANOTHER_KEY} alone"
+
+
+DIRECTED = {
+    "finish needs its start": a_finish_lands_again,
+    "leadership before irreversible acts": a_trim_after_two_elections,
+    "lineage never condemns": a_branch_comes_back,
+    "lineage kept": a_lineage_is_needed_again,
+    "only copy": the_last_copy_is_fenced,
+    "age of the position": a_view_sleeps_for_months,
+    "topic id": a_topic_is_created_again,
+}

@@ -1,0 +1,204 @@
+"""When a lower term may be erased, and that no tombstone changes what the rest means."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.leader.erasures import (
+    BASE,
+    ELDER,
+    KEEP,
+    OLD,
+    PAUSE,
+    RESUME,
+    TERM,
+    all_of,
+    build,
+    order,
+)
+from tests.state.conftest import NOW
+from tierstate.leader.decide import standing_order
+from tierstate.leader.erase_rule import Erase, NothingToErase, knows, next_erasure, unfences
+from tierstate.state.epochs import Lineage
+from tierstate.state.facts import LeaderElected, LiveFact
+from tierstate.state.offsets import Offset
+from tierstate.state.partition_view import PartitionView
+from tierstate.state.segment import Term
+
+
+def test_a_lower_term_goes_wherever_it_stands() -> None:
+    below, above, same_epoch = ELDER, build.leader(15, 1, number=7), build.leader(5, 2, number=8)
+    assert all_of(below, same_epoch, above) == [(0,), (5,), (15,)]
+
+
+def test_only_the_term_in_force_erases_lower_terms_and_itself_never() -> None:
+    later = build.leader(20, 3)
+    assert all_of(ELDER, later) == [(0,), (10,)]
+    view = build.view(*BASE, ELDER, later)
+    found = next_erasure(view, TERM, Offset(0), None, NOW)
+    assert found == Erase((ELDER.key,), "lower term"), "a zombie knows nothing of what rules above it"
+
+
+FENCED = {
+    "copy": [build.started(12, 1, OLD)],
+    "finished copy": [build.started(12, 1, OLD), build.finished(13, 1, OLD)],
+    "copy that is being deleted": [build.started(12, 1, OLD), build.delete_started(22, 1, build.term(3, 20))],
+}
+
+
+@pytest.mark.parametrize("facts", FENCED.values(), ids=FENCED.keys())
+def test_a_fenced_fact_below_the_term_in_force_keeps_every_lower_term(facts: list[LiveFact]) -> None:
+    """Only one of those fences it: erased earlier, a zombie's segment would be readable."""
+    third = build.leader(20, 3)
+    assert all_of(ELDER, third, *facts) == []
+    unfenced = build.view(ELDER, BASE[1], third, *facts)
+    fenced = build.view(ELDER, *BASE, third, *facts)
+    key = facts[0].key
+    assert (key in fenced.fenced, key in unfenced.fenced) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "late", [build.log_start(12, OLD, 5), build.trim(12, OLD, 5), build.delete_started(12, 9, OLD)]
+)
+def test_what_may_go_at_any_time_goes_before_the_terms_that_fence_it(late: LiveFact) -> None:
+    assert all_of(ELDER, build.leader(20, 3), late) == [(12,), (0,), (10,)]
+
+
+def test_what_the_term_in_force_fences_itself_keeps_no_lower_term() -> None:
+    late = build.started(12, 1, OLD)
+    assert all_of(ELDER, late) == [(0,)]
+    assert late.key in build.view(*BASE, late).fenced
+
+
+def test_a_twins_facts_keep_the_term_whose_place_they_claim() -> None:
+    """Its LeaderElected was lost with an unclean election of the tier-state topic; another one stands there now."""
+    twin = build.started(2, 1, build.term(1, 0, number=55))
+    assert all_of(ELDER, twin) == []
+    assert unfences(build.view(*BASE, ELDER, twin), TERM)
+    assert build.state_of(1, build.view(ELDER, twin)) == "ABANDONED"
+
+
+def test_a_term_of_another_branch_stays_until_the_log_start_has_passed_it() -> None:
+    branch = build.leader(0, 1, lineage=Lineage.of((0, 0), (1, 100)))
+    for log_start, erased in ((100, []), (101, [(0,)])):
+        ruling = build.leader(10, 2, lineage=Lineage.of((0, 0), (2, 80)))
+        assert all_of(branch, base=(ruling, build.log_start(11, TERM, log_start))) == erased
+
+
+ELDERS = Lineage.of((0, 0), (1, 50), (3, 100))
+
+
+@pytest.mark.parametrize(
+    ("lineage", "elder", "log_start", "known"),
+    [
+        # contained
+        (ELDERS, ELDERS, 0, True),
+        (Lineage.of((0, 0), (1, 50), (3, 100), (4, 200)), ELDERS, 0, True),
+        (Lineage.of((0, 0), (1, 50)), Lineage(), 0, True),
+        (Lineage(), Lineage(), 0, True),
+        (Lineage.of((1, 40), (3, 90)), Lineage.of((1, 50), (3, 100)), 0, True),  # an elder after a trim: true starts
+        (Lineage.of((0, 0), (1, 50), (4, 100)), Lineage.of((0, 0), (1, 50)), 0, True),  # ended, as every last epoch is
+        # truncated: composed from a checkpoint that nobody could continue below its first offset
+        (Lineage.of((3, 100), (4, 200)), ELDERS, 0, False),
+        (Lineage.of((3, 100), (4, 200)), ELDERS, 99, False),
+        (Lineage.of((3, 100), (4, 200)), ELDERS, 100, True),
+        (Lineage.of((1, 70), (3, 100)), ELDERS, 99, False),  # 1 only from 70 on
+        (Lineage.of((1, 70), (3, 100)), ELDERS, 100, True),
+        (Lineage.of((0, 0), (1, 50), (3, 120)), ELDERS, 100, False),  # the elder's last, which this one has later
+        (Lineage.of((0, 0), (1, 50), (3, 120)), ELDERS, 101, True),
+        (Lineage(), ELDERS, 100, False),
+        (Lineage(), ELDERS, 101, True),
+        # another branch: an unclean election took another log over
+        (Lineage.of((0, 0), (1, 50), (4, 80)), ELDERS, 0, False),
+        (Lineage.of((0, 0), (1, 50), (4, 80)), ELDERS, 100, False),
+        (Lineage.of((0, 0), (1, 50), (4, 80)), ELDERS, 101, True),
+        (Lineage.of((0, 0), (2, 30), (3, 100)), ELDERS, 99, False),  # 1 is foreign, up to where 3 begins
+        (Lineage.of((0, 0), (2, 30), (3, 100)), ELDERS, 100, True),
+        (Lineage.of((0, 0), (2, 30)), ELDERS, 100, False),
+        # a last epoch in which nobody wrote: Kafka's next leader has never heard of it
+        (Lineage.of((0, 0), (1, 50), (4, 100)), ELDERS, 99, False),
+        (Lineage.of((0, 0), (1, 50), (4, 100)), ELDERS, 100, False),
+        (Lineage.of((0, 0), (1, 50), (4, 100)), ELDERS, 101, True),
+        (Lineage.of((0, 0), (3, 50)), Lineage.of((0, 0), (1, 50), (3, 50)), 49, False),  # empty, in the middle
+        (Lineage.of((0, 0), (3, 50)), Lineage.of((0, 0), (1, 50), (3, 50)), 50, True),
+    ],
+)
+def test_what_a_lineage_knows_of_an_elder(lineage: Lineage, elder: Lineage, log_start: int, known: bool) -> None:
+    assert knows(lineage, elder, Offset(log_start)) is known
+
+
+# --- all of it ---------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def live_sets(draw: st.DrawFn) -> list[LiveFact]:
+    """Terms in any order of epochs, each said by itself or by a twin, and facts of theirs at any position."""
+    begun = [
+        build.leader(at * 10, draw(st.integers(1, 3)), lineage=draw(st.sampled_from(LINEAGES)))
+        for at in range(draw(st.integers(1, 4)))
+    ]
+    terms = [build.term(live.fact.epoch, live.position) for live in begun if isinstance(live.fact, LeaderElected)]
+    terms += [build.term(term.epoch, term.position, number=3) for term in terms]
+    kept = [live for live in begun if draw(st.integers(0, 4))] or begun[-1:]
+    facts = {live.key: live for live in kept}
+    for counter in range(draw(st.integers(0, 12))):
+        position = draw(st.integers(0, 4)) * 10 + 1 + counter % 9
+        if position not in {live.position for live in facts.values()}:
+            live = any_fact(draw, position, draw(st.sampled_from(terms)), counter)
+            facts.setdefault(live.key, live)
+    return list(facts.values())
+
+
+LINEAGES = [Lineage.of((0, 0)), Lineage.of((0, 0), (1, 50)), Lineage.of((0, 0), (2, 80)), Lineage.of((0, 0), (3, 150))]
+
+
+def any_fact(draw: st.DrawFn, position: int, term: Term, counter: int) -> LiveFact:
+    number = draw(st.integers(0, 2))
+    start = number * 100
+    kind = draw(st.integers(0, 7))
+    if kind == 0:
+        return build.log_start(position, term, draw(st.sampled_from([0, 100, 101, 200])), counter)
+    if kind == 1:
+        return build.trim(position, term, start, counter)
+    if kind == 2:
+        return build.delete_started(position, number, term, counter)
+    if kind == 3:
+        return build.delete_finished(position, number, term, counter)
+    if kind == 4:
+        return build.finished(position, number, term, start, start + 99)
+    if kind == 5:
+        return order(position, counter, draw(st.sampled_from([PAUSE, RESUME, KEEP])))
+    return build.started(position, number, term, start, start + 99)
+
+
+def told(view: PartitionView, left: set[str]) -> dict[str, object]:
+    """What must not change; of segments and fences only what is left."""
+    gone = {each.segment_id for each in view.segments.values() if each.state == "DELETE_SEGMENT_FINISHED"}
+    return {
+        "term": (view.term, view.leader),
+        "readable": (view.readable, view.coverage.owned),
+        "offsets": (view.log_start, view.trim_intended),
+        "order": standing_order(view),
+        "contradictions": view.contradictions,
+        "fenced": view.fenced & left,
+        "segments": {each.segment_id: each.state for each in view.unsettled if each.segment_id not in gone},
+    }
+
+
+@settings(max_examples=500, deadline=None)
+@given(live_sets())
+def test_no_tombstone_changes_what_the_rest_means(facts: list[LiveFact]) -> None:
+    left = list(facts)
+    view = build.view(*left)
+    while view.term is not None:
+        found = next_erasure(view, view.term, Offset(0), None, NOW)
+        if isinstance(found, NothingToErase):
+            break
+        for key in found.keys:
+            left = [live for live in left if live.key != key]
+            keys = {live.key for live in left}
+            after = build.view(*left)
+            assert told(after, keys) == told(view, keys)
+            view = after

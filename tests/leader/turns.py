@@ -1,0 +1,176 @@
+"""A worker whose acts are noted by kind, and a partition in which every kind has something to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.leader.expiry import say, say_order
+from tests.leader.world import Process, World
+from tierstate.leader.act import run_until
+from tierstate.leader.copier import copy_segment
+from tierstate.leader.decide import Observed, Policy
+from tierstate.leader.group_holds import GroupPolicy
+from tierstate.leader.observe import Observer
+from tierstate.leader.partition_worker import PartitionWorker, no_archive
+from tierstate.leader.term import Reign
+from tierstate.runtime.listener import ActFailed, CopyFailed, TrimRefused
+from tierstate.state.errors import BrokerUnavailable
+from tierstate.state.facts import LocalTrimIntended, OrderKind
+from tierstate.state.ids import BrokerId, TopicIdPartition
+from tierstate.state.offsets import Offset, Position
+from tierstate.state.segment import SegmentState
+
+KIND_OF = {
+    "append copy-started": "copy",
+    "append trim-intended": "trim",
+    "append log-start": "expire",
+    "append delete-started": "condemn",
+    "delete objects": "remove",
+    "delete-records": "cut",
+    "append tombstone": "erase",
+    "append leader-elected": "term",
+}
+"""By the first step of an act; expiry condemns, cuts and removes, the sweep condemns."""
+
+
+@dataclass
+class Desk:
+    """A worker without any grace, and what it did, act by act."""
+
+    process: Process
+    archived_to: Callable[[int], Position | None] = no_archive
+    observed: Callable[[Observed], Observed] = lambda seen: seen
+    acts: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        process, world = self.process, self.world
+        groups = GroupPolicy(False, (), 0.0)
+        plain = Observer(world.broker, BrokerId(1), world.log, groups, lambda name, config: config, world.clock)
+
+        def observe(partition: TopicIdPartition, name: str) -> Observed:
+            return self.observed(plain(partition, name))
+
+        self.worker = PartitionWorker(
+            process.seat,
+            world.partition,
+            world.name,
+            observe,
+            process.tools,
+            Policy(0, 0, False, expire_grace_ms=0, sweep_grace_s=0.0),
+            process.board,
+            process.events.append,
+            self.archived_to,
+        )
+
+    @property
+    def world(self) -> World:
+        return self.process.world
+
+    def advance(self) -> bool:
+        """One act; its kind is noted."""
+        steps = self.worker.steps()
+        first = None
+        while True:
+            try:
+                step = next(steps)
+            except StopIteration as done:
+                if first is not None:
+                    self.acts.append(KIND_OF[first])
+                return bool(done.value)
+            first = first or step
+
+    def work(self, seconds: int = 0) -> Desk:
+        """Until nothing is to do, or failed; then every second again, for so many."""
+        for _ in range(seconds + 1):
+            while self.advance():
+                pass
+            self.world.clock.advance(1)
+        return self
+
+    def one_at_a_time(self, times: int) -> list[str]:
+        """What the next acts are; none of them fails."""
+        self.acts.clear()
+        for _ in range(times):
+            assert self.advance(), self.acts
+        return self.acts
+
+
+def fenced_trims(world: World, reign: Reign, number: int = 4) -> list[str]:
+    """Facts that the term in force may erase, each by an act of its own. ``reign``: one that is over."""
+    for counter in range(number):
+        say(world, LocalTrimIntended(world.partition, Offset(5), reign.term, 900 + counter, reign.now()))
+    return world.topic.keys()[-number:]
+
+
+def abandoned(world: World, number: int = 1) -> list[str]:
+    """Base keys of copies that died before their manifests."""
+    for _ in range(number):
+        process = world.process()
+        reign = process.begin()
+        run_until(copy_segment(reign, process.candidate(reign), process.tools), 3)
+    found = world.view().segments.values()
+    return [each.subject.object_key for each in found if each.subject and each.attempt]
+
+
+def erasable_left(world: World) -> set[str]:
+    return {live.key for live in world.view().others if isinstance(live.fact, LocalTrimIntended)}
+
+
+@dataclass
+class Busy:
+    """All five kinds have something to do: three segments to copy, one to trim, to expire and to sweep, tombstones."""
+
+    world: World
+
+    def __post_init__(self) -> None:
+        world = self.world
+        (self.abandoned,) = abandoned(world)
+        process = world.process()
+        lower = process.begin()
+        process.copy_next(lower), process.copy_next(lower)
+        say_order(world, OrderKind.DELETE_RECORDS, world.bases[1])
+        self.desk = Desk(world.process())
+        self.desk.advance()
+        self.trims = fenced_trims(world, lower)
+
+    def fail(self, kind: str) -> None:
+        """Every act of this kind, for ever: its first fact is refused."""
+        world, swept = self.world, str(self.abandoned)
+        known = {each.subject.object_key: sid for sid, each in world.view().segments.items() if each.subject}
+
+        def refuse(number: int, key: str) -> None:
+            tombstone = key in world.topic.keys()
+            said = {
+                "copy": key.endswith("/copy-started"),
+                "trim": "/trim/" in key,
+                "expire": "/log-start/" in key,
+                "sweep": str(known[swept]) in key and "/delete-started" in key,
+                "erase": tombstone,
+            }
+            if said[kind] and tombstone == (kind == "erase"):
+                raise BrokerUnavailable("no answer")
+
+        world.topic.on_append = refuse
+
+    def done(self) -> dict[str, bool]:
+        """Which kinds have done all they had to do."""
+        world, view = self.world, self.world.view()
+        swept = [each for each in view.segments.values() if each.state is SegmentState.ABANDONED]
+        return {
+            "copy": view.coverage.prefix_end(world.bases[1]) == world.bases[-1] - 1,
+            "trim": world.local_start() >= world.bases[2],
+            "expire": view.log_start == world.bases[1],
+            "sweep": not swept,
+            "erase": erasable_left(world).isdisjoint(self.trims),
+        }
+
+
+def failures(process: Process, kind: str) -> int:
+    """How many acts of this kind the listener was told to have failed."""
+    events = process.events
+    if kind == "copy":
+        return sum(isinstance(e, CopyFailed) for e in events)
+    if kind == "trim":
+        return sum(isinstance(e, TrimRefused) and "no answer" in e.reason for e in events)
+    return sum(isinstance(e, ActFailed) and e.act == kind for e in events)

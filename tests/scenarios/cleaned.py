@@ -1,0 +1,297 @@
+"""Agents over a tier-state topic whose cleaner never rests, and everything such a scenario needs to be judged.
+
+The topic's settings are refused by every command, and rightly: it is opened here without the checks. Each agent is the
+production code over the real broker, its disk and a folder as the store. The archive is written whenever an agent asks
+how far it goes, which is before every decision: nothing is erased, and so nothing compacted, that is not in it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any
+
+import orjson
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.scenarios.house import House
+from tierstate.broker.client_config import admin_config
+from tierstate.broker.open import open_broker
+from tierstate.broker.tier_topic import KafkaTierTopic, describe_topic_id
+from tierstate.broker.tier_topic_setup import TierTopicSpec, create_tier_topic
+from tierstate.follower.archive import archive
+from tierstate.follower.checkpoint import checkpoint
+from tierstate.follower.digests import live_set_digest, meaning_digest
+from tierstate.follower.follower import Follower
+from tierstate.follower.open import open_view
+from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
+from tierstate.follower.time_travel import archived_entries
+from tierstate.leader.act import run
+from tierstate.leader.open import Leader, open_leader
+from tierstate.log.local_log import LogDirs
+from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.id_source import RandomIds
+from tierstate.runtime.listener import Event, ViewRebuilt
+from tierstate.runtime.settings import Settings
+from tierstate.schemas.codec import decode_fact, descriptor_to_json, encode_fact
+from tierstate.state.errors import TierstateError
+from tierstate.state.facts import Fact
+from tierstate.state.ids import TopicIdPartition
+from tierstate.state.keys import key_of, tier_partition_of
+from tierstate.state.offsets import Position, TimestampMs
+from tierstate.state.partition_view import PartitionView
+from tierstate.state.view import ViewStore
+from tierstate.storage.directory import DirectoryStore
+from tierstate.storage.object_store import DEFAULT_PART_BYTES, Data, ObjectStore
+
+TIER_PARTITIONS = 2
+RESTLESS = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "min.compaction.lag.ms": "0",
+    "max.compaction.lag.ms": "500",
+    "delete.retention.ms": "0",
+    "segment.ms": "500",
+    "internal.segment.bytes": "16384",
+    "message.timestamp.type": "LogAppendTime",
+    "compression.type": "producer",
+}
+SOON_MS = 60_000
+
+
+class Died(BaseException):
+    """The process is gone: nobody tidies up after it."""
+
+
+class DyingStore(DirectoryStore):
+    """Whoever puts a manifest dies before it is there."""
+
+    def put_stream(self, key: str, pieces: Any, *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
+        if key.endswith(".rsm-manifest"):
+            raise Died
+        return super().put_stream(key, pieces, part_bytes=part_bytes)
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        self.put_stream(key, (data,))
+
+
+@dataclass
+class Job:
+    """One agent, opened."""
+
+    leader: Leader
+    view: Follower
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def resumed(self) -> bool:
+        """The view of the agent before was good enough."""
+        return not any(isinstance(event, ViewRebuilt) for event in self.events)
+
+    def run_once(self) -> None:
+        self.leader.agent.run_once(threading.Event())
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        stop = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(self.leader.agent.run, stop)
+            try:
+                yield
+            finally:
+                stop.set()
+            done.result()
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What the cleaner took: records with and without a value. ``appended``, ``readable``: of all records."""
+
+    appended: int
+    readable: int
+    values: int
+    tombstones: int
+
+
+class Restless:
+    """The tier-state topic of a house, a topic of two partitions, and agents over both. Close it before the house."""
+
+    def __init__(self, house: House) -> None:
+        self.house, self.clock = house, SystemClock()
+        self.kafka = {"bootstrap.servers": house.kafka.bootstrap}
+        self.spec = TierTopicSpec(house.tier_topic, TIER_PARTITIONS, 1)
+        admin: Any = AdminClient(admin_config(self.kafka))
+        new = NewTopic(self.spec.name, TIER_PARTITIONS, 1, config=RESTLESS)
+        admin.create_topics([new], operation_timeout=30)[self.spec.name].result(30)
+        create_tier_topic(self.kafka, self.spec, self.clock.now_ms())  # its meta fact only
+        self.topic = house.create("t", partitions=2)
+        self._opened = ExitStack()
+        self.broker = open_broker(self.kafka)
+        self._opened.callback(self.broker.close)
+        self.tier_topic = self.open_tier_topic()
+        self._opened.callback(self.tier_topic.close)
+        topic_id = self.broker.control.topic(self.topic).topic_id
+        self.partitions = [TopicIdPartition(topic_id, number) for number in (0, 1)]
+        self.identity = ViewIdentity(house.kafka.cluster_id, self.tier_topic.topic_id, TIER_PARTITIONS)
+        self.store = DirectoryStore(house.store)
+        self._archived = [Position(0)] * TIER_PARTITIONS
+        self.said = [0, 0]
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def open_tier_topic(self) -> KafkaTierTopic:
+        topic_id = describe_topic_id(AdminClient(admin_config(self.kafka)), self.spec.name)
+        return KafkaTierTopic(self.kafka, self.spec.name, topic_id, TIER_PARTITIONS)
+
+    def append(self, records: int) -> None:
+        """To each partition."""
+        for number in (0, 1):
+            self.house.append(self.topic, records, number, first=self.said[number])
+            self.said[number] += records
+
+    def say(self, fact: Fact, partition: TopicIdPartition) -> str:
+        """By nobody who decides; its key."""
+        self.tier_topic.append(tier_partition_of(partition, TIER_PARTITIONS), key_of(fact), encode_fact(fact))
+        return key_of(fact)
+
+    # --- agents ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def agent(self, store: ObjectStore | None = None, keep_bytes: int | None = None) -> Iterator[Job]:
+        """It resumes the view of the agent before. ``keep_bytes``: of each partition, in both tiers; None: all."""
+        events: list[Event] = []
+        with ExitStack() as opened:
+            log = opened.enter_context(LogDirs([self.house.log_dir]))
+            broker = opened.enter_context(open_broker(self.kafka))
+            topic = self.open_tier_topic()
+            opened.callback(topic.close)
+            view = self.follower("agent", topic, listener=events.append)
+            opened.callback(view.close)
+            yield Job(
+                open_leader(
+                    self._settings(keep_bytes),
+                    log,
+                    broker.control,
+                    topic,
+                    view,
+                    store or self.store,
+                    self.clock,
+                    RandomIds(),
+                    events.append,
+                    "127.0.0.1:1",
+                    self.archived_to,
+                ),
+                view,
+                events,
+            )
+
+    def _settings(self, keep_bytes: int | None) -> Settings:
+        topics = {} if keep_bytes is None else {self.topic: {"retention_bytes": keep_bytes}}
+        return Settings.model_validate(
+            {
+                "kafka": self.kafka,
+                "store": {"url": self.house.store.as_uri()},
+                "tiering": {"include": [self.topic], "topics": topics},
+                "tier_state": {"topic": self.spec.name, "partitions": TIER_PARTITIONS, "replication_factor": 1},
+                "copy": {"concurrency": 1},
+                "trim": {"delay": 0},
+                "expire": {"grace": 0},
+                "sweep": {"grace": 6},
+            }
+        )
+
+    def archived_to(self, number: int) -> Position:
+        """Everything said so far is archived first."""
+        if self.tier_topic.end(number) > self._archived[number]:
+            soon = TimestampMs(self.clock.now_ms() + SOON_MS)
+            known = self._archived[number]
+            steps = archive(self.tier_topic, self.store, self.identity, number, soon, 0, known)
+            self._archived[number] = run(steps)
+        return self._archived[number]
+
+    def checkpoint(self) -> list[Position]:
+        """Of each tier-state partition; their positions."""
+        at = []
+        for number in range(TIER_PARTITIONS):
+            folders = (self.house.folder / f"scratch-{number}-{each}" for each in count())
+            new_store = partial(lambda names: RocksView(next(names), self.identity, decode_fact), folders)
+            steps = checkpoint(
+                self.tier_topic, self.store, self.identity, number, self.clock, 1, new_store, self.refused
+            )
+            at.append(run(steps))
+        return at
+
+    @staticmethod
+    def refused(key: str, error: TierstateError) -> None:
+        raise AssertionError(f"{key} is not used: {error}")
+
+    # --- views, and what is left of the topic -----------------------------------------------------------------------
+
+    def follower(self, name: str, topic: KafkaTierTopic | None = None, **options: Any) -> Follower:
+        """On disk, under a name; it goes on where the one before of that name stopped."""
+        folder = self.house.folder / "views" / name
+        return open_view(topic or self.tier_topic, self.house.kafka.cluster_id, self.clock, state_dir=folder, **options)
+
+    def look(self, view: Follower, partition: TopicIdPartition) -> PartitionView:
+        view.require_fresh(view.tier_partition(partition), 0)
+        return view.partition(partition)
+
+    def is_copied(self, view: PartitionView) -> bool:
+        """Every segment that has rolled."""
+        rolled = [int(file.stem) for file in self.house.logs(self.topic, view.partition.partition)][-1]
+        return view.copied_to == rolled - 1
+
+    def ends(self) -> list[Position]:
+        return [self.tier_topic.end(number) for number in range(TIER_PARTITIONS)]
+
+    def cleaning(self) -> Cleaning:
+        """What the archive has and the topic has no more."""
+        ends, left, values, tombstones = self.ends(), 0, 0, 0
+        for number, end in enumerate(ends):
+            self.archived_to(number)
+            readable = set(self._readable(number, end))
+            left += len(readable)
+            for entry in archived_entries(self.store, self.identity, number):
+                if entry.position < end and entry.position not in readable:
+                    values += entry.value is not None
+                    tombstones += entry.value is None
+        return Cleaning(sum(ends), left, values, tombstones)
+
+    def _readable(self, number: int, end: Position) -> Iterator[Position]:
+        reader, at = self.tier_topic.reader({number: Position(0)}), 0
+        try:
+            while at < end:
+                for batch in reader.poll(0.2):
+                    at = batch.following
+                    yield from (entry.position for entry in batch.entries if entry.position < end)
+        finally:
+            reader.close()
+
+
+def live_sets(store: ViewStore) -> list[tuple[int, int, str]]:
+    """Position, facts and digest of each tier-state partition."""
+    digests = [(number, live_set_digest(store.entries(number))) for number in range(TIER_PARTITIONS)]
+    return [(store.position(number), digest.count, digest.hexdigest()) for number, digest in digests]
+
+
+def fresh_live_sets(view: Follower) -> list[tuple[int, int, str]]:
+    """Of a follower at an end captured now."""
+    for number in range(TIER_PARTITIONS):
+        view.require_fresh(number, 0)
+    return live_sets(view.store)
+
+
+def meanings(look: Callable[[TopicIdPartition], PartitionView], partitions: list[TopicIdPartition]) -> list[str]:
+    return [meaning_digest(look(partition)) for partition in partitions]
+
+
+def descriptors(view: PartitionView) -> list[bytes]:
+    """Of the readable segments, each as it is written but without its term."""
+    records = [descriptor_to_json(segment) for segment in view.readable]
+    return [orjson.dumps({name: record[name] for name in record if name != "term"}) for record in records]
