@@ -80,6 +80,8 @@ def _print(context: Context, facts: PartitionFacts) -> None:
             ("refused", "refused"),
             ("not copied", "not_copied"),
             ("not trimmed", "not_trimmed"),
+            ("not expired", "not_expired"),
+            ("not erased", "not_erased"),
             ("last error", "last_error"),
         ):
             if facts.agent.get(key):

@@ -166,8 +166,9 @@ class House:
         return sum(1 for _ in self.store.rglob("*.rsm-manifest"))
 
     def remote_objects(self) -> tuple[int, int]:
-        """Objects in the store, and their bytes."""
-        sizes = [path.stat().st_size for path in self.store.rglob("*") if path.is_file()]
+        """Objects of segments in the store, and their bytes; not the archive and the checkpoints of the tier state."""
+        files = [path for path in self.store.rglob("*") if path.is_file()]
+        sizes = [path.stat().st_size for path in files if "_tierstate" not in path.relative_to(self.store).parts[:1]]
         return len(sizes), sum(sizes)
 
 

@@ -301,7 +301,8 @@ class RocksView:
                 return state
             state = PartitionState(partition)
             number = tier_partition_of(partition, self.identity.partitions)
-            prefix, foreign = _PARTITION.pack(number) + partition_prefix(partition).encode(), self._tiers[number].foreign
+            prefix = _PARTITION.pack(number) + partition_prefix(partition).encode()
+            foreign = self._tiers[number].foreign
             with uncollected():
                 for stored_key, stored in self._db.scan("live", prefix):
                     key = stored_key[4:].decode()

@@ -22,6 +22,7 @@ from .acts import act_for
 from .candidates import CopyCandidate, copied_offset
 from .copier import CopyTools
 from .decide import ActKind, Decision, Intent, Memory, Observed, Policy, decide, refusal
+from .erase_rule import NothingToErase
 from .expire_rule import NoExpiry, RemoveObjects
 from .integrity import IntegrityWatch
 from .orders import NoCut
@@ -246,6 +247,7 @@ class PartitionWorker:
                 not_copied=not_copied,
                 not_trimmed=no_trim or (self._status.not_trimmed if self._by_kind[ActKind.TRIM].count else None),
                 not_expired=decision.expire.reason if isinstance(decision.expire, NoExpiry | NoCut) else None,
+                not_erased=decision.erase.reason if isinstance(decision.erase, NothingToErase) else None,
                 held_by=decision.trim.held_by,
                 copy_lag_segments=len(behind),
                 copy_lag_bytes=sum(segment.size_bytes for segment in behind),

@@ -28,6 +28,7 @@ class PartitionStatus:
     not_copied: str | None = None
     not_trimmed: str | None = None
     not_expired: str | None = None
+    not_erased: str | None = None
     held_by: tuple[str, ...] = ()
     copy_lag_segments: int = 0
     copy_lag_bytes: int = 0

@@ -41,7 +41,7 @@ def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> 
     assert "no such benchmark: tier-stat" in capsys.readouterr().err
 
 
-def test_the_page_in_docs_says_what_its_figures_say(tmp_path: Path) -> None:
+def test_the_page_in_docs_says_what_its_figures_say() -> None:
     figures = json.loads((bench.DOCS / "benchmarks.json").read_text())
     for name, section in figures.items():
         table = bench._table([Row(**row) for row in section["rows"]])
@@ -51,7 +51,8 @@ def test_the_page_in_docs_says_what_its_figures_say(tmp_path: Path) -> None:
 
 def test_two_follower_processes_share_the_partitions_and_miss_nothing(tmp_path: Path) -> None:
     facts, state = tmp_path / "facts", tmp_path / "state"
-    facts.mkdir(), state.mkdir()
+    facts.mkdir()
+    state.mkdir()
     generate(facts, 2_500)
     topic = RecordedTopic(facts)
     assert sum(topic.counts.values()) == 2 * 2_500 + 3  # and three who lead

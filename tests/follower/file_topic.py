@@ -1,7 +1,8 @@
 """A tier-state topic in a file, so that a process can follow what another one says; and the process that follows it.
 
 One JSON line a record, or a truncation. ``python -m tests.follower.file_topic MODE FILE STATE`` prints ``begin`` and
-does one thing until it is killed: ``follow`` applies and rebuilds, ``checkpoint`` writes checkpoint after checkpoint.
+does one thing until it is killed: ``follow`` applies and rebuilds, ``seeded`` does so from checkpoints, ``checkpoint``
+writes checkpoint after checkpoint.
 """
 
 from __future__ import annotations
@@ -144,7 +145,8 @@ def main(mode: str, file: str, state: str) -> None:
     print("begin", flush=True)
     if mode == "checkpoint":
         write_checkpoints(topic, Path(state))
-    with_tail = follow(topic, Path(state), tail=True)
+    objects = objects_of(Path(state)) if mode == "seeded" else None
+    with_tail = follow(topic, Path(state), tail=True, objects=objects)
     while with_tail.store is not None:
         SystemClock().sleep(60)
 

@@ -10,6 +10,7 @@ from tests.leader.erasures import (
     BASE,
     ELDER,
     KEEP,
+    NOTHING,
     OLD,
     PAUSE,
     RESUME,
@@ -33,12 +34,14 @@ def test_a_lower_term_goes_wherever_it_stands() -> None:
     assert all_of(below, same_epoch, above) == [(0,), (5,), (15,)]
 
 
-def test_only_the_term_in_force_erases_lower_terms_and_itself_never() -> None:
+def test_a_term_erases_lower_terms_only_and_itself_never() -> None:
     later = build.leader(20, 3)
     assert all_of(ELDER, later) == [(0,), (10,)]
     view = build.view(*BASE, ELDER, later)
     found = next_erasure(view, TERM, Offset(0), None, NOW)
-    assert found == Erase((ELDER.key,), "lower term"), "a zombie knows nothing of what rules above it"
+    assert found == Erase((ELDER.key,), "lower term")
+    above = next_erasure(build.view(*BASE, later), TERM, Offset(0), None, NOW)
+    assert above == NOTHING, "a zombie that looked too early"
 
 
 FENCED = {

@@ -322,6 +322,27 @@ def test_the_next_tombstone_waits_until_the_own_view_has_the_last(erasing: Erasi
         assert {live.key for live in view.facts(world.partition)}.isdisjoint(tombstones(world))
 
 
+def test_the_terms_that_fence_a_zombies_copy_stay_until_it_is_swept(world: World) -> None:
+    process, other = world.process(), world.process()
+    reign = process.begin()
+
+    def intrude(number: int, key: str) -> None:
+        if key.endswith("/copy-finished"):
+            world.topic.on_append = lambda number, key: None
+            other.begin()
+
+    world.topic.on_append = intrude
+    with pytest.raises(Fenced):
+        process.copy_next(reign)
+    erasing = new_erasing(world)
+    erasing.work()
+    assert world.states() == [SegmentState.ABANDONED]
+    assert left(world.view()).count("LeaderElected") == 3
+    sweep(world, erasing.process, erasing.reign)
+    erasing.work()
+    assert left(world.view()) == ["LeaderElected", "LogStartAdvanced"]
+
+
 def test_the_term_of_another_branch_stays(world: World) -> None:
     """Its lineage is of another branch: the leader that comes back from there must find it."""
     process = world.process()

@@ -51,15 +51,15 @@ class Kept:
     tier_topic: KafkaTierTopic
     identity: ViewIdentity
 
-    def fill(self) -> None:
-        """Nothing is live afterwards that was not before."""
+    def fill(self, records: int, seed: int) -> None:
+        """Positions in both tier-state partitions. Nothing is live afterwards that was not before."""
         config = {"bootstrap.servers": self.house.kafka.bootstrap, "log_level": 0, "linger.ms": 20}
         producer: Any = Producer(config)
-        rnd = random.Random(1)
+        rnd = random.Random(seed)
         for number in BOTH:
             places = (TopicIdPartition(self.topic_id, each) for each in range(1000))
             partition = next(each for each in places if tier_partition_of(each, 2) == number)
-            for _ in range(WINDOW):
+            for _ in range(records):
                 key = f"{self.topic_id}/{partition.partition}/lease/{FactId.of(rnd.randbytes(16))}"
                 producer.produce(self.house.tier_topic, key=key.encode(), value=None, partition=number)
                 producer.poll(0)
@@ -106,7 +106,7 @@ def kept(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
     try:
         house.run("agent", "--once")
         made = Kept(house, topic, broker.control.topic(topic).topic_id, tier_topic, identity)
-        made.fill()
+        made.fill(WINDOW, seed=0)
         yield made
     finally:
         tier_topic.close()
@@ -152,21 +152,35 @@ def test_an_agent_whose_state_folder_is_gone_begins_with_the_newest_checkpoint(k
         assert not again.events("checkpoint used"), "it resumes where it stopped"
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(40, marks=pytest.mark.slow)])
+def killed_while_it_writes(kept: Kept, delay_s: float) -> bool:
+    """An agent killed ``delay_s`` after it began to write a checkpoint; whether it had not finished."""
+    deadline = time.monotonic() + 20
+    with kept.house.agent() as agent:
+        while not any((kept.state / "scratch").glob("*/*")):
+            assert time.monotonic() < deadline, "no checkpoint is written"
+            time.sleep(0.005)
+        time.sleep(delay_s)
+        agent.process.kill()
+        agent.process.wait()
+    return any((kept.state / "scratch").glob("*"))
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.slow)])
 def test_an_agent_that_is_killed_while_it_writes_checkpoints_leaves_whole_ones(kept: Kept, kills: int) -> None:
-    rnd, interrupted = random.Random(kills), 0
-    for round_ in range(kills):
-        kept.house.append(kept.topic, RECORDS, first=RECORDS * (round_ + 1))
-        shutil.rmtree(kept.state if round_ % 2 else kept.state / "nothing", ignore_errors=True)
-        with kept.house.agent() as agent:
-            time.sleep(rnd.uniform(0, 0.6))
-            agent.process.kill()
-            agent.process.wait()
-        interrupted += any((kept.state / "scratch").glob("*"))
-        for number in BOTH:
-            kept.check(number, kept.checkpoints(number)[-1])
-    assert interrupted, "no kill met a checkpoint that was being written"
+    rnd, seen = random.Random(kills), set[PositionName]()
+    delays = [0.0, *(rnd.uniform(0, 0.6) for _ in range(kills - 1))]
+    interrupted = []
+    for number, delay_s in enumerate(delays):
+        kept.fill(1, seed=number + 1)  # a new position
+        interrupted.append(killed_while_it_writes(kept, delay_s))
+        for each in BOTH:
+            for name in {*kept.checkpoints(each)} - seen:
+                kept.check(each, name)
+                seen.add(name)
+        if rnd.random() < 0.5:
+            shutil.rmtree(kept.state)
+    assert interrupted[0]
     kept.house.run("agent", "--once")
-    assert not any((kept.state / "scratch").glob("*"))
+    assert not any((kept.state / "scratch").glob("*")), "what a killed agent left is removed by the next"
     assert kept.house.json("diff", str(kept.state), "topic")["equal"] is True
     assert kept.house.json("verify", kept.topic, "--level", "1")["findings"] == []

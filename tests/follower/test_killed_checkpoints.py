@@ -1,0 +1,132 @@
+"""SIGKILL while a checkpoint is written, and while a view is rebuilt from one: none is ever half there.
+
+Beside `test_killed.py`, which proves that views come back right: here every object that a killed process left is read
+to its last byte, and no start may fall back to a replay because of one.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from tests.follower.file_topic import PARTITIONS, identity_of, objects_of
+from tests.follower.test_killed import ROOT, Round
+from tierstate.follower.checkpoint import read_checkpoint, start_from_checkpoint
+from tierstate.follower.digests import live_set_digest
+from tierstate.follower.live_set_object import apply_table, fetch_table
+from tierstate.follower.object_names import PositionName, TierPlace
+from tierstate.follower.open import open_view
+from tierstate.follower.time_travel import replay_topic
+from tierstate.runtime.clock import SystemClock
+from tierstate.schemas.codec import decode_fact
+from tierstate.state.errors import TierstateError
+from tierstate.state.offsets import Position
+from tierstate.state.view import MemoryView, ViewStore
+
+NOW = SystemClock().now_ms()
+
+
+class Written:
+    """One round after the other over one topic. ``met``: kills that met a checkpoint between its first byte and its end."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.round = Round(folder, seed)
+        self.state = self.round.state
+        self.seen: set[PositionName] = set()
+        self.met = 0
+
+    def names(self, number: int) -> list[PositionName]:
+        place = TierPlace(self.round.topic.topic_id, number)
+        return place.checkpoints(objects_of(self.state))
+
+    def check(self, number: int, name: PositionName) -> None:
+        """Whole, and the live set of the topic at its position."""
+        topic, objects, folder = self.round.topic, objects_of(self.state), Path(mkdtemp(dir=self.state))
+        stored, replayed = MemoryView(decode_fact, PARTITIONS), MemoryView(decode_fact, PARTITIONS)
+        header, start = read_checkpoint(objects, identity_of(topic), number, name, topic.end(number), NOW)
+        apply_table(fetch_table(objects, name.key, header, start, folder), stored, folder)
+        replay_topic(topic, number, replayed, NOW, to_position=name.position)
+        assert list(stored.entries()) == list(replayed.entries())
+        assert live_set_digest(stored.entries()).hexdigest() == header.live_set_digest
+        shutil.rmtree(folder)
+
+    def start(self) -> None:
+        """A new view begins with the newest checkpoint of each partition, and is right."""
+        used: dict[int, Position] = {}
+        topic = self.round.topic
+
+        def refused(key: str, error: TierstateError) -> None:
+            raise AssertionError(f"{key}: {error}")
+
+        def seed(store: ViewStore, number: int, end: Position) -> None:
+            objects = objects_of(self.state)
+            header = start_from_checkpoint(store, objects, identity_of(topic), number, end, NOW, refused)
+            if header is not None:
+                used[number] = header.position
+
+        fresh = Path(mkdtemp(dir=self.state))
+        view = open_view(topic, "cluster", SystemClock(), state_dir=fresh, tail=False, seed=seed)
+        assert self.round.digests(view) == self.round.truth()
+        newest = {number: names[-1].position for number in range(PARTITIONS) if (names := self.names(number))}
+        assert used == newest
+        shutil.rmtree(fresh)
+
+    def run(self, number: int) -> None:
+        """Killed at any time, then while a checkpoint is being put, then while a view is rebuilt from one."""
+        self.round.speak()
+        kind = ("soon", "putting", "seeded")[number % 3]
+        if kind == "seeded":
+            shutil.rmtree(self.state / "view", ignore_errors=True)
+            assert self.round.kill_one("seeded")
+            assert self.round.restarted() == self.round.truth()
+        elif kind == "soon":
+            assert self.round.kill_one("checkpoint")
+        else:
+            self.kill_while_it_puts(0.0 if number == 1 else self.round.rnd.uniform(0, 0.01))
+        self.round.topic.refresh()
+        for left in self.state.glob("tmp*"):
+            shutil.rmtree(left)
+        for each in range(PARTITIONS):
+            for name in {*self.names(each)} - self.seen:
+                self.check(each, name)
+                self.seen.add(name)
+        self.start()
+
+    def kill_while_it_puts(self, delay_s: float) -> None:
+        """The table of a checkpoint is in a scratch folder from before it is written until it is put."""
+        command = [sys.executable, "-m", "tests.follower.file_topic", "checkpoint"]
+        with subprocess.Popen([*command, str(self.round.file), str(self.state)], cwd=ROOT) as process:
+            try:
+                while not (all(map(self.names, range(PARTITIONS))) and any(self.state.glob("tmp*/tierstate-*"))):
+                    assert process.poll() is None, "it ended before it was killed"
+                SystemClock().sleep(delay_s)
+            finally:
+                process.kill()
+        self.met += any(self.state.glob("tmp*/tierstate-*"))
+
+
+def test_a_checkpoint_is_there_whole_or_not_at_all_when_its_writer_is_killed(tmp_path: Path) -> None:
+    written = Written(tmp_path, seed=1)
+    for number in range(6):
+        written.run(number)
+    assert written.seen
+    assert written.met
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_two_hundred_kills_leave_only_whole_checkpoints(tmp_path: Path) -> None:
+    met = 0
+    for each in range(20):
+        (tmp_path / str(each)).mkdir()
+        written = Written(tmp_path / str(each), seed=each)
+        for number in range(10):
+            written.run(number)
+        assert written.seen
+        met += written.met
+    assert met > 10
