@@ -2,7 +2,7 @@
 
 One JSON line a record, or a truncation. ``python -m tests.follower.file_topic MODE FILE STATE`` prints ``begin`` and
 does one thing until it is killed: ``follow`` applies and rebuilds, ``seeded`` does so from checkpoints, ``checkpoint``
-writes checkpoint after checkpoint.
+writes checkpoint after checkpoint, ``putting`` does so through a store that takes its time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -25,7 +25,8 @@ from tierstate.runtime.clock import SystemClock
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.offsets import Position
 from tierstate.state.view import ViewStore
-from tierstate.storage.object_store import ObjectStore
+from tierstate.storage.directory import DirectoryStore
+from tierstate.storage.object_store import DEFAULT_PART_BYTES, Data, ObjectStore
 from tierstate.storage.open import open_store
 
 PARTITIONS = 3
@@ -102,6 +103,20 @@ class _SmallBatches:
         self._whole.close()
 
 
+class SlowStore(DirectoryStore):
+    """Takes what is put a kilobyte at a time, so that a process can be killed in between."""
+
+    def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
+        return super().put_stream(key, self._slowly(pieces), part_bytes=part_bytes)
+
+    @staticmethod
+    def _slowly(pieces: Iterable[Data]) -> Iterator[Data]:
+        for piece in pieces:
+            for at in range(0, len(piece), 1024):
+                SystemClock().sleep(0.004)
+                yield bytes(piece[at : at + 1024])
+
+
 def identity_of(topic: MemoryTierTopic) -> ViewIdentity:
     return ViewIdentity("cluster", topic.topic_id, PARTITIONS)
 
@@ -119,9 +134,9 @@ def follow(topic: FileTopic, state: Path, *, tail: bool, objects: ObjectStore | 
     return open_view(topic, "cluster", SystemClock(), state_dir=state, tail=tail, seed=seed if objects else None)
 
 
-def write_checkpoints(topic: FileTopic, state: Path) -> None:
+def write_checkpoints(topic: FileTopic, state: Path, objects: ObjectStore) -> None:
     """One round over the partitions after the other, each from the checkpoint before."""
-    objects, made = objects_of(state), 0
+    made = 0
     while True:
         for number in range(PARTITIONS):
             made += 1
@@ -144,7 +159,9 @@ def main(mode: str, file: str, state: str) -> None:
     topic = FileTopic(Path(file))
     print("begin", flush=True)
     if mode == "checkpoint":
-        write_checkpoints(topic, Path(state))
+        write_checkpoints(topic, Path(state), objects_of(Path(state)))
+    if mode == "putting":
+        write_checkpoints(topic, Path(state), SlowStore(Path(state) / "objects"))
     objects = objects_of(Path(state)) if mode == "seeded" else None
     with_tail = follow(topic, Path(state), tail=True, objects=objects)
     while with_tail.store is not None:

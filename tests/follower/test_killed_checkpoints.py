@@ -27,12 +27,13 @@ from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import TierstateError
 from tierstate.state.offsets import Position
 from tierstate.state.view import MemoryView, ViewStore
+from tierstate.storage.object_store import TEMPORARY_FOLDER
 
 NOW = SystemClock().now_ms()
 
 
 class Written:
-    """One round after the other over one topic. ``met``: kills that met a checkpoint between its first byte and its end."""
+    """One round after the other over one topic. ``met``: kills that met a checkpoint on its way into the store."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.round = Round(folder, seed)
@@ -87,7 +88,7 @@ class Written:
         elif kind == "soon":
             assert self.round.kill_one("checkpoint")
         else:
-            self.kill_while_it_puts(0.0 if number == 1 else self.round.rnd.uniform(0, 0.01))
+            self.kill_while_it_puts(0.04 if number == 1 else self.round.rnd.uniform(0, 0.2))
         self.round.topic.refresh()
         for left in self.state.glob("tmp*"):
             shutil.rmtree(left)
@@ -99,15 +100,16 @@ class Written:
 
     def kill_while_it_puts(self, delay_s: float) -> None:
         """The table of a checkpoint is in a scratch folder from before it is written until it is put."""
-        command = [sys.executable, "-m", "tests.follower.file_topic", "checkpoint"]
+        command = [sys.executable, "-m", "tests.follower.file_topic", "putting"]
         with subprocess.Popen([*command, str(self.round.file), str(self.state)], cwd=ROOT) as process:
             try:
-                while not (all(map(self.names, range(PARTITIONS))) and any(self.state.glob("tmp*/tierstate-*"))):
+                while not any(self.state.glob("tmp*/tierstate-*/table")):
                     assert process.poll() is None, "it ended before it was killed"
                 SystemClock().sleep(delay_s)
             finally:
                 process.kill()
-        self.met += any(self.state.glob("tmp*/tierstate-*"))
+        begun = (self.state / "objects" / TEMPORARY_FOLDER).iterdir()
+        self.met += any(file.stat().st_size for file in begun if file.is_file())
 
 
 def test_a_checkpoint_is_there_whole_or_not_at_all_when_its_writer_is_killed(tmp_path: Path) -> None:

@@ -104,6 +104,19 @@ def test_a_kind_that_fails_backs_off_and_goes_on_by_itself_once_it_can(kind: str
     assert busy.desk.process.status().last_error is None
 
 
+def test_one_act_that_succeeds_ends_the_back_off_of_its_kind(world: World) -> None:
+    busy = Busy(world)
+    busy.fail("copy")
+    busy.desk.work(seconds=10)
+    assert busy.desk.worker.setbacks > 3
+    world.topic.on_append = lambda number, key: None
+    world.clock.advance(MAX_BACKOFF_S)
+    while "copy" not in busy.desk.acts[-1:] or busy.desk.worker.setbacks:
+        assert not busy.done()["copy"], "it was still failing when the last copy was done"
+        busy.desk.advance()
+    assert not busy.done()["copy"]
+
+
 def test_a_removal_that_fails_holds_up_no_other_segment(world: World) -> None:
     copied = world.process()
     copied.copy_all()

@@ -68,7 +68,8 @@ class Desk:
         return self.process.world
 
     def advance(self) -> bool:
-        """One act; its kind is noted."""
+        """One act, on all that was said until now; its kind is noted."""
+        self.process.seat.view.require_fresh(0, 0)
         steps = self.worker.steps()
         first = None
         while True:
