@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -88,7 +89,7 @@ class Written:
         elif kind == "soon":
             assert self.round.kill_one("checkpoint")
         else:
-            self.kill_while_it_puts(0.04 if number == 1 else self.round.rnd.uniform(0, 0.2))
+            self.kill_while_it_puts(0.0 if number == 1 else self.round.rnd.uniform(0, 0.1))
         self.round.topic.refresh()
         for left in self.state.glob("tmp*"):
             shutil.rmtree(left)
@@ -99,17 +100,26 @@ class Written:
         self.start()
 
     def kill_while_it_puts(self, delay_s: float) -> None:
-        """The table of a checkpoint is in a scratch folder from before it is written until it is put."""
+        """``delay_s`` after its first bytes reached the disk, wherever the store keeps what is not whole."""
         command = [sys.executable, "-m", "tests.follower.file_topic", "putting"]
+        before = self.stored()
         with subprocess.Popen([*command, str(self.round.file), str(self.state)], cwd=ROOT) as process:
             try:
-                while not any(self.state.glob("tmp*/tierstate-*/table")):
+                while self.stored() <= before:
                     assert process.poll() is None, "it ended before it was killed"
                 SystemClock().sleep(delay_s)
             finally:
                 process.kill()
         begun = (self.state / "objects" / TEMPORARY_FOLDER).iterdir()
-        self.met += any(file.stat().st_size for file in begun if file.is_file())
+        self.met += any(file.is_file() for file in begun)
+
+    def stored(self) -> int:
+        """Bytes below the store's folder."""
+        sizes = []
+        for file in (self.state / "objects").rglob("*"):
+            with suppress(FileNotFoundError):  # it was whole in between
+                sizes.append(file.stat().st_size if file.is_file() else 0)
+        return sum(sizes)
 
 
 def test_a_checkpoint_is_there_whole_or_not_at_all_when_its_writer_is_killed(tmp_path: Path) -> None:
