@@ -47,6 +47,7 @@ test-all: java $(STAMP)  ## the tests and the long campaigns
 
 prove: $(STAMP)  ## generated histories over production code: HISTORIES=100000 FROM_SEED=0; goes on where it stopped
 	@$(BIN)/python -m tests.histories.prove --histories $(or $(HISTORIES),10000) --from-seed $(or $(FROM_SEED),0)
+	@$(BIN)/python -m tests.histories.small_world
 
 check: $(STAMP)  ## format, lint, types, floors
 	@$(BIN)/ruff format --check .

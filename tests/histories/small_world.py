@@ -27,6 +27,14 @@ from tierstate.state.meaning import meaning
 from tierstate.state.view import Entry
 
 HOUR_S = 3600.0
+APPENDS = 8
+STARTS = {
+    "from nothing": [],
+    "a segment to remove": ["0*", "order", "hour", "0*", "hour"],
+    "a segment condemned": ["0*", "order", "hour", "0*"],
+    "condemned by the second leader": ["0*", "elect", "1*", "order", "hour", "1*"],
+}
+"""What happened before the interleavings begin."""
 UNSEEN = ("put ",)
 """Steps that no other agent can tell apart: they are taken together with the next one."""
 
@@ -163,3 +171,15 @@ def _meant(world: SmallWorld, live: dict[str, Entry]) -> object:
     facts = [LiveFact(e.key, e.position, decode_fact(e.key, e.value or b"")) for e in live.values()]
     view = meaning(world.cluster.partition, facts)
     return view.readable, view.log_start, view.term, view.lineage, view.holds
+
+
+def main() -> None:
+    """Print how many states there are, with two elections."""
+    print("start                              interleavings   logs x ends x compactions")
+    for name, start in STARTS.items():
+        found = explore(start, APPENDS, elections=2, hours=name.count("condemned"))
+        print(f"{name:34s} {found.runs:13d}   {found.states:25d}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -215,7 +215,6 @@ def at_rest(world: Restless, job: Job) -> bool:
 
 
 def test_the_broker_really_compacted_it_and_no_command_would_use_such_a_topic(history: History) -> None:
-    print(history.effects.cleaning, history.effects.deletes(), history.effects.erased())
     refused = history.world.house.run("agent", "--once", code=2).stderr
     for promise in ("delete.retention.ms", "min.compaction.lag.ms"):
         assert f"{promise} is 0" in refused
