@@ -10,7 +10,7 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .keeping import Archives, keeper_of, seed_of
+from .keeping import Archives, keeper_of, seed_of, why_not_ready
 from .opened import open_store_of, opened_broker, opened_topic
 
 
@@ -61,13 +61,8 @@ def command(context: Context, once: bool) -> None:
         opened.callback(follower.close)
 
         def not_ready() -> list[str]:
-            from ..state.errors import TierstateError
-
-            try:
-                follower.require_fresh(0, 60.0, 1.0)
-            except TierstateError as error:
-                return [str(error)]
-            return [leader.agent.last_error] if leader.agent.last_error else []
+            behind = why_not_ready(follower, topic.mapped_partitions)
+            return behind or ([leader.agent.last_error] if leader.agent.last_error else [])
 
         server = ManagementServer(
             settings.management.listen,

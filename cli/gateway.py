@@ -10,6 +10,7 @@ import click
 
 from .context import Context
 from .flags import pass_context
+from .keeping import seed_of, why_not_ready
 from .opened import open_store_of, opened_broker, opened_topic
 
 LOOPBACK = ("127.", "::1", "localhost")
@@ -23,13 +24,13 @@ def command(context: Context, listen: str | None) -> None:
     open_gateway = _gateway()
     from ..fetch.open import open_reader
     from ..follower.open import open_view
+    from ..follower.rocksdb_view import ViewIdentity
     from ..runtime.clock import SystemClock
     from ..runtime.listener import fan_out
     from ..runtime.logs import log_events, open_logs
     from ..runtime.management import Health, ManagementServer
     from ..runtime.metrics import Metrics
     from ..runtime.service import run_services
-    from ..state.errors import TierstateError
     from ..storage.segment.keyring import KeyRing
 
     if listen is not None:
@@ -44,7 +45,15 @@ def command(context: Context, listen: str | None) -> None:
         store = open_store_of(settings)
         opened.callback(store.close)
         cluster_id = broker.control.cluster().cluster_id
-        follower = open_view(topic, cluster_id, clock, state_dir=settings.state_dir / "gateway", listener=listener)
+        identity = ViewIdentity(cluster_id, topic.topic_id, topic.mapped_partitions)
+        follower = open_view(
+            topic,
+            cluster_id,
+            clock,
+            state_dir=settings.state_dir / "gateway",
+            seed=seed_of(store, identity, clock, listener),
+            listener=listener,
+        )
         opened.callback(follower.close)
         keyring = settings.encryption.keyring
         reader = open_reader(
@@ -60,11 +69,7 @@ def command(context: Context, listen: str | None) -> None:
         opened.callback(server.close)
 
         def not_ready() -> list[str]:
-            try:
-                follower.require_fresh(0, 60.0, 1.0)
-            except TierstateError as error:
-                return [str(error)]
-            return []
+            return why_not_ready(follower, topic.mapped_partitions)
 
         health = Health(
             not_healthy=list, not_ready=not_ready, metrics=metrics.exposition, status=lambda name, partition: None

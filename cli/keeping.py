@@ -32,6 +32,7 @@ ARCHIVE_EVERY_S = 60.0
 PARTIAL_AFTER_MS = 3_600_000
 """A window of the archive that is not full is archived in part once its oldest record is an hour old: compaction may
 touch nothing younger than a day."""
+FRESH_S, PATIENCE_S = 60.0, 1.0
 CHECKPOINT_EVERY_S = 6 * 3600.0
 CUT_EVERY_S = 24 * 3600.0
 REMEMBER_MS = 30 * 86_400_000
@@ -69,6 +70,20 @@ class Archives:
                 return position
             self.reached(tier_partition, position)
         return position
+
+
+def why_not_ready(follower: Follower, tier_partitions: int) -> list[str]:
+    """What keeps a view from being ready: each of its partitions, and the first one up to a minute ago."""
+    from ..state.errors import TierstateError
+    from ..state.view import READY_AGE_S
+
+    try:
+        follower.require_fresh(0, FRESH_S, PATIENCE_S)
+        for number in range(1, tier_partitions):
+            follower.require_fresh(number, READY_AGE_S, PATIENCE_S)
+    except TierstateError as error:
+        return [str(error)]
+    return []
 
 
 def seed_of(store: ObjectStore, identity: ViewIdentity, clock: Clock, listener: Listener) -> Seed:

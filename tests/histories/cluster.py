@@ -145,9 +145,8 @@ class Cluster:
         same = 0
         while same < min(len(ours), len(theirs)) and ours[same] is theirs[same]:
             same += 1
-        agreed = ours[same - 1].end if same else 0
-        if same < len(theirs):
-            follower.truncate_to(agreed)
+        # also where nothing is cut: Kafka drops an epoch that began at the end of the log and never got a record
+        follower.truncate_to(ours[same - 1].end if same else 0)
         if follower.end < self.leader.start:  # it begins again at the leader's log start
             follower.log = [batch for batch in ours if batch.base < self.leader.start]
             follower.start, follower.epochs, follower.bases = self.leader.start, [], [self.leader.start]

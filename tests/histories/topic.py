@@ -23,6 +23,7 @@ MIN_COMPACTION_LAG = DAY
 MAX_COMPACTION_LAG = 7 * DAY
 DELETE_RETENTION = 30 * DAY
 REPLICAS = 3
+BY_NO_TERM = ("order", "lease", "hold", "missing")
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAg"
 
 
@@ -66,7 +67,7 @@ class HistoryTopic:
         self.times.append(self.clock.now_ms())
         if "/leader/" in key and value is not None:
             self.this_term.clear()
-        else:
+        elif not any(f"/{kind}/" in key for kind in BY_NO_TERM):
             self.this_term.append((key, value))
         self.landed(entry)
         return entry.position

@@ -193,8 +193,9 @@ class House:
         return sorted(path for path in self.store.rglob("*.rsm-manifest") if topic in str(path))
 
     def objects(self) -> list[Path]:
-        """Everything that readers of the store could see."""
-        return sorted(path for path in self.store.rglob("*") if path.is_file() and ".tierstate" not in str(path))
+        """Everything of segments that readers of the store could see; archive and checkpoints left out."""
+        files = (path for path in self.store.rglob("*") if path.is_file())
+        return sorted(path for path in files if not {".tierstate-tmp", "_tierstate"} & set(path.parts))
 
     def last_error(self, topic: str) -> str:
         """What `describe` says failed last in partition 0; empty while no agent leads it, or all is well."""
