@@ -49,7 +49,7 @@ def kafka_libs(progress: Progress | None = None) -> Path:
     sums = committed_sums()
     if not _is_whole(home, sums):
         home.parent.mkdir(parents=True, exist_ok=True)
-        with _only_one(home.with_name(home.name + ".lock")):
+        with only_one(home.with_name(home.name + ".lock")):
             if not _is_whole(home, sums):  # whoever held the lock may have fetched them
                 _bring(home, sums, progress or (lambda line: None))
     return home / "libs"
@@ -99,7 +99,8 @@ def _digest(sums: dict[str, str]) -> str:
 
 
 @contextmanager
-def _only_one(lock: Path) -> Iterator[None]:
+def only_one(lock: Path) -> Iterator[None]:
+    """One process of this machine at a time."""
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)  # freed by the kernel when the process ends, however it ends
         yield
