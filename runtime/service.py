@@ -8,6 +8,7 @@ A service that fails takes the process with it: half an agent is worse than none
 from __future__ import annotations
 
 import contextlib
+import queue
 import signal
 import threading
 import time
@@ -17,6 +18,8 @@ from types import FrameType
 from ..state.errors import TimedOut
 
 STOP_SECONDS = 30.0
+Over = queue.SimpleQueue[None]
+"""Something in it: it is time to stop."""
 
 
 class Service:
@@ -69,16 +72,17 @@ def run_services(services: Sequence[Service], stop_seconds: float = STOP_SECONDS
     Returns after SIGTERM or when one ended well; raises KeyboardInterrupt after SIGINT, the first failure, or TimedOut
     when some did not stop in ``stop_seconds``. A second signal ends the process at once. Main thread only.
     """
-    over = threading.Event()
+    # No Event: a signal handler that sets the one its own thread is about to wait for would meet that event's lock held.
+    over: Over = queue.SimpleQueue()
     with _signals(over) as received:
         started: list[Service] = []
         try:
             for service in services:
-                if over.is_set():
+                if not over.empty():
                     break
-                service.start(over.set)
+                service.start(lambda: over.put(None))
                 started.append(service)
-            over.wait()
+            over.get()
         finally:
             late = _stop(started, stop_seconds)
     failure = next((service.failure for service in services if service.failure is not None), None)
@@ -100,14 +104,14 @@ def _stop(services: Sequence[Service], seconds: float) -> list[str]:
 
 
 @contextlib.contextmanager
-def _signals(over: threading.Event) -> Iterator[list[int]]:
-    """SIGINT and SIGTERM set ``over``; their numbers are collected. The former handlers come back afterwards."""
+def _signals(over: Over) -> Iterator[list[int]]:
+    """SIGINT and SIGTERM put into ``over``; their numbers are collected. The former handlers come back afterwards."""
     received: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def take(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        over.set()
+        over.put(None)
         for each in before:
             signal.signal(each, signal.SIG_DFL)
 

@@ -104,3 +104,47 @@ def test_a_second_signal_ends_a_process_that_will_not_stop() -> None:
         "run_services([Service('stubborn', stubborn)])\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == -signal.SIGTERM
+
+
+AT_EVERY_LINE = """
+import os, signal, sys, threading
+from tierstate.runtime.service import Service, run_services
+
+def run(at):
+    '''Whether SIGTERM came at the ``at``-th line that the main thread ran; else it waits already, and gets it then.'''
+    lines = 0
+
+    def trace(frame, event, arg):
+        nonlocal lines
+        if event == "line" and signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            lines += 1
+            if lines == at:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGTERM)
+        return trace
+
+    def work(stop):
+        if not stop.wait(0.3):
+            os.kill(os.getpid(), signal.SIGTERM)
+            stop.wait()
+
+    service = Service("waiting", work)
+    sys.settrace(trace)
+    try:
+        run_services([service])
+    finally:
+        sys.settrace(None)
+    assert service.join(0)
+    return lines >= at
+
+at = 1
+while run(at):
+    at += 1
+print(at)
+"""
+
+
+def test_a_signal_at_whatever_line_of_the_main_thread_stops_everything() -> None:
+    done = subprocess.run([sys.executable, "-c", AT_EVERY_LINE], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 30

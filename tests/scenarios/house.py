@@ -65,10 +65,15 @@ class Running:
         return answer.decode()
 
     def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = 15.0) -> int:
-        """Its exit code. Fails the test when it does not end in time."""
+        """Its exit code. Fails the test, with the stack of every thread, when it does not end in time."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(seconds)
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)
+            self.process.wait()
+            raise AssertionError(f"it did not end in {seconds} s:\n{self.err.read_text()}") from None
 
 
 @dataclass
@@ -132,6 +137,7 @@ class House:
                 stdout=stdout,
                 stderr=stderr,
                 preexec_fn=limits,
+                env={**os.environ, "PYTHONFAULTHANDLER": "1"},  # its stacks, when `Running.stop` gives up
             )
         running = Running(process, out, err)
         self._running.append(running)

@@ -5,11 +5,13 @@ An archive window is 10,000 positions, and is written when it is full: tombstone
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.scenarios.house import House, eventually
-from tierstate.broker.open import open_broker
+from tierstate.broker.open import Broker, open_broker
 from tierstate.broker.tier_topic import KafkaTierTopic
 from tierstate.broker.tier_topic_setup import TierTopicSpec, open_tier_topic
 from tierstate.follower.checkpoint import read_checkpoint
@@ -29,6 +31,7 @@ from tierstate.follower.time_travel import replay_topic
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import decode_fact
+from tierstate.state.errors import UnknownTopic
 from tierstate.state.ids import FactId, TopicId, TopicIdPartition
 from tierstate.state.keys import tier_partition_of
 from tierstate.state.view import MemoryView
@@ -93,14 +96,31 @@ class Kept:
         return self.house.folder / "state" / "agent"
 
 
+def known(broker: Broker, name: str) -> TopicId | None:
+    try:
+        return broker.control.topic(name).topic_id
+    except UnknownTopic:
+        return None  # the broker has not heard of it yet
+
+
+def topic_on_both(house: House, broker: Broker) -> str:
+    """A topic whose two partitions lie in both tier-state partitions: that hangs on the id Kafka gives it."""
+    for attempt in itertools.count():
+        name = house.create(f"t{attempt}", partitions=2)
+        topic_id = eventually(partial(known, broker, name))
+        if {tier_partition_of(TopicIdPartition(topic_id, number), 2) for number in BOTH} == set(BOTH):
+            break
+    return name
+
+
 @pytest.fixture(scope="module")
 def kept(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     house = House(kafka, tmp_path_factory.mktemp("keeps") / "house", "keeps")
     house.run("init")
-    topic = house.create("t", partitions=2)
+    broker = open_broker(kafka.client_config)
+    topic = topic_on_both(house, broker)
     for number in BOTH:
         house.append(topic, RECORDS, number)
-    broker = open_broker(kafka.client_config)
     tier_topic = open_tier_topic(kafka.client_config, TierTopicSpec(house.tier_topic, 2, 1))
     identity = ViewIdentity(kafka.cluster_id, tier_topic.topic_id, 2)
     try:
@@ -140,6 +160,7 @@ def test_a_running_agent_archives_full_windows_and_the_archive_is_the_topic(kept
 
 
 def test_an_agent_whose_state_folder_is_gone_begins_with_the_newest_checkpoint(kept: Kept) -> None:
+    kept.house.run("agent", "--once")
     newest = {number: kept.checkpoints(number)[-1].position for number in BOTH}
     assert min(newest.values()) > WINDOW
     shutil.rmtree(kept.state)
