@@ -72,7 +72,7 @@ def run_services(services: Sequence[Service], stop_seconds: float = STOP_SECONDS
     Returns after SIGTERM or when one ended well; raises KeyboardInterrupt after SIGINT, the first failure, or TimedOut
     when some did not stop in ``stop_seconds``. A second signal ends the process at once. Main thread only.
     """
-    # No Event: a signal handler that sets the one its own thread is about to wait for would meet that event's lock held.
+    # No Event: a handler that sets the one its own thread is about to wait for would meet that event's own lock, held.
     over: Over = queue.SimpleQueue()
     with _signals(over) as received:
         started: list[Service] = []
