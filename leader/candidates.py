@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..state.epochs import Lineage
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment
@@ -44,13 +45,15 @@ def next_candidate(
     view: PartitionView,
     bounds: LocalBounds,
     segments: Sequence[LocalSegment],
+    epochs: Lineage,
     now: TimestampMs,
     lag_ms: int = 0,
 ) -> CopyCandidate | NothingToCopy:
     """The rolled segment that contains copied offset + 1.
 
-    ``segments``: ascending, the last one active. ``lag_ms`` keeps young segments local only (``copy.lag``); records of
-    the future are not young (KIP-1241): who knows when they will be.
+    ``segments``: ascending, the last one active. ``epochs``: the broker's own checkpoint; a copy of an offset that it
+    gives no epoch would cover nothing, and be made again and again*. ``lag_ms`` keeps young segments local only
+    (``copy.lag``); records of the future are not young (KIP-1241): who knows when they will be.
     """
     wanted = copied_offset(view, bounds) + 1
     for segment in segments[:-1]:
@@ -60,6 +63,8 @@ def next_candidate(
             return NothingToCopy(f"offset {wanted} is in no local segment")
         if segment.next_base > bounds.last_stable_offset:
             return NothingToCopy(f"last stable offset {bounds.last_stable_offset} is inside the segment")
+        if epochs.epoch_at(wanted) is None:
+            return NothingToCopy(f"offset {wanted} has no leader epoch in the broker's checkpoint")
         if 0 <= now - segment.max_timestamp < lag_ms:
             return NothingToCopy("younger than copy.lag")
         return CopyCandidate(segment.base_offset, segment.next_base, segment.size_bytes)

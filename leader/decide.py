@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..broker.topics import TopicConfig
+from ..state.epochs import Lineage
 from ..state.facts import OrderKind
 from ..state.ids import RemoteSegmentId
 from ..state.offsets import Offset, Position, TimestampMs
@@ -35,9 +36,13 @@ from .trim_rule import NoTrim, TrimBefore, TrimPolicy, trim_before
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the broker and its disk said. ``holds`` None: consumer groups could not be listed completely."""
+    """What the broker and its disk said.
+
+    ``epochs``: its leader epoch checkpoint. ``holds`` None: consumer groups could not be listed completely.
+    """
 
     segments: tuple[LocalSegment, ...]
+    epochs: Lineage
     bounds: LocalBounds
     config: TopicConfig
     holds: Mapping[str, Offset] | None
@@ -146,7 +151,7 @@ def decide(
     if stopped is not None:
         copy: CopyCandidate | NothingToCopy = NothingToCopy(stopped)
     else:
-        copy = next_candidate(view, seen.bounds, seen.segments, now, policy.copy_lag_ms)
+        copy = next_candidate(view, seen.bounds, seen.segments, seen.epochs, now, policy.copy_lag_ms)
     trim = _trim(view, seen, policy, now, stopped or unsafe)
     kept = unsafe or (stopped if is_paused(view) else None)
     if kept is not None:

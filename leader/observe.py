@@ -72,9 +72,9 @@ class Observer:
         local = self._log.snapshot(partition, name)
         config = self._configs.get(name)
         if not self._respect or refusal(config) is not None:
-            return Observed(local.segments, bounds, config, {}, self._drift.get(""))
+            return Observed(local.segments, local.lineage, bounds, config, {}, self._drift.get(""))
         holds = self._holds.holds(name, partition.partition, self._groups.get(name), bounds)
-        return Observed(local.segments, bounds, config, holds, self._drift.get(""))
+        return Observed(local.segments, local.lineage, bounds, config, holds, self._drift.get(""))
 
     def _list_groups(self, topic: str) -> TopicGroups | None:
         """None when Kafka did not answer: an incomplete listing means no trim."""

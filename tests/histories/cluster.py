@@ -147,9 +147,11 @@ class Cluster:
             same += 1
         # also where nothing is cut: Kafka drops an epoch that began at the end of the log and never got a record
         follower.truncate_to(ours[same - 1].end if same else 0)
-        if follower.end < self.leader.start:  # it begins again at the leader's log start
-            follower.log = [batch for batch in ours if batch.base < self.leader.start]
-            follower.start, follower.epochs, follower.bases = self.leader.start, [], [self.leader.start]
+        if follower.end < self.leader.start:
+            # it begins again at the leader's log start; with the whole batch that holds it (KAFKA-6975, `Partition`:
+            # "will start the log from offset"), so its first segment never begins where no epoch does
+            follower.log = [batch for batch in ours if batch.end <= self.leader.start]
+            follower.start, follower.epochs, follower.bases = follower.end, [], [follower.end]
             same = len(follower.log)
         for batch in ours[same:]:
             follower.append(batch, self.rnd.random() < 0.4)

@@ -21,69 +21,80 @@ from tierstate.leader.sweep_rule import NoSweep
 from tierstate.leader.trim_rule import NoTrim, TrimBefore
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings import Settings
+from tierstate.state.epochs import Lineage
 from tierstate.state.facts import OrderKind
 from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 from tierstate.state.retention import LocalSegment
 
+EPOCHS = Lineage.of((0, 0))
 CANDIDATE = CopyCandidate(Offset(100), Offset(200), 1000)
 POLICY = Policy(copy_lag_ms=0, trim_delay_ms=1000, allow_unclean=False)
 CONFIG = TopicConfig(local_retention_ms=0)
 
 
 def test_the_candidate_is_the_rolled_segment_after_what_is_copied() -> None:
-    assert next_candidate(copied((0, 99)), BOUNDS, SEGMENTS, NOW) == CANDIDATE
+    assert next_candidate(copied((0, 99)), BOUNDS, SEGMENTS, EPOCHS, NOW) == CANDIDATE
     assert CANDIDATE.offsets == OffsetRange(Offset(100), Offset(199))
 
 
 def test_segments_that_another_leader_cut_elsewhere_are_copied_again_from_their_base() -> None:
     """Replicas roll at different offsets: the segment that *contains* the next offset, or 150..199 is lost for ever."""
-    assert next_candidate(copied((0, 149)), BOUNDS, SEGMENTS, NOW) == CANDIDATE
+    assert next_candidate(copied((0, 149)), BOUNDS, SEGMENTS, EPOCHS, NOW) == CANDIDATE
 
 
 def test_a_failed_segment_is_not_skipped_for_a_later_one() -> None:
     """The copied offset is the end of a gap-free prefix, never a maximum."""
     view = copied((0, 99), (200, 299))
     assert copied_offset(view, BOUNDS) == 99
-    assert next_candidate(view, BOUNDS, SEGMENTS, NOW) == CANDIDATE
+    assert next_candidate(view, BOUNDS, SEGMENTS, EPOCHS, NOW) == CANDIDATE
 
 
 def test_the_active_segment_is_never_a_candidate() -> None:
-    assert next_candidate(ALL, BOUNDS, SEGMENTS, NOW) == NothingToCopy("every rolled segment is copied")
-    assert next_candidate(copied(), BOUNDS, SEGMENTS[:1], NOW) == NothingToCopy("every rolled segment is copied")
-    assert next_candidate(copied(), BOUNDS, (), NOW) == NothingToCopy("every rolled segment is copied")
+    assert next_candidate(ALL, BOUNDS, SEGMENTS, EPOCHS, NOW) == NothingToCopy("every rolled segment is copied")
+    assert next_candidate(copied(), BOUNDS, SEGMENTS[:1], EPOCHS, NOW) == NothingToCopy(
+        "every rolled segment is copied"
+    )
+    assert next_candidate(copied(), BOUNDS, (), EPOCHS, NOW) == NothingToCopy("every rolled segment is copied")
+
+
+def test_an_offset_without_a_leader_epoch_is_not_copied_for_ever() -> None:
+    """Its copy would be in no lineage there, so it would still be missing: the same segment, again and again."""
+    found = next_candidate(copied((0, 99)), BOUNDS, SEGMENTS, Lineage.of((0, 101)), NOW)
+    assert found == NothingToCopy("offset 100 has no leader epoch in the broker's checkpoint")
+    assert next_candidate(copied((0, 99)), BOUNDS, SEGMENTS, Lineage.of((0, 100)), NOW) == CANDIDATE
 
 
 @pytest.mark.parametrize(("stable", "copies"), [(201, True), (200, True), (199, False), (101, False), (100, False)])
 def test_a_segment_must_lie_wholly_below_the_last_stable_offset(stable: int, copies: bool) -> None:
     bounds = replace(BOUNDS, last_stable_offset=Offset(stable))
-    found = next_candidate(copied((0, 99)), bounds, SEGMENTS, NOW)
+    found = next_candidate(copied((0, 99)), bounds, SEGMENTS, EPOCHS, NOW)
     assert found == (CANDIDATE if copies else NothingToCopy(f"last stable offset {stable} is inside the segment"))
 
 
 def test_copying_goes_on_at_the_local_start_when_there_is_a_gap_below_it() -> None:
     bounds = replace(BOUNDS, local_start=Offset(100))
     assert copied_offset(copied((0, 49)), bounds) == 99
-    assert next_candidate(copied((0, 49)), bounds, SEGMENTS[1:], NOW) == CANDIDATE
+    assert next_candidate(copied((0, 49)), bounds, SEGMENTS[1:], EPOCHS, NOW) == CANDIDATE
 
 
 def test_copying_begins_at_the_log_start_when_that_is_higher() -> None:
-    assert next_candidate(copied(log_start=100), BOUNDS, SEGMENTS, NOW) == CANDIDATE
+    assert next_candidate(copied(log_start=100), BOUNDS, SEGMENTS, EPOCHS, NOW) == CANDIDATE
 
 
 def test_a_local_start_inside_a_segment_takes_that_segment() -> None:
     bounds = replace(BOUNDS, local_start=Offset(150))
-    assert next_candidate(copied(), bounds, SEGMENTS, NOW) == CANDIDATE
+    assert next_candidate(copied(), bounds, SEGMENTS, EPOCHS, NOW) == CANDIDATE
 
 
 def test_an_offset_that_no_local_segment_has_is_said() -> None:
-    found = next_candidate(copied((0, 99)), BOUNDS, SEGMENTS[2:], NOW)
+    found = next_candidate(copied((0, 99)), BOUNDS, SEGMENTS[2:], EPOCHS, NOW)
     assert found == NothingToCopy("offset 100 is in no local segment")
 
 
 @pytest.mark.parametrize(("age", "copies"), [(0, False), (4999, False), (5000, True), (-1, True), (-(10**9), True)])
 def test_young_segments_wait_for_the_copy_lag_and_future_ones_do_not(age: int, copies: bool) -> None:
     segment = LocalSegment(Offset(100), Offset(200), 1000, TimestampMs(NOW - age))
-    found = next_candidate(copied((0, 99)), BOUNDS, (segment, SEGMENTS[-1]), NOW, lag_ms=5000)
+    found = next_candidate(copied((0, 99)), BOUNDS, (segment, SEGMENTS[-1]), EPOCHS, NOW, lag_ms=5000)
     assert found == (CANDIDATE if copies else NothingToCopy("younger than copy.lag"))
 
 
@@ -91,7 +102,7 @@ def test_young_segments_wait_for_the_copy_lag_and_future_ones_do_not(age: int, c
 
 
 def seen(**changes: Any) -> Observed:
-    return replace(Observed(SEGMENTS, BOUNDS, CONFIG, {}), **changes)
+    return replace(Observed(SEGMENTS, EPOCHS, BOUNDS, CONFIG, {}), **changes)
 
 
 def test_copying_and_trimming_are_decided_side_by_side() -> None:

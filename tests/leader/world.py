@@ -277,8 +277,8 @@ class Process:
         return run(begin_term(self.seat, self.world.partition, self.world.name))
 
     def candidate(self, reign: Reign) -> CopyCandidate:
-        segments = self.world.log.snapshot(self.world.partition, self.world.name).segments
-        found = next_candidate(reign.view(), reign.bounds(), segments, self.world.clock.now_ms())
+        local = self.world.log.snapshot(self.world.partition, self.world.name)
+        found = next_candidate(reign.view(), reign.bounds(), local.segments, local.lineage, self.world.clock.now_ms())
         assert isinstance(found, CopyCandidate), found
         return found
 
