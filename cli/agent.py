@@ -33,6 +33,7 @@ def command(context: Context, once: bool) -> None:
     from ..runtime.management import Health, ManagementServer
     from ..runtime.metrics import Metrics
     from ..runtime.service import Service, run_services
+    from ..storage.probe import warn_if_overwriting
 
     settings = context.settings_with("kafka.bootstrap.servers", "store.url", "agent.log_dirs")
     clock, metrics = SystemClock(), Metrics()
@@ -42,7 +43,7 @@ def command(context: Context, once: bool) -> None:
         log = opened.enter_context(LogDirs(settings.agent.log_dirs))
         broker = opened.enter_context(opened_broker(context))
         topic = opened.enter_context(opened_topic(context))
-        store = open_store_of(settings)
+        store = open_store_of(settings, listener)
         opened.callback(store.close)
         cluster = broker.control.cluster()
         identity = ViewIdentity(cluster.cluster_id, topic.topic_id, topic.mapped_partitions)
@@ -92,6 +93,7 @@ def command(context: Context, once: bool) -> None:
         logger.info("agent ready", broker=log.node_id, cluster=cluster.cluster_id, management=str(server.address))
 
         def work(stop: threading.Event) -> None:
+            warn_if_overwriting(store, listener)
             (leader.agent.run_once if once else leader.agent.run)(stop)
             if once:
                 keeper.advance(stop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -46,7 +47,7 @@ def _checks(settings: Settings, cluster: Callable[[], object]) -> Iterator[Check
     from ..broker.control import ClusterDescription
     from ..broker.tier_topic_setup import check_tier_topic
     from ..log.local_log import read_log_dirs
-    from ..state.errors import InvalidRequest
+    from ..state.errors import InvalidRequest, TierstateError
 
     def settings_are_right() -> str:
         return f"tiering {', '.join(settings.tiering.include) or 'nothing (tiering.include is empty)'}"
@@ -83,6 +84,25 @@ def _checks(settings: Settings, cluster: Callable[[], object]) -> Iterator[Check
             store.close()
         return store.description
 
+    def condition_is_honoured() -> str:
+        from ..storage.probe import probe_conditional_put
+
+        try:
+            with closing(open_store_of(settings)) as store:
+                if probe_conditional_put(store):
+                    return "honoured"
+        except TierstateError:
+            return "not asked: the object store is not fit"
+        return "ignored: writers are kept apart by their keys alone, which are never reused; see tierstate certify"
+
+    def key_ring_opens() -> str:
+        from ..storage.segment.keyring import KeyRing
+
+        if settings.encryption.keyring is None:
+            return "none: segments are not encrypted"
+        ring = KeyRing.load(settings.encryption.keyring)
+        return f"{settings.encryption.keyring}, active key {ring.active}"
+
     def topic_is_safe() -> str:
         cluster()  # fails at once, where librdkafka would go on trying
         problems = check_tier_topic(settings.kafka, tier_topic_spec(settings))
@@ -94,4 +114,6 @@ def _checks(settings: Settings, cluster: Callable[[], object]) -> Iterator[Check
     yield "broker", broker_answers
     yield "log folders", folders_are_this_brokers
     yield "object store", store_takes_and_gives
+    yield "conditional put", condition_is_honoured
+    yield "key ring", key_ring_opens
     yield "tier-state topic", topic_is_safe

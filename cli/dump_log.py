@@ -15,6 +15,7 @@ from ..state.routing import Isolation
 from .context import Context
 from .exit_codes import FINDING
 from .flags import pass_context
+from .opened import s3_options_of
 from .reading import isolation_option
 
 if TYPE_CHECKING:
@@ -96,7 +97,10 @@ def _opened(context: Context, path: str, keyring: Path | None) -> Iterator[Dumpe
             bucket, _, key = rest.partition("/")
             settings = context.settings.store
             store = open_store(
-                f"{scheme}://{bucket}", endpoint=settings.endpoint or None, region=settings.region or None
+                f"{scheme}://{bucket}",
+                endpoint=settings.endpoint or None,
+                region=settings.region or None,
+                s3=s3_options_of(context.settings),
             )
         else:
             file = Path(path.removeprefix("file://")).absolute()

@@ -22,6 +22,7 @@ LOOPBACK = ("127.", "::1", "localhost")
 def command(context: Context, listen: str | None) -> None:
     """Serve both tiers over HTTP, with a console at /. Ends on SIGTERM after the answers in progress."""
     open_gateway = _gateway()
+    from ..fetch.cache_gauges import add_cache_gauges
     from ..fetch.open import open_reader
     from ..follower.open import open_view
     from ..follower.rocksdb_view import ViewIdentity
@@ -42,7 +43,7 @@ def command(context: Context, listen: str | None) -> None:
     with ExitStack() as opened:
         broker = opened.enter_context(opened_broker(context))
         topic = opened.enter_context(opened_topic(context))
-        store = open_store_of(settings)
+        store = open_store_of(settings, listener)
         opened.callback(store.close)
         cluster_id = broker.control.cluster().cluster_id
         identity = ViewIdentity(cluster_id, topic.topic_id, topic.mapped_partitions)
@@ -61,10 +62,13 @@ def command(context: Context, listen: str | None) -> None:
             broker,
             store,
             clock=clock,
-            cache_bytes=settings.cache.memory,
+            cache=settings.cache,
+            state_dir=settings.state_dir,
             keys=KeyRing.load(keyring) if keyring else None,
             listener=listener,
         )
+        opened.callback(reader.close)
+        add_cache_gauges(metrics, reader.remote)
         server = open_gateway(reader, settings.gateway, clock, hidden=(settings.tier_state.topic,))
         opened.callback(server.close)
 

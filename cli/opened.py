@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from ..broker.tier_topic import KafkaTierTopic
     from ..broker.tier_topic_setup import TierTopicSpec
     from ..follower.follower import Follower
+    from ..runtime.listener import Listener
     from ..runtime.settings import Settings
     from ..state.ids import TopicIdPartition
     from ..storage.object_store import ObjectStore
+    from ..storage.s3 import S3Options
 
 SILENCE_S = 20.0
 """How long reading the tier-state topic may bring nothing before a command gives up."""
@@ -29,22 +31,44 @@ def tier_topic_spec(settings: Settings) -> TierTopicSpec:
     return TierTopicSpec(wanted.topic, wanted.partitions, wanted.replication_factor)
 
 
-def open_store_of(settings: Settings) -> ObjectStore:
+def open_store_of(settings: Settings, listener: Listener | None = None) -> ObjectStore:
     """The object store of the settings. Raises InvalidSettings for half a pair of S3 keys."""
-    from ..state.errors import InvalidSettings
+    from ..runtime.listener import ignore
     from ..storage.open import open_store
+
+    wanted = settings.store
+    return open_store(
+        wanted.url,
+        endpoint=wanted.endpoint or None,
+        region=wanted.region or None,
+        s3=s3_options_of(settings),
+        listener=listener or ignore,
+    )
+
+
+def s3_options_of(settings: Settings) -> S3Options:
+    """Section ``[store]`` without its place. Raises InvalidSettings, InvalidRequest."""
+    from ..state.errors import InvalidSettings
     from ..storage.s3 import S3Options
 
     wanted = settings.store
     if bool(wanted.access_key_id) != (wanted.secret_access_key is not None):
         raise InvalidSettings(["store.access_key_id, store.secret_access_key: both or neither"])
     secret = wanted.secret_access_key
-    options = S3Options(
+    return S3Options(
+        path_style=wanted.path_style,
+        proxy=wanted.proxy or None,
+        sse=wanted.sse,
+        sse_kms_key_id=wanted.sse_kms_key_id or None,
         connect_timeout=wanted.connect_timeout,
         read_timeout=wanted.read_timeout,
+        max_attempts=wanted.max_attempts,
+        request_timeout=wanted.request_timeout,
+        throttle_timeout=wanted.throttle_timeout,
+        part_bytes=wanted.part_bytes,
+        concurrency=wanted.upload_concurrency,
         credentials=(wanted.access_key_id, secret.get_secret_value()) if secret is not None else None,
     )
-    return open_store(wanted.url, endpoint=wanted.endpoint or None, region=wanted.region or None, s3=options)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
 import click
@@ -17,6 +18,7 @@ from .topic_argument import TopicArgument
 if TYPE_CHECKING:
     from ..fetch.reader import LogReader
     from ..fetch.source import RecordSource
+    from ..runtime.listener import Event
     from ..state.offsets import Offset
     from ..state.routing import Tier
 
@@ -49,14 +51,24 @@ def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]
         view = opened.enter_context(opened_view(context, partitions))
         store = opened.enter_context(closing(open_store_of(settings)))
         keyring = settings.encryption.keyring
-        yield open_reader(
+        reader = open_reader(
             view,
             broker,
             store,
             clock=SystemClock(),
-            cache_bytes=settings.cache.memory,
+            cache=settings.cache,
+            state_dir=settings.state_dir,
             keys=KeyRing.load(keyring) if keyring else None,
+            listener=partial(_note, context),
         )
+        yield opened.enter_context(closing(reader))
+
+
+def _note(context: Context, event: Event) -> None:
+    from ..runtime.listener import ChunkCacheOff
+
+    if isinstance(event, ChunkCacheOff):
+        context.output.note(f"disk cache of chunks is not used: {event.reason}")
 
 
 @contextmanager

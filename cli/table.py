@@ -38,6 +38,8 @@ ENTRIES = (
     Entry("State", "recover", "Rebuild the tier-state topic from the bucket alone.", "recover"),
     Entry("Change", "undelete", "Take back that a topic is missing.", "undelete"),
     Entry("Change", "release", "Show or release the integrity holds of a partition.", "release"),
+    Entry("Store", "certify", "Certify that an object store keeps every promise it must.", "certify"),
+    Entry("Store", "keys", "Make and list encryption keys, and rotate segments to the active one.", "keys"),
     Entry("Play", "sandbox", "Start, stop or show a real local Kafka.", "sandbox"),
 )
 

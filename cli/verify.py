@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ..state.partition_view import PartitionView
     from ..state.routing import LocalBounds
     from ..storage.object_store import ObjectStore
+    from ..storage.segment.encryption import KeyUnwrapper
+    from ..storage.segment.keys import ObjectKeys
 
 HIGHEST_LEVEL = 3
 
@@ -63,7 +65,16 @@ def command(context: Context, topic: TopicArgument, level: int) -> None:
             if level >= 1:
                 total = sum(len(view.readable) for view in views)
                 with _store(context) as store, context.output.progress("verifying segments", total) as advance:
-                    verifier = Verifier(store, tier_topic.topic_id, level, look, advance=advance, checked=checked)
+                    verifier = Verifier(
+                        store,
+                        tier_topic.topic_id,
+                        level,
+                        look,
+                        _key_ring(context),
+                        _names(context, broker.control),
+                        advance,
+                        checked,
+                    )
                     for view in views:
                         findings += verifier.objects(view)
                     if level >= 2:
@@ -80,6 +91,20 @@ def _store(context: Context) -> Iterator[ObjectStore]:
         yield store
     finally:
         store.close()
+
+
+def _key_ring(context: Context) -> KeyUnwrapper | None:
+    from ..storage.segment.keyring import KeyRing
+
+    found = context.settings.encryption.keyring
+    return KeyRing.load(found) if found else None
+
+
+def _names(context: Context, broker: BrokerControl) -> ObjectKeys:
+    from ..storage.segment.keys import ObjectKeys
+
+    wanted = context.settings.format
+    return ObjectKeys.minting(wanted.key_prefix, broker.cluster().cluster_id, wanted.salt_bits)
 
 
 def _bounds(broker: BrokerControl, topic: str, partition: int) -> LocalBounds | None:

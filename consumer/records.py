@@ -75,6 +75,6 @@ def _records(
         view.require_fresh(number, 0.0)
         objects = opened.enter_context(closing(open_store(store, endpoint=place[0], region=place[1], clock=clock)))
         keys = KeyRing.load(keyring) if keyring else None
-        reader = open_reader(view, broker, objects, clock=clock, keys=keys)
+        reader = opened.enter_context(closing(open_reader(view, broker, objects, clock=clock, keys=keys)))
         for piece in reader.scan(topic, partition, *offsets, isolation=isolation):
             yield from records(piece, topic, partition)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..state.errors import AccessDenied, ObjectNotFound, StorageUnavailable
 from ..state.offsets import ByteRange, TimestampMs
-from ..storage.object_store import DEFAULT_PART_BYTES, MIB, Data, ObjectInfo, beyond_end, over_limit
+from ..storage.object_store import DEFAULT_PART_BYTES, MIB, Data, ObjectInfo, UnfinishedUpload, beyond_end, over_limit
 
 
 class FolderObjects:
@@ -67,6 +67,15 @@ class FolderObjects:
     def delete_many(self, keys: Iterable[str]) -> None:
         for key in keys:
             self.delete(key)
+
+    def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
+        raise AccessDenied("this folder is only read", file=self._root / key)
+
+    def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
+        return iter(())
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        raise AccessDenied("this folder is only read", file=self._root)
 
     def close(self) -> None:
         """Nothing is held."""

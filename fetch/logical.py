@@ -11,7 +11,9 @@ bounds were read knows every segment below that local start. The other way round
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from ..runtime.clock import Clock
 from ..state.errors import CorruptData, Fenced, LogGap, ObjectNotFound, OffsetOutOfRange, SegmentExpired
@@ -173,7 +175,8 @@ class LogicalPartition:
     def _fetch_remote(self, where: ReadRemote, ask: Ask) -> Fetched:
         last = where.offsets.end if ask.end is None else min(where.offsets.end, ask.end - 1)
         offsets = OffsetRange(where.offsets.start, Offset(last))
-        piece = self._remote.read(where.segment, offsets, ask.max_bytes, ask.isolation)
+        following = partial(self._following, where, ask)
+        piece = self._remote.read(where.segment, offsets, ask.max_bytes, ask.isolation, following)
         return Fetched(
             data=piece.data,
             tier=Tier.REMOTE,
@@ -183,6 +186,21 @@ class LogicalPartition:
             limit=Offset(offsets.end + 1),
             bounds=logical_bounds(self.view(), self.local_bounds(BOUNDS_AGE_S)),
         )
+
+    def _following(self, where: ReadRemote, ask: Ask) -> Iterator[tuple[RemoteSegment, OffsetRange]]:
+        """What a reader who goes on comes to in the remote tier, as the view and the bounds were when it asked."""
+        coverage = self.view().coverage
+        with self._lock:
+            known = self._bounds
+        end = ask.end
+        if ask.tier is Tier.AUTO and known is not None:
+            local_start = known[1].local_start
+            end = local_start if end is None else min(end, local_start)
+        position = where.offsets.end + 1
+        while (end is None or position < end) and (owned := coverage.at(position)) is not None:
+            last = owned.offsets.end if end is None else min(owned.offsets.end, end - 1)
+            yield owned.segment, OffsetRange(Offset(position), Offset(last))
+            position = owned.offsets.end + 1
 
     def _nothing(self, offset: Offset, limit: Offset) -> Fetched:
         bounds = logical_bounds(self.view(), self.local_bounds(BOUNDS_AGE_S))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ..broker.open import Broker
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, ignore
+from ..runtime.settings import Cache
 from ..state.view import TierView
 from ..storage.object_store import ObjectStore
 from ..storage.segment.cache import ChunkCache
+from ..storage.segment.disk_cache import open_disk_cache
 from ..storage.segment.encryption import KeyUnwrapper
 from .local import BrokerTier
 from .reader import LogReader
 from .remote import RemoteTier
 
-CACHE_BYTES = 256 * 1024 * 1024
+CHUNKS_FOLDER = "chunks"
 
 
 def open_reader(
@@ -22,10 +26,33 @@ def open_reader(
     store: ObjectStore,
     *,
     clock: Clock,
-    cache_bytes: int = CACHE_BYTES,
+    cache: Cache | None = None,
+    state_dir: Path | None = None,
     keys: KeyUnwrapper | None = None,
     listener: Listener = ignore,
 ) -> LogReader:
-    """``keys``: the key ring that opens encrypted segments. Closes nothing of what it is given."""
-    remote = RemoteTier(store, ChunkCache(cache_bytes), clock, keys=keys, listener=listener)
+    """``cache`` and ``state_dir`` are `open_remote`'s. Close the reader; it closes nothing of what it is given."""
+    remote = open_remote(store, clock=clock, cache=cache, state_dir=state_dir, keys=keys, listener=listener)
     return LogReader(view, broker.control, BrokerTier(broker), remote, clock)
+
+
+def open_remote(
+    store: ObjectStore,
+    *,
+    clock: Clock,
+    cache: Cache | None = None,
+    state_dir: Path | None = None,
+    keys: KeyUnwrapper | None = None,
+    listener: Listener = ignore,
+) -> RemoteTier:
+    """``cache``: None takes the defaults. Its disk lies in ``state_dir``; without one there is none. ``keys``: the key
+    ring that opens encrypted segments.
+
+    Raises InvalidRequest when the folder of the disk cache holds something else.
+    """
+    wanted = cache or Cache()
+    disk = None
+    if wanted.disk and state_dir is not None:
+        disk = open_disk_cache(state_dir / CHUNKS_FOLDER, wanted.disk, listener)
+    chunks = ChunkCache(wanted.memory, disk)
+    return RemoteTier(store, chunks, clock, keys=keys, prefetch=wanted.prefetch, listener=listener)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..log.batch import iter_batches
@@ -35,6 +37,7 @@ SPLIT_BYTES = 128 * 1024 * 1024
 GUESSED_BYTES_AN_OFFSET = 1024.0
 """For a local range of a partition that has no copied segment to learn from."""
 EXECUTOR_CACHE_BYTES = 32 * 1024 * 1024
+EXECUTOR_PREFETCH_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,25 +230,40 @@ def read_split(
     piece_bytes: int = PIECE_BYTES,
     reroute: Reroute | None = None,
 ) -> Iterator[Fetched]:
-    """Exactly the planned records; what an executor runs. Memory as `reader.py` says, and a small chunk cache.
+    """Exactly the planned records; what an executor runs. Memory as `reader.py` says, and a small chunk cache, into
+    which the split's next segments are loaded ahead.
 
     Raises PlannedRangeLost when the range cannot be read as planned any more, ObjectNotFound when a planned segment
     expired.
     """
-    remote = RemoteTier(store, ChunkCache(EXECUTOR_CACHE_BYTES), clock, keys=keys)
-    return read_ahead(_read_parts(split, remote, local, piece_bytes, reroute), PIECES_AHEAD)
+    return read_ahead(_read_split(split, store, local, clock, keys, piece_bytes, reroute), PIECES_AHEAD)
+
+
+def _read_split(
+    split: PlannedSplit,
+    store: ObjectStore,
+    local: LocalTier | None,
+    clock: Clock,
+    keys: KeyUnwrapper | None,
+    piece_bytes: int,
+    reroute: Reroute | None,
+) -> Iterator[Fetched]:
+    cache = ChunkCache(EXECUTOR_CACHE_BYTES)
+    with closing(RemoteTier(store, cache, clock, keys=keys, prefetch=EXECUTOR_PREFETCH_BYTES)) as remote:
+        yield from _read_parts(split, remote, local, piece_bytes, reroute)
 
 
 def _read_parts(
     split: PlannedSplit, remote: RemoteTier, local: LocalTier | None, piece_bytes: int, reroute: Reroute | None
 ) -> Iterator[Fetched]:
     bounds = LogicalBounds(split.start, split.start, None, split.end, split.end)
-    for part in split.parts:
+    for number, part in enumerate(split.parts):
+        following = partial(_following, split.parts[number + 1 :])
         position, limit = part.offsets.start, Offset(part.offsets.end + 1)
         while position < limit:
             if part.segment is not None:
                 rest = OffsetRange(position, part.offsets.end)
-                read = remote.read(part.segment, rest, piece_bytes, split.isolation)
+                read = remote.read(part.segment, rest, piece_bytes, split.isolation, following)
                 piece = Fetched(read.data, Tier.REMOTE, read.aborted, position, read.next_offset, limit, bounds)
             else:
                 try:
@@ -260,6 +278,13 @@ def _read_parts(
             if piece.data:
                 yield piece
             position = piece.next_offset
+
+
+def _following(parts: tuple[PlannedPart, ...]) -> Iterator[tuple[RemoteSegment, OffsetRange]]:
+    for part in parts:
+        if part.segment is None:
+            return
+        yield part.segment, part.offsets
 
 
 def _read_local(

@@ -39,7 +39,9 @@ class _Worker(Generic[T]):
                 self._made.put(piece)
                 self._room.acquire()
                 if self._stopped.is_set():
-                    return
+                    break
+            if isinstance(self._pieces, Generator):
+                self._pieces.close()  # on the thread that ran it, before the taker is told of the end
             self._made.put(None)
         except BaseException as error:  # whatever it is, the taker raises it
             self._made.put(error)

@@ -1,7 +1,8 @@
 """The log of any tiered topic as one: what the gateway, Spark's driver and the command line read through.
 
 Memory of a scan: (`PIECES_AHEAD` waiting + one being made + one in the caller's hands) x ``piece_bytes``, each plus the
-largest batch, beside the chunk cache. Memory of a fetch: ``max_bytes`` plus one batch.
+largest batch, beside the chunk cache. Memory of a fetch: ``max_bytes`` plus one batch. What is loaded ahead lies in the
+cache (`prefetch.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ TOPIC_AGE_S = 1.0
 
 
 class LogReader:
-    """Thread-safe. Holds what it was given and closes none of it."""
+    """Thread-safe. `close` ends what `remote` does by itself; of the rest it closes nothing."""
 
     def __init__(
         self, view: TierView, control: BrokerControl, local: LocalTier, remote: RemoteTier, clock: Clock
@@ -48,6 +49,10 @@ class LogReader:
         self._lock = threading.Lock()
         self._topics: dict[str, tuple[float, LogicalTopic]] = {}
         self._partitions: dict[tuple[str, TopicIdPartition], LogicalPartition] = {}
+
+    def close(self) -> None:
+        """Nothing is loaded ahead any more, and the chunk cache's disk is free for another process. Idempotent."""
+        self.remote.close()
 
     def topics(self) -> list[str]:
         """Names of the topics that the broker has and the view knows a partition of."""

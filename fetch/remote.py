@@ -4,6 +4,7 @@ A cold point read of our segments costs two requests, manifest and chunk: the ma
 every chunk, and the batch is found in the chunk by that offset and its CRC. A foreign one costs three: the offset
 index says where to begin. A reader that goes on where it stopped looks nothing up.
 Memory: ``max_bytes`` and one batch a read, beside the chunk cache and `OPEN_SEGMENTS` manifests.
+A reader is sequential when it goes on where an earlier read ended: then `prefetch.py` loads what comes next.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from cachetools import LRUCache
 
 from ..log.batch import BatchHeader, iter_batches
 from ..runtime.clock import Clock
-from ..runtime.listener import Listener, RemoteFetched, ignore
+from ..runtime.listener import Listener, ignore
 from ..state.errors import CorruptData
+from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import Isolation
 from ..state.segment import AbortedRange, AbortedRanges, RemoteSegment
@@ -26,6 +28,8 @@ from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.reader import SegmentReader
 from .locate import locate_batch
+from .metered_reads import MeteredReads
+from .prefetch import Following, Prefetch
 
 OPEN_SEGMENTS = 256
 REMEMBERED_POSITIONS = 4096
@@ -43,8 +47,16 @@ class RemotePiece:
     next_offset: Offset
 
 
+def nothing() -> tuple[()]:
+    """Nobody knows what a reader comes to next."""
+    return ()
+
+
 class RemoteTier:
-    """Reads segments by their descriptor. Thread-safe."""
+    """Reads segments by their descriptor. Thread-safe. ``prefetch``: bytes loaded ahead of a sequential reader.
+
+    `close` stops loading ahead and lets the cache's disk go.
+    """
 
     def __init__(
         self,
@@ -53,13 +65,15 @@ class RemoteTier:
         clock: Clock,
         *,
         keys: KeyUnwrapper | None = None,
+        prefetch: int = 0,
         listener: Listener = ignore,
     ) -> None:
-        self._store, self._cache, self._clock = store, cache, clock
-        self._keys, self._listener = keys, listener
+        self.cache, self.prefetch = cache, Prefetch(cache, self.open, prefetch)
+        self._store, self._keys = MeteredReads(store, clock, listener), keys
         self._lock = threading.Lock()
         self._open: LRUCache[str, SegmentReader] = LRUCache(OPEN_SEGMENTS)
         self._positions: LRUCache[tuple[str, int], int] = LRUCache(REMEMBERED_POSITIONS)
+        self._ends: LRUCache[tuple[TopicIdPartition, int], None] = LRUCache(REMEMBERED_POSITIONS)
 
     def open(self, segment: RemoteSegment) -> SegmentReader:
         """Raises ObjectNotFound, CorruptData, InvalidRequest (encrypted and no key ring given)."""
@@ -67,7 +81,7 @@ class RemoteTier:
             known = self._open.get(segment.object_key)
         if known is not None:
             return known
-        reader = SegmentReader.open(self._store, segment.object_key, keys=self._keys, cache=self._cache)
+        reader = SegmentReader.open(self._store, segment.object_key, keys=self._keys, cache=self.cache)
         if reader.plain_bytes != segment.log_bytes:
             raise CorruptData(
                 "manifest and fact disagree about the length of the log",
@@ -79,16 +93,29 @@ class RemoteTier:
             self._open[segment.object_key] = reader
         return reader
 
-    def read(self, segment: RemoteSegment, offsets: OffsetRange, max_bytes: int, isolation: Isolation) -> RemotePiece:
+    def close(self) -> None:
+        """Reads still work, without what it stopped. Idempotent, and waits for nothing."""
+        self.prefetch.close()
+        self.cache.close()
+
+    def read(
+        self,
+        segment: RemoteSegment,
+        offsets: OffsetRange,
+        max_bytes: int,
+        isolation: Isolation,
+        following: Following = nothing,
+    ) -> RemotePiece:
         """Whole batches that hold offsets of ``offsets``, from its start, about ``max_bytes``, at least one."""
-        started = self._clock.monotonic()
         reader = self.open(segment)
         position = self._position(segment, reader, offsets.start)
+        if self._goes_on(segment, offsets.start):
+            self.prefetch.after(reader, position + max_bytes, offsets, following)
         pieces: list[bytes] = []
         first: BatchHeader | None = None
         last: BatchHeader | None = None
         room = max_bytes
-        following = Offset(offsets.end + 1)
+        next_offset = Offset(offsets.end + 1)
         while position < reader.plain_bytes:
             window = self._window(segment, reader, position, room)
             taken = _taken(window, segment.object_key, position, offsets)
@@ -100,17 +127,21 @@ class RemoteTier:
             if taken.finished:
                 break
             if last is not None:
-                following = Offset(min(last.last_offset, offsets.end) + 1)
+                next_offset = Offset(min(last.last_offset, offsets.end) + 1)
                 break
         data = pieces[0] if pieces else b""
-        if last is None or last.last_offset < following:  # else a later read begins inside the last batch
-            with self._lock:
-                self._positions[segment.object_key, following] = position
-        self._listener(RemoteFetched(segment.object_key, len(data), self._clock.monotonic() - started))
+        with self._lock:
+            self._ends[segment.partition, next_offset] = None
+            if last is None or last.last_offset < next_offset:  # else a later read begins inside the last batch
+                self._positions[segment.object_key, next_offset] = position
         if first is None or last is None:
-            return RemotePiece(b"", (), following)
+            return RemotePiece(b"", (), next_offset)
         touched = OffsetRange(Offset(first.base_offset), Offset(last.last_offset))
-        return RemotePiece(data, self.aborted(segment, reader, touched, isolation), following)
+        return RemotePiece(data, self.aborted(segment, reader, touched, isolation), next_offset)
+
+    def _goes_on(self, segment: RemoteSegment, offset: int) -> bool:
+        with self._lock:
+            return (segment.partition, offset) in self._ends
 
     def aborted(
         self, segment: RemoteSegment, reader: SegmentReader, touched: OffsetRange, isolation: Isolation

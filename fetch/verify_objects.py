@@ -20,7 +20,7 @@ from ..state.partition_view import PartitionView
 from ..state.segment import RemoteSegment, SegmentState
 from ..storage.object_store import ObjectInfo, ObjectStore
 from ..storage.segment.encryption import KeyUnwrapper
-from ..storage.segment.keys import ObjectKeys, ObjectKind, base_of, object_key
+from ..storage.segment.keys import ObjectKeys, ObjectKind, base_of, folder_of, object_key
 from ..storage.segment.manifest import SegmentManifest, metadata_of
 from ..storage.segment.reader import SegmentReader, read_manifest
 from .verify import Finding, Severity
@@ -53,6 +53,7 @@ class Verifier:
     level: int
     look: Callable[[TopicIdPartition], PartitionView]
     keys: KeyUnwrapper | None = None
+    names: ObjectKeys = field(default_factory=ObjectKeys)
     advance: Callable[[int], object] = lambda count: None
     checked: Checked = field(default_factory=Checked)
 
@@ -81,10 +82,13 @@ class Verifier:
             return
         gone = SegmentState.DELETE_SEGMENT_FINISHED
         living = {each.subject.object_key for each in view.segments.values() if each.subject and each.state is not gone}
-        prefix = ObjectKeys().partition_prefix(view.topic, view.partition.topic_id, view.partition.partition)
-        for found in self.store.list(prefix):
-            if base_of(found.key) not in living:
-                yield found
+        # the prefix that is set now, and those of before that facts remember
+        prefixes = {folder_of(each.subject.object_key) for each in view.segments.values() if each.subject}
+        prefixes.add(self.names.partition_prefix(view.topic, view.partition.topic_id, view.partition.partition))
+        for prefix in sorted(prefixes):
+            for found in self.store.list(prefix):
+                if base_of(found.key) not in living:
+                    yield found
 
     def _segments(self, segments: Iterable[RemoteSegment]) -> Iterator[Finding]:
         waiting = iter(segments)
@@ -138,7 +142,11 @@ class Verifier:
 
     def _bytes(self, segment: RemoteSegment, manifest: SegmentManifest, checked: Checked) -> Iterator[Finding]:
         if manifest.encryption is not None and self.keys is None:
-            raise InvalidRequest("level 3 needs the key ring of an encrypted segment", object=segment.object_key)
+            raise InvalidRequest(
+                "level 3 needs the key ring of an encrypted segment: set encryption.keyring",
+                key_id=manifest.encryption.key_id,
+                object=segment.object_key,
+            )
         try:
             read = SegmentReader(self.store, segment.object_key, manifest, keys=self.keys).verify(segment)
         except (ObjectNotFound, CorruptData) as error:
@@ -159,6 +167,8 @@ class Verifier:
                 yield f"the manifest says {name} {_short(said)}, its fact {_short(fact)}"
         if metadata != metadata_of(block.segment, metadata.event_timestamp):
             yield "the manifest's segment metadata contradicts its own descriptor"
+        if (manifest.encryption is None) != (segment.encryption_key_id is None):  # its id changes when keys rotate
+            yield f"the manifest is {'' if manifest.encryption else 'not '}encrypted, its fact says otherwise"
         stored = manifest.chunks.stored_bytes
         if stored != segment.log_object_bytes:
             yield f"the manifest's chunks have {stored} bytes, its fact says {segment.log_object_bytes}"

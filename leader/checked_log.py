@@ -1,8 +1,8 @@
 """The log of one segment, read once and sequentially, checking every batch on its way to the object store.
 
 Checked: CRC-32C, magic 2, strictly increasing offsets inside the segment's range, leader epochs that agree with the
-lineage. The indexes that the broker left are checked against it, and rebuilt where they do not fit. Memory: one piece
-(1 MiB) plus the largest batch.
+lineage. The indexes that the broker left are checked against it, and rebuilt where they do not fit. Memory: 1 MiB and
+the largest batch twice.
 """
 
 from __future__ import annotations
@@ -37,48 +37,69 @@ class CheckedLog:
         self.first_codec: int | None = None
         self._batch_starts: dict[int, Offset] = {}
 
-    def pieces(self) -> Iterator[bytes]:
-        """The plain bytes, in order. Raises CorruptData naming file and position; nothing after it is yielded."""
-        pending, position, read = bytearray(), 0, 0
-        while read < self.size_bytes:
-            piece = self._read(read)
-            read += len(piece)
-            pending += piece
-            consumed = 0
-            for batch in iter_batches(pending, source=self._source, position=position, partial_tail_ok=True):
+    def pieces(self) -> Iterator[memoryview]:
+        """The plain bytes, whole batches each, in order; a piece is overwritten when the next one is asked for.
+
+        Raises CorruptData naming file and position; nothing after it is yielded.
+        """
+        buffer, position = bytearray(min(PIECE_BYTES, self.size_bytes)), 0
+        while position < self.size_bytes:
+            window = self._read(position, memoryview(buffer)[: self.size_bytes - position])
+            stop = position
+            for batch in iter_batches(window, source=self._source, position=position, partial_tail_ok=True):
                 self._check(batch)
-                consumed = batch.position - position + batch.size_bytes
-            position += consumed
-            del pending[:consumed]
-            self._check_claim(pending, position)
-            yield piece
-        if pending:
-            raise CorruptData("log segment ends inside a batch", file=self._source, position=position)
+                stop = batch.position + batch.size_bytes
+            taken = stop - position
+            claimed = self._claimed(window[taken : taken + HEADER_BYTES], stop)
+            if taken:
+                self._drop_pages(stop)
+                yield window[:taken]
+            elif claimed <= len(window):  # half a header, or zeros
+                raise CorruptData("log segment ends inside a batch", file=self._source, position=position)
+            if claimed > len(buffer):
+                buffer = bytearray(claimed)
+            position = stop  # what was cut off is read again, from its batch's beginning: nothing is kept and moved
 
-    def _read(self, position: int) -> bytes:
-        """The next piece. Tiering must not evict the pages that the broker's consumers are about to read."""
-        descriptor = self._file.fileno()
+    def _read(self, position: int, window: memoryview) -> memoryview:
+        """``window``, filled."""
+        filled = 0
+        while filled < len(window):
+            try:
+                size = os.preadv(self._file.fileno(), [window[filled:]], position + filled)
+            except OSError as error:
+                raise _unreadable(self._source, error) from error
+            if not size:
+                raise CorruptData("log segment is shorter than it was", file=self._source, position=position + filled)
+            filled += size
+        return window
+
+    def _drop_pages(self, stop: int) -> None:
+        """A cold segment must not push out the pages that the broker's consumers are about to read.
+
+        This drops the segment's own pages, also those that were in memory before us.
+        """
         try:
-            piece = os.pread(descriptor, min(PIECE_BYTES, self.size_bytes - position), position)
-            os.posix_fadvise(descriptor, 0, position + len(piece), os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(self._file.fileno(), 0, stop, os.POSIX_FADV_DONTNEED)
         except OSError as error:
-            raise Unavailable("the broker's disk cannot be read", file=self._source, reason=error.strerror) from error
-        if not piece:
-            raise CorruptData("log segment is shorter than it was", file=self._source, position=position)
-        return piece
+            raise _unreadable(self._source, error) from error
 
-    def _check_claim(self, pending: bytearray, position: int) -> None:
-        """A batch that claims more bytes than the segment has is found at once, not after reading all of them."""
-        if len(pending) >= HEADER_BYTES:
-            claimed = int.from_bytes(pending[8:12], "big", signed=True) + 12
-            if position + claimed > self.size_bytes:
-                raise CorruptData(
-                    "batch reaches past the end of the log segment",
-                    file=self._source,
-                    position=position,
-                    bytes=claimed,
-                    log_bytes=self.size_bytes,
-                )
+    def _claimed(self, head: memoryview, position: int) -> int:
+        """The bytes that the batch at ``position`` says to have; 0 when there is no whole header yet.
+
+        One that claims more than the segment has is found at once, not after reading all of it.
+        """
+        if len(head) < HEADER_BYTES:
+            return 0
+        claimed = int.from_bytes(head[8:12], "big", signed=True) + 12
+        if position + claimed > self.size_bytes:
+            raise CorruptData(
+                "batch reaches past the end of the log segment",
+                file=self._source,
+                position=position,
+                bytes=claimed,
+                log_bytes=self.size_bytes,
+            )
+        return claimed
 
     def _check(self, batch: BatchHeader) -> None:
         first, last = batch.base_offset, batch.last_offset
@@ -161,6 +182,10 @@ class _TimeIndexCheck:
     def fits(self) -> bool:
         complete = self._at == len(self._entries)
         return complete and not self._wrong and bool(self._entries) and self._entries[-1].timestamp == self._highest
+
+
+def _unreadable(source: str, error: OSError) -> Unavailable:
+    return Unavailable("the broker's disk cannot be read", file=source, reason=error.strerror)
 
 
 def _broker_index(files: SegmentFiles, offsets: OffsetRange) -> tuple[OffsetIndexCheck | None, _TimeIndexCheck | None]:

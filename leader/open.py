@@ -18,6 +18,7 @@ from ..state.errors import InvalidRequest
 from ..state.ids import TopicId, TopicIdPartition
 from ..state.view import TierView
 from ..storage.object_store import ObjectStore
+from ..storage.segment.keyring import KeyRing
 from ..storage.segment.keys import ObjectKeys
 from .agent import Agent, Hosted
 from .copier import CopyTools
@@ -57,7 +58,9 @@ def open_leader(
     management_address: str,
     archived_to: ArchivedTo = no_archive,
 ) -> Leader:
-    """Raises InvalidRequest when the log folders belong to another cluster than the one that answers."""
+    """Raises InvalidRequest when the log folders belong to another cluster than the one that answers, or for a key ring
+    that cannot be used.
+    """
     cluster = broker.cluster()
     if log.cluster_id != cluster.cluster_id:
         raise InvalidRequest(
@@ -66,16 +69,18 @@ def open_leader(
             cluster_id=log.cluster_id,
             answering=cluster.cluster_id,
         )
+    keyring = settings.encryption.keyring
     seat = Seat(log.node_id, management_address, topic, view, broker, log, clock, ids)
     tools = CopyTools(
         store=store,
-        keys=ObjectKeys(),
+        keys=ObjectKeys.minting(settings.format.key_prefix, cluster.cluster_id, settings.format.salt_bits),
         format=FormatPolicy(
             settings.format.compression,
             settings.format.zstd_level,
             settings.format.chunk_bytes,
             cluster.cluster_id,
             TopicId(topic.topic_id),
+            None if keyring is None else KeyRing.load(keyring),
         ),
         throttle=ByteQuota(clock, settings.copy_.quota).take,
         listener=listener,

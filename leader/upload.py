@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from ..log.batch import first_codec
 from ..log.epoch_checkpoint import format_epoch_checkpoint
 from ..log.local_log import SegmentFiles
+from ..runtime.id_source import RandomBytes, system_random
 from ..state.errors import CorruptData, ObjectNotFound
 from ..state.ids import TopicId
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange, AbortedRanges, Compression, CopyAttempt, RemoteSegment
 from ..storage.object_store import ObjectStore
+from ..storage.segment.encryption import IV_BYTES, KeyWrapper, SegmentCipher
 from ..storage.segment.keys import ObjectKind, object_key
-from ..storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of, with_own_size
+from ..storage.segment.manifest import Encryption, SegmentManifest, TierstateBlock, metadata_of, with_own_size
 from ..storage.segment.writer import (
     IndexesObject,
     LogObject,
@@ -31,13 +33,25 @@ from .term import Reign
 
 @dataclass(frozen=True, slots=True)
 class FormatPolicy:
-    """The ``[format]`` settings, and what every manifest of this agent says of its origin."""
+    """The ``[format]`` settings, and what every manifest of this agent says of its origin.
+
+    ``keys`` None: nothing is encrypted. Public keys are enough.
+    """
 
     compression: str
     zstd_level: int
     chunk_bytes: int
     cluster_id: str
     tier_state_topic_id: TopicId
+    keys: KeyWrapper | None = None
+    random: RandomBytes = system_random
+
+    def cipher(self) -> tuple[SegmentCipher, Encryption] | tuple[None, None]:
+        """For one attempt, with a data key of its own."""
+        return (None, None) if self.keys is None else SegmentCipher.new(self.keys, self.random)
+
+    def iv(self) -> bytes:
+        return self.random(IV_BYTES)
 
 
 def upload(
@@ -60,23 +74,32 @@ def upload(
         leader_epochs=format_epoch_checkpoint(files.lineage.up_to(attempt.offsets.end)),
         transaction_index=files.transaction_index,
     )
+    cipher, encryption = policy.cipher()
     yield "put log"
     written = put_log(
-        store, attempt.object_key, source, compression, chunk_bytes=policy.chunk_bytes, level=policy.zstd_level
+        store,
+        attempt.object_key,
+        source,
+        compression,
+        cipher=cipher,
+        iv=policy.iv,
+        chunk_bytes=policy.chunk_bytes,
+        level=policy.zstd_level,
     )
     # the broker's own indexes where they match the log that was just read, rebuilt ones otherwise
     source = replace(source, offset_index=log.offset_index(), time_index=log.time_index())
     yield "put indexes"
-    indexes = put_indexes(store, attempt.object_key, source)
+    indexes = put_indexes(store, attempt.object_key, source, cipher=cipher, iv=policy.iv)
     _verify(store, attempt.object_key, ObjectKind.LOG, written.stored_bytes)
     _verify(store, attempt.object_key, ObjectKind.INDEXES, indexes.stored_bytes)
     aborted = files.aborted(attempt.offsets)
-    segment = _describe(reign, attempt, files, log, written, indexes, aborted, compression)
+    segment = _describe(reign, attempt, files, log, written, indexes, aborted, compression, encryption)
     manifest = with_own_size(
         SegmentManifest(
             chunks=written.chunks,
             indexes=indexes.spans,
             compression=compression is Compression.ZSTD,
+            encryption=encryption,
             metadata=metadata_of(segment, attempt.started_at),
             tierstate=TierstateBlock(
                 segment=segment,
@@ -94,7 +117,7 @@ def upload(
     return manifest.tierstate.segment
 
 
-def _throttled(log: CheckedLog, throttle: Callable[[int], object]) -> Iterator[bytes]:
+def _throttled(log: CheckedLog, throttle: Callable[[int], object]) -> Iterator[memoryview]:
     for piece in log.pieces():
         throttle(len(piece))
         yield piece
@@ -119,6 +142,7 @@ def _describe(
     indexes: IndexesObject,
     aborted: tuple[AbortedRange, ...],
     compression: Compression,
+    encryption: Encryption | None,
 ) -> RemoteSegment:
     """The descriptor of facts and manifest; ``manifest_bytes`` is filled in by `with_own_size`."""
     return RemoteSegment(
@@ -139,7 +163,7 @@ def _describe(
         log_crc32c=written.crc32c,
         indexes_sha256=indexes.sha256,
         compression=compression,
-        encryption_key_id=None,
+        encryption_key_id=None if encryption is None else encryption.key_id,
         transaction_index_empty=not files.transaction_index,
         aborted=AbortedRanges.of(aborted),
         broker_id=attempt.broker_id,

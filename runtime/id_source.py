@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from typing import Protocol
+
+RandomBytes = Callable[[int], bytes]
+"""So many bytes that nobody can guess: keys of ciphers are made of them."""
+
+system_random: RandomBytes = os.urandom
 
 
 class IdSource(Protocol):

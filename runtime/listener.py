@@ -213,12 +213,36 @@ class SecondValueSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreThrottled:
+    """The object store asks to slow down: a request of ``object_key`` is sent again after ``seconds``."""
+
+    store: str
+    object_key: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionalPutIgnored:
+    """The object store overwrites where it was asked not to. Keys are never reused, so nothing is lost by it alone."""
+
+    store: str
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteFetched:
-    """Bytes read from the object store for readers."""
+    """One request that read the object store for readers: a manifest, an index, a run of chunks."""
 
     object_key: str
     bytes: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkCacheOff:
+    """The disk cache of chunks is not used, or not any more; reads go on without it."""
+
+    folder: str
+    reason: str
 
 
 Event = (
@@ -242,7 +266,10 @@ Event = (
     | CheckpointUsed
     | FactsApplied
     | SecondValueSeen
+    | StoreThrottled
+    | ConditionalPutIgnored
     | RemoteFetched
+    | ChunkCacheOff
 )
 
 Listener = Callable[[Event], None]

@@ -15,6 +15,8 @@ from structlog.typing import FilteringBoundLogger
 from .listener import (
     ActFailed,
     ChoreFailed,
+    ChunkCacheOff,
+    ConditionalPutIgnored,
     CopyFailed,
     CustodyStepTaken,
     Event,
@@ -24,6 +26,7 @@ from .listener import (
     PartitionRefused,
     RemoteFetched,
     SecondValueSeen,
+    StoreThrottled,
     TermEnded,
     TrimRefused,
     ViewRebuilt,
@@ -34,11 +37,14 @@ _SECRET = re.compile(r"password|secret|token|authorization|private_key", re.IGNO
 _WARNINGS = (
     ActFailed,
     ChoreFailed,
+    ChunkCacheOff,
     CustodyStepTaken,
     HoldReported,
+    ConditionalPutIgnored,
     CopyFailed,
     PartitionRefused,
     SecondValueSeen,
+    StoreThrottled,
     TermEnded,
     ViewRebuilt,
 )

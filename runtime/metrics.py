@@ -17,6 +17,8 @@ from .listener import (
     ActFailed,
     CheckpointUsed,
     ChoreFailed,
+    ChunkCacheOff,
+    ConditionalPutIgnored,
     CopyFailed,
     CustodyStepTaken,
     Event,
@@ -32,6 +34,7 @@ from .listener import (
     SegmentCopied,
     SegmentDeleteBegan,
     SegmentDeleted,
+    StoreThrottled,
     TermEnded,
     TermStarted,
     TrimRefused,
@@ -39,6 +42,9 @@ from .listener import (
 )
 
 COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "store_throttled_total": ("Times the object store asked to slow down.", ()),
+    "store_throttled_seconds_total": ("Seconds waited because it did.", ()),
+    "store_conditional_puts_ignored_total": ("Starts at which the store was seen to ignore If-None-Match.", ()),
     "remote_copy_segments_total": ("Segments copied to the remote tier.", ("topic",)),
     "remote_copy_bytes_total": ("Log bytes copied to the remote tier.", ("topic",)),
     "remote_copy_object_bytes_total": ("Bytes of the objects written for them.", ("topic",)),
@@ -64,11 +70,12 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tier_state_facts_applied_total": ("Facts applied to the view.", ()),
     "tier_state_second_values_total": ("Keys of the tier-state topic under which a second value landed.", ()),
     "remote_fetch_bytes_total": ("Bytes read from the object store for readers.", ()),
-    "remote_fetch_requests_total": ("Range reads of the object store for readers.", ()),
+    "remote_fetch_requests_total": ("Reads of the object store for readers: manifests, indexes, runs of chunks.", ()),
+    "tierstate_chunk_cache_off_total": ("Times the disk cache was not used, or turned itself off.", ()),
 }
 SECONDS: Mapping[str, str] = {
     "remote_copy_seconds": "From copy-started to copy-finished, a segment.",
-    "remote_fetch_seconds": "One range read of the object store.",
+    "remote_fetch_seconds": "One read of the object store.",
 }
 _PARTITION = ("topic", "partition")
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -90,6 +97,13 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tier_state_position": ("Position of the view.", ("tier_partition",)),
     "orphan_objects": ("Objects that no fact names.", ()),
     "orphan_bytes": ("Their bytes.", ()),
+    "tierstate_chunk_cache_hits_total": ("Chunks found, in memory also those being loaded.", ("level",)),
+    "tierstate_chunk_cache_misses_total": ("Chunks not found.", ("level",)),
+    "tierstate_chunk_cache_evictions_total": ("Chunks dropped for others.", ("level",)),
+    "tierstate_chunk_cache_damaged_total": ("Files of the disk cache that were damaged, and dropped.", ()),
+    "tierstate_chunk_cache_bytes": ("Bytes of chunks held.", ("level",)),
+    "tierstate_prefetch_bytes_total": ("Log bytes loaded ahead of sequential readers.", ()),
+    "tierstate_prefetch_failures_total": ("Loads ahead that failed; no reader saw it.", ()),
 }
 
 Sample = tuple[Sequence[str], float]
@@ -158,10 +172,17 @@ class Metrics:
                 self._add("tier_state_facts_applied_total", event.facts)
             case SecondValueSeen():
                 self._add("tier_state_second_values_total", 1)
+            case StoreThrottled():
+                self._add("store_throttled_total", 1)
+                self._add("store_throttled_seconds_total", event.seconds)
+            case ConditionalPutIgnored():
+                self._add("store_conditional_puts_ignored_total", 1)
             case RemoteFetched():
                 self._add("remote_fetch_requests_total", 1)
                 self._add("remote_fetch_bytes_total", event.bytes)
                 self._seconds["remote_fetch_seconds"].observe(event.seconds)
+            case ChunkCacheOff():
+                self._add("tierstate_chunk_cache_off_total", 1)
             case _:
                 assert_never(event)
 

@@ -27,16 +27,44 @@ class Store(Section):
     """The object store that holds the remote tier."""
 
     url: StoreUrl = Field(default="", description="Where the remote tier lives: file:///…, s3://, gs://, az://.")
-    endpoint: HttpUrl = Field(default="", description="Address of an S3-compatible server; empty: the cloud's own.")
+    endpoint: HttpUrl = Field(
+        default="", description="Address of an S3-compatible server, URL of the Azure account; empty: the cloud's own."
+    )
     region: str = Field(default="", description="Region of the bucket; empty: as the environment says.")
     access_key_id: str = Field(
-        default="", description="Access key; empty: the cloud library's own search (environment, role)."
+        default="", description="Access key, or the Azure account's name; empty: the cloud library's own search."
     )
-    secret_access_key: Secret | None = Field(default=None, description="Secret of the access key.")
+    secret_access_key: Secret | None = Field(
+        default=None, description="Secret of the access key, or the Azure account's key."
+    )
     connect_timeout: Duration = Field(default=5.0, gt=0, description="How long a connection may take.")
     read_timeout: Duration = Field(
         default=30.0, gt=0, description="How long the store may stay silent within an answer."
     )
+    request_timeout: Duration = Field(
+        default=120.0, gt=0, description="How long a request may take with its repeats, or a MiB of a large answer."
+    )
+    max_attempts: int = Field(default=5, ge=1, le=100, description="How often a request that fails is sent at most.")
+    throttle_timeout: Duration = Field(
+        default=600.0, ge=0, description="How long a request waits for a store that asks to slow down."
+    )
+    part_bytes: Size = Field(
+        default=8 * 1024 * 1024, ge=5 * 1024 * 1024, le=5 * 1024**3, description="Part size of multipart uploads."
+    )
+    upload_concurrency: int = Field(
+        default=4,
+        ge=1,
+        le=64,
+        description="Parts of one upload in flight; memory is this plus two, times `part_bytes`.",
+    )
+    path_style: bool | None = Field(
+        default=None, description="S3: bucket in the path, not in the host name; unset: with an `endpoint`, yes."
+    )
+    proxy: HttpUrl = Field(default="", description="HTTP proxy; empty: HTTPS_PROXY and NO_PROXY of the environment.")
+    sse: Literal["none", "AES256", "aws:kms"] = Field(
+        default="none", description="S3: server-side encryption asked of every object; none: as the bucket is set."
+    )
+    sse_kms_key_id: str = Field(default="", description="S3: KMS key for aws:kms; empty: the account's own.")
 
 
 class TierState(Section):
@@ -96,6 +124,11 @@ class Format(Section):
     )
     zstd_level: int = Field(default=3, ge=1, le=22, description="Level of zstd.")
     chunk_bytes: Size = Field(default=4 * 2**20, ge=1024, le=2**30, description="Log bytes in one chunk.")
+    key_prefix: str = Field(
+        default="",
+        description="What new object keys begin with; `{salt}` spreads partitions. Objects keep their keys.",
+    )
+    salt_bits: int = Field(default=5, ge=1, le=128, description="Bits of `{salt}`, each a 0 or 1 in the key.")
 
 
 class Agent(Section):
@@ -152,16 +185,20 @@ class Encryption(Section):
     """Encryption of copied segments."""
 
     keyring: Path | None = Field(
-        default=None, description="Key ring, a TOML file; segments are encrypted when it is set."
+        default=None,
+        description="Key ring, a TOML file: agents encrypt with it (public keys are enough), readers open with it.",
     )
 
 
 class Cache(Section):
     """Chunks of the remote tier kept by readers."""
 
-    memory: Size = Field(default=256 * 2**20, description="Bytes of memory.")
-    disk: Size = Field(default=0, description="Bytes of disk under state_dir; 0: none.")
-    prefetch: Size = Field(default=16 * 2**20, description="Bytes read ahead of a sequential reader; 0: none.")
+    memory: Size = Field(default=256 * 2**20, description="Bytes of memory, or one chunk when that is larger.")
+    disk: Size = Field(default=0, description="Bytes of disk under state_dir, kept over restarts; 0: none.")
+    prefetch: Size = Field(
+        default=16 * 2**20,
+        description="Log bytes loaded ahead of a sequential reader, at most half of memory; 0: none.",
+    )
 
 
 class Archive(Section):

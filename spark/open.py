@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from ..broker.control import BrokerControl
@@ -56,8 +56,9 @@ def open_log(options: SourceOptions, clock: Clock, choice: Choice | None = None)
                 for number in numbers:
                     view.require_fresh(number, 0.0)
                 store = open_object_store(options, clock)
-                reader = open_reader(view, broker, store, clock=clock, keys=open_key_ring(options))
-                yield OpenLog(reader, tuple(chosen))
+                keys = open_key_ring(options)
+                with closing(open_reader(view, broker, store, clock=clock, keys=keys)) as reader:
+                    yield OpenLog(reader, tuple(chosen))
             finally:
                 view.close()
         finally:

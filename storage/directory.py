@@ -36,6 +36,7 @@ from .object_store import (
     TEMPORARY_FOLDER,
     Data,
     ObjectInfo,
+    UnfinishedUpload,
     beyond_end,
     checked_key,
     over_limit,
@@ -128,7 +129,7 @@ class DirectoryStore:
     def delete(self, key: str) -> None:
         path = self._path(checked_key(key))
         try:
-            with self._typed(key):
+            with self._typed(key), self._held(path):
                 os.unlink(path)
                 # A delete that a power loss undoes would be an orphan that nobody remembers.
                 _fsync_folder(os.path.dirname(path))
@@ -139,8 +140,64 @@ class DirectoryStore:
         for key in keys:
             self.delete(key)
 
+    def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
+        path = self._path(checked_key(key))
+        with self._typed(key, writing=True):
+            descriptor, temporary = self._new_file()
+        try:
+            with self._typed(key, writing=True):
+                _write_all(descriptor, data)
+                os.fsync(descriptor)
+            with self._typed(key), self._held(path):
+                if self.get(key) != previous:
+                    return False
+                os.replace(temporary, path)  # the new object exists from here on
+                _fsync_folder(os.path.dirname(path))
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            os.close(descriptor)
+        return True
+
+    def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
+        """What killed writers left: a file that its writer still has is locked, and not told. Files have no key."""
+        self._check_mark()
+        with self._typed(""):
+            names = () if prefix else sorted(os.listdir(self._temporary))
+        for name in names:
+            left: os.stat_result | None = None
+            with contextlib.suppress(OSError), self._unlocked(name) as descriptor:
+                left = os.fstat(descriptor)
+            if left is not None:  # unlocked again: whoever is told may abort it
+                yield UnfinishedUpload("", name, TimestampMs(left.st_mtime_ns // 1_000_000))
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        if os.path.basename(upload.upload_id) != upload.upload_id:
+            raise InvalidRequest("not an upload of this store", upload=upload.upload_id, store=self.description)
+        with contextlib.suppress(OSError), self._unlocked(upload.upload_id):
+            os.unlink(os.path.join(self._temporary, upload.upload_id))
+
     def close(self) -> None:
         """Nothing is held."""
+
+    @contextlib.contextmanager
+    def _held(self, path: str) -> Iterator[None]:
+        """Keeps `replace_if_same` and `delete` of one object apart*, across processes, by a lock on its file.
+
+        *A replacement between another's compare and rename would be lost; one of a deleted object would bring it back.
+        """
+        while True:
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)  # NFS locks nothing that is open for reading
+            except PermissionError:
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if os.path.samestat(os.fstat(descriptor), os.lstat(path)):  # else it was replaced while we waited
+                    yield
+                    return
+            finally:
+                os.close(descriptor)
 
     def _path(self, key: str) -> str:
         path = os.path.join(self._root, *key.split("/"))
@@ -159,14 +216,18 @@ class DirectoryStore:
             os.close(descriptor)
 
     def _remove_leftovers(self) -> None:
-        for entry in os.scandir(self._temporary):
-            with contextlib.suppress(OSError):  # locked: a writer is alive; gone: it has just finished
-                descriptor = os.open(entry.path, os.O_RDWR | os.O_NOFOLLOW)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    os.unlink(entry.path)
-                finally:
-                    os.close(descriptor)
+        for upload in tuple(self.unfinished_uploads()):
+            self.abort_upload(upload)
+
+    @contextlib.contextmanager
+    def _unlocked(self, name: str) -> Iterator[int]:
+        """An unfinished file, locked by us. OSError: its writer is alive, or it is gone."""
+        descriptor = os.open(os.path.join(self._temporary, name), os.O_RDWR | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def _publish(self, key: str, temporary: str, path: str) -> None:
         folder = os.path.dirname(path)

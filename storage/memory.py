@@ -14,6 +14,7 @@ from .object_store import (
     MIB,
     Data,
     ObjectInfo,
+    UnfinishedUpload,
     beyond_end,
     checked_key,
     over_limit,
@@ -107,6 +108,22 @@ class MemoryStore:
     def delete_many(self, keys: Iterable[str]) -> None:
         for key in keys:
             self.delete(key)
+
+    def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
+        self._write("put", checked_key(key))
+        with self._lock:
+            if key not in self._objects:
+                raise ObjectNotFound("no such object", key=key, store=self.description)
+            if self._objects[key][0] != previous:
+                return False
+            self._objects[key] = (bytes(data), ObjectInfo(key, len(data), self._clock.now_ms()))
+        return True
+
+    def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
+        return iter(())
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        """There are none."""
 
     def close(self) -> None:
         """Keeps its objects: a closed twin can be read by the test that owns it."""

@@ -39,8 +39,20 @@ class ObjectInfo:
     modified_at: TimestampMs
 
 
+@dataclass(frozen=True, slots=True)
+class UnfinishedUpload:
+    """What an upload that has not ended yet left in the store: no object, nobody sees it, but it may cost money.
+
+    ``key`` as it was given to `put_stream`; empty when the store does not keep it. ``upload_id``: the store's own name.
+    """
+
+    key: str
+    upload_id: str
+    started_at: TimestampMs
+
+
 class ObjectStore(Protocol):
-    """Keys are relative to the store's URL. No object is ever overwritten."""
+    """Keys are relative to the store's URL. No object is overwritten, but by `replace_if_same`."""
 
     @property
     def description(self) -> str:
@@ -85,6 +97,26 @@ class ObjectStore(Protocol):
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """In batches where the store has them, in no promised order. Idempotent."""
+        ...
+
+    def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
+        """Overwrites one small object whose content is ``previous``: for the rotation of keys (`rotate.py`) alone.
+
+        Readers see the old object or the new one, whole. False when its content is another by now: nothing was done.
+        Raises ObjectNotFound when it is gone; it does not come back.
+        """
+        ...
+
+    def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
+        """Uploads of keys below ``prefix`` that were begun and neither completed nor aborted, whoever began them.
+
+        One that is running right now is among them where the store cannot tell: judge by ``started_at``. Those without
+        a key are told only for the empty prefix. A store that removes them by itself yields none.
+        """
+        ...
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        """Removes what was uploaded of it. Idempotent; an upload that completed meanwhile keeps its object."""
         ...
 
     def close(self) -> None:

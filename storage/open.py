@@ -6,18 +6,20 @@ another thing, part of every key, verbatim and without a ``/``: `segment/keys.py
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ..runtime.clock import Clock, SystemClock
-from ..state.errors import InvalidRequest
+from ..runtime.listener import Listener, ignore
+from ..state.errors import InvalidRequest, MissingExtra
 from .directory import DirectoryStore
 from .memory import MemoryStore
 from .object_store import ObjectStore
 from .s3 import S3Options, S3Store
 
-_RIGHT = "file:///absolute/folder or s3://bucket/prefix"
+_RIGHT = "file:///absolute/folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
 
 
 def open_store(
@@ -27,10 +29,13 @@ def open_store(
     region: str | None = None,
     clock: Clock | None = None,
     s3: S3Options | None = None,
+    listener: Listener = ignore,
 ) -> ObjectStore:
-    """``file:///folder``, ``s3://bucket/prefix`` or, for tests, ``memory:``. Raises InvalidRequest, AccessDenied.
+    """``file:///folder``, ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``, ``memory:``.
 
-    ``s3``: time-outs and credentials of an S3 store; ``endpoint`` and ``region`` are added to it.
+    ``s3``: how any cloud's store is reached: time-outs, limits, parts, proxy; the key pair of S3 or, for Azure, the
+    account's name and key. ``endpoint`` and ``region`` are added to it.
+    Raises InvalidRequest, AccessDenied, MissingExtra.
     """
     clock = clock or SystemClock()
     try:
@@ -38,23 +43,26 @@ def open_store(
     except ValueError as error:
         raise InvalidRequest(f"not a store URL; {_RIGHT} is one") from error
     if "@" in parts.netloc:  # the URL is not repeated: there is a secret in it
-        raise InvalidRequest("a store URL carries no credentials; give them in the environment or in AWS profiles")
+        raise InvalidRequest("a store URL carries no credentials; give them in the environment or in the settings")
     if parts.query or parts.fragment:
         raise InvalidRequest("a store URL has no '?' and no '#'; write them as %3F and %23", scheme=parts.scheme)
-    if endpoint is not None and parts.scheme != "s3":
-        raise InvalidRequest("only an s3:// store has an endpoint", url=url, endpoint=endpoint)
+    if endpoint is not None and parts.scheme not in ("s3", "gs", "az"):
+        raise InvalidRequest("only an s3://, gs:// or az:// store has an endpoint", url=url, endpoint=endpoint)
+    options = replace(s3 or S3Options(), endpoint=endpoint, region=region)
     match parts.scheme:
         case "file":
             return _directory(url, parts.netloc, unquote(parts.path))
+        case "s3" | "gs" | "az" if not parts.netloc:
+            what = "container" if parts.scheme == "az" else "bucket"
+            raise InvalidRequest(f"this store's URL names its {what}: {parts.scheme}://{what}/prefix", url=url)
         case "s3":
-            if not parts.netloc:
-                raise InvalidRequest("an S3 store URL names its bucket: s3://bucket/prefix", url=url)
-            options = replace(s3 or S3Options(), endpoint=endpoint, region=region)
-            return S3Store(parts.netloc, unquote(parts.path), options, clock)
+            return S3Store(parts.netloc, unquote(parts.path), options, clock, listener=listener)
+        case "gs":
+            return _google(parts.netloc, unquote(parts.path), options, clock, listener)
+        case "az":
+            return _azure(parts.netloc, unquote(parts.path), options, clock, listener)
         case "memory" if not parts.netloc and not parts.path:
             return MemoryStore(clock)
-        case "gs" | "az":
-            raise InvalidRequest(f"this version has no {parts.scheme}:// store; {_RIGHT} works", url=url)
         case "":
             raise InvalidRequest(f"a store URL begins with its scheme: {_RIGHT}", url=url)
         case _:
@@ -65,3 +73,61 @@ def _directory(url: str, host: str, path: str) -> DirectoryStore:
     if host not in ("", "localhost") or not path.startswith("/"):
         raise InvalidRequest("a folder's URL is absolute and has three slashes: file:///absolute/folder", url=url)
     return DirectoryStore(Path(path))
+
+
+def _google(bucket: str, prefix: str, wanted: S3Options, clock: Clock, listener: Listener) -> ObjectStore:
+    _not_for_s3_only("gs", wanted)
+    if wanted.credentials is not None:
+        raise InvalidRequest(
+            "a gs:// store has no access key: it uses Google's application default credentials",
+            bucket=bucket,
+            variable="GOOGLE_APPLICATION_CREDENTIALS",
+        )
+    try:
+        from .gcs import GcsStore
+        from .gcs_options import GcsOptions
+    except ImportError as error:
+        raise MissingExtra("gcs", "a gs:// store") from error
+    options = GcsOptions(
+        endpoint=wanted.endpoint,
+        proxy=wanted.proxy,
+        connect_timeout=wanted.connect_timeout,
+        read_timeout=wanted.read_timeout,
+        limits=wanted.limits,
+        part_bytes=wanted.part_bytes,
+    )
+    return GcsStore(bucket, prefix, options, clock, listener=listener)
+
+
+def _azure(container: str, prefix: str, wanted: S3Options, clock: Clock, listener: Listener) -> ObjectStore:
+    _not_for_s3_only("az", wanted)
+    try:
+        from .azure import AzureStore
+        from .azure_options import CONNECTION_STRING, AzureOptions
+    except ImportError as error:
+        raise MissingExtra("azure", "an az:// store") from error
+    # The account's key first, then the connection string of the environment, else Microsoft's own search.
+    text = os.environ.get(CONNECTION_STRING) if wanted.credentials is None else None
+    options = AzureOptions(
+        endpoint=wanted.endpoint,
+        credentials=wanted.credentials,
+        connection_string=text or None,
+        proxy=wanted.proxy,
+        connect_timeout=wanted.connect_timeout,
+        read_timeout=wanted.read_timeout,
+        limits=wanted.limits,
+        part_bytes=wanted.part_bytes,
+        concurrency=wanted.concurrency,
+    )
+    return AzureStore(container, prefix, options, clock, listener=listener)
+
+
+def _not_for_s3_only(scheme: str, wanted: S3Options) -> None:
+    """What would be dropped in silence is refused: who asks for encryption must not believe that he has it."""
+    asked = {
+        "region": wanted.region is not None,
+        "path_style": wanted.path_style is not None,
+        "sse": wanted.sse != "none",
+    }
+    if names := [name for name, is_asked in asked.items() if is_asked]:
+        raise InvalidRequest(f"a {scheme}:// store has no {', '.join(names)}: only s3:// has")

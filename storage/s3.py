@@ -1,31 +1,26 @@
 """S3 and its compatibles, by boto3. Credentials come from boto3's own chain unless they are given.
 
-Every write carries ``If-None-Match: *``; whether a store obeys it is for `tierstate certify` to say.
-Retries of requests are botocore's (back-off with jitter); a body that breaks off is continued here.
+Every write carries ``If-None-Match: *``; whether a store obeys it is for `tierstate certify` to say. Every write marks
+its object, so that a lost answer or a request that arrived twice does not read as somebody else's object.
 """
 
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
-from urllib3.exceptions import HTTPError
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from ..runtime.clock import Clock, SystemClock
+from ..runtime.id_source import IdSource, RandomIds
+from ..runtime.listener import Listener, ignore
 from ..state.errors import (
-    CorruptData,
     InvalidRequest,
     ObjectExists,
     ObjectNotFound,
     StorageUnavailable,
-    TierstateError,
+    Throttled,
 )
 from ..state.offsets import ByteRange, TimestampMs
 from .object_store import (
@@ -33,47 +28,34 @@ from .object_store import (
     MIB,
     Data,
     ObjectInfo,
-    RangeNotSatisfiable,
-    beyond_end,
+    UnfinishedUpload,
     checked_key,
     over_limit,
 )
-from .s3_errors import answered, retried, translated
-from .s3_upload import MultipartUpload, parts_of
+from .s3_body import SentBody, arriving
+from .s3_errors import answered
+from .s3_options import S3Options as S3Options
+from .s3_requests import MARKER, S3Requests
+from .s3_upload import MultipartUpload, abort, crc32_of, parts_of, unfinished
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
-    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import DeleteObjectsOutputTypeDef, GetObjectOutputTypeDef, ListObjectsV2OutputTypeDef
 
-MIN_PART_BYTES = 5 * MIB
-"""S3 refuses smaller parts, but for the last."""
-_FOREIGN = (ClientError, BotoCoreError, HTTPError)
 _BATCH = 1000
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class S3Options:
-    """``path_style`` None: path style with an endpoint, virtual hosts without. Times in seconds.
-
-    ``concurrency``: parts of one upload in flight; an upload holds at most (concurrency + 2) parts.
-    """
-
-    endpoint: str | None = None
-    region: str | None = None
-    path_style: bool | None = None
-    connect_timeout: float = 5
-    read_timeout: float = 30
-    max_attempts: int = 5
-    concurrency: int = 2
-    credentials: tuple[str, str] | None = field(default=None, repr=False)
 
 
 class S3Store:
     """Objects of one bucket below one prefix (``a/b``: the store puts a ``/`` between it and a key)."""
 
     def __init__(
-        self, bucket: str, prefix: str = "", options: S3Options | None = None, clock: Clock | None = None
+        self,
+        bucket: str,
+        prefix: str = "",
+        options: S3Options | None = None,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        listener: Listener = ignore,
     ) -> None:
         if not bucket:
             raise InvalidRequest("an S3 store has a bucket", example="s3://bucket/prefix")
@@ -81,105 +63,104 @@ class S3Store:
         self._prefix = f"{checked_key(prefix.strip('/'))}/" if prefix.strip("/") else ""
         self._options = options or S3Options()
         self._clock = clock or SystemClock()
-        try:
-            self._client = _client(self._options)
-        except (BotoCoreError, ValueError) as error:
-            raise InvalidRequest("the S3 client cannot be built", store=self.description, reason=error) from error
+        self._requests = S3Requests(bucket, self.description, self._options, self._clock, ids or RandomIds(), listener)
+        self._client = self._requests.client
 
     @property
     def description(self) -> str:
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
     def put_if_absent(self, key: str, data: Data) -> None:
-        body = bytes(data)
+        full, marker, checksum = self._full(key), self._requests.new_marker(), crc32_of(data)
         try:
-            self._client.put_object(Bucket=self._bucket, Key=self._full(key), Body=body, IfNoneMatch="*")
-        except _FOREIGN as error:
-            failure = translated(error, key, self.description)
-            if isinstance(failure, ObjectExists) and retried(error) and self._holds(key, body):
-                return  # our first attempt landed and its answer was lost
-            raise failure from error
+            self._requests.send(key, lambda: self._put(full, data, checksum, marker, IfNoneMatch="*"))
+        except ObjectExists:
+            if not self._requests.made_by(marker, key, full):
+                raise
 
     def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
         full = self._full(key)
-        parts = parts_of(pieces, max(part_bytes, MIN_PART_BYTES))
-        first = next(parts, bytearray())
-        second = next(parts, None)
-        if second is None:
-            self.put_if_absent(key, first)
-            return len(first)
-        upload = MultipartUpload(self._client, self._bucket, full, self.description, self._options.concurrency)
-        return upload.send(itertools.chain((first, second), parts))
+        parts = parts_of(pieces, self._options.part_size(part_bytes))
+        begin = list(itertools.islice(parts, 2))
+        if len(begin) < 2:
+            whole = begin[0] if begin else bytearray()
+            self.put_if_absent(key, whole)
+            return len(whole)
+        return MultipartUpload(self._requests, key, full).send(_drained(begin, parts))
 
     def get(self, key: str, limit: int | None = None) -> bytes:
-        with self._typed(key):
-            answer = self._client.get_object(Bucket=self._bucket, Key=self._full(key))
-        size = answer["ContentLength"]
-        with closing(answer["Body"]) as body:
-            if limit is not None and size > limit:
-                raise over_limit(key, size, limit)
-            with suppress(*_FOREIGN):
-                return body.read()
-        return self.get_range(key, ByteRange(0, size))  # the body broke off: its own retries are there
+        full = self._full(key)
+
+        def request() -> GetObjectOutputTypeDef:
+            return self._client.get_object(Bucket=self._bucket, Key=full)
+
+        answer = self._requests.send(key, request)
+        body, size = answer["Body"], answer["ContentLength"]
+        if limit is not None and size > limit:
+            body.close()
+            raise over_limit(key, size, limit)
+        return b"".join(self._continued(key, full, body, ByteRange(0, size), answer["ETag"])) if size else b""
 
     def get_range(self, key: str, range: ByteRange) -> bytes:
-        return b"".join(self.stream_range(key, range, max(1, len(range))))
+        return b"".join(self.stream_range(key, range))
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
-        position, stop, failures = range.start, range.stop, 0
-        while position < stop:
-            body, stop = self._open(key, ByteRange(position, stop))
-            with closing(body):
-                while position < stop and (piece := _next_piece(body, min(piece_bytes, stop - position))):
-                    position += len(piece)
-                    yield piece
-            if position < stop:
-                failures += 1
-                if failures >= self._options.max_attempts:
-                    raise StorageUnavailable(
-                        "the body breaks off", key=key, store=self.description, position=position, attempts=failures
-                    )
-                self._clock.sleep(0.1 * 2**failures)
+        full = self._full(key)
+        body, stop, etag = self._requests.patience.call(key, lambda: self._requests.open_range(key, full, range, None))
+        yield from self._continued(key, full, body, ByteRange(range.start, stop), etag, piece_bytes)
 
     def head(self, key: str) -> ObjectInfo:
+        full = self._full(key)
         try:
-            with self._typed(key):
-                found = self._client.head_object(Bucket=self._bucket, Key=self._full(key))
+            found = self._requests.send(key, lambda: self._client.head_object(Bucket=self._bucket, Key=full))
         except ObjectNotFound:
-            # HEAD has no body to say what was not found: a missing bucket must not read as a missing object.
-            with suppress(RangeNotSatisfiable):
-                self.get_range(key, ByteRange(0, 1))
+            self._requests.missing_is_missing(key, full)
             raise
         return ObjectInfo(key, found["ContentLength"], TimestampMs(int(found["LastModified"].timestamp() * 1000)))
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
-        pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket,
-            Prefix=self._prefix + prefix,
-            StartAfter=self._prefix + start_after if start_after is not None else "",
-        )
-        with self._typed(""):
-            for page in pages:
-                for found in page.get("Contents", ()):
-                    key = found["Key"].removeprefix(self._prefix)
-                    yield ObjectInfo(key, found["Size"], TimestampMs(int(found["LastModified"].timestamp() * 1000)))
+        after: dict[str, Any] = {"StartAfter": self._prefix + start_after} if start_after is not None else {}
+
+        def request() -> ListObjectsV2OutputTypeDef:
+            return self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix + prefix, **after)
+
+        while True:
+            page = self._requests.send("", request)
+            for found in page.get("Contents", ()):
+                key = found["Key"].removeprefix(self._prefix)
+                yield ObjectInfo(key, found["Size"], TimestampMs(int(found["LastModified"].timestamp() * 1000)))
+            if not page.get("IsTruncated"):
+                return
+            after = {"ContinuationToken": page["NextContinuationToken"]}
 
     def delete(self, key: str) -> None:
-        with suppress(ObjectNotFound), self._typed(key):
-            self._client.delete_object(Bucket=self._bucket, Key=self._full(key))
+        full = self._full(key)
+        with suppress(ObjectNotFound):
+            self._requests.send(key, lambda: self._client.delete_object(Bucket=self._bucket, Key=full))
 
     def delete_many(self, keys: Iterable[str]) -> None:
         each = iter(keys)
         while batch := tuple(itertools.islice(each, _BATCH)):
-            with self._typed(""):
-                answer = self._client.delete_objects(
-                    Bucket=self._bucket,
-                    Delete={"Objects": [{"Key": self._full(key)} for key in batch], "Quiet": True},
-                )
-            for refused in answer.get("Errors", ()):
-                code, key = refused.get("Code", ""), refused.get("Key", "").removeprefix(self._prefix)
-                if code != "NoSuchKey":
-                    raise answered(code, 0, refused.get("Message", ""), key, self.description)
+            whole = tuple({"Key": self._full(key)} for key in batch)
+            self._requests.send("", partial(self._delete_batch, whole))
+
+    def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
+        full, marker, checksum = self._full(key), self._requests.new_marker(), crc32_of(data)
+        answer = self._requests.send(key, lambda: self._client.get_object(Bucket=self._bucket, Key=full))
+        whole = ByteRange(0, max(1, answer["ContentLength"]))
+        if b"".join(self._continued(key, full, answer["Body"], whole, answer["ETag"])) != previous:
+            return False
+        try:
+            self._requests.send(key, lambda: self._put(full, data, checksum, marker, IfMatch=answer["ETag"]))
+        except ObjectExists:  # S3's word for a condition that does not hold
+            return self._requests.made_by(marker, key, full)
+        return True
+
+    def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
+        return unfinished(self._requests, self._prefix + prefix, prefix)
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        abort(self._requests, upload.key, self._full(upload.key), upload.upload_id)
 
     def close(self) -> None:
         self._client.close()
@@ -187,63 +168,59 @@ class S3Store:
     def _full(self, key: str) -> str:
         return checked_key(self._prefix + checked_key(key))
 
-    def _open(self, key: str, range: ByteRange) -> tuple[StreamingBody, int]:
-        """The body of a ranged GET and where it stops in the object."""
-        with self._typed(key, range):
-            answer = self._client.get_object(
-                Bucket=self._bucket, Key=self._full(key), Range=f"bytes={range.start}-{range.stop - 1}"
+    def _put(self, full: str, data: Data, checksum: str, marker: str, **condition: str) -> None:
+        self._client.put_object(
+            Bucket=self._bucket,
+            Key=full,
+            Body=cast(Any, SentBody(data)),
+            ChecksumCRC32=checksum,
+            Metadata={MARKER: marker},
+            **cast(Any, {**condition, **self._options.write_arguments}),
+        )
+
+    def _continued(
+        self, key: str, full: str, body: StreamingBody, range: ByteRange, etag: str, piece_bytes: int = MIB
+    ) -> Iterator[bytes]:
+        """The bytes of a range whose first body is open. A body that breaks off is asked for again from there."""
+        attempts = self._requests.patience.attempts(key)
+        position, failed_at = range.start, range.start
+        while True:
+            for piece in arriving(body, range.stop - position, piece_bytes, self._clock, self._options.request_timeout):
+                position += len(piece)
+                yield piece
+            if position >= range.stop:
+                return
+            if position - failed_at >= MIB:
+                attempts.progressed()
+            failed_at = position
+            failure: StorageUnavailable | Throttled = StorageUnavailable(
+                "the body breaks off", key=key, store=self.description, position=position
             )
-        told = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
-        expected = (range.start, min(range.stop, int(told[3])) - 1) if told else None
-        if not told or (int(told[1]), int(told[2])) != expected:
-            answer["Body"].close()
-            raise CorruptData(
-                "the store answers another range than asked",
-                key=key,
-                store=self.description,
-                asked=f"{range.start}-{range.stop - 1}",
-                answered=answer.get("ContentRange", "the whole object"),
-            )
-        return answer["Body"], int(told[2]) + 1
+            while True:
+                attempts.failed(failure)
+                try:
+                    rest = ByteRange(position, range.stop)
+                    body, _, _ = self._requests.open_range(key, full, rest, etag)
+                    break
+                except ObjectExists as error:  # S3's word for a condition that does not hold
+                    raise StorageUnavailable(
+                        "the object was replaced while it was read", key=key, store=self.description
+                    ) from error
+                except (StorageUnavailable, Throttled) as error:
+                    failure = error
 
-    def _holds(self, key: str, data: bytes) -> bool:
-        with suppress(TierstateError):
-            return self.get(key, limit=len(data)) == data
-        return False
+    def _delete_batch(self, whole: Sequence[dict[str, str]]) -> None:
+        def request() -> DeleteObjectsOutputTypeDef:
+            return self._client.delete_objects(Bucket=self._bucket, Delete=cast(Any, {"Objects": whole, "Quiet": True}))
 
-    @contextmanager
-    def _typed(self, key: str, range: ByteRange | None = None) -> Iterator[None]:
-        try:
-            yield
-        except _FOREIGN as error:
-            failure = translated(error, key, self.description)
-            if range is not None and isinstance(failure, RangeNotSatisfiable):
-                raise beyond_end(key, range, None) from error
-            raise failure from error
+        for refused in self._requests.once("", request).get("Errors", ()):
+            code, key = refused.get("Code", ""), refused.get("Key", "").removeprefix(self._prefix)
+            if code != "NoSuchKey":
+                raise answered(code, 0, refused.get("Message", ""), key, self.description)
 
 
-def _next_piece(body: StreamingBody, size: int) -> bytes:
-    """Empty when the body broke off."""
-    with suppress(*_FOREIGN):
-        return body.read(size)
-    return b""
-
-
-def _client(options: S3Options) -> S3Client:
-    path_style = options.endpoint is not None if options.path_style is None else options.path_style
-    access_key, secret_key = options.credentials or (None, None)
-    return boto3.session.Session().client(
-        "s3",
-        endpoint_url=options.endpoint,
-        region_name=options.region,
-        aws_access_key_id=access_key,
-        aws_secret_access_key=secret_key,
-        config=Config(
-            connect_timeout=options.connect_timeout,
-            read_timeout=options.read_timeout,
-            retries={"mode": "standard", "total_max_attempts": options.max_attempts},
-            s3={"addressing_style": "path" if path_style else "auto"},
-            max_pool_connections=32,
-            user_agent_extra="tierstate",
-        ),
-    )
+def _drained(begin: list[bytearray], parts: Iterator[bytearray]) -> Iterator[bytearray]:
+    """One behind the other; a part that was given away is not held any longer."""
+    while begin:
+        yield begin.pop(0)
+    yield from parts

@@ -18,16 +18,23 @@ from ..state.errors import (
     TierstateError,
 )
 from .object_store import RangeNotSatisfiable
+from .patience import NotRepeatable
+
+
+class UploadGone(NotRepeatable):
+    """A multipart upload that was completed or aborted meanwhile, by us or by somebody else."""
+
 
 _BY_CODE: dict[str, tuple[type[TierstateError], str]] = {
     "NoSuchKey": (ObjectNotFound, "no such object"),
     "NotFound": (ObjectNotFound, "no such object"),
     "404": (ObjectNotFound, "no such object"),
     "NoSuchBucket": (InvalidRequest, "the bucket does not exist"),
-    "NoSuchUpload": (StorageUnavailable, "the upload is gone: somebody else aborted it"),
+    "NoSuchUpload": (UploadGone, "the upload is gone: somebody else aborted it"),
     "InvalidRange": (RangeNotSatisfiable, "range begins past the end of the object"),
     "PreconditionFailed": (ObjectExists, "object exists"),
-    "ConditionalRequestConflict": (ObjectExists, "another writer has this key"),
+    "ConditionalRequestConflict": (StorageUnavailable, "another writer is at this key"),
+    "OperationAborted": (StorageUnavailable, "another writer is at this key"),
     "XAdminUserNotFound": (AccessDenied, "the store refuses"),
     "SlowDown": (Throttled, "the store asks to slow down"),
     "RequestLimitExceeded": (Throttled, "the store asks to slow down"),
@@ -41,7 +48,7 @@ _BY_CODE: dict[str, tuple[type[TierstateError], str]] = {
 _BY_STATUS: dict[int, tuple[type[TierstateError], str]] = {
     401: (AccessDenied, "the store refuses"),
     403: (AccessDenied, "the store refuses"),
-    409: (ObjectExists, "another object has this key, or one that this key cannot stand beside"),
+    409: (InvalidRequest, "a key cannot lie above or below another object's key in this store"),
     412: (ObjectExists, "object exists"),
     416: (RangeNotSatisfiable, "range begins past the end of the object"),
     429: (Throttled, "the store asks to slow down"),
@@ -66,21 +73,12 @@ _WRONG_CALL = (
 )
 
 
-def code_of(error: BaseException) -> str:
-    """S3's own word, such as ``NoSuchKey``; empty for what is no answer of the store."""
-    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, boto.ClientError) else ""
-
-
-def retried(error: BaseException) -> bool:
-    """Whether the refused request was not the first one sent: an earlier one may have landed."""
-    return isinstance(error, boto.ClientError) and bool(error.response.get("ResponseMetadata", {}).get("RetryAttempts"))
-
-
 def translated(error: Exception, key: str, store: str) -> TierstateError:
     """The error of `state/errors.py` for anything that botocore or urllib3 raises."""
     if isinstance(error, boto.ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        return answered(code_of(error), status, str(error.response.get("Error", {}).get("Message", "")), key, store)
+        told = error.response.get("Error", {})
+        return answered(str(told.get("Code", "")), status, str(told.get("Message", "")), key, store)
     facts = {"key": key or None, "store": store, "reason": _one_line(error)}
     if isinstance(error, _NO_CREDENTIALS):
         return AccessDenied("no credentials for the store", **facts)

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from ..state.errors import InvalidRequest
-from .object_store import Data
-from .s3_errors import retried, translated
+from ..state.errors import InvalidRequest, ObjectExists, ObjectNotFound, TierstateError, Unavailable
+from ..state.offsets import TimestampMs
+from .object_store import Data, UnfinishedUpload
+from .s3_body import SentBody
+from .s3_errors import UploadGone
+from .s3_requests import MARKER, S3Requests
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import CompletedPartTypeDef
+    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, ListMultipartUploadsOutputTypeDef, MultipartUploadTypeDef
 
 MAX_PARTS = 10_000
 """S3's limit; 8 MiB parts reach 78 GiB, far above a segment's 2 GiB."""
-
-A = TypeVar("A")
+_CLOCK_STEP_MS = 2_000
+"""The store tells times in whole seconds."""
 
 
 def parts_of(pieces: Iterable[Data], part_bytes: int) -> Iterator[bytearray]:
-    """Pieces of any size re-cut into parts of exactly ``part_bytes``, the last one shorter; each a buffer of its own.
-
-    Not bytes: that would be a copy here, and another where botocore puts a body of bytes behind its headers.
-    """
+    """Pieces of any size re-cut into parts of ``part_bytes``, the last one shorter; each a buffer of its own."""
     part = bytearray()
     for piece in pieces:
         rest = memoryview(piece).cast("B")
@@ -46,89 +42,150 @@ def parts_of(pieces: Iterable[Data], part_bytes: int) -> Iterator[bytearray]:
         yield part
 
 
-class MultipartUpload:
-    """Created on the first part, closed by `finish` or `abort`."""
+def crc32_of(data: Data) -> str:
+    """As S3 writes a checksum."""
+    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
 
-    def __init__(self, client: S3Client, bucket: str, key: str, store: str, concurrency: int) -> None:
-        self._client, self._bucket, self._key, self._store = client, bucket, key, store
-        self._concurrency = concurrency
-        self._upload_id = self._answer(
-            lambda: client.create_multipart_upload(Bucket=bucket, Key=key, ChecksumAlgorithm="CRC32")
-        )["UploadId"]
+
+class MultipartUpload:
+    """One object. `send` completes or aborts it."""
+
+    def __init__(self, requests: S3Requests, key: str, full: str) -> None:
+        self._requests, self._client, self._key = requests, requests.client, key
+        self._where: dict[str, Any] = {"Bucket": requests.bucket, "Key": full}
+        self._full, self._marker = full, requests.new_marker()
+        self._upload_id = self._create()
 
     def send(self, parts: Iterable[bytearray]) -> int:
         """Uploads every part and completes the object; returns its bytes. Aborts on any failure, the iterator's too."""
-        size = 0
+        size, concurrency = 0, self._requests.options.concurrency
         done: list[CompletedPartTypeDef] = []
         waiting: deque[Future[CompletedPartTypeDef]] = deque()
-        with ThreadPoolExecutor(self._concurrency, thread_name_prefix="tierstate-part") as pool:
+        with ThreadPoolExecutor(concurrency, thread_name_prefix="tierstate-part") as pool:
             try:
                 for number, part in enumerate(parts, 1):
                     size += len(part)
                     if number > MAX_PARTS:
                         raise InvalidRequest("the object has more parts than S3 allows", key=self._key, limit=MAX_PARTS)
                     waiting.append(pool.submit(self._part, number, part))
-                    if len(waiting) >= self._concurrency:
+                    if len(waiting) >= concurrency:
                         done.append(waiting.popleft().result())
                 done.extend(each.result() for each in waiting)
-                self._complete(done, size)
+                self._complete(done)
             except BaseException:  # also a closed generator or an interrupt: an upload without an end costs money
                 for each in waiting:
                     each.cancel()
                 for each in waiting:
                     with suppress(BaseException):
                         each.result()  # a part that lands after the abort would keep the upload alive
-                self._abort()
+                with suppress(TierstateError):  # the first error counts; what is left is an unfinished upload
+                    abort(self._requests, self._key, self._full, self._upload_id)
                 raise
         return size
 
+    def _create(self) -> str:
+        clock = self._requests.patience.clock
+        began, tries = clock.monotonic(), 0
+
+        def request() -> str:
+            nonlocal tries
+            tries += 1
+            return self._client.create_multipart_upload(
+                **self._where,
+                ChecksumAlgorithm="CRC32",
+                Metadata={MARKER: self._marker},
+                **cast(Any, self._requests.options.write_arguments),
+            )["UploadId"]
+
+        upload_id = self._requests.send(self._key, request)
+        if tries > 1:
+            with suppress(TierstateError):
+                self._abort_the_lost(upload_id, clock.monotonic() - began)
+        return upload_id
+
+    def _abort_the_lost(self, upload_id: str, took_s: float) -> None:
+        """An upload whose begin was done and whose answer was lost has a name that nobody knows: found by key and time.
+
+        Another writer of the same key in the same seconds loses its upload, too, and begins again.
+        """
+        same = [found for found in unfinished(self._requests, self._full, self._key) if found.key == self._key]
+        ours = next((found.started_at for found in same if found.upload_id == upload_id), None)
+        for found in same if ours is not None else ():
+            assert ours is not None
+            if found.upload_id != upload_id and 0 <= ours - found.started_at <= took_s * 1000 + _CLOCK_STEP_MS:
+                abort(self._requests, self._key, self._full, found.upload_id)
+
     def _part(self, number: int, data: bytearray) -> CompletedPartTypeDef:
-        crc = base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
-        answer = self._answer(
+        crc = crc32_of(data)
+        answer = self._requests.send(
+            self._key,
             lambda: self._client.upload_part(
-                Bucket=self._bucket,
-                Key=self._key,
+                **self._where,
                 UploadId=self._upload_id,
                 PartNumber=number,
-                Body=cast(Any, data),  # botocore takes a bytearray, its stubs do not say so
+                Body=cast(Any, SentBody(data)),  # botocore takes what has read, seek and tell; its stubs want more
                 ChecksumCRC32=crc,
-            )
+            ),
         )
         return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumCRC32": crc}
 
-    def _complete(self, done: list[CompletedPartTypeDef], size: int) -> None:
+    def _complete(self, done: list[CompletedPartTypeDef]) -> None:
         try:
-            self._client.complete_multipart_upload(
-                Bucket=self._bucket,
-                Key=self._key,
-                UploadId=self._upload_id,
-                MultipartUpload={"Parts": done},
-                IfNoneMatch="*",
+            self._requests.send(
+                self._key,
+                lambda: self._client.complete_multipart_upload(
+                    **self._where, UploadId=self._upload_id, MultipartUpload={"Parts": done}, IfNoneMatch="*"
+                ),
             )
-        except (ClientError, BotoCoreError) as error:
-            # A lost answer: the retry meets our own object (412) or an upload that is no more (404), or there was none.
-            lost = not isinstance(error, ClientError) or retried(error)
-            if not (lost and self._is_ours(done, size)):
-                raise self._failed(error) from error
+        except (ObjectExists, Unavailable) as error:
+            # A lost answer, or a request that arrived twice: the second meets our own object or no upload any more.
+            if self._requests.made_by(self._marker, self._key, self._full):
+                return
+            if isinstance(error, UploadGone) and self._key_is_taken():
+                raise ObjectExists("object exists", key=self._key, store=self._requests.store) from error
+            raise
 
-    def _is_ours(self, done: list[CompletedPartTypeDef], size: int) -> bool:
-        """Whether the object has the ETag of exactly our parts: MD5 over the parts' MD5s, dash, their count."""
-        with suppress(ClientError, BotoCoreError, ValueError):
-            found = self._client.head_object(Bucket=self._bucket, Key=self._key)
-            digests = b"".join(bytes.fromhex(part["ETag"].strip('"')) for part in done)
-            ours = f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(done)}"
-            return found["ContentLength"] == size and found["ETag"].strip('"') == ours
+    def _key_is_taken(self) -> bool:
+        with suppress(TierstateError):
+            self._requests.send(self._key, lambda: self._client.head_object(**self._where))
+            return True
         return False
 
-    def _abort(self) -> None:
-        with suppress(ClientError, BotoCoreError):  # the first error counts; a lifecycle rule removes what is left
-            self._client.abort_multipart_upload(Bucket=self._bucket, Key=self._key, UploadId=self._upload_id)
 
-    def _answer(self, call: Callable[[], A]) -> A:
+def unfinished(requests: S3Requests, prefix: str, stripped: str) -> Iterator[UnfinishedUpload]:
+    """Page by page. ``prefix``: of whole keys; ``stripped``: the same as the store's user wrote it."""
+    above = prefix.removesuffix(stripped)
+
+    def page_of(prefix: str, **after: str) -> ListMultipartUploadsOutputTypeDef:
+        return requests.send(
+            stripped,
+            lambda: requests.client.list_multipart_uploads(Bucket=requests.bucket, Prefix=prefix, **cast(Any, after)),
+        )
+
+    page = page_of(prefix)
+    while True:
+        uploads = page.get("Uploads", [])
+        yield from (_unfinished(found, above) for found in uploads)
+        if not page.get("IsTruncated") or not (key := page.get("NextKeyMarker")):
+            return
         try:
-            return call()
-        except (ClientError, BotoCoreError) as error:
-            raise self._failed(error) from error
+            page = page_of(prefix, KeyMarker=key, UploadIdMarker=page.get("NextUploadIdMarker", ""))
+        except InvalidRequest:  # versitygw 1.8 refuses the very marker it gave: go on after the key, all of it told
+            told = {found["UploadId"] for found in uploads}
+            same = (found for found in page_of(key).get("Uploads", []) if found["Key"] == key)
+            yield from (_unfinished(found, above) for found in same if found["UploadId"] not in told)
+            page = page_of(prefix, KeyMarker=key)
 
-    def _failed(self, error: Exception) -> Exception:
-        return translated(error, self._key, self._store)
+
+def _unfinished(found: MultipartUploadTypeDef, above: str) -> UnfinishedUpload:
+    started = TimestampMs(int(found["Initiated"].timestamp() * 1000))
+    return UnfinishedUpload(found["Key"].removeprefix(above), found["UploadId"], started)
+
+
+def abort(requests: S3Requests, key: str, full: str, upload_id: str) -> None:
+    """Idempotent."""
+    with suppress(UploadGone, ObjectNotFound):
+        requests.send(
+            key,
+            lambda: requests.client.abort_multipart_upload(Bucket=requests.bucket, Key=full, UploadId=upload_id),
+        )

@@ -1,6 +1,7 @@
-"""Decrypting what is stored: AES-256-GCM, one chunk or index at a time, ``IV(12) ‖ ciphertext ‖ tag(16)``.
+"""What is stored of an encrypted segment: AES-256-GCM, one chunk or index at a time, ``IV(12) ‖ ciphertext ‖ tag(16)``.
 
-The data key and the AAD are the segment's; every chunk has an IV of its own. Format: Aiven's, `docs/formats.md`.
+The data key and the AAD are the segment's, fresh for every attempt to copy it; every chunk has an IV of its own.
+Format: Aiven's, `docs/formats.md`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ from typing import Protocol
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from ...state.errors import CorruptData
+from ...runtime.id_source import RandomBytes
+from ...state.errors import CorruptData, InvalidRequest
+from ..object_store import Data
 from .manifest import Encryption
 
+DATA_KEY_BYTES = 32
+AAD_BYTES = 32
 IV_BYTES = 12
 OVERHEAD_BYTES = IV_BYTES + 16
 
@@ -25,21 +30,60 @@ class KeyUnwrapper(Protocol):
         ...
 
 
+class KeyWrapper(Protocol):
+    """A key ring; public keys are enough (`keyring.py`)."""
+
+    def wrap(self, data_key: bytes) -> tuple[str, bytes]:
+        """(key id, the data key wrapped under it): the ring's active key."""
+        ...
+
+
 class SegmentCipher:
-    """Decrypts the chunks and indexes of one segment; its data key is unwrapped once."""
+    """Encrypts and decrypts the chunks and indexes of one segment, under one data key. Thread-safe."""
 
     def __init__(self, encryption: Encryption, keys: KeyUnwrapper) -> None:
-        data_key = keys.unwrap(encryption.key_id, encryption.wrapped_key)
-        if len(data_key) != 32:
-            raise CorruptData("a data key has 32 bytes", key_id=encryption.key_id, bytes=len(data_key))
+        self._begin(open_data_key(encryption, keys), encryption.aad)
+
+    @classmethod
+    def new(cls, keys: KeyWrapper, random: RandomBytes) -> tuple[SegmentCipher, Encryption]:
+        """For one attempt to copy one segment: a data key that nobody else has, and what its manifest says of it.
+
+        Another attempt takes another. ``random`` gives the data key, then the AAD. Raises InvalidRequest.
+        """
+        data_key, aad = random(DATA_KEY_BYTES), random(AAD_BYTES)
+        key_id, wrapped = keys.wrap(data_key)
+        cipher = cls.__new__(cls)
+        cipher._begin(data_key, aad)
+        return cipher, Encryption(key_id, wrapped, aad)
+
+    def _begin(self, data_key: bytes, aad: bytes) -> None:
         self._cipher = AESGCM(data_key)
-        self._aad = encryption.aad
+        self._aad = aad
+
+    def encrypt(self, plain: Data, iv: bytes) -> bytes:
+        """One chunk of the log, or one index, as it is stored: `OVERHEAD_BYTES` longer.
+
+        ``iv``: `IV_BYTES` random bytes, never used twice. Raises InvalidRequest for another length, and for no bytes:
+        an empty index is stored in none, and an empty chunk does not exist.
+        """
+        if len(iv) != IV_BYTES or not len(plain):
+            raise InvalidRequest("nothing to encrypt, or an IV of another length", bytes=len(plain), iv=len(iv))
+        return iv + self._cipher.encrypt(iv, plain, self._aad)
 
     def decrypt(self, stored: bytes, *, source: str, position: int) -> bytes:
         """The plain bytes of one chunk. Raises CorruptData naming ``source`` and ``position``."""
         if len(stored) < OVERHEAD_BYTES:
             raise CorruptData("an encrypted chunk is too short", file=source, position=position, bytes=len(stored))
+        view = memoryview(stored)  # a slice of bytes would copy the chunk
         try:
-            return self._cipher.decrypt(stored[:IV_BYTES], stored[IV_BYTES:], self._aad)
+            return self._cipher.decrypt(view[:IV_BYTES], view[IV_BYTES:], self._aad)
         except InvalidTag as error:
             raise CorruptData("decryption fails", file=source, position=position, bytes=len(stored)) from error
+
+
+def open_data_key(encryption: Encryption, keys: KeyUnwrapper) -> bytes:
+    """The 32 bytes. Raises InvalidRequest without the private key, CorruptData for what is no data key."""
+    data_key = keys.unwrap(encryption.key_id, encryption.wrapped_key)
+    if len(data_key) != DATA_KEY_BYTES:
+        raise CorruptData("a data key has 32 bytes", key_id=encryption.key_id, bytes=len(data_key))
+    return data_key

@@ -7,6 +7,7 @@ copies needs no private key. Data keys are wrapped by RSA-OAEP with SHA3-512 for
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,9 @@ from Crypto.Signature import pss
 
 from ...state.errors import CorruptData, InvalidRequest
 
+MIN_BITS = 2048
+"""Checked when a ring is loaded. OAEP with SHA3-512 needs 1296 bits by itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
@@ -26,6 +30,15 @@ class KeyPair:
 
     public: RSA.RsaKey
     private: RSA.RsaKey | None = field(default=None, repr=False)
+
+    @property
+    def bits(self) -> int:
+        return self.public.size_in_bits()
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the public key in DER, in hex: `openssl pkey -pubin -outform DER | sha256sum` says the same."""
+        return hashlib.sha256(self.public.export_key(format="DER")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +59,16 @@ class KeyRing:
         if not isinstance(active, str) or not isinstance(keys, dict) or active not in keys:
             raise InvalidRequest("a key ring has 'active', and [keys.ID] for it", file=path, active=active)
         return cls(active, {key_id: _pair(path, key_id, files) for key_id, files in keys.items()})
+
+    def wrap(self, data_key: bytes) -> tuple[str, bytes]:
+        """The active key's id, and the data key wrapped under it."""
+        cipher = PKCS1_OAEP.new(self.keys[self.active].public, hashAlgo=SHA3_512, mgfunc=_mask)
+        return self.active, cipher.encrypt(data_key)
+
+    def opens(self, key_id: str) -> bool:
+        """Whether the private key of this id is in the ring."""
+        pair = self.keys.get(key_id)
+        return pair is not None and pair.private is not None
 
     def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
         """The data key. Raises InvalidRequest without this private key, CorruptData for bytes it cannot open."""
@@ -72,6 +95,10 @@ def _pair(ring: Path, key_id: str, files: Any) -> KeyPair:
         raise InvalidRequest("a key names its 'public' PEM file", file=ring, key_id=key_id)
     private = files.get("private")
     pair = KeyPair(_pem(ring, files["public"]), None if private is None else _pem(ring, str(private)))
+    if pair.public.size_in_bits() < MIN_BITS:
+        raise InvalidRequest(
+            "an RSA key is too short", file=ring, key_id=key_id, bits=pair.public.size_in_bits(), least=MIN_BITS
+        )
     if pair.private is not None and (not pair.private.has_private() or pair.private.public_key() != pair.public):
         raise InvalidRequest("the two PEM files are no pair", file=ring, key_id=key_id)
     return pair

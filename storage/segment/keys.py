@@ -4,12 +4,16 @@
 
 ``prefix`` stands in front verbatim, as Aiven's ``key.prefix`` does: no ``/`` is put behind it (``pfx`` gives
 ``pfxtopic-…``). It is part of the key. The prefix of a store's URL is not: the store adds it by itself (`open.py`).
+``{salt}`` in it becomes the leftmost bits, as ``0`` and ``1``, of MD5("cluster-topic-partition"), as Pinterest's
+uploader has it: it spreads partitions over key ranges. Facts and manifests name whole keys, so whoever changes prefix
+or salt still reads and deletes what lies under the one before.
 Names are read from the right by fixed widths, because topics contain ``-`` and ids may begin with it. A Java process
 with an Arabic or Persian locale writes its own digits: any decimal digit is read, only ASCII is written.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +27,10 @@ _ID = r"[A-Za-z0-9_-]{22}"
 _TAIL = re.compile(rf"(?P<topic>.+)-(?P<topic_id>{_ID})/(?P<partition>\d+)/(?P<offset>\d{{20}})-(?P<segment_id>{_ID})")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """Kafka's rule (`org.apache.kafka.common.internals.Topic`)."""
+
+
+SALT = "{salt}"
+DEFAULT_SALT_BITS = 5
 
 
 class ObjectKind(StrEnum):
@@ -47,12 +55,28 @@ class ParsedKey:
 
 @dataclass(frozen=True, slots=True)
 class ObjectKeys:
-    """Names below one key prefix. Raises InvalidRequest for a prefix that no key can have."""
+    """Names below one key prefix. Raises InvalidRequest for a prefix that no key can have.
+
+    ``cluster_id`` and ``salt_bits`` (1 to 128) matter only to a prefix with ``{salt}`` in it.
+    """
 
     prefix: str = ""
+    cluster_id: str = ""
+    salt_bits: int = DEFAULT_SALT_BITS
 
     def __post_init__(self) -> None:
         checked_key(f"{self.prefix}x")
+        if not 1 <= self.salt_bits <= 128:
+            raise InvalidRequest("a salt has 1 to 128 bits", salt_bits=self.salt_bits)
+
+    @classmethod
+    def minting(cls, prefix: str, cluster_id: str, salt_bits: int) -> ObjectKeys:
+        """From settings, for new keys: stricter than what may be read. Raises InvalidRequest."""
+        if set("{}") & set(prefix.replace(SALT, "")):
+            raise InvalidRequest("format.key_prefix has no braces but {salt}", key_prefix=repr(prefix))
+        if prefix.startswith("_tierstate"):
+            raise InvalidRequest("format.key_prefix is reserved: archive and checkpoints", key_prefix=repr(prefix))
+        return cls(prefix, cluster_id, salt_bits)
 
     def base_key(
         self, topic: str, topic_id: TopicId, partition: int, base_offset: int, segment_id: RemoteSegmentId
@@ -63,29 +87,31 @@ class ObjectKeys:
         if not 0 <= base_offset < 2**63:
             raise InvalidRequest("base offset out of range", base_offset=base_offset)
         place = TopicIdPartition(topic_id, partition)
-        key = f"{self.prefix}{topic}-{place.topic_id}/{place.partition}/{base_offset:020d}-{segment_id}"
+        key = f"{self.partition_prefix(topic, place.topic_id, place.partition)}{base_offset:020d}-{segment_id}"
         checked_key(object_key(key, ObjectKind.MANIFEST))
         return key
 
-    def topic_prefix(self, topic: str, topic_id: TopicId) -> str:
-        """What every key of one topic begins with, and no key of another."""
-        return f"{self.prefix}{topic}-{topic_id}/"
-
     def partition_prefix(self, topic: str, topic_id: TopicId, partition: int) -> str:
-        """What every key of one partition begins with, and no key of another."""
-        return f"{self.topic_prefix(topic, topic_id)}{partition}/"
+        """What every key of one partition that is minted here begins with, and no key of another.
+
+        Keys minted under another prefix begin with another: `folder_of` what the facts name.
+        """
+        return f"{self._salted(topic, partition)}{topic}-{topic_id}/{partition}/"
 
     def parse(self, key: str) -> ParsedKey | None:
         """None for what is no object of a segment below this prefix."""
         kind = next((each for each in ObjectKind if key.endswith(each)), None)
-        if kind is None or not key.startswith(self.prefix):
+        before = self._shape().match(key)
+        if kind is None or before is None:
             return None
         base_key = key.removesuffix(kind)
-        found = _TAIL.fullmatch(base_key, len(self.prefix)) if len(base_key) >= len(self.prefix) else None
+        found = _TAIL.fullmatch(base_key, before.end()) if len(base_key) >= before.end() else None
         if not found or not _TOPIC.fullmatch(found["topic"]):
             return None
         partition, offset = int(found["partition"]), int(found["offset"])
         if len(str(partition)) != len(found["partition"]) or offset >= 2**63:
+            return None
+        if self._salted(found["topic"], partition) != before[0]:
             return None
         try:
             place = TopicIdPartition(TopicId(found["topic_id"]), partition)
@@ -93,6 +119,31 @@ class ObjectKeys:
         except InvalidRequest:
             return None
         return ParsedKey(base_key, kind, found["topic"], place, Offset(offset), segment_id)
+
+    def _shape(self) -> re.Pattern[str]:
+        salt = f"[01]{{{self.salt_bits}}}"
+        return re.compile(salt.join(map(re.escape, self.prefix.split(SALT))))
+
+    def _salted(self, topic: str, partition: int) -> str:
+        if SALT not in self.prefix:
+            return self.prefix
+        digest = hashlib.md5(f"{self.cluster_id}-{topic}-{partition}".encode(), usedforsecurity=False).digest()
+        return self.prefix.replace(SALT, f"{int.from_bytes(digest, 'big'):0128b}"[: self.salt_bits])
+
+
+def may_be_of(key: str, topic: str | None, partition: int | None) -> bool:
+    """Whether a key, below whatever prefix, can be of this topic and partition (None: any). ``b`` may be ``a-b`` too:
+    where a prefix ends is not to be seen, so the manifest has the last word.
+    """
+    if topic is None:
+        return True
+    number = r"\d+" if partition is None else str(partition)
+    return re.search(rf"{re.escape(topic)}-{_ID}/{number}/\d{{20}}-{_ID}\.[a-z-]+$", key) is not None
+
+
+def folder_of(base_key: str) -> str:
+    """What the keys of this segment's partition began with when it was written, whatever the prefix is now."""
+    return base_key[: base_key.rindex("/") + 1]
 
 
 def object_key(base_key: str, kind: ObjectKind) -> str:

@@ -23,6 +23,10 @@ from ...state.segment import AbortedRange, AbortedRanges, RemoteSegment
 from .chunks import ChunkIndex, unwrap_sizes, wrap_sizes
 
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
+DATA_KEY_ROOM = 1536
+"""Bytes that an encrypted manifest of ours takes for its data key, JSON quotes included and blanks at the manifest's
+end: under whatever key `rotate.py` wraps it (RSA up to 8192 bits), it stays as long as its fact says.
+"""
 
 
 class IndexKind(StrEnum):
@@ -100,7 +104,7 @@ class SegmentManifest:
 
 
 def format_manifest(manifest: SegmentManifest) -> bytes:
-    """Compact UTF-8 JSON in Aiven's field order."""
+    """Compact UTF-8 JSON in Aiven's field order. An encrypted one of ours ends in blanks: see `DATA_KEY_ROOM`."""
     record: dict[str, Any] = {
         "version": "1",
         "chunkIndex": _chunk_record(manifest.chunks),
@@ -116,7 +120,13 @@ def format_manifest(manifest: SegmentManifest) -> bytes:
         record["remoteLogSegmentMetadata"] = _metadata_record(manifest.metadata)
         if manifest.tierstate is not None:
             record["remoteLogSegmentMetadata"]["tierstate"] = _block_record(manifest.tierstate)
-    return orjson.dumps(record)
+    data = orjson.dumps(record)
+    if manifest.encryption is None or manifest.tierstate is None:
+        return data
+    data_key = len(orjson.dumps(record["encryption"]["dataKey"]))
+    if data_key > DATA_KEY_ROOM:
+        raise InvalidRequest("a wrapped data key this long does not fit into a manifest", bytes=data_key)
+    return data + b" " * (DATA_KEY_ROOM - data_key)
 
 
 def with_own_size(manifest: SegmentManifest) -> SegmentManifest:

@@ -7,24 +7,27 @@ A missing object is ObjectNotFound, for the caller to judge (it may have expired
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 
 import google_crc32c
-import zstandard
 
 from ...state.errors import CorruptData, InvalidRequest
 from ...state.offsets import ByteRange
 from ...state.segment import RemoteSegment
-from ..object_store import MIB, ObjectStore, RangeNotSatisfiable
 from .cache import ChunkCache
 from .chunks import Chunk, chunk_of_offset
 from .encryption import KeyUnwrapper, SegmentCipher
+from .in_order import Work, in_order
 from .keys import ObjectKind, base_of, object_key
+from .log_chunks import WINDOW_BYTES, LogChunks, ObjectReads, exact_range, windows
 from .manifest import MAX_MANIFEST_BYTES, IndexKind, SegmentManifest, parse_manifest
 
-GET_BYTES = 32 * MIB
-"""Adjacent chunks are read by one request of at most this many stored bytes (or one chunk, if that is larger)."""
+PARALLEL = 4
+"""Requests in flight for a long range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +42,32 @@ class VerifiedSegment:
     against_checksums: bool
 
 
-def read_manifest(store: ObjectStore, base_or_manifest_key: str) -> SegmentManifest:
+def read_manifest(store: ObjectReads, base_or_manifest_key: str) -> SegmentManifest:
     """Raises ObjectNotFound, CorruptData, InvalidRequest (a version that is not read)."""
     key = object_key(base_of(base_or_manifest_key), ObjectKind.MANIFEST)
     return parse_manifest(store.get(key, MAX_MANIFEST_BYTES), source=key)
 
 
 class SegmentReader:
-    """One segment. Thread-safe. Memory of a read: one chunk, stored and plain."""
+    """One segment. Thread-safe.
+
+    A range is read by windows of adjacent chunks (`log_chunks.WINDOW_BYTES`, or one larger chunk), one request each,
+    ``parallel`` of them at a time. Memory of a read: ``parallel`` windows, stored and plain, and one with the caller.
+    A caller who leaves early (closes the iterator) leaves no thread and no request behind.
+    """
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: ObjectReads,
         base_key: str,
         manifest: SegmentManifest,
         *,
         keys: KeyUnwrapper | None = None,
         cache: ChunkCache | None = None,
+        parallel: int = PARALLEL,
     ) -> None:
         self.manifest = manifest
-        self._store, self._base_key, self._cache = store, base_key, cache
+        self._store, self._base_key, self._cache, self._parallel = store, base_key, cache, parallel
         self._log_key = object_key(base_key, ObjectKind.LOG)
         self._indexes_key = object_key(base_key, ObjectKind.INDEXES)
         self._cipher: SegmentCipher | None = None
@@ -68,6 +77,7 @@ class SegmentReader:
                     "segment is encrypted and no key ring was given", key=base_key, key_id=manifest.encryption.key_id
                 )
             self._cipher = SegmentCipher(manifest.encryption, keys)
+        self.log = LogChunks(store, self._log_key, compressed=manifest.compression, cipher=self._cipher)
         # Stored as it is: any byte range can be read without its chunk.
         self._as_it_is = not manifest.compression and manifest.encryption is None
         if min(manifest.chunks.stored_sizes) < 1 and manifest.chunks.file_bytes:
@@ -77,26 +87,36 @@ class SegmentReader:
 
     @classmethod
     def open(
-        cls, store: ObjectStore, key: str, *, keys: KeyUnwrapper | None = None, cache: ChunkCache | None = None
+        cls,
+        store: ObjectReads,
+        key: str,
+        *,
+        keys: KeyUnwrapper | None = None,
+        cache: ChunkCache | None = None,
+        parallel: int = PARALLEL,
     ) -> SegmentReader:
         """By the base key or the manifest's. Raises what `read_manifest` raises; InvalidRequest without a key ring."""
-        return cls(store, base_of(key), read_manifest(store, key), keys=keys, cache=cache)
+        return cls(store, base_of(key), read_manifest(store, key), keys=keys, cache=cache, parallel=parallel)
 
     @property
     def plain_bytes(self) -> int:
         return self.manifest.chunks.file_bytes
 
     def plain_range(self, start: int, stop: int) -> Iterator[bytes]:
-        """Bytes of the plain log, chunk by chunk; ``stop`` is clamped. A start past the end raises InvalidRequest."""
+        """Bytes of the plain log in pieces; ``stop`` is clamped. A start past the end raises InvalidRequest."""
         if not 0 <= start < self.plain_bytes:
             raise InvalidRequest("position past the end of the log", position=start, log_bytes=self.plain_bytes)
         stop = min(stop, self.plain_bytes)
         if stop <= start:
             return iter(())
         if self._cache is None and self._as_it_is:
-            return self._direct(start, stop)
+            return in_order(self._direct(start, stop), self._parallel)
+        return self._by_chunk(start, stop, self.chunks_of(start, stop))
+
+    def chunks_of(self, start: int, stop: int) -> list[Chunk]:
+        """The chunks that hold these bytes of the plain log."""
         size = self.manifest.chunks.chunk_bytes
-        return self._by_chunk(start, stop, [*map(self.manifest.chunks.chunk, range(start // size, -(-stop // size)))])
+        return [*map(self.manifest.chunks.chunk, range(start // size, -(-min(stop, self.plain_bytes) // size)))]
 
     def read_log(self) -> Iterator[bytes]:
         """The whole plain log."""
@@ -113,7 +133,7 @@ class SegmentReader:
         if span is None or span.size == 0:
             return None if span is None else b""
         asked = ByteRange(span.position, span.position + span.size)
-        stored = b"".join(self._stream(self._indexes_key, asked))
+        stored = b"".join(exact_range(self._store, self._indexes_key, asked))
         return self._decrypted(stored, self._indexes_key, span.position)
 
     def verify(self, expected: RemoteSegment | None = None) -> VerifiedSegment:
@@ -149,104 +169,36 @@ class SegmentReader:
             _same(manifest_key, "object bytes", self._store.head(manifest_key).size, expected.manifest_bytes)
         return VerifiedSegment(log_bytes, log_sha.digest(), crc, len(indexes), indexes_sha, expected is not None)
 
-    def _direct(self, start: int, stop: int) -> Iterator[bytes]:
-        for position in range(start, stop, GET_BYTES):
-            yield from self._stream(self._log_key, ByteRange(position, min(position + GET_BYTES, stop)))
+    def _direct(self, start: int, stop: int) -> Iterator[Work[bytes]]:
+        for position in range(start, stop, WINDOW_BYTES):
+            yield partial(self._bytes, ByteRange(position, min(position + WINDOW_BYTES, stop)))
+
+    def _bytes(self, asked: ByteRange, left: threading.Event) -> bytes:
+        return b"".join(exact_range(self._store, self._log_key, asked, left, self.chunks_of(asked.start, asked.stop)))
 
     def _by_chunk(self, start: int, stop: int, chunks: Sequence[Chunk]) -> Iterator[bytes]:
-        plain = self._loaded(chunks) if self._cache is None else map(self._cached, chunks)
-        for chunk, data in zip(chunks, plain, strict=True):
-            whole = chunk.plain_start >= start and chunk.plain_stop <= stop
-            yield data if whole else data[max(0, start - chunk.plain_start) : stop - chunk.plain_start]
+        at = 0
+        with closing(in_order((partial(self._window, each) for each in windows(chunks)), self._parallel)) as loaded:
+            for window in loaded:
+                for data in window:
+                    chunk, at = chunks[at], at + 1
+                    whole = chunk.plain_start >= start and chunk.plain_stop <= stop
+                    yield data if whole else data[max(0, start - chunk.plain_start) : stop - chunk.plain_start]
 
-    def _cached(self, chunk: Chunk) -> bytes:
-        if self._cache is None:
-            return next(self._loaded((chunk,)))
-        return self._cache.get(self._log_key, chunk.id, lambda: next(self._loaded((chunk,))))
-
-    def _loaded(self, chunks: Sequence[Chunk]) -> Iterator[bytes]:
-        """Plain chunks that lie side by side, by few requests."""
-        stored = bytearray()
-        for group in _groups(chunks):
-            pieces = self._stream(self._log_key, ByteRange(group[0].stored_start, group[-1].stored_stop))
-            for chunk in group:
-                while len(stored) < chunk.stored_size:
-                    stored += next(pieces)  # `_stream` is exactly as long as asked, or raises
-                data = bytes(memoryview(stored)[: chunk.stored_size])
-                del stored[: chunk.stored_size]
-                yield self._plain(chunk, data)
-            for _ in pieces:  # nothing is left; the end is where the length is checked
-                pass
-
-    def _plain(self, chunk: Chunk, stored: bytes) -> bytes:
-        data = self._decrypted(stored, self._log_key, chunk.stored_start)
-        if self.manifest.compression:
-            data = self._decompressed(chunk, data)
-        if len(data) != chunk.plain_size:
-            raise self._wrong_length(chunk, len(data))
-        return data
-
-    def _decompressed(self, chunk: Chunk, frame: bytes) -> bytes:
-        try:
-            size = zstandard.frame_content_size(frame)
-            if size != chunk.plain_size:  # before anything of that size is allocated
-                raise self._wrong_length(chunk, size)
-            return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
-        except zstandard.ZstdError as error:
-            raise CorruptData(
-                "a chunk cannot be decompressed", file=self._log_key, position=chunk.stored_start, reason=error
-            ) from error
-
-    def _wrong_length(self, chunk: Chunk, size: int) -> CorruptData:
-        return CorruptData(
-            "a chunk has another length than its manifest says",
-            file=self._log_key,
-            position=chunk.stored_start,
-            chunk=chunk.id,
-            expected=chunk.plain_size,
-            found=size,
-        )
+    def _window(self, chunks: Sequence[Chunk], left: threading.Event) -> Iterable[bytes]:
+        if self._cache is not None:
+            return self._cache.window(self.log, chunks, left)
+        with closing(self.log.stored(chunks, left)) as stored:
+            return [self.log.plain(chunk, each) for chunk, each in zip(chunks, stored, strict=True)]
 
     def _decrypted(self, stored: bytes, key: str, position: int) -> bytes:
         return stored if self._cipher is None else self._cipher.decrypt(stored, source=key, position=position)
-
-    def _stream(self, key: str, asked: ByteRange) -> Iterator[bytes]:
-        """Exactly the bytes asked for. Raises CorruptData when the object has fewer."""
-        found = 0
-        try:
-            for piece in self._store.stream_range(key, asked, MIB):
-                found += len(piece)
-                yield piece
-        except RangeNotSatisfiable as error:
-            raise self._short(key, asked, 0) from error
-        if found != len(asked):
-            raise self._short(key, asked, found)
-
-    def _short(self, key: str, asked: ByteRange, found: int) -> CorruptData:
-        return CorruptData(
-            "object is shorter than its manifest says",
-            file=key,
-            position=asked.start,
-            expected=asked.stop,
-            found=asked.start + found if found else f"at most {asked.start}",
-        )
 
     def _object_size(self, key: str, expected: int) -> int:
         if expected == 0 and key == self._indexes_key:
             return 0  # S3 under Aiven's plugin: an object of no bytes is never created
         _same(key, "object bytes", self._store.head(key).size, expected)
         return expected
-
-
-def _groups(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
-    group: list[Chunk] = []
-    for chunk in chunks:
-        if group and chunk.stored_stop - group[0].stored_start > GET_BYTES:
-            yield group
-            group = []
-        group.append(chunk)
-    if group:
-        yield group
 
 
 def _same(key: str, what: str, found: object, expected: object) -> None:

@@ -11,6 +11,7 @@ from tests.fetch.two_tiers import GOLDEN, Folder, FolderTier, Golden, OneTopic, 
 from tierstate.fetch.reader import LogReader
 from tierstate.fetch.remote import RemoteTier
 from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.listener import RemoteFetched
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.segment.cache import ChunkCache
@@ -20,7 +21,7 @@ from tierstate.storage.segment.cache import ChunkCache
 def golden_log() -> Iterator[Callable[..., Golden]]:
     made: list[Golden] = []
 
-    def make(case: str = "transactions", *, copies: int | None = None, **copy: Any) -> Golden:
+    def make(case: str = "transactions", *, copies: int | None = None, prefetch: int = 0, **copy: Any) -> Golden:
         folder = Folder(next(path for path in (GOLDEN / case).iterdir() if path.is_dir()))
         place = TopicIdPartition(TopicId.of(b"golden-topic-id!"), 0)
         gets: list[Callable[[str], None]] = []
@@ -35,13 +36,21 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
         pairs = list(zip(folder.bases, folder.bases[1:], strict=False))[:copies]
         segments = [tiers.copy(folder, base, following, **copy) for base, following in pairs]
         local = FolderTier(folder, place, "t")
-        remote = RemoteTier(tiers.store, ChunkCache(1 << 20), SystemClock())
+        fetched: list[RemoteFetched] = []
+        remote = RemoteTier(
+            tiers.store,
+            ChunkCache(1 << 20),
+            SystemClock(),
+            prefetch=prefetch,
+            listener=lambda event: fetched.append(event) if isinstance(event, RemoteFetched) else None,
+        )
         control: Any = OneTopic("t", place.topic_id)
         reader = LogReader(tiers.view, control, local, remote, SystemClock())
         tiers.view.require_fresh(0, 0)
-        made.append(Golden(folder, tiers, local, reader, remote, segments, gets))
+        made.append(Golden(folder, tiers, local, reader, remote, segments, gets, fetched))
         return made[-1]
 
     yield make
     for golden in made:
+        golden.reader.close()
         golden.tiers.view.close()

@@ -21,6 +21,7 @@ from tierstate.fetch.open import open_reader
 from tierstate.fetch.plan import PlannedSplit, plan, read_split
 from tierstate.fetch.reader import LogReader
 from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.settings import Cache
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.ids import BrokerId, TopicIdPartition
 from tierstate.state.offsets import Offset, TimestampMs
@@ -98,8 +99,9 @@ def real(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
         border = bases[2] + 7  # inside the third segment: both tiers have a part of it
         broker.control.delete_records_on(BrokerId(1), TOPIC, 0, Offset(border))
         with closing(tiers.view):
-            reader = open_reader(tiers.view, broker, store, clock=SystemClock(), cache_bytes=1 << 20)
-            yield Real(reader, broker, store, expected, border, end)
+            cache = Cache(memory=1 << 20)
+            with closing(open_reader(tiers.view, broker, store, clock=SystemClock(), cache=cache)) as reader:
+                yield Real(reader, broker, store, expected, border, end)
 
 
 def walk(real: Real, start: int, max_bytes: int, isolation: Isolation) -> list[Any]:

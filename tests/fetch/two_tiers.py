@@ -21,6 +21,7 @@ from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.log.batch import BatchHeader, iter_batches
 from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.listener import RemoteFetched
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import EpochEntry, LeaderEpoch, Lineage
 from tierstate.state.errors import Fenced, OffsetOutOfRange, UnknownTopic
@@ -329,3 +330,5 @@ class Golden:
     segments: list[RemoteSegment]
     gets: list[Callable[[str], None]]
     """Run before each read of the store, first in first out."""
+    fetched: list[RemoteFetched]
+    """Every request for readers."""

@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +14,8 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from tierstate.sandbox.store_programs import INSTALL, VERSITYGW, has_installer
+from tierstate.sandbox.store_server import versitygw
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
@@ -23,6 +26,7 @@ from tierstate.storage.object_store import ObjectStore
 from tierstate.storage.s3 import S3Options, S3Store
 from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.chunks import first_offsets
+from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
 from tierstate.storage.segment.keyring import KeyRing
 from tierstate.storage.segment.keys import ObjectKind, base_of, object_key
 from tierstate.storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of, with_own_size
@@ -45,13 +49,11 @@ def s3_endpoint() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture
-def s3_bucket(s3_endpoint: str) -> str:
-    """A bucket of the test's own."""
+def _new_bucket(endpoint: str) -> str:
     bucket = f"bucket-{os.getpid()}-{next(_buckets)}"
     client = boto3.client(
         "s3",
-        endpoint_url=s3_endpoint,
+        endpoint_url=endpoint,
         region_name="us-east-1",
         aws_access_key_id="test",
         aws_secret_access_key="test",
@@ -59,6 +61,38 @@ def s3_bucket(s3_endpoint: str) -> str:
     client.create_bucket(Bucket=bucket)
     client.close()
     return bucket
+
+
+@pytest.fixture
+def s3_bucket(s3_endpoint: str) -> str:
+    """A bucket of the test's own."""
+    return _new_bucket(s3_endpoint)
+
+
+@pytest.fixture(scope="session")
+def versitygw_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A versitygw on a free loopback port. Without Go: skipped with the reason, and with TIERSTATE_CI=1 a failure."""
+    if not has_installer(VERSITYGW):
+        reason = f"versitygw needs {INSTALL['go']}"
+        if os.environ.get("TIERSTATE_CI") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with versitygw(tmp_path_factory.mktemp("versitygw"), "test", "test") as server:
+        yield server.url
+
+
+@pytest.fixture
+def versitygw_bucket(versitygw_endpoint: str) -> str:
+    """A bucket of the test's own."""
+    return _new_bucket(versitygw_endpoint)
+
+
+@pytest.fixture
+def versitygw_store(versitygw_endpoint: str, versitygw_bucket: str) -> Iterator[S3Store]:
+    options = S3Options(versitygw_endpoint, "us-east-1", credentials=("test", "test"), max_attempts=3)
+    store = S3Store(versitygw_bucket, "some/prefix", options)
+    yield store
+    store.close()
 
 
 @pytest.fixture
@@ -86,7 +120,7 @@ def directory_store(tmp_path: Path) -> DirectoryStore:
     return DirectoryStore(tmp_path / "store")
 
 
-@pytest.fixture(params=["memory", "directory", "s3"])
+@pytest.fixture(params=["memory", "directory", "s3", "versitygw"])
 def store(request: pytest.FixtureRequest) -> ObjectStore:
     """Every implementation in turn."""
     found: ObjectStore = request.getfixturevalue(f"{request.param}_store")
@@ -143,6 +177,7 @@ class WriteSegment(Protocol):
         chunk_bytes: int = 1000,
         transaction_index: bytes | None = None,
         aborted: tuple[AbortedRange, ...] = (),
+        keys: KeyRing | None = None,
     ) -> RemoteSegment: ...
 
 
@@ -161,11 +196,14 @@ def write_segment() -> WriteSegment:
         chunk_bytes: int = 1000,
         transaction_index: bytes | None = None,
         aborted: tuple[AbortedRange, ...] = (),
+        keys: KeyRing | None = None,
     ) -> RemoteSegment:
         pieces = [log[at : at + 777] for at in range(0, len(log), 777)]
         source = SegmentSource(pieces, len(log), b"offsets", b"times", b"", b"0\n1\n0 1234\n", transaction_index)
-        written = put_log(store, BASE_KEY, source, compression, chunk_bytes=chunk_bytes)
-        indexes = put_indexes(store, BASE_KEY, source)
+        cipher, encryption = (None, None) if keys is None else SegmentCipher.new(keys, os.urandom)
+        iv = partial(os.urandom, IV_BYTES)
+        written = put_log(store, BASE_KEY, source, compression, cipher=cipher, iv=iv, chunk_bytes=chunk_bytes)
+        indexes = put_indexes(store, BASE_KEY, source, cipher=cipher, iv=iv)
         segment = RemoteSegment(
             partition=TopicIdPartition(TopicId("MWJ6FHTfRYy67jzwZdeqSQ"), 7),
             topic="topic",
@@ -184,7 +222,7 @@ def write_segment() -> WriteSegment:
             log_crc32c=written.crc32c,
             indexes_sha256=indexes.sha256,
             compression=compression,
-            encryption_key_id=None,
+            encryption_key_id=None if encryption is None else encryption.key_id,
             transaction_index_empty=not transaction_index,
             aborted=AbortedRanges.of(aborted),
             broker_id=BrokerId(3),
@@ -197,7 +235,9 @@ def write_segment() -> WriteSegment:
         )
         metadata = metadata_of(segment, TimestampMs(1_700_000_001_000))
         compressed = compression is Compression.ZSTD
-        manifest = with_own_size(SegmentManifest(written.chunks, indexes.spans, compressed, None, metadata, block))
+        manifest = with_own_size(
+            SegmentManifest(written.chunks, indexes.spans, compressed, encryption, metadata, block)
+        )
         put_manifest(store, BASE_KEY, manifest)
         assert manifest.tierstate is not None
         return manifest.tierstate.segment

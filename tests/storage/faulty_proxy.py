@@ -9,15 +9,22 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 Fault = Callable[[str, str], str | None]
-"""``fault(method, path)``: None, "lose the answer", "cut the body", "drop the range", "412" or "503"."""
+"""``fault(method, path)``: None, "lose the answer", "deliver twice", "cut the body", "drop the range",
+"drop the condition", "409", "412", "500" or "503"."""
+
+_ERRORS = {"409": "ConditionalRequestConflict", "412": "PreconditionFailed", "500": "InternalError", "503": "SlowDown"}
 
 
 class FaultyProxy:
-    """Forwards to ``upstream``; ``fault`` may be replaced at any time. ``requests`` counts them by method."""
+    """Forwards to ``upstream``; ``fault`` may be replaced at any time. ``requests`` counts them by method.
+
+    ``seen``: path and headers of every request, in order.
+    """
 
     def __init__(self, upstream: str) -> None:
         self.fault: Fault = lambda method, path: None
         self.requests: dict[str, int] = {}
+        self.seen: list[tuple[str, dict[str, str]]] = []
         host = urlsplit(upstream).netloc
         proxy = self
 
@@ -26,22 +33,23 @@ class FaultyProxy:
 
             def _serve(self) -> None:
                 proxy.requests[self.command] = proxy.requests.get(self.command, 0) + 1
+                proxy.seen.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
                 fault = proxy.fault(self.command, self.path)
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                if fault == "503":
-                    self._answer(503, [], b"<Error><Code>SlowDown</Code><Message>slow down</Message></Error>")
-                    return
-                if fault == "412":
-                    self._answer(412, [], b"<Error><Code>PreconditionFailed</Code></Error>")
+                if fault in _ERRORS:
+                    self._answer(int(fault), [], f"<Error><Code>{_ERRORS[fault]}</Code></Error>".encode())
                     return
                 headers = dict(self.headers.items())
                 if fault == "drop the range":
                     headers.pop("Range", None)
-                upstream_connection = http.client.HTTPConnection(host)
-                upstream_connection.request(self.command, self.path, body, headers)
-                answer = upstream_connection.getresponse()
-                data = answer.read()
-                upstream_connection.close()
+                if fault == "drop the condition":
+                    headers.pop("If-None-Match", None)
+                for _ in range(2 if fault == "deliver twice" else 1):
+                    upstream_connection = http.client.HTTPConnection(host)
+                    upstream_connection.request(self.command, self.path, body, headers)
+                    answer = upstream_connection.getresponse()
+                    data = answer.read()
+                    upstream_connection.close()
                 if fault == "lose the answer":
                     self.close_connection = True
                 elif fault == "cut the body":

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import sys
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
+from azure.storage.blob import ContainerClient
 
-from tierstate.state.errors import InvalidRequest
+from tierstate.state.errors import InvalidRequest, MissingExtra
+from tierstate.storage.azure import AzureStore
+from tierstate.storage.azure_options import AzureOptions
+from tierstate.storage.azure_options import azure_client as connected
 from tierstate.storage.directory import DirectoryStore
+from tierstate.storage.gcs import GcsStore
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.open import open_store
-from tierstate.storage.s3 import S3Store
+from tierstate.storage.s3 import S3Options, S3Store
+
+from .cloud_stores import ACCOUNT, KEY
+from .cloud_stores import azure_client as azure_client
+from .cloud_stores import azure_endpoint as azure_endpoint
+from .cloud_stores import gcs_bucket as gcs_bucket
+from .cloud_stores import gcs_endpoint as gcs_endpoint
 
 
 def test_each_scheme_opens_its_store(tmp_path: Path) -> None:
@@ -21,6 +34,14 @@ def test_each_scheme_opens_its_store(tmp_path: Path) -> None:
     store = open_store("s3://bucket/a/b/", endpoint="http://127.0.0.1:1", region="us-east-1")
     assert isinstance(store, S3Store)
     assert store.description == "s3://bucket/a/b"
+    google = open_store("gs://bucket/a/b/", endpoint="http://127.0.0.1:1")
+    assert isinstance(google, GcsStore)
+    assert google.description == "gs://bucket/a/b"
+    azure = open_store("az://container/a/b/", endpoint="https://account.blob.core.windows.net")
+    assert isinstance(azure, AzureStore)
+    assert azure.description == "az://container/a/b"
+    google.close()
+    azure.close()
 
 
 def test_keys_are_relative_to_the_prefix(s3_endpoint: str, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,8 +67,10 @@ def test_keys_are_relative_to_the_prefix(s3_endpoint: str, s3_bucket: str, monke
         ("s3:///prefix", "bucket"),
         ("s3://bucket/a//b", "empty parts"),
         ("s3://bucket/a?versionId=1", "%3F"),
-        ("gs://bucket", "this version has no gs"),
-        ("az://container", "this version has no az"),
+        ("gs://", "bucket"),
+        ("gs://bucket/a//b", "empty parts"),
+        ("az:///prefix", "container"),
+        ("az://container", "needs its account"),
         ("http://127.0.0.1", "unknown kind"),
         ("memory://x", "unknown kind"),
         ("s3://[bucket", "not a store URL"),
@@ -64,6 +87,99 @@ def test_a_secret_in_a_url_is_refused_and_not_repeated() -> None:
     assert "hunter2" not in str(raised.value)
 
 
-def test_an_endpoint_is_for_s3_only(tmp_path: Path) -> None:
+def test_an_endpoint_is_for_clouds_only(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="endpoint"):
         open_store(tmp_path.as_uri(), endpoint="http://127.0.0.1:9000")
+
+
+@pytest.mark.parametrize("scheme", ["gs", "az"])
+@pytest.mark.parametrize(
+    ("options", "region", "says"),
+    [(S3Options(sse="AES256"), None, "sse"), (S3Options(path_style=True), None, "path_style"), (None, "eu", "region")],
+)
+def test_what_only_s3_has_is_refused_elsewhere_not_dropped(
+    scheme: str, options: S3Options | None, region: str | None, says: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        open_store(f"{scheme}://name", endpoint="http://127.0.0.1:1", region=region, s3=options)
+
+
+def test_a_google_store_has_no_access_key_and_does_not_repeat_it() -> None:
+    with pytest.raises(InvalidRequest, match="application default") as raised:
+        open_store("gs://bucket", s3=S3Options(credentials=("id", "hunter2")))
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "library", "extra"),
+    [("gs://bucket", "google.cloud.storage", "gcs"), ("az://container", "azure.storage.blob", "azure")],
+)
+def test_a_missing_library_is_named_by_its_extra(
+    url: str, library: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in list(sys.modules):
+        if name == library or name.startswith((f"{library}.", "tierstate.storage.gcs", "tierstate.storage.azure")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingExtra, match=rf"tierstate\[{extra}\]"):
+        open_store(url, endpoint="http://127.0.0.1:1")
+
+
+def test_a_google_store_is_opened_by_its_settings(gcs_endpoint: str, gcs_bucket: str) -> None:
+    inner = open_store(f"gs://{gcs_bucket}/a/b", endpoint=gcs_endpoint)
+    outer = open_store(f"gs://{gcs_bucket}", endpoint=gcs_endpoint)
+    inner.put_if_absent("key", b"x")
+    assert [found.key for found in outer.list()] == ["a/b/key"]
+    assert [found.key for found in inner.list()] == ["key"]
+
+
+@pytest.mark.slow
+def test_an_azure_store_is_opened_by_its_settings_or_by_a_connection_string(
+    azure_endpoint: str, azure_client: ContainerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"az://{azure_client.container_name}/a/b"
+    by_key = open_store(url, endpoint=azure_endpoint, s3=S3Options(credentials=KEY))
+    by_key.put_if_absent("key", b"x")
+    text = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY[1]};BlobEndpoint={azure_endpoint};"
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
+    for endpoint in (None, azure_endpoint):
+        by_text = open_store(url, endpoint=endpoint)
+        assert by_text.get("key") == b"x"
+        by_text.close()
+    by_key.close()
+
+
+SECRET = b64encode(b"hunter2").decode()
+
+
+def test_of_azures_credentials_the_key_comes_first_then_the_connection_string_then_microsofts_search() -> None:
+    text = f"AccountName=two;AccountKey={SECRET}"
+    for options, account, searches in (
+        (AzureOptions(None, ("one", SECRET), text), "one", False),
+        (AzureOptions(None, None, text), "two", False),
+        (AzureOptions("https://three.blob.core.windows.net"), "three", True),
+    ):
+        client, search = connected("container", options, "az://container")
+        assert client.url == f"https://{account}.blob.core.windows.net/container"
+        assert (search is not None) == searches
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            AzureOptions("https://two.blob.core.windows.net", None, f"AccountName=one;AccountKey={SECRET}"),
+            "another acc",
+        ),
+        (AzureOptions(None, None, f"AccountKey={SECRET};nonsense"), "cannot be built"),
+        (AzureOptions("http://one.blob.core.windows.net"), "https"),
+        (AzureOptions(), "needs its account"),
+    ],
+)
+def test_azure_credentials_that_cannot_work_are_refused_and_not_repeated(options: AzureOptions, says: str) -> None:
+    assert SECRET not in repr(options)
+    with pytest.raises(InvalidRequest, match=says) as raised:
+        AzureStore("container", "", options)
+    assert SECRET not in str(raised.value)
+    assert raised.value.__cause__ is None

@@ -22,7 +22,7 @@ from tierstate.state.errors import (
 from tierstate.state.offsets import ByteRange
 from tierstate.storage.object_store import MIB
 from tierstate.storage.s3 import S3Options, S3Store
-from tierstate.storage.s3_errors import answered
+from tierstate.storage.s3_errors import UploadGone, answered
 
 from .faulty_proxy import FaultyProxy
 
@@ -176,7 +176,9 @@ def test_a_missing_bucket_does_not_read_as_a_missing_object(s3_endpoint: str) ->
         ("InternalError", 0, StorageUnavailable),
         ("RequestTimeout", 400, StorageUnavailable),
         ("PreconditionFailed", 412, ObjectExists),
-        ("ConditionalRequestConflict", 409, ObjectExists),
+        ("ConditionalRequestConflict", 409, StorageUnavailable),
+        ("ObjectParentIsFile", 409, InvalidRequest),
+        ("NoSuchUpload", 404, UploadGone),
         ("XMinioStorageFull", 507, StorageFull),
         ("PermanentRedirect", 301, InvalidRequest),
     ],

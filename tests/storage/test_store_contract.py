@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tierstate.state.errors import Difference
-from tierstate.storage.contract import PROMISES, Promise, certify
+from tierstate.storage.contract import PROMISES, certify
+from tierstate.storage.contract_evidence import Promise
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import Data, ObjectStore
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.name)
-def test_the_store_keeps_its_promise(store: ObjectStore, promise: Promise) -> None:
+def test_the_store_keeps_its_promise(request: pytest.FixtureRequest, store: ObjectStore, promise: Promise) -> None:
+    if request.node.callspec.params["store"] == "s3" and promise.name == "one of many writers wins":
+        pytest.skip("moto looks for the key and then writes: two may win; versitygw is asked instead")
     promise.check(store, "contract/")
 
 

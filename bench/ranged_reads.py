@@ -1,0 +1,207 @@
+"""Read a copied segment from S3 through the chunk manager: whole, and 64 KiB at random; chunks of 4 MiB.
+
+The store is a versitygw on this machine, so the network costs next to nothing and our own work shows most; "far" has
+toxiproxy between, which answers 30 ms late and carries 50 MB/s a connection. The peer of a whole read is bare boto3
+`get_object` of the same ranges of the stored object, one behind the other, nothing checked or opened. Of a random read
+it is one bare GET of the chunk that holds it. MB/s are of the plain log. Nothing is in our cache when a run begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import statistics
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+from Crypto.PublicKey import RSA
+
+from tierstate.sandbox.store_server import toxiproxy, versitygw
+from tierstate.state.segment import Compression
+from tierstate.storage.object_store import MIB
+from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.segment.cache import ChunkCache
+from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
+from tierstate.storage.segment.keyring import KeyPair, KeyRing
+from tierstate.storage.segment.log_chunks import windows
+from tierstate.storage.segment.manifest import SegmentManifest
+from tierstate.storage.segment.reader import PARALLEL, SegmentReader
+from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log
+
+from .rows import RUNS, Row
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+LOG_BYTES = 256 * MIB
+QUICK_BYTES = 32 * MIB
+READ_BYTES = 64 * 1024
+RANDOM_READS = 200
+CACHE_BYTES = 64 * MIB
+BUCKET, KEYS = "bench", ("bench-access", "bench-secret")
+
+Range = tuple[int, int]
+"""Of an object: first byte, and the one behind the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One log object, and what reads it."""
+
+    store: S3Store
+    base_key: str
+    manifest: SegmentManifest
+    keys: KeyRing
+
+    def reader(self, parallel: int = PARALLEL) -> SegmentReader:
+        cache = ChunkCache(CACHE_BYTES)
+        return SegmentReader(self.store, self.base_key, self.manifest, keys=self.keys, cache=cache, parallel=parallel)
+
+    @property
+    def ranges(self) -> list[Range]:
+        """What a whole read asks of the store."""
+        chunks = list(self.manifest.chunks)
+        return [(window[0].stored_start, window[-1].stored_stop) for window in windows(chunks)]
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """Plain, zstd, AES-GCM: one request at a time, four, random reads. Then from afar."""
+    with (
+        tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name,
+        versitygw(Path(name), *KEYS) as server,
+        toxiproxy(Path(name)) as proxy,
+    ):
+        client = _client(server.url)
+        client.create_bucket(Bucket=BUCKET)
+        store = _store(server.url)
+        runs = 1 if quick else RUNS
+        rows = []
+        for what, compression, encrypted in FORMS:
+            log = write(store, what.replace(" ", "-"), QUICK_BYTES if quick else LOG_BYTES, compression, encrypted)
+            rows += _whole(what, log, client, runs)
+            rows.append(_random(what, log, client, RANDOM_READS // 20 if quick else RANDOM_READS))
+        far = _far(proxy.url, server.address)
+        log = write(store, "far", QUICK_BYTES if quick else LOG_BYTES // 2, Compression.NONE, False)
+        with closing(_store(far)) as slow:
+            rows += _whole("plain, far", replace(log, store=slow), _client(far), runs)
+        store.close()
+    return rows
+
+
+def _far(proxy: str, server: str) -> str:
+    """The address of the store, far away."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    _post(f"{proxy}/proxies", {"name": "far", "listen": address, "upstream": server})
+    for kind, attributes in (("latency", {"latency": 30}), ("bandwidth", {"rate": 50_000})):
+        _post(f"{proxy}/proxies/far/toxics", {"type": kind, "stream": "downstream", "attributes": attributes})
+    return f"http://{address}"
+
+
+def _post(url: str, body: object) -> None:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    urllib.request.urlopen(request, timeout=10).close()
+
+
+FORMS = (
+    ("plain", Compression.NONE, False),
+    ("zstd", Compression.ZSTD, False),
+    ("plain and AES-GCM", Compression.NONE, True),
+    ("zstd and AES-GCM", Compression.ZSTD, True),
+)
+
+
+def write(store: S3Store, key: str, log_bytes: int, compression: Compression, encrypted: bool) -> Written:
+    """A segment whose log is no log, but compresses about as well as records do."""
+    pair = RSA.generate(2048)
+    keys = KeyRing("bench", {"bench": KeyPair(pair.public_key(), pair)})
+    cipher, encryption = SegmentCipher.new(keys, os.urandom) if encrypted else (None, None)
+    iv = partial(os.urandom, IV_BYTES)
+    source = SegmentSource(_log(log_bytes), log_bytes, b"", b"", b"", b"0\n1\n0 0\n", None)
+    log = put_log(store, key, source, compression, cipher=cipher, iv=iv)
+    indexes = put_indexes(store, key, source, cipher=cipher, iv=iv)
+    manifest = SegmentManifest(log.chunks, indexes.spans, compression is Compression.ZSTD, encryption, None)
+    return Written(store, key, manifest, keys)
+
+
+def _log(size: int) -> Iterator[bytes]:
+    chance = random.Random(7)
+    words = [chance.randbytes(chance.randint(3, 9)) for _ in range(2000)]
+    block = b"".join(chance.choices(words, k=8 * MIB // 5))[: 8 * MIB]
+    for at in range(0, size, len(block)):
+        yield block[: size - at]
+
+
+def _whole(what: str, log: Written, client: S3Client, runs: int) -> list[Row]:
+    size = log.manifest.chunks.file_bytes
+    sides: dict[str, Callable[[], int]] = {
+        "bare": lambda: sum(len(_get(client, log.base_key, each)) for each in log.ranges),
+        "one": lambda: sum(map(len, log.reader(parallel=1).read_log())),
+        "four": lambda: sum(map(len, log.reader().read_log())),
+    }
+    rates: dict[str, list[float]] = {side: [] for side in sides}
+    for turn in range(runs + 1):
+        for side, read in sides.items():
+            began = time.perf_counter()
+            found = read()
+            if side != "bare" and found != size:
+                raise SystemExit(f"{what}: read {found} of {size} bytes")
+            if turn or runs == 1:  # the first turn warms up
+                rates[side].append(size / 1e6 / (time.perf_counter() - began))
+    bare, one, four = (statistics.median(rates[side]) for side in sides)
+    goal = ">= 0.9x" if what == "plain" else ""
+    return [
+        Row(f"read {what}, whole", one, "MB/s", bare, "bare GETs of the same ranges", goal),
+        Row(f"read {what}, whole, {PARALLEL} requests at a time", four, "MB/s", one, "ours, one at a time"),
+    ]
+
+
+def _random(what: str, log: Written, client: S3Client, reads: int) -> Row:
+    chance = random.Random(7)
+    ours, bare = [], []
+    for _ in range(reads):
+        start = chance.randrange(log.manifest.chunks.file_bytes - READ_BYTES)
+        chunk = log.manifest.chunks.chunk_at(start)
+        if chunk is None or chunk.plain_stop < start + READ_BYTES:
+            continue
+        reader = log.reader()
+        began = time.perf_counter()
+        _get(client, log.base_key, (chunk.stored_start, chunk.stored_stop))
+        between = time.perf_counter()
+        if len(b"".join(reader.plain_range(start, start + READ_BYTES))) != READ_BYTES:
+            raise SystemExit(f"{what}: a short read")
+        ours.append(time.perf_counter() - between)
+        bare.append(between - began)
+    return Row(
+        f"read {what}, 64 KiB at random, median",
+        statistics.median(ours) * 1e3,
+        "ms, less is better",
+        statistics.median(bare) * 1e3,
+        "one bare GET of the chunk",
+        "" if "zstd" in what else "<= + 2 ms",
+    )
+
+
+def _get(client: S3Client, base_key: str, range: Range) -> bytes:
+    answer = client.get_object(Bucket=BUCKET, Key=f"{base_key}.log", Range=f"bytes={range[0]}-{range[1] - 1}")
+    return answer["Body"].read()
+
+
+def _store(endpoint: str) -> S3Store:
+    return S3Store(BUCKET, "", S3Options(endpoint, "us-east-1", credentials=KEYS))
+
+
+def _client(endpoint: str) -> S3Client:
+    access, secret = KEYS
+    session = boto3.Session(aws_access_key_id=access, aws_secret_access_key=secret, region_name="us-east-1")
+    return session.client("s3", endpoint_url=endpoint)

@@ -1,0 +1,180 @@
+"""``tierstate certify``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .context import Context
+from .flags import pass_context
+
+if TYPE_CHECKING:
+    from ..state.errors import TierstateError
+    from ..storage.contract_evidence import Promise
+    from ..storage.contract_trial import Trial
+
+PREFIX = "tierstate-certify-"
+
+
+@click.command("certify", epilog="Example: tierstate certify s3://bucket/prefix")
+@click.argument("url", required=False)
+@click.option("--promise", "names", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
+@click.option("--all", "go_on", is_flag=True, help="Go on after the first broken promise.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written and asked; touch nothing.")
+@pass_context
+def command(context: Context, url: str | None, names: tuple[str, ...], go_on: bool, dry_run: bool) -> None:
+    """Certify that an object store keeps every promise that tierstate relies on.
+
+    URL as in [store] url, which is used when none is given; endpoint and credentials are those of [store]. It writes
+    below a folder of its own, tierstate-certify-…/, and removes what it wrote; no other object is touched.
+    Exit code 1 when a promise is broken, 3 when the store does not answer, 5 when it denies.
+    """
+    from .opened import open_store_of
+
+    promises = _chosen(names)
+    if url is not None:
+        context.store = url
+    settings = context.settings_with("store.url")
+    if dry_run:
+        _estimate(context, settings.store.url, promises)
+        return
+    store = open_store_of(settings)
+    try:
+        _judge(context, _Certificate(context, store.description, promises), _trial(store), go_on)
+    finally:
+        store.close()
+
+
+def _chosen(names: Sequence[str]) -> list[Promise]:
+    from difflib import get_close_matches
+
+    from ..state.errors import InvalidRequest
+    from ..storage.contract import STORE_PROMISES
+
+    known = {promise.name: promise for promise in STORE_PROMISES}
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            raise InvalidRequest("no such promise", promise=repr(name), did_you_mean=repr(near[0]) if near else None)
+    return [promise for promise in STORE_PROMISES if not names or promise.name in names]
+
+
+def _trial(store: Any) -> Trial:
+    from ..runtime.id_source import RandomIds
+    from ..storage.contract_trial import Trial
+
+    return Trial(store, f"{PREFIX}{RandomIds().uuid().hex()}/")  # lower case: whether case counts is being asked
+
+
+def _judge(context: Context, certificate: _Certificate, trial: Trial, go_on: bool) -> None:
+    from ..runtime.clock import SystemClock
+    from ..state.errors import Difference
+
+    clock = SystemClock()
+    try:
+        trial.reach()
+        with context.output.progress("certifying", len(certificate.promises)) as advance:
+            started = clock.monotonic()
+            for promise, broken in trial.verdicts(certificate.promises):
+                certificate.add(promise, broken, clock.monotonic() - started)
+                advance(1)
+                if broken is not None and not go_on:
+                    break
+                started = clock.monotonic()
+    finally:
+        context.deadline.cancel()  # it has done its work: what was written is removed, however long that takes
+        left = trial.clear()
+        for name in left:
+            context.output.note(f"may still be there: {name}")
+    certificate.finish(left, clock.now_ms())
+    if certificate.broken:
+        raise Difference("the store breaks a promise", promise=repr(certificate.broken[0]), store=certificate.store)
+
+
+class _Certificate:
+    """Says each verdict as it comes, and all of them at the end."""
+
+    def __init__(self, context: Context, store: str, promises: list[Promise]) -> None:
+        self._context = context
+        self.store = store
+        self.promises = promises
+        self.broken: list[str] = []
+        self._rows: list[dict[str, Any]] = []
+        self._say(f"store   {store}")
+
+    def add(self, promise: Promise, broken: TierstateError | None, seconds: float) -> None:
+        row: dict[str, Any] = {"promise": promise.name, "kept": broken is None, "seconds": round(seconds, 3)}
+        self._say(f"{'BROKEN' if broken else 'kept  '}  {promise.name.ljust(self._width)}  {seconds:7.2f} s")
+        if broken is not None:
+            self.broken.append(promise.name)
+            row |= {"seen": str(broken), "why": promise.why, "cost": promise.cost, "remedy": promise.remedy}
+            for title, text in (
+                ("seen", str(broken)),
+                ("needed because", promise.why),
+                ("what it costs", promise.cost),
+                ("what to do", promise.remedy),
+            ):
+                self._say(f"        {title}: {text}")
+        self._rows.append(row)
+
+    def finish(self, left: list[str], now_ms: int) -> None:
+        from importlib.metadata import version
+
+        from ..storage.contract import STORE_PROMISES
+        from .meant import moment
+
+        kept, all_of_them = len(self._rows) - len(self.broken), len(STORE_PROMISES)
+        document = {
+            "store": self.store,
+            "at": moment(now_ms),
+            "tierstate": version("tierstate"),
+            "certified": kept == all_of_them,
+            "promises": self._rows,
+            "not_checked": [each.name for each in STORE_PROMISES if each.name not in self._judged],
+            "left_behind": left,
+        }
+        if self._context.as_json:
+            self._context.output.document(document)
+            return
+        verdict = "CERTIFIED" if kept == all_of_them else "NOT CERTIFIED"
+        self._say(
+            f"{verdict}: {kept} of {all_of_them} promises kept, {len(self.broken)} broken, "
+            f"{all_of_them - len(self._rows)} not checked, at {document['at']} by tierstate {document['tierstate']}"
+        )
+
+    @property
+    def _judged(self) -> set[str]:
+        return {row["promise"] for row in self._rows}
+
+    @property
+    def _width(self) -> int:
+        return max(len(promise.name) for promise in self.promises)
+
+    def _say(self, text: str) -> None:
+        if not self._context.as_json:
+            self._context.output.line(text)
+
+
+def _estimate(context: Context, url: str, promises: list[Promise]) -> None:
+    """What the promises ask of a store that keeps them all: the one in memory is asked, and counted."""
+    from ..storage.contract_trial import Trial
+    from ..storage.memory import MemoryStore
+
+    rows: list[tuple[str, int, int, int]] = []
+    for promise in promises:
+        trial = Trial(MemoryStore(), f"{PREFIX}dry-run/")
+        for _, broken in trial.verdicts([promise]):
+            assert broken is None, broken
+        asked = trial.recorded
+        rows.append((promise.name, asked.objects, asked.bytes_sent, asked.requests))
+    total = ("in all", sum(row[1] for row in rows), sum(row[2] for row in rows), sum(row[3] for row in rows))
+    columns = ("promise", "objects", "bytes", "requests")
+    document = {
+        "store": url,
+        "promises": [dict(zip(columns, row, strict=True)) for row in rows],
+        **dict(zip(columns[1:], total[1:], strict=True)),
+    }
+    context.output.table(columns, [*rows, total], document)
+    context.output.note(f"nothing was written: it would be below {url.rstrip('/')}/{PREFIX}…/, and removed again")

@@ -1,0 +1,176 @@
+"""``tierstate keys new``, ``list``, ``rotate``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .context import Context
+from .flags import pass_context
+from .opened import open_store_of
+from .topic_argument import TopicArgument, TopicType
+
+if TYPE_CHECKING:
+    from ..storage.segment.keyring import KeyRing
+    from ..storage.segment.rotate import Outcome, Rotated
+
+RING_NAME = "keyring.toml"
+SHOWN = 20
+"""Problems that are named one by one; all are counted."""
+
+_keyring = click.option(
+    "--keyring", type=click.Path(path_type=Path, dir_okay=False), help="The key ring; else encryption.keyring."
+)
+
+
+@click.group("keys", epilog="Example: tierstate keys new key1 --dir /etc/tierstate/keys")
+def command() -> None:
+    """The key ring that encrypts copied segments: RSA key pairs that wrap a data key of each segment."""
+
+
+@command.command("new", epilog="Example: tierstate keys new key2 --dir /etc/tierstate/keys")
+@click.argument("key_id", metavar="ID")
+@click.option(
+    "--dir", "folder", type=click.Path(path_type=Path, file_okay=False), help=f"Where {RING_NAME} and PEM files lie."
+)
+@click.option("--bits", type=int, default=3072, show_default=True, help="Length of the RSA key.")
+@click.option("--activate", is_flag=True, help="Let it wrap from now on. A ring's first key does.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written.")
+@pass_context
+def new(context: Context, key_id: str, folder: Path | None, bits: int, activate: bool, dry_run: bool) -> None:
+    """Make a key pair and add it to the key ring, which is begun when there is none.
+
+    Hand the ring to every reader before you activate the key: who lacks it cannot read what is written then.
+    """
+    from ..storage.segment.new_key import add_key, plan_key
+
+    key = plan_key(folder / RING_NAME if folder else _path(context, None), key_id, bits=bits, activate=activate)
+    if not dry_run:
+        add_key(key)
+    rows = [
+        ("key ring", str(key.ring)),
+        ("key", key.key_id),
+        ("bits", key.bits),
+        ("public", str(key.public)),
+        ("private", str(key.private)),
+        ("active", key.activates),
+    ]
+    written = {name.replace(" ", "_"): value for name, value in rows}
+    context.output.table(("what", "value"), rows, {**written, "executed": not dry_run})
+    context.output.note("nothing was written: --dry-run" if dry_run else "keep the private key where it cannot be lost")
+
+
+@command.command("list", epilog="Example: tierstate keys list --segments")
+@_keyring
+@click.option("--segments", is_flag=True, help="Count the store's segments by key: reads every manifest.")
+@pass_context
+def show(context: Context, keyring: Path | None, segments: bool) -> None:
+    """List the keys of the key ring. A key that the ring lacks and segments need is listed too."""
+    ring = _ring(context, keyring)
+    counts = _counts(context) if segments else Counter[str | None]()
+    rows: list[tuple[object, ...]] = [
+        (key_id, key_id == ring.active, pair.private is not None, pair.bits, pair.fingerprint)
+        for key_id, pair in ring.keys.items()
+    ]
+    rows += [(key_id, False, False, None, None) for key_id in sorted(filter(None, counts)) if key_id not in ring.keys]
+    columns: tuple[str, ...] = ("key", "active", "private", "bits", "fingerprint")
+    if segments:
+        columns, rows = (*columns, "segments"), [(*row, counts[str(row[0])]) for row in rows]
+    keys = [dict(zip(columns, row, strict=True)) for row in rows]
+    document = {"active": ring.active, "keys": keys, "not_encrypted": counts[None] if segments else None}
+    context.output.table(columns, rows, document)
+    if segments:
+        context.output.note(f"{counts[None]} segments are not encrypted")
+
+
+@command.command("rotate", epilog="Example: tierstate keys rotate --from key1 --execute")
+@click.argument("topic", type=TopicType(), required=False)
+@click.option("--from", "from_id", metavar="ID", help="Only segments under this key.")
+@click.option("--execute", is_flag=True, help="Do it; otherwise everything is tried but nothing written.")
+@_keyring
+@pass_context
+def rotate(
+    context: Context, topic: TopicArgument | None, from_id: str | None, execute: bool, keyring: Path | None
+) -> None:
+    """Wrap the data keys of all segments, of a topic or of a partition under the active key.
+
+    Only manifests are rewritten; reads go on throughout. May be stopped and begun again. Exit code 4 when a manifest
+    is corrupt, 5 when one had to stay because a private key is missing.
+    """
+    from ..storage.segment.rotate import Rotation, rotate_all
+
+    ring = _ring(context, keyring)
+    store = open_store_of(context.settings_with("store.url"))
+    name, number = (topic.topic, topic.partition) if topic else (None, None)
+    wanted = Rotation(name, number, from_id, execute)
+    counts: Counter[tuple[Outcome, str | None]] = Counter()
+    wrong: list[Rotated] = []
+    try:
+        with context.output.progress("rotating manifests" if execute else "looking at manifests") as advance:
+            for each in rotate_all(store, ring, wanted):
+                counts[each.outcome, each.key_id] += 1
+                wrong += [each] if each.problem and len(wrong) < SHOWN else []
+                advance(1)
+    finally:
+        store.close()
+    rows = [(_said(outcome, execute), key_id, count) for (outcome, key_id), count in sorted(counts.items(), key=str)]
+    found = [{"outcome": outcome.name.lower(), "key": key, "segments": n} for (outcome, key), n in counts.items()]
+    problems = [{"object": each.manifest_key, "problem": each.problem} for each in wrong]
+    document = {"active": ring.active, "executed": execute, "manifests": found, "problems": problems}
+    context.output.table(("outcome", "key", "segments"), rows, document)
+    for each in wrong:
+        context.output.note(f"{each.manifest_key}: {each.problem}")
+    if not execute:
+        context.output.note("nothing was written: --execute does it")
+    _judge(counts)
+
+
+def _said(outcome: str, execute: bool) -> str:
+    return "would be rotated" if outcome == "rotated" and not execute else str(outcome)
+
+
+def _judge(counts: Counter[tuple[Outcome, str | None]]) -> None:
+    from ..state.errors import AccessDenied, CorruptData
+    from ..storage.segment.rotate import Outcome
+
+    def of(*wanted: Outcome) -> int:
+        return sum(count for (outcome, _), count in counts.items() if outcome in wanted)
+
+    if corrupt := of(Outcome.CORRUPT):
+        raise CorruptData("manifests are corrupt and stay as they are", manifests=corrupt, others="done")
+    if stay := of(Outcome.LOCKED, Outcome.REFUSED):
+        ids = sorted({str(key_id) for outcome, key_id in counts if outcome is Outcome.LOCKED})
+        raise AccessDenied("segments stay under their old key", segments=stay, no_private_key=",".join(ids) or None)
+
+
+def _counts(context: Context) -> Counter[str | None]:
+    from ..storage.segment.rotate import count_by_key
+
+    store = open_store_of(context.settings_with("store.url"))
+    counts: Counter[str | None] = Counter()
+    try:
+        with context.output.progress("reading manifests") as advance:
+            for _, key_id in count_by_key(store):
+                counts[key_id] += 1
+                advance(1)
+    finally:
+        store.close()
+    return counts
+
+
+def _ring(context: Context, given: Path | None) -> KeyRing:
+    from ..storage.segment.keyring import KeyRing
+
+    return KeyRing.load(_path(context, given))
+
+
+def _path(context: Context, given: Path | None) -> Path:
+    from ..state.errors import InvalidRequest
+
+    found = given or context.settings.encryption.keyring
+    if found is None:
+        raise InvalidRequest("no key ring: set encryption.keyring, or name it on the command line")
+    return found

@@ -1,0 +1,147 @@
+"""What a sequential reader asks for next, loaded into the chunk cache before it asks, also from the next segments.
+
+    reader at │ chunks loaded, or being loaded │ chunks to load │      `budget` bytes of log, counted from the reader
+              └───────────── budget ────────────────────────────┘
+
+The reader joins a load that is running and does by itself what is still waiting: a load ahead never delays it. New
+loads begin when half of the budget is used up, so that requests stay large. An error is counted and nothing else: the
+reader meets it, or does not, when it reads there.
+Memory: what is loaded ahead lies in the cache, together at most half of it; the loads waiting and running are no more
+than that. Threads: at most `THREADS`, only while there is something to load; no one ever waits for them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+
+from ..state.offsets import OffsetRange
+from ..state.segment import RemoteSegment
+from ..storage.segment.cache import ChunkCache
+from ..storage.segment.chunks import Chunk
+from ..storage.segment.in_order import Stopped
+from ..storage.segment.log_chunks import windows
+from ..storage.segment.reader import SegmentReader
+
+THREADS = 2
+
+Following = Callable[[], Iterable[tuple[RemoteSegment, OffsetRange]]]
+"""The segments a reader comes to after the one it reads, in order, and the offsets it wants of each."""
+Open = Callable[[RemoteSegment], SegmentReader]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """``size``: plain bytes it will bring into the cache. One of a name waits or runs at a time."""
+
+    name: Hashable
+    size: int
+    run: Callable[[], object]
+
+
+class Prefetch:
+    """``budget`` bytes ahead of each reader; 0 or a cache that cannot hold them: less, or nothing. Thread-safe."""
+
+    def __init__(self, cache: ChunkCache, open_segment: Open, budget: int) -> None:
+        self._cache, self._open_segment = cache, open_segment
+        self._limit = cache.max_bytes // 2
+        self._budget = min(budget, self._limit)
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._jobs: deque[_Job] = deque()
+        self._underway: set[Hashable] = set()
+        self._pending = self._threads = 0
+        self.bytes = self.failures = 0
+
+    def after(self, reader: SegmentReader, position: int, offsets: OffsetRange, following: Following) -> None:
+        """A sequential reader of ``offsets`` reads up to this byte of the plain log now. Never blocks, never raises."""
+        if not self._budget or self._stop.is_set():
+            return
+        size = reader.manifest.chunks.chunk_bytes
+        position = -(-position // size) * size  # the chunk before that is the reader's own business
+        left = self._budget - self._ahead_in(reader, position, offsets, self._budget)
+        if left > self._budget // 2:  # the end of what is wanted of this segment is near
+            name = ("following", reader.log.key, offsets.end)
+            self._submit(_Job(name, 0, lambda: self._load_following(left, following())))
+
+    def close(self) -> None:
+        """Forgets what waits; loads that are running stop soon, by themselves. Idempotent."""
+        self._stop.set()
+        with self._lock:
+            self._jobs.clear()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing runs."""
+        with self._lock:
+            return not self._threads
+
+    def _ahead_in(self, reader: SegmentReader, position: int, offsets: OffsetRange, budget: int) -> int:
+        """Sees to it that chunks from here on are loaded; how many bytes of log that covers."""
+        chunks = _chunks_ahead(reader, position, offsets, budget)
+        covered = chunks[-1].plain_stop - position if chunks else 0
+        missing = [chunk for chunk in chunks if not self._cache.knows(reader.log.key, chunk.id)]
+        if missing and missing[0].plain_start - position <= self._budget // 2:
+            for window in windows(missing):
+                self._submit(self._load(reader, window))
+        return covered
+
+    def _load_following(self, budget: int, following: Iterable[tuple[RemoteSegment, OffsetRange]]) -> None:
+        for segment, offsets in following:
+            if budget <= 0 or self._stop.is_set():
+                return
+            reader = self._open_segment(segment)
+            chunk_id = reader.chunk_for_offset(offsets.start) or 0
+            budget -= self._ahead_in(reader, chunk_id * reader.manifest.chunks.chunk_bytes, offsets, budget)
+
+    def _load(self, reader: SegmentReader, chunks: list[Chunk]) -> _Job:
+        def run() -> None:
+            loaded = self._cache.load_ahead(reader.log, chunks, self._stop)
+            with self._lock:
+                self.bytes += loaded
+
+        return _Job((reader.log.key, chunks[0].id), sum(chunk.plain_size for chunk in chunks), run)
+
+    def _submit(self, job: _Job) -> None:
+        """Not if it is underway, nor if there is no room for what it loads: the next read asks again."""
+        with self._lock:
+            full = job.size and self._pending + self._cache.unused_bytes + job.size > self._limit
+            if full or job.name in self._underway or self._stop.is_set():
+                return
+            self._underway.add(job.name)
+            self._pending += job.size
+            self._jobs.append(job)
+            if self._threads == THREADS:
+                return
+            self._threads += 1
+        threading.Thread(target=self._work, name="prefetch", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._threads -= 1
+                    return
+                job = self._jobs.popleft()
+            failed = 0
+            try:
+                job.run()
+            except Stopped:
+                pass
+            except Exception:  # whatever it is: the reader meets it, or never comes here
+                failed = 1
+            with self._lock:
+                self.failures += failed
+                self._underway.discard(job.name)
+                self._pending -= job.size
+
+
+def _chunks_ahead(reader: SegmentReader, position: int, offsets: OffsetRange, budget: int) -> list[Chunk]:
+    """Of the next bytes, as far as they can hold the offsets wanted."""
+    if budget <= 0 or position >= reader.plain_bytes:
+        return []
+    chunks = reader.chunks_of(position, position + budget)
+    last = reader.chunk_for_offset(offsets.end)
+    return chunks if last is None else [chunk for chunk in chunks if chunk.id <= last]

@@ -1,0 +1,300 @@
+"""Azure Blob Storage, by azure-storage-blob (the extra ``azure``).
+
+Every write carries ``If-None-Match: *`` and an id of its own in the object's metadata: after a lost answer, the object
+that is in the way says whether it is ours. Microsoft's client sends each request once: repeating is `patience.py`'s, as
+in every store. (A body that breaks off it asks for again by itself, twice, a second apart.)
+"""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from azure.core import MatchConditions
+from azure.core.exceptions import AzureError
+from azure.storage.blob import BlobClient, BlobProperties
+
+from ..runtime.clock import Clock, SystemClock
+from ..runtime.id_source import IdSource, RandomIds
+from ..runtime.listener import Listener, ignore
+from ..state.errors import (
+    CorruptData,
+    InvalidRequest,
+    ObjectExists,
+    ObjectNotFound,
+    StorageUnavailable,
+    TierstateError,
+)
+from ..state.offsets import ByteRange, TimestampMs
+from .azure_errors import BLOCKS_GONE, translated
+from .azure_options import GET_BYTES, ONE_REQUEST_BYTES, AzureOptions, azure_client
+from .azure_upload import BlockUpload
+from .object_store import (
+    DEFAULT_PART_BYTES,
+    MIB,
+    Data,
+    ObjectInfo,
+    RangeNotSatisfiable,
+    UnfinishedUpload,
+    beyond_end,
+    checked_key,
+    over_limit,
+)
+from .parts import drained
+from .patience import Patience
+from .s3_upload import parts_of
+
+UPLOAD_ID = "tierstate_upload"
+"""Name of the metadata entry that says which upload made an object. Azure wants an identifier: no dashes."""
+_WINDOW_BYTES = 4 * MIB
+"""A streamed range is fetched in GETs of at least this: Microsoft's client hands out whole answers, no streams."""
+_BATCH = 256
+"""Azure's limit for deletes in one request."""
+A = TypeVar("A")
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+
+
+class AzureStore:
+    """Objects of one container below one prefix (``a/b``: the store puts a ``/`` between it and a key)."""
+
+    def __init__(
+        self,
+        container: str,
+        prefix: str = "",
+        options: AzureOptions | None = None,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        listener: Listener = ignore,
+    ) -> None:
+        if not container:
+            raise InvalidRequest("an Azure store has a container", example="az://container/prefix")
+        self._name = container
+        self._prefix = f"{checked_key(prefix.strip('/'))}/" if prefix.strip("/") else ""
+        self._options, self._ids = options or AzureOptions(), ids or RandomIds()
+        self._patience = Patience(self._options.limits, clock or SystemClock(), self._ids, listener, self.description)
+        try:
+            self._container, self._credential = azure_client(container, self._options, self.description)
+        except (AzureError, ValueError):
+            # No reason, no cause: what does not parse in a connection string may be repeated in it, key and all.
+            raise InvalidRequest("the Azure client cannot be built", store=self.description) from None
+
+    @property
+    def description(self) -> str:
+        return f"az://{self._name}/{self._prefix}".rstrip("/")
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        blob, body = self._blob(key), bytes(data)
+        if len(body) > ONE_REQUEST_BYTES:
+            self.put_stream(key, [body])
+            return
+        signed = {UPLOAD_ID: self._ids.uuid().hex()}
+        try:
+            self._send(key, lambda: blob.upload_blob(body, length=len(body), overwrite=False, metadata=signed))
+        except (ObjectExists, StorageUnavailable) as error:
+            if not self._landed(blob, key, signed, error):
+                # Blocks of an upload that never ended are in the way of this request (azurite), not of a commit.
+                self._commit(blob, key, [bytearray(body)])
+
+    def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
+        blob = self._blob(key)
+        asked = self._options.part_bytes if part_bytes == DEFAULT_PART_BYTES else part_bytes
+        parts = parts_of(pieces, asked)
+        begin = list(itertools.islice(parts, 2))
+        if len(begin) == 2:
+            return self._commit(blob, key, drained(begin, parts))
+        whole = begin[0] if begin else bytearray()
+        self.put_if_absent(key, whole)
+        return len(whole)
+
+    def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
+        blob, signed = self._blob(key), {UPLOAD_ID: self._ids.uuid().hex()}
+        etag = self._send(key, blob.get_blob_properties).etag  # before the bytes: what changes between them is refused
+        if self.get(key) != previous:
+            return False
+        condition: dict[str, Any] = {"etag": etag, "match_condition": MatchConditions.IfNotModified}
+        try:
+            self._send(key, lambda: blob.upload_blob(bytes(data), overwrite=True, metadata=signed, **condition))
+        except (ObjectExists, StorageUnavailable) as error:
+            try:
+                return self._landed(blob, key, signed, error)
+            except ObjectExists:  # Azure's word for an ETag that is no more
+                return False
+        return True
+
+    def get(self, key: str, limit: int | None = None) -> bytes:
+        first = GET_BYTES if limit is None else min(GET_BYTES, limit + 1)
+        try:
+            data, size = self._download(key, ByteRange(0, first))
+        except RangeNotSatisfiable:
+            return b""  # the range that begins at 0 is past the end of the empty object only
+        if limit is not None and size > limit:
+            raise over_limit(key, size, limit)
+        return data if len(data) == size else data + self.get_range(key, ByteRange(len(data), size))
+
+    def get_range(self, key: str, range: ByteRange) -> bytes:
+        pieces = list(self.stream_range(key, range, max(1, len(range))))
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
+        """Memory is bounded by one GET, 4 MiB or one piece if that is more (at most 32 MiB)."""
+        self._full(key)
+        window = min(max(piece_bytes, _WINDOW_BYTES), GET_BYTES)
+        position, stop = range.start, range.stop
+        while position < stop:
+            data, size = self._download(key, ByteRange(position, min(stop, position + window)))
+            position, stop = position + len(data), min(stop, size)
+            if len(data) <= piece_bytes:
+                yield data
+                continue
+            for start in itertools.count(0, piece_bytes):
+                if start >= len(data):
+                    break
+                yield data[start : start + piece_bytes]
+
+    def head(self, key: str) -> ObjectInfo:
+        found = self._send(key, self._blob(key).get_blob_properties)
+        return ObjectInfo(key, found.size, _milliseconds(found.last_modified))
+
+    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
+        """Azure cannot begin after a key: what comes before it below ``prefix`` is listed, too, and dropped here."""
+        token: str | None = None
+        while True:
+            page, token = self._send("", partial(self._page, self._prefix + prefix, token))
+            for found in page:
+                if (found.metadata or {}).get("hdi_isfolder") == "true":
+                    continue  # a folder of an account with hierarchical names is no object
+                key = found.name.removeprefix(self._prefix)
+                if start_after is None or key > start_after:
+                    yield ObjectInfo(key, found.size, _milliseconds(found.last_modified))
+            if not token:
+                return
+
+    def delete(self, key: str) -> None:
+        blob = self._blob(key)
+        with suppress(ObjectNotFound):
+            self._send(key, lambda: blob.delete_blob(delete_snapshots="include"))
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        each = iter(keys)
+        while batch := tuple(itertools.islice(each, _BATCH)):
+            answers = self._send("", partial(self._batch_delete, [self._full(key) for key in batch]))
+            for key, answer in itertools.zip_longest(batch, answers):
+                gone = answer is not None and answer.headers.get("x-ms-error-code") == "BlobNotFound"
+                if answer is None or not (answer.status_code == 202 or gone):
+                    self.delete(key)  # with the repeats and the errors of one request
+
+    def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
+        """None: Azure removes blocks without a commit a week after the last one, and nobody sees them until then."""
+        return iter(())
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        """There are none."""
+
+    def close(self) -> None:
+        self._container.close()
+        if self._credential is not None:
+            self._credential.close()
+
+    def _full(self, key: str) -> str:
+        return checked_key(self._prefix + checked_key(key))
+
+    def _blob(self, key: str) -> BlobClient:
+        return self._container.get_blob_client(self._full(key))
+
+    def _page(self, prefix: str, token: str | None) -> tuple[builtins.list[BlobProperties], str | None]:
+        pages: Any = self._container.list_blobs(prefix or None, include=["metadata"]).by_page(token)
+        return [*next(pages, ())], pages.continuation_token
+
+    def _batch_delete(self, names: builtins.list[str]) -> builtins.list[Any]:
+        return [*self._container.delete_blobs(*names, delete_snapshots="include", raise_on_any_failure=False)]
+
+    def _commit(self, blob: BlobClient, key: str, parts: Iterable[bytearray]) -> int:
+        upload_id = self._ids.uuid().hex()
+        upload = BlockUpload(blob, upload_id, self._options.concurrency, lambda act: self._send(key, act))
+        signed = {UPLOAD_ID: upload_id}
+        blocks, size = upload.stage(parts)
+        condition: dict[str, Any] = {"match_condition": MatchConditions.IfMissing}
+        try:
+            # The commit point: before this answer there is no object, after it the whole one.
+            self._send(key, lambda: blob.commit_block_list(blocks, metadata=signed, **condition))
+        except (ObjectExists, StorageUnavailable) as error:
+            if not self._landed(blob, key, signed, error):
+                raise StorageUnavailable(
+                    "the store refuses an object that it does not have", key=key, store=self.description
+                ) from error
+        return size
+
+    def _landed(self, blob: BlobClient, key: str, signed: dict[str, str], error: TierstateError) -> bool:
+        """True when the object is ours: the attempt landed and its answer was lost.
+
+        False when the store says that an object is in the way, and has none. Else raises what ``error`` means.
+        """
+        try:
+            found = self._send(key, blob.get_blob_properties)
+        except ObjectNotFound:
+            if isinstance(error, ObjectExists):
+                return False
+            raise error from None
+        except TierstateError:
+            raise error from None
+        if (found.metadata or {}).get(UPLOAD_ID) == signed[UPLOAD_ID]:
+            return True
+        if error.facts.get("code") in BLOCKS_GONE:
+            raise ObjectExists("another writer has this key", key=key, store=self.description) from error
+        raise error
+
+    def _download(self, key: str, asked: ByteRange) -> tuple[bytes, int]:
+        """The bytes of one GET and the size of the object. Raises CorruptData for another range than ``asked``."""
+        told: list[str | None] = []
+
+        def look(answer: Any) -> None:
+            if answer.http_response.status_code < 300:
+                told.append(answer.http_response.headers.get("Content-Range"))
+
+        blob = self._blob(key)
+
+        def read() -> bytes:
+            return blob.download_blob(asked.start, len(asked), max_concurrency=1, raw_response_hook=look).readall()
+
+        try:
+            data = self._send(key, read)
+        except ValueError as error:  # Microsoft's client, for an answer without a range
+            raise self._other_range(key, asked, None) from error
+        except RangeNotSatisfiable as error:
+            raise beyond_end(key, asked, None) from error
+        found = _CONTENT_RANGE.fullmatch(told[-1] or "") if told else None
+        expected = (asked.start, min(asked.stop, int(found[3])) - 1) if found else None
+        if not found or (int(found[1]), int(found[2])) != expected or len(data) != expected[1] + 1 - asked.start:
+            raise self._other_range(key, asked, told[-1] if told else None)
+        if asked.start >= int(found[3]):
+            raise beyond_end(key, asked, int(found[3]))  # azurite: an empty answer
+        return data, int(found[3])
+
+    def _other_range(self, key: str, asked: ByteRange, answered: str | None) -> CorruptData:
+        return CorruptData(
+            "the store answers another range than asked",
+            key=key,
+            store=self.description,
+            asked=f"{asked.start}-{asked.stop - 1}",
+            answered=answered or "the whole object",
+        )
+
+    def _send(self, key: str, act: Callable[[], A]) -> A:
+        """What ``act`` answers, repeated and typed."""
+
+        def once() -> A:
+            try:
+                return act()
+            except AzureError as error:
+                raise translated(error, key, self.description) from error
+
+        return self._patience.call(key, once)
+
+
+def _milliseconds(moment: Any) -> TimestampMs:
+    return TimestampMs(int(moment.timestamp() * 1000))

@@ -1,0 +1,89 @@
+"""How Azure Blob Storage is reached, and who we are there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.identity import DefaultAzureCredential
+from azure.storage.blob import ContainerClient
+
+from ..state.errors import InvalidRequest
+from .object_store import DEFAULT_PART_BYTES, MIB
+from .patience import Limits
+
+CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
+ONE_REQUEST_BYTES = 64 * MIB
+GET_BYTES = 32 * MIB
+"""Bytes of one GET; above it Microsoft's client would split, and `azure.py` would not see every answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class AzureOptions:
+    """``endpoint``: the account's URL. ``credentials``: the account's name and key. Times in seconds.
+
+    ``proxy`` None: as the environment says (HTTPS_PROXY, NO_PROXY).
+    ``part_bytes``: of an upload that does not ask for another size.
+    ``concurrency``: parts of one upload in flight; an upload holds at most (concurrency + 2) parts.
+    """
+
+    endpoint: str | None = None
+    credentials: tuple[str, str] | None = field(default=None, repr=False)
+    connection_string: str | None = field(default=None, repr=False)
+    proxy: str | None = field(default=None, repr=False)
+    connect_timeout: float = 5
+    read_timeout: float = 30
+    limits: Limits = field(default_factory=Limits)
+    part_bytes: int = DEFAULT_PART_BYTES
+    concurrency: int = 4
+
+
+def azure_client(
+    container: str, options: AzureOptions, store: str
+) -> tuple[ContainerClient, DefaultAzureCredential | None]:
+    """The client, and the credentials to close after it.
+
+    The account's key first, then a connection string, else Microsoft's own search. Raises InvalidRequest.
+    """
+    more: dict[str, Any] = {
+        "retry_total": 0,
+        "connection_timeout": options.connect_timeout,
+        "read_timeout": options.read_timeout,
+        "max_single_put_size": ONE_REQUEST_BYTES,
+        "max_single_get_size": GET_BYTES,
+        "max_chunk_get_size": GET_BYTES,
+        "user_agent": "tierstate",
+    }
+    if options.proxy is not None:
+        more["proxies"] = {"http": options.proxy, "https": options.proxy}
+    if options.credentials is not None:
+        account, key = options.credentials
+        url = options.endpoint or f"https://{account}.blob.core.windows.net"
+        return ContainerClient(url, container, AzureNamedKeyCredential(account, key), **more), None
+    if options.connection_string is not None:
+        client = ContainerClient.from_connection_string(options.connection_string, container, **more)
+        if options.endpoint is not None and not client.url.startswith(options.endpoint.rstrip("/") + "/"):
+            raise InvalidRequest(
+                "the connection string in the environment is of another account than the endpoint",
+                store=store,
+                endpoint=options.endpoint,
+                variable=CONNECTION_STRING,
+            )
+        return client, None
+    if options.endpoint is None:
+        raise InvalidRequest(
+            "an Azure store needs its account: its URL as the endpoint, or a connection string in the environment",
+            store=store,
+            example="https://ACCOUNT.blob.core.windows.net",
+            variable=CONNECTION_STRING,
+        )
+    if urlsplit(options.endpoint).scheme != "https":
+        raise InvalidRequest(
+            "without an account key the endpoint is https: a token must not travel in the clear",
+            store=store,
+            endpoint=options.endpoint,
+        )
+    credential = DefaultAzureCredential()
+    return ContainerClient(options.endpoint, container, credential, **more), credential

@@ -1,0 +1,54 @@
+"""How a check of `contract.py` says that a promise is broken: Difference, with what was found and what was promised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..state.errors import Difference, TierstateError
+from .object_store import ObjectStore
+
+Check = Callable[[ObjectStore, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """``check(store, prefix)`` returns when the store keeps the promise, and writes nothing but below ``prefix``.
+
+    ``why``: what tierstate uses it for. ``cost``: what happens to its users without it. ``remedy``: what to do then.
+    """
+
+    name: str
+    why: str
+    cost: str
+    remedy: str
+    check: Check
+
+
+def must_raise(expected: type[TierstateError], call: Callable[[], object]) -> None:
+    try:
+        answer = call()
+    except expected:
+        return
+    except TierstateError as error:
+        raise Difference("another error than promised", expected=expected.__name__, raised=repr(error)) from error
+    raise Difference("no error was raised", expected=expected.__name__, answer=_short(answer))
+
+
+def must_equal(what: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise Difference(f"{what}: not as promised", found=_short(found), expected=_short(expected))
+
+
+def must_hold(what: str, holds: bool) -> None:
+    if not holds:
+        raise Difference(f"not so: {what}")
+
+
+def keys_below(store: ObjectStore, prefix: str, start_after: str | None = None) -> list[str]:
+    return [found.key for found in store.list(prefix, start_after)]
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"

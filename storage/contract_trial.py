@@ -1,0 +1,115 @@
+"""One run of promises over one store: judges, and removes what it wrote, also when it is interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from ..state.errors import AccessDenied, InvalidRequest, ObjectNotFound, TierstateError, Unavailable
+from .contract_evidence import Promise
+from .object_store import ObjectStore
+from .recording_store import RecordingStore
+
+NOT_IMPLEMENTED = 501
+ASKED_ONE_BY_ONE = 50
+
+
+class Trial:
+    """Writes below ``prefix`` only, which is the trial's own. ``recorded`` counts what was asked of the store."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self.recorded = RecordingStore(store)
+        self._prefix = prefix
+
+    def reach(self) -> None:
+        """Asks once whether the store can be written to at all, before its promises are judged.
+
+        Raises Unavailable, AccessDenied, InvalidRequest (no such bucket, a wrong endpoint).
+        """
+        key = f"{self._prefix}reach"
+        try:
+            self.recorded.put_if_absent(key, b"tierstate certify")
+            next(self.recorded.list(self._prefix), None)
+            self.recorded.delete(key)
+        except TierstateError as error:
+            if _shows_nothing(error) or (isinstance(error, InvalidRequest) and not _cannot(error)):
+                raise
+
+    def verdicts(self, promises: Sequence[Promise]) -> Iterator[tuple[Promise, TierstateError | None]]:
+        """None: kept; an error: broken, by what it says. What each check wrote is removed before the next one.
+
+        Raises Unavailable and AccessDenied where a store that is silent or refuses us shows nothing of its promises.
+        """
+        for number, promise in enumerate(promises):
+            broken: TierstateError | None = None
+            try:
+                promise.check(self.recorded, f"{self._prefix}{number:02d}/")
+            except TierstateError as error:
+                if _shows_nothing(error):
+                    error.facts["promise"] = promise.name
+                    raise
+                broken = error
+            finally:
+                self.clear()
+            yield promise, broken
+
+    def clear(self) -> list[str]:
+        """Removes what was written, and looks; returns what is left (upload ids for unfinished uploads), if anything.
+
+        Never raises a store's error, and does not trust the store: a batch delete that lies is followed by single ones.
+        """
+        with suppress(TierstateError):
+            self.recorded.delete_many(sorted(self.recorded.written))
+        for key in [*self._still_there(), *(self._listed() or ())]:
+            with suppress(TierstateError):
+                self.recorded.delete(key)
+        uploads = self._abort_uploads()
+        left = self._still_there() if self.recorded.written else []
+        return sorted({*left, *(self._listed() or ()), *uploads})
+
+    def _still_there(self) -> list[str]:
+        """Of all that was written; forgets what is gone. Few keys are asked for one by one, many by a listing."""
+        keys, listed = sorted(self.recorded.written), self._listed()
+        if len(keys) > ASKED_ONE_BY_ONE and listed is not None:
+            left = [key for key in keys if key in listed]
+        else:
+            left = [key for key in keys if self._may_be_there(key, listed)]
+        self.recorded.written.intersection_update(left)
+        return left
+
+    def _may_be_there(self, key: str, listed: set[str] | None) -> bool:
+        try:
+            self.recorded.head(key)
+        except (ObjectNotFound, InvalidRequest):  # an invalid key was never written
+            return False
+        except TierstateError:
+            return listed is None or key in listed  # some deny what is missing; then the listing tells
+        return True
+
+    def _listed(self) -> set[str] | None:
+        """What lies below the prefix; None when the store does not say."""
+        with suppress(TierstateError):
+            return {found.key for found in self.recorded.list(self._prefix) if found.key.startswith(self._prefix)}
+        return None
+
+    def _abort_uploads(self) -> list[str]:
+        left: list[str] = []
+        with suppress(TierstateError):
+            for upload in list(self.recorded.unfinished_uploads(self._prefix)):
+                if not upload.key.startswith(self._prefix):
+                    continue  # somebody else's: a store that ignores the prefix must not cost others their uploads
+                try:
+                    self.recorded.abort_upload(upload)
+                except TierstateError:
+                    left.append(f"{upload.key} (upload {upload.upload_id})")
+        return left
+
+
+def _shows_nothing(error: TierstateError) -> bool:
+    """Silence, or a lack of rights."""
+    return isinstance(error, Unavailable | AccessDenied) and not _cannot(error)
+
+
+def _cannot(error: TierstateError) -> bool:
+    """The store itself says that it does not have what it was asked for: then the promise is broken."""
+    return error.facts.get("status") == NOT_IMPLEMENTED

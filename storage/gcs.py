@@ -1,0 +1,355 @@
+"""Google Cloud Storage, by google-cloud-storage (the extra ``gcs``). Credentials: Google's application defaults.
+
+Every write is conditional (``ifGenerationMatch=0``) and signed with an id of its own in the object's metadata: after a
+lost answer, the object that is in the way says whether it is ours. Google's client sends each request once: repeating
+is `patience.py`'s, as in every store. A body that breaks off is continued here.
+"""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+from google.api_core.exceptions import GoogleAPIError
+
+from ..runtime.clock import Clock, SystemClock
+from ..runtime.id_source import IdSource, RandomIds
+from ..runtime.listener import Listener, ignore
+from ..state.errors import (
+    CorruptData,
+    InvalidRequest,
+    ObjectExists,
+    ObjectNotFound,
+    StorageUnavailable,
+    Throttled,
+    TierstateError,
+)
+from ..state.offsets import ByteRange, TimestampMs
+from .gcs_errors import BROKEN_BODY, FOREIGN, NO_OBJECT, refused, translated
+from .gcs_options import GcsOptions, authorized_session, gcs_client
+from .gcs_upload import STEP, ResumableUpload, Whole
+from .object_store import (
+    DEFAULT_PART_BYTES,
+    MIB,
+    Data,
+    ObjectInfo,
+    RangeNotSatisfiable,
+    UnfinishedUpload,
+    beyond_end,
+    checked_key,
+    over_limit,
+)
+from .parts import drained
+from .patience import NotRepeatable, Patience
+from .s3_upload import parts_of
+
+UPLOAD_ID = "tierstate-upload"
+"""Name of the metadata entry that says which upload made an object."""
+_BINARY = "application/octet-stream"
+_ONE_REQUEST_BYTES = 8 * MIB
+"""Google's client sends more than this by a resumable upload of its own, which cannot continue a half-kept part."""
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+_BATCH = 1000
+
+
+class GcsStore:
+    """Objects of one bucket below one prefix (``a/b``: the store puts a ``/`` between it and a key)."""
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        options: GcsOptions | None = None,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        listener: Listener = ignore,
+    ) -> None:
+        if not bucket:
+            raise InvalidRequest("a GCS store has a bucket", example="gs://bucket/prefix")
+        self._name = bucket
+        self._prefix = f"{checked_key(prefix.strip('/'))}/" if prefix.strip("/") else ""
+        self._options = options or GcsOptions()
+        self._ids = ids or RandomIds()
+        self._patience = Patience(self._options.limits, clock or SystemClock(), self._ids, listener, self.description)
+        self._timeout = (self._options.connect_timeout, self._options.read_timeout)
+        self._once: dict[str, Any] = {"timeout": self._timeout, "retry": None}
+        self._session: Any = authorized_session(self._options, self.description)
+        try:
+            self._client: Any = gcs_client(self._options, self._session)
+            self._bucket: Any = self._client.bucket(bucket)
+        except (ValueError, GoogleAPIError) as error:
+            raise InvalidRequest("the GCS client cannot be built", store=self.description, reason=error) from error
+
+    @property
+    def description(self) -> str:
+        return f"gs://{self._name}/{self._prefix}".rstrip("/")
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        body = bytes(data)
+        if len(body) > _ONE_REQUEST_BYTES:
+            self.put_stream(key, [body])
+            return
+        blob = self._signed(key)
+        try:
+            self._write(key, lambda: self._put(blob, body, generation=0))
+        except ObjectExists:
+            if not self._is_ours(blob, None):
+                raise
+
+    def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
+        blob = self._signed(key)
+        asked = self._options.part_bytes if part_bytes == DEFAULT_PART_BYTES else part_bytes
+        parts = parts_of(pieces, -(-asked // STEP) * STEP)
+        begin = list(itertools.islice(parts, 2)) or [bytearray()]
+        if len(begin) == 1 and len(begin[0]) <= _ONE_REQUEST_BYTES:
+            self.put_if_absent(key, begin[0])
+            return len(begin[0])
+        session = {"content_type": _BINARY, "checksum": None, "if_generation_match": 0, **self._once}
+        url = self._write(key, lambda: blob.create_resumable_upload_session(**session))
+        upload = ResumableUpload(self._session, url, self._timeout, lambda act: self._write(key, act), self.description)
+        try:
+            resource = upload.send(drained(begin, parts))
+        except (ObjectExists, StorageUnavailable):
+            # A lost answer: the retry meets our own object (412) or a session that is no more (404).
+            if upload.whole is None or not self._is_ours(blob, upload.whole):
+                raise
+        else:
+            self._agrees(blob, key, resource, upload.whole)
+        assert upload.whole is not None
+        return upload.whole.size
+
+    def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
+        blob, body = self._signed(key), bytes(data)
+        answer = self._patience.call(key, lambda: self._open(key, None))
+        with closing(answer):
+            generation, size = int(answer.headers["x-goog-generation"]), int(answer.headers["Content-Length"])
+            if size != len(previous):
+                return False
+            found = _next_piece(answer, size) if size else b""
+        if len(found) != size:
+            raise self._broken(key, 0)
+        if found != previous:
+            return False
+        try:
+            self._write(key, lambda: self._put(blob, body, generation=generation))
+        except ObjectExists:  # Google's word for a generation that is no more
+            return self._is_ours(blob, None)
+        return True
+
+    def get(self, key: str, limit: int | None = None) -> bytes:
+        answer = self._patience.call(key, lambda: self._open(key, None))
+        with closing(answer):
+            size = int(answer.headers["Content-Length"])
+            if limit is not None and size > limit:
+                raise over_limit(key, size, limit)
+            body = _next_piece(answer, size) if size else b""
+        return body if len(body) == size else self.get_range(key, ByteRange(0, size))
+
+    def get_range(self, key: str, range: ByteRange) -> bytes:
+        return b"".join(self.stream_range(key, range))
+
+    def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
+        position, stop, attempts = range.start, range.stop, self._patience.attempts(key)
+        while position < stop:
+            try:
+                answer = self._open(key, ByteRange(position, stop))
+            except (Throttled, StorageUnavailable) as error:
+                attempts.failed(error)
+                continue
+            with closing(answer):
+                stop = self._checked_stop(key, ByteRange(position, stop), answer)
+                while position < stop and (piece := _next_piece(answer, min(piece_bytes, stop - position))):
+                    position += len(piece)
+                    attempts.progressed()
+                    yield piece
+            if position < stop:
+                attempts.failed(self._broken(key, position))
+
+    def head(self, key: str) -> ObjectInfo:
+        blob = self._bucket.blob(self._full(key))
+        self._read(key, lambda: blob.reload(**self._once))
+        return ObjectInfo(key, blob.size, _milliseconds(blob.updated))
+
+    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
+        after = self._prefix + start_after if start_after is not None else None
+        token: str | None = None
+        while True:
+            page, token = self._read("", partial(self._page, self._prefix + prefix, after, token))
+            for blob in page:
+                if blob.name != after:  # Google's offset is inclusive
+                    yield ObjectInfo(blob.name.removeprefix(self._prefix), blob.size, _milliseconds(blob.updated))
+            if not token:
+                return
+
+    def delete(self, key: str) -> None:
+        blob = self._bucket.blob(self._full(key))
+        with suppress(ObjectNotFound):
+            self._read(key, lambda: blob.delete(**self._once))
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """One request a key: Google's own batch is 100 such requests in a body, and fails one by one all the same."""
+        each = iter(keys)
+        with ThreadPoolExecutor(self._options.delete_concurrency, thread_name_prefix="tierstate-delete") as pool:
+            while batch := tuple(itertools.islice(each, _BATCH)):
+                for done in [pool.submit(self.delete, key) for key in batch]:
+                    done.result()
+
+    def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
+        """None: a session without an object is invisible, costs nothing and ends by itself after a week."""
+        return iter(())
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        """There are none."""
+
+    def close(self) -> None:
+        self._client.close()
+        self._session.close()
+
+    def _full(self, key: str) -> str:
+        return checked_key(self._prefix + checked_key(key))
+
+    def _signed(self, key: str) -> Any:
+        blob = self._bucket.blob(self._full(key))
+        blob.metadata = {UPLOAD_ID: self._ids.uuid().hex()}
+        return blob
+
+    def _put(self, blob: Any, body: bytes, *, generation: int) -> None:
+        # The checksum is sent along: Google refuses what was damaged on its way.
+        blob.upload_from_string(
+            body, content_type=_BINARY, if_generation_match=generation, checksum="crc32c", **self._once
+        )
+
+    def _page(
+        self, prefix: str, start: str | None, token: str | None, most: int | None = None
+    ) -> tuple[builtins.list[Any], str | None]:
+        found = self._client.list_blobs(
+            self._bucket,
+            prefix=prefix or None,
+            start_offset=start,
+            page_token=token,
+            max_results=most,
+            fields="items(name,size,updated),nextPageToken",
+            **self._once,
+        )
+        return [*next(found.pages, ())], found.next_page_token
+
+    def _is_ours(self, blob: Any, whole: Whole | None) -> bool:
+        """Whether the object under this name was made by this upload, of exactly these bytes."""
+        seen = self._bucket.blob(blob.name)
+        with suppress(TierstateError):
+            self._patience.call("", lambda: self._reloaded(seen))
+            if (seen.metadata or {}).get(UPLOAD_ID) == blob.metadata[UPLOAD_ID]:
+                return whole is None or (seen.size, seen.crc32c) == (whole.size, whole.crc32c)
+        return False
+
+    def _reloaded(self, blob: Any) -> None:
+        try:
+            blob.reload(**self._once)
+        except FOREIGN as error:
+            raise translated(error, "", self.description) from error
+
+    def _agrees(self, blob: Any, key: str, resource: dict[str, Any], whole: Whole | None) -> None:
+        """Removes an object that is not what was sent. Google compares before there is one; others may not."""
+        made = Whole(int(resource["size"]), resource["crc32c"])
+        if made != whole:
+            generation = int(resource["generation"])
+            with suppress(TierstateError):
+                self._read(key, lambda: blob.delete(if_generation_match=generation, **self._once))
+            raise StorageUnavailable(
+                "the store made another object than was sent", key=key, store=self.description, sent=whole, made=made
+            )
+
+    def _open(self, key: str, range: ByteRange | None) -> Any:
+        """The answer to one GET, its body not read yet."""
+        url = f"{self._client.api_endpoint}/download/storage/v1/b/{self._name}/o/{quote(self._full(key), safe='')}"
+        headers = {"Accept-Encoding": "identity"}
+        if range is not None:
+            headers["Range"] = f"bytes={range.start}-{range.stop - 1}"
+        try:
+            answer = self._session.get(
+                url, params={"alt": "media"}, headers=headers, timeout=self._timeout, stream=True
+            )
+            if answer.status_code not in (200, 206):
+                with closing(answer):
+                    raise refused(answer)
+        except FOREIGN as error:
+            failure = self._read_failed(error, key)
+            if range is not None and isinstance(failure, RangeNotSatisfiable):
+                raise beyond_end(key, range, None) from error
+            raise failure from error
+        return answer
+
+    def _checked_stop(self, key: str, range: ByteRange, answer: Any) -> int:
+        """Where the body stops in the object. Raises CorruptData for another range than ``range``."""
+        told = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+        expected = (range.start, min(range.stop, int(told[3])) - 1) if told else None
+        if not told or (int(told[1]), int(told[2])) != expected:
+            raise CorruptData(
+                "the store answers another range than asked",
+                key=key,
+                store=self.description,
+                asked=f"{range.start}-{range.stop - 1}",
+                answered=answer.headers.get("Content-Range", "the whole object"),
+            )
+        return int(told[2]) + 1
+
+    def _broken(self, key: str, position: int) -> StorageUnavailable:
+        return StorageUnavailable("the body breaks off", key=key, store=self.description, position=position)
+
+    def _read(self, key: str, act: Callable[[], Any]) -> Any:
+        """What ``act`` answers, repeated and typed."""
+
+        def once() -> Any:
+            try:
+                return act()
+            except FOREIGN as error:
+                raise self._read_failed(error, key) from error
+
+        return self._patience.call(key, once)
+
+    def _write(self, key: str, act: Callable[[], Any]) -> Any:
+        """As `_read`; but a write finds no object missing: its bucket is, or its upload session."""
+
+        def once() -> Any:
+            try:
+                return act()
+            except FOREIGN as error:
+                failure = self._read_failed(error, key)
+                if isinstance(failure, ObjectNotFound):
+                    failure = NotRepeatable("the upload is gone: its session ended", key=key, store=self.description)
+                raise failure from error
+
+        return self._patience.call(key, once)
+
+    def _read_failed(self, error: BaseException, key: str) -> TierstateError:
+        failure = translated(error, key, self.description)
+        if isinstance(failure, ObjectNotFound) and NO_OBJECT not in str(error) and not self._has_bucket():
+            return InvalidRequest("the bucket does not exist", store=self.description)
+        return failure
+
+    def _has_bucket(self) -> bool:
+        """Asked after a 404 only. True when nobody knows: without permission to list, the object is what is missing."""
+        try:
+            self._page(self._prefix, None, None, most=1)
+        except FOREIGN as error:
+            return not isinstance(translated(error, "", self.description), ObjectNotFound | InvalidRequest)
+        return True
+
+
+def _next_piece(answer: Any, size: int) -> bytes:
+    """Empty, or less than asked, when the body broke off."""
+    with suppress(*BROKEN_BODY):
+        piece: bytes = answer.raw.read(size, decode_content=False)
+        return piece
+    return b""
+
+
+def _milliseconds(moment: Any) -> TimestampMs:
+    return TimestampMs(round(moment.timestamp() * 1000))

@@ -1,0 +1,122 @@
+"""One resumable upload to Google Cloud Storage: parts in turn, bounded memory, an object only if the key is still free.
+
+A part whose answer got lost is sent again: the store ignores bytes it has already. The last part carries the CRC-32C of
+the whole object, which the store compares before there is an object; the answer is compared here once more. A session
+that ends without an object is invisible, costs nothing and is forgotten by Google after a week.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import google_crc32c
+
+from ..state.errors import StorageUnavailable
+from .gcs_errors import FOREIGN, refused
+
+STEP = 256 * 1024
+"""Google's: every part but the last is a multiple of it."""
+_PERSISTED = re.compile(r"bytes=0-(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What was sent: its bytes, and its CRC-32C as Google writes it (base64, big endian)."""
+
+    size: int
+    crc32c: str
+
+
+class ResumableUpload:
+    """``session_url`` from `Blob.create_resumable_upload_session`; ``send`` makes one request, typed and repeated."""
+
+    def __init__(
+        self,
+        transport: Any,
+        session_url: str,
+        timeout: tuple[float, float],
+        send: Callable[[Callable[[], Any]], Any],
+        store: str,
+    ) -> None:
+        self._transport, self._url, self._timeout, self._request = transport, session_url, timeout, send
+        self._store = store
+        self._position = 0
+        self._crc = 0
+        self._whole: Whole | None = None
+
+    @property
+    def whole(self) -> Whole | None:
+        """None until the last part was about to be sent: before that there can be no object."""
+        return self._whole
+
+    def send(self, parts: Iterable[bytearray]) -> dict[str, Any]:
+        """Sends every part; returns the object's resource. Ends the session on any failure, the iterator's too.
+
+        One part is in flight while the next is made: three parts in memory, with the one that may be the last.
+        """
+        flight: Future[dict[str, Any] | None] | None = None
+        with ThreadPoolExecutor(1, thread_name_prefix="tierstate-part") as pool:
+            try:
+                held: bytes | None = None
+                for part in parts:
+                    if held is not None:
+                        if flight is not None:
+                            flight.result()
+                        flight = pool.submit(self._send, held, False)
+                    held = bytes(part)
+                    del part  # else it is in memory twice
+                if flight is not None:
+                    flight.result()
+                resource = self._send(held or b"", True)
+            except BaseException:  # also a closed generator or an interrupt
+                if flight is not None:
+                    with suppress(BaseException):
+                        flight.result()
+                self._cancel()
+                raise
+        if resource is None:
+            raise StorageUnavailable("the store does not end the upload", store=self._store, position=self._position)
+        return resource
+
+    def _send(self, part: bytes, last: bool) -> dict[str, Any] | None:
+        """One part, in as many requests as the store needs to keep all of it."""
+        self._crc = google_crc32c.extend(self._crc, part)
+        start, stop = self._position, self._position + len(part)
+        if last:
+            self._whole = Whole(stop, base64.b64encode(self._crc.to_bytes(4, "big")).decode())
+        while True:
+            answer = self._request(lambda: self._put(part[self._position - start :], stop, last))
+            if answer.status_code != 308:
+                if not last:
+                    raise StorageUnavailable("the store ended the upload early", store=self._store, position=stop)
+                resource: dict[str, Any] = answer.json()
+                return resource
+            told = _PERSISTED.fullmatch(answer.headers.get("Range", ""))
+            persisted = int(told[1]) + 1 if told else 0
+            if persisted == stop and not last:
+                self._position = stop
+                return None
+            if not self._position < persisted < stop:
+                raise StorageUnavailable("the store lost a part", store=self._store, position=stop, persisted=persisted)
+            self._position = persisted
+
+    def _put(self, rest: bytes, stop: int, last: bool) -> Any:
+        headers = {"Content-Range": f"bytes {self._position}-{stop - 1}/{stop if last else '*'}"}
+        if last and self._whole is not None:
+            headers["x-goog-hash"] = f"crc32c={self._whole.crc32c}"
+        answer = self._transport.put(
+            self._url, data=rest, headers=headers, timeout=self._timeout, allow_redirects=False
+        )
+        if answer.status_code not in (200, 201, 308):
+            raise refused(answer)
+        return answer
+
+    def _cancel(self) -> None:
+        with suppress(*FOREIGN):  # the first error counts
+            self._transport.delete(self._url, timeout=self._timeout)

@@ -1,0 +1,105 @@
+"""Another store, and a memory of what was asked of it: which keys may exist now, how many requests and bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+
+from ..state.offsets import ByteRange
+from .object_store import DEFAULT_PART_BYTES, MIB, Data, ObjectInfo, ObjectStore, UnfinishedUpload
+
+PAGE_KEYS = 1000
+"""Of listings and batch deletes, in S3 and most others."""
+
+
+class RecordingStore:
+    """Thread-safe. ``written``: every key a write was tried for. ``requests`` as S3 would count them, about."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self.written: set[str] = set()
+        self.objects = 0
+        self.bytes_sent = 0
+        self.requests = 0
+
+    @property
+    def description(self) -> str:
+        return self._store.description
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        self._wrote(key, 1, len(data))
+        self._store.put_if_absent(key, data)
+
+    def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
+        self._wrote(key, 1, 0)
+
+        def counted() -> Iterator[Data]:
+            sent = 0
+            for piece in pieces:
+                sent += len(piece)
+                with self._lock:
+                    self.bytes_sent += len(piece)
+                yield piece
+            if sent > part_bytes:  # one request a part, one to begin and one to complete; the first is counted
+                self._asked(-(-sent // part_bytes) + 1)
+
+        return self._store.put_stream(key, counted(), part_bytes=part_bytes)
+
+    def get(self, key: str, limit: int | None = None) -> bytes:
+        self._asked(1)
+        return self._store.get(key, limit)
+
+    def get_range(self, key: str, range: ByteRange) -> bytes:
+        self._asked(1)
+        return self._store.get_range(key, range)
+
+    def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
+        self._asked(1)
+        return self._store.stream_range(key, range, piece_bytes)
+
+    def head(self, key: str) -> ObjectInfo:
+        self._asked(1)
+        return self._store.head(key)
+
+    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
+        self._asked(1)
+        for number, found in enumerate(self._store.list(prefix, start_after)):
+            if number and number % PAGE_KEYS == 0:
+                self._asked(1)
+            yield found
+
+    def delete(self, key: str) -> None:
+        self._asked(1)
+        self._store.delete(key)
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        named = tuple(keys)
+        self._asked(-(-len(named) // PAGE_KEYS))
+        self._store.delete_many(named)
+
+    def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
+        self._wrote(key, 2, len(data))
+        return self._store.replace_if_same(key, data, previous)
+
+    def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
+        self._asked(1)
+        return self._store.unfinished_uploads(prefix)
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        self._asked(1)
+        self._store.abort_upload(upload)
+
+    def close(self) -> None:
+        """The store belongs to whoever opened it."""
+
+    def _asked(self, requests: int) -> None:
+        with self._lock:
+            self.requests += requests
+
+    def _wrote(self, key: str, requests: int, size: int) -> None:
+        with self._lock:
+            self.written.add(key)
+            self.objects += 1
+            self.requests += requests
+            self.bytes_sent += size

@@ -1,0 +1,107 @@
+"""Requests to one bucket: sent, repeated while that can help, their errors translated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+from urllib3.exceptions import HTTPError
+
+from ..runtime.clock import Clock
+from ..runtime.id_source import IdSource
+from ..runtime.listener import Listener
+from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound, TierstateError, Unavailable
+from ..state.offsets import ByteRange
+from .object_store import RangeNotSatisfiable, beyond_end
+from .patience import Patience
+from .s3_errors import translated
+from .s3_options import S3Options, s3_client
+
+if TYPE_CHECKING:
+    from botocore.response import StreamingBody
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
+
+MARKER = "tierstate-upload"
+"""Metadata of every object: which write made it. A refused write asks it whether it was itself that won."""
+
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+
+A = TypeVar("A")
+
+
+class S3Requests:
+    """``store`` names the store in errors. Raises InvalidRequest when no client can be built. Thread-safe."""
+
+    def __init__(
+        self, bucket: str, store: str, options: S3Options, clock: Clock, ids: IdSource, listener: Listener
+    ) -> None:
+        self.bucket, self.store, self.options, self._ids = bucket, store, options, ids
+        self.patience = Patience(options.limits, clock, ids, listener, store)
+        try:
+            self.client: S3Client = s3_client(options)
+        except (BotoCoreError, ValueError) as error:
+            raise InvalidRequest("the S3 client cannot be built", store=store, reason=error) from error
+
+    def send(self, key: str, request: Callable[[], A], range: ByteRange | None = None) -> A:
+        """The answer. ``key`` for errors; ``request`` may be sent again. Raises the errors of the seam."""
+        return self.patience.call(key, lambda: self.once(key, request, range))
+
+    def once(self, key: str, request: Callable[[], A], range: ByteRange | None = None) -> A:
+        """Without repeating."""
+        try:
+            return request()
+        except (BotoCoreError, ClientError, HTTPError) as error:
+            failure = translated(error, key, self.store)
+            if range is not None and isinstance(failure, RangeNotSatisfiable):
+                raise beyond_end(key, range, None) from error
+            raise failure from error
+
+    def new_marker(self) -> str:
+        return self._ids.uuid().hex()
+
+    def made_by(self, marker: str, key: str, full: str) -> bool:
+        """Whether the object is the one of this write. False also for readers without permission to know.
+
+        Raises Unavailable: then nobody knows.
+        """
+        try:
+            found = self.send(key, lambda: self.client.head_object(Bucket=self.bucket, Key=full))
+        except Unavailable:
+            raise
+        except TierstateError:
+            return False
+        return found.get("Metadata", {}).get(MARKER) == marker
+
+    def open_range(self, key: str, full: str, range: ByteRange, etag: str | None) -> tuple[StreamingBody, int, str]:
+        """Body, where it stops in the object, ETag. ``etag``: of the object as it was when reading it began."""
+        asked = f"bytes={range.start}-{range.stop - 1}"
+
+        def request() -> GetObjectOutputTypeDef:
+            if etag is None:
+                return self.client.get_object(Bucket=self.bucket, Key=full, Range=asked)
+            return self.client.get_object(Bucket=self.bucket, Key=full, Range=asked, IfMatch=etag)
+
+        answer = self.once(key, request, range)
+        told = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
+        expected = (range.start, min(range.stop, int(told[3])) - 1) if told else None
+        if not told or (int(told[1]), int(told[2])) != expected:
+            answer["Body"].close()
+            raise CorruptData(
+                "the store answers another range than asked",
+                key=key,
+                store=self.store,
+                asked=asked.removeprefix("bytes="),
+                answered=answer.get("ContentRange", "the whole object"),
+            )
+        return answer["Body"], int(told[2]) + 1, answer["ETag"]
+
+    def missing_is_missing(self, key: str, full: str) -> None:
+        """HEAD has no body to say what was not found: a missing bucket must not read as a missing object."""
+        try:
+            body, _, _ = self.patience.call(key, lambda: self.open_range(key, full, ByteRange(0, 1), None))
+        except (ObjectNotFound, RangeNotSatisfiable):
+            return
+        body.close()

@@ -1,0 +1,240 @@
+"""Stored chunks in files: a second level of `cache.py` that survives a restart.
+
+    FOLDER/tierstate-chunk-cache-1   the mark: this folder was made here, and what is in it may be deleted
+    FOLDER/lock                      held by the one process that uses it
+    FOLDER/chunks/SHA-256            one chunk; the name hashes object key, chunk id and stored size
+    FOLDER/unfinished/SHA-256        a file that is being written; what a kill left is removed when the cache is opened
+
+A file is magic, CRC-32C, `_HEADER`, the object key, and the stored bytes; the CRC covers all behind it. A file that is
+not whole, or not of the chunk that was asked for, is dropped and counted, never served. It is written beside and
+renamed; nothing is synced: what a power loss tears, the checksum finds.
+
+Files in the cache and those being written never exceed ``max_bytes``, each rounded up to `BLOCK_BYTES`; room is made
+before a file is written. (A file that is dropped while it is read lives until its reader has it.) Least recently used
+out first: exact while the process lives, and over restarts by the files' modification times, which every hit renews.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import struct
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+
+import google_crc32c
+
+from ...runtime.listener import ChunkCacheOff, Listener, ignore
+from ...state.errors import InvalidRequest
+
+MARK = "tierstate-chunk-cache-1"
+BLOCK_BYTES = 4096
+"""What a file system gives out; a file of one byte takes a block."""
+_HEADER = struct.Struct(">QQI")
+"""Chunk id, stored bytes, length of the object key; before it magic and the CRC-32C of all that follows."""
+_PROLOGUE = 8
+_MAGIC = b"TSc1"
+_NAME = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class DiskCounts:
+    """Since the cache was opened; ``bytes`` are held now."""
+
+    hits: int
+    misses: int
+    evictions: int
+    damaged: int
+    bytes: int
+
+
+class DiskCache:
+    """Made by `open_disk_cache`, which holds the lock. Thread-safe; no method raises.
+
+    An error of the file system (no room, not permitted, broken) turns it off for good, with a `ChunkCacheOff`.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int, lock: int, listener: Listener = ignore) -> None:
+        self._folder, self._max_bytes, self._listener = folder, max_bytes, listener
+        self._chunks, self._unfinished = folder / "chunks", folder / "unfinished"
+        self._held_lock: int | None = lock
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[str, int] = OrderedDict()
+        self._writing: dict[str, int] = {}
+        self._held = self._hits = self._misses = self._evictions = self._damaged = 0
+        self._off = False
+        try:
+            self._take_stock()
+        except OSError as error:
+            self._turn_off(error)
+
+    def get(self, key: str, chunk_id: int, stored_size: int) -> bytes | None:
+        """The stored bytes; None when they are not here, or not what they must be."""
+        name = _name(key, chunk_id, stored_size)
+        with self._lock:
+            if self._off or name not in self._entries:
+                self._misses += 1
+                return None
+            self._entries.move_to_end(name)
+        head, body = _head(key, chunk_id, stored_size), b""
+        found = b""
+        try:
+            with open(self._chunks / name, "rb", buffering=0) as file:
+                found, body = file.read(len(head) + _PROLOGUE), file.read(stored_size + 1)
+                os.utime(file.fileno())
+        except FileNotFoundError:  # dropped since, or removed by hand
+            self._drop(name)
+        except OSError as error:
+            self._turn_off(error)
+        else:
+            if found == _prologue(head, body) + head and len(body) == stored_size:
+                with self._lock:
+                    self._hits += 1
+                return body
+            self.drop_damaged(key, chunk_id, stored_size)
+        with self._lock:
+            self._misses += 1
+        return None
+
+    def put(self, key: str, chunk_id: int, stored: bytes) -> None:
+        """Keeps the chunk if there is room for it at all; drops others for it."""
+        name = _name(key, chunk_id, len(stored))
+        head = _head(key, chunk_id, len(stored))
+        size = _rounded(_PROLOGUE + len(head) + len(stored))
+        temporary = self._unfinished / name
+        try:
+            with self._lock:
+                if self._off or name in self._entries or name in self._writing or not self._room_for(size):
+                    return
+                self._writing[name] = size
+            try:
+                with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                    file.write(_prologue(head, stored) + head)
+                    file.write(stored)
+                with self._lock:
+                    if self._off:
+                        raise OSError("closed while a chunk was written")
+                    os.rename(temporary, self._chunks / name)
+                    self._entries[name] = size
+                    self._held += size
+            finally:
+                with self._lock:
+                    del self._writing[name]
+                with contextlib.suppress(OSError):
+                    temporary.unlink(missing_ok=True)
+        except OSError as error:
+            self._turn_off(error)
+
+    def drop_damaged(self, key: str, chunk_id: int, stored_size: int) -> None:
+        """A file whose bytes are not the chunk's."""
+        with self._lock:
+            self._damaged += 1
+        self._drop(_name(key, chunk_id, stored_size))
+
+    @property
+    def counts(self) -> DiskCounts:
+        with self._lock:
+            return DiskCounts(self._hits, self._misses, self._evictions, self._damaged, self._held)
+
+    def close(self) -> None:
+        """Keeps its files for the next process; idempotent."""
+        with self._lock:
+            self._off = True
+            descriptor, self._held_lock = self._held_lock, None
+        if descriptor is not None:
+            os.close(descriptor)  # and with it the lock
+
+    def _take_stock(self) -> None:
+        """What an earlier process left, oldest first; unfinished files go, files that are not ours stay uncounted."""
+        for folder in (self._chunks, self._unfinished):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        for left in os.scandir(self._unfinished):
+            if _NAME.fullmatch(left.name):
+                os.unlink(left.path)
+        found = []
+        for entry in os.scandir(self._chunks):
+            if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                known = entry.stat(follow_symlinks=False)
+                found.append((known.st_mtime_ns, entry.name, _rounded(known.st_size)))
+        for _, name, size in sorted(found):
+            self._entries[name] = size
+            self._held += size
+        self._room_for(0)
+
+    def _room_for(self, size: int) -> bool:
+        """Under the lock. False: it does not fit, whatever is dropped."""
+        taken = size + sum(self._writing.values())
+        if taken > self._max_bytes:
+            return False
+        while self._held + taken > self._max_bytes:
+            name = next(iter(self._entries))
+            (self._chunks / name).unlink(missing_ok=True)
+            self._held -= self._entries.pop(name)
+            self._evictions += 1
+        return True
+
+    def _drop(self, name: str) -> None:
+        try:
+            with self._lock:
+                if not self._off and name in self._entries:
+                    (self._chunks / name).unlink(missing_ok=True)
+                    self._held -= self._entries.pop(name)
+        except OSError as error:
+            self._turn_off(error)
+
+    def _turn_off(self, error: OSError) -> None:
+        with self._lock:
+            was_off, self._off = self._off, True
+        if not was_off:
+            self._listener(ChunkCacheOff(str(self._folder), error.strerror or str(error)))
+
+
+def open_disk_cache(folder: Path, max_bytes: int, listener: Listener = ignore) -> DiskCache | None:
+    """None, with a `ChunkCacheOff`: another process has it, or the file system refuses; readers do without.
+
+    Raises InvalidRequest for a folder that holds files and was not made here: it is never touched.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (folder / MARK).is_file():
+            if any(folder.iterdir()):
+                raise InvalidRequest(
+                    "this folder is no chunk cache: it has no mark and is not empty", folder=folder, mark=MARK
+                )
+            (folder / MARK).touch(mode=0o600)
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            reason = "another process uses it" if isinstance(error, BlockingIOError) else str(error.strerror)
+            listener(ChunkCacheOff(str(folder), reason))
+            return None
+    except OSError as error:
+        listener(ChunkCacheOff(str(folder), error.strerror or str(error)))
+        return None
+    return DiskCache(folder, max_bytes, descriptor, listener)
+
+
+def _name(key: str, chunk_id: int, stored_size: int) -> str:
+    return hashlib.sha256(f"{key}\0{chunk_id}\0{stored_size}".encode()).hexdigest()
+
+
+def _head(key: str, chunk_id: int, stored_size: int) -> bytes:
+    """What the checksum covers beside the stored bytes."""
+    named = key.encode()
+    return _HEADER.pack(chunk_id, stored_size, len(named)) + named
+
+
+def _prologue(head: bytes, stored: bytes) -> bytes:
+    checksum: int = google_crc32c.extend(google_crc32c.value(head), stored)
+    return _MAGIC + checksum.to_bytes(4, "big")
+
+
+def _rounded(size: int) -> int:
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES

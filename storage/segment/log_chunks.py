@@ -1,0 +1,151 @@
+"""The chunks of one log object: what is stored of them by few requests, and the plain bytes they open to.
+
+Lengths are always checked: an object that is shorter than its manifest says is CorruptData, never a short read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from typing import Protocol
+
+import zstandard
+
+from ...state.errors import CorruptData
+from ...state.offsets import ByteRange
+from ..object_store import MIB, ObjectInfo, RangeNotSatisfiable
+from .chunks import Chunk
+from .encryption import SegmentCipher
+from .in_order import Stopped
+
+WINDOW_BYTES = 8 * MIB
+"""Adjacent chunks are read by one request and held together: so many bytes, stored and plain, or one larger chunk."""
+
+
+class ObjectReads(Protocol):
+    """What reading a segment asks of a store (`object_store.ObjectStore` says the promises)."""
+
+    def get(self, key: str, limit: int | None = None) -> bytes: ...
+
+    def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]: ...
+
+    def head(self, key: str) -> ObjectInfo: ...
+
+
+class LogChunks:
+    """Of the object ``key``. Thread-safe. ``cipher`` None: not encrypted."""
+
+    def __init__(self, store: ObjectReads, key: str, *, compressed: bool, cipher: SegmentCipher | None) -> None:
+        self.key = key
+        self._store, self._compressed, self._cipher = store, compressed, cipher
+
+    def stored(self, chunks: Sequence[Chunk], stop: threading.Event | None = None) -> Generator[bytes, None, None]:
+        """Stored bytes, one a chunk, of chunks that lie side by side: one request.
+
+        Raises ObjectNotFound, CorruptData (too short; names the chunk), Unavailable, Stopped.
+        """
+        waiting = iter(chunks)
+        chunk = next(waiting)
+        parts: list[bytes | memoryview] = []
+        need = chunk.stored_size
+        asked = ByteRange(chunks[0].stored_start, chunks[-1].stored_stop)
+        with closing(exact_range(self._store, self.key, asked, stop, chunks)) as pieces:
+            for piece in pieces:
+                rest = memoryview(piece)
+                while len(rest) >= need:
+                    parts.append(piece if need == len(piece) else rest[:need])
+                    rest = rest[need:]
+                    yield b"".join(parts)
+                    parts = []
+                    chunk = next(waiting, chunk)
+                    need = chunk.stored_size
+                if rest:
+                    parts.append(rest)
+                    need -= len(rest)
+
+    def plain(self, chunk: Chunk, stored: bytes) -> bytes:
+        """Decrypted, decompressed, as long as its manifest says; else CorruptData that names key, chunk and reason."""
+        try:
+            data = stored
+            if self._cipher is not None:
+                data = self._cipher.decrypt(stored, source=self.key, position=chunk.stored_start)
+            if self._compressed:
+                data = _decompressed(chunk, data)
+            if len(data) != chunk.plain_size:
+                raise _wrong_length(chunk, len(data))
+            return data
+        except CorruptData as error:
+            place = {"file": self.key, "chunk": chunk.id, "position": chunk.stored_start}
+            raise CorruptData(error.message, **(error.facts | place)) from error
+
+
+def windows(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
+    """Adjacent chunks by `WINDOW_BYTES`."""
+    window: list[Chunk] = []
+    size = 0
+    for chunk in chunks:
+        more = max(chunk.stored_size, chunk.plain_size)
+        if window and (size + more > WINDOW_BYTES or chunk.id != window[-1].id + 1):
+            yield window
+            window, size = [], 0
+        window.append(chunk)
+        size += more
+    if window:
+        yield window
+
+
+def exact_range(
+    store: ObjectReads,
+    key: str,
+    asked: ByteRange,
+    stop: threading.Event | None = None,
+    chunks: Sequence[Chunk] = (),
+) -> Generator[bytes, None, None]:
+    """Exactly the bytes asked for, in pieces of at most `WINDOW_BYTES`; closing it closes the request.
+
+    Raises CorruptData when the object has fewer (names the first of ``chunks`` that is not whole), Stopped.
+    """
+    found = 0
+    first = chunks[0].stored_size if chunks else 0
+    # pieces as large as a chunk, where all chunks are stored in one size, are chunks: nothing is copied
+    pieces = store.stream_range(key, asked, first if MIB <= first <= WINDOW_BYTES else MIB)
+    try:
+        for piece in pieces:
+            found += len(piece)
+            yield piece
+            if stop is not None and stop.is_set():
+                raise Stopped
+    except RangeNotSatisfiable as error:
+        raise _short(key, asked, 0, chunks) from error
+    finally:
+        if isinstance(pieces, Generator):
+            pieces.close()  # now, not when the last traceback that holds it goes: it has a connection
+    if found != len(asked):
+        raise _short(key, asked, found, chunks)
+
+
+def _short(key: str, asked: ByteRange, found: int, chunks: Sequence[Chunk]) -> CorruptData:
+    end = asked.start + found
+    return CorruptData(
+        "object is shorter than its manifest says",
+        file=key,
+        chunk=next((chunk.id for chunk in chunks if end < chunk.stored_stop), None),
+        position=asked.start,
+        expected=asked.stop,
+        found=end if found else f"at most {asked.start}",
+    )
+
+
+def _decompressed(chunk: Chunk, frame: bytes) -> bytes:
+    try:
+        size = zstandard.frame_content_size(frame)
+        if size != chunk.plain_size:  # before anything of that size is allocated
+            raise _wrong_length(chunk, size)
+        return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise CorruptData("a chunk cannot be decompressed", reason=error) from error
+
+
+def _wrong_length(chunk: Chunk, size: int) -> CorruptData:
+    return CorruptData("a chunk has another length than its manifest says", expected=chunk.plain_size, found=size)

@@ -1,0 +1,201 @@
+"""Rotating keys: the data key in a manifest is wrapped anew, under the active key, and nothing beside it changes.
+
+Only the text of ``encryption.dataKey`` is exchanged, in place: whatever else a manifest says, ours or a foreign
+writer's, stays as it is to the byte. The chunks are not touched, their data key and AAD stay the same, so readers that
+still have the old manifest go on. A manifest of ours keeps its length, which its fact and its descriptor name; they
+also go on naming the key the segment was written under: which key opens it is for the manifest to say.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import islice
+from typing import Protocol
+
+from ...state.errors import CorruptData, InvalidRequest, ObjectNotFound
+from ..object_store import ObjectStore
+from .encryption import KeyUnwrapper, KeyWrapper, open_data_key
+from .keys import ObjectKind, may_be_of
+from .manifest import MAX_MANIFEST_BYTES, SegmentManifest, format_manifest, parse_manifest
+
+AT_ONCE = 16
+WINDOW = 256
+ATTEMPTS = 3
+"""At a manifest that somebody else rotates too."""
+_DATA_KEY = re.compile(rb'("dataKey"\s*:\s*)("(?:[^"\\]|\\.)*")')
+_SPACE = b" \t\r\n"
+
+
+class RotatingKeys(KeyUnwrapper, KeyWrapper, Protocol):
+    """A key ring with the private keys of the old ids and of the active one."""
+
+    @property
+    def active(self) -> str:
+        """The id of the key that wraps."""
+        ...
+
+    def opens(self, key_id: str) -> bool:
+        """Whether this id's private key is there."""
+        ...
+
+
+class Outcome(StrEnum):
+    """What became of one manifest, or would become."""
+
+    ROTATED = "rotated"
+    ACTIVE = "under the active key already"
+    OTHER = "under another key than --from"
+    PLAIN = "not encrypted"
+    LOCKED = "no private key"
+    REFUSED = "refused"
+    CORRUPT = "corrupt"
+    GONE = "deleted meanwhile"
+
+
+@dataclass(frozen=True, slots=True)
+class Rotated:
+    """``key_id``: of the key it was under before; None where it was under none. ``problem``: why it stays as it is."""
+
+    manifest_key: str
+    outcome: Outcome
+    key_id: str | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Which manifests: of a topic, or one partition of it, or all; only those under ``from_id`` when that is given.
+
+    ``execute`` False: everything is done but the write.
+    """
+
+    topic: str | None = None
+    partition: int | None = None
+    from_id: str | None = None
+    execute: bool = False
+
+    def covers(self, manifest: SegmentManifest) -> bool:
+        """By what the manifest says; one that says nothing is covered only when everything is."""
+        about = manifest.metadata
+        if self.topic is None or about is None:
+            return self.topic is None
+        return about.topic == self.topic and self.partition in (None, about.partition.partition)
+
+
+def rotate_all(store: ObjectStore, keys: RotatingKeys, rotation: Rotation) -> Iterator[Rotated]:
+    """Every manifest in the store, whatever its prefix, in key order; those of other topics are left out.
+
+    Can be stopped at any time and begun again: what is rotated is passed by. Memory: `WINDOW` outcomes.
+    Raises Unavailable kinds and AccessDenied of the store; InvalidRequest when the active key has no private key here.
+    """
+    if not keys.opens(keys.active):
+        raise InvalidRequest(
+            "rotating needs the private key of the active key too: it checks its own work", key_id=keys.active
+        )
+    found = (each.key for each in store.list() if each.key.endswith(ObjectKind.MANIFEST))
+    wanted = (key for key in found if may_be_of(key, rotation.topic, rotation.partition))
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rotate") as pool:
+        while window := list(islice(wanted, WINDOW)):
+            for each in pool.map(lambda key: rotate_one(store, key, keys, rotation), window):
+                if each is not None:
+                    yield each
+
+
+def rotate_one(store: ObjectStore, key: str, keys: RotatingKeys, rotation: Rotation) -> Rotated | None:
+    """One manifest; None when the rotation does not cover it. Raises Unavailable kinds, AccessDenied of the store."""
+    key_id = None
+    try:
+        for _ in range(ATTEMPTS):
+            manifest = store.get(key, MAX_MANIFEST_BYTES)
+            parsed = parse_manifest(manifest, source=key)
+            key_id = parsed.encryption.key_id if parsed.encryption else None
+            if not rotation.covers(parsed):
+                return None
+            stays = _stays(key_id, keys, rotation)
+            if stays is not None:
+                return Rotated(key, stays, key_id)
+            changed = rewrapped(manifest, keys, source=key)
+            # The commit point: from here on the new key alone opens the segment.
+            if changed is None or not rotation.execute or store.replace_if_same(key, changed, manifest):
+                return Rotated(key, Outcome.ROTATED, key_id)
+    except ObjectNotFound:
+        return Rotated(key, Outcome.GONE, key_id)
+    except CorruptData as error:
+        return Rotated(key, Outcome.CORRUPT, key_id, str(error))
+    except InvalidRequest as error:
+        return Rotated(key, Outcome.REFUSED, key_id, str(error))
+    return Rotated(key, Outcome.REFUSED, key_id, "somebody else goes on changing it")
+
+
+def _stays(key_id: str | None, keys: RotatingKeys, rotation: Rotation) -> Outcome | None:
+    if key_id is None:
+        return Outcome.PLAIN
+    if key_id == keys.active:
+        return Outcome.ACTIVE
+    if rotation.from_id not in (None, key_id):
+        return Outcome.OTHER
+    return None if keys.opens(key_id) else Outcome.LOCKED
+
+
+def count_by_key(store: ObjectStore) -> Iterator[tuple[str, str | None]]:
+    """(manifest key, key id) of every segment in the store; None: not encrypted. A damaged manifest is left out."""
+    found = (each.key for each in store.list() if each.key.endswith(ObjectKind.MANIFEST))
+
+    def look(key: str) -> tuple[str, str | None] | None:
+        try:
+            encryption = parse_manifest(store.get(key, MAX_MANIFEST_BYTES), source=key).encryption
+        except (CorruptData, InvalidRequest, ObjectNotFound):
+            return None
+        return key, encryption.key_id if encryption else None
+
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="keys") as pool:
+        while window := list(islice(found, WINDOW)):
+            yield from (each for each in pool.map(look, window) if each is not None)
+
+
+def rewrapped(manifest: bytes, keys: RotatingKeys, *, source: str) -> bytes | None:
+    """The manifest under the active key; None when there is nothing to do: not encrypted, or under that key already.
+
+    Raises CorruptData naming ``source``; InvalidRequest without both private keys: what is wrapped is opened again
+    before anybody relies on it.
+    """
+    parsed = parse_manifest(manifest, source=source)
+    if parsed.encryption is None or parsed.encryption.key_id == keys.active:
+        return None
+    data_key = open_data_key(parsed.encryption, keys)
+    key_id, wrapped = keys.wrap(data_key)
+    fresh = replace(parsed.encryption, key_id=key_id, wrapped_key=wrapped)
+    if open_data_key(fresh, keys) != data_key:
+        raise CorruptData("the data key does not come back as it was wrapped", key_id=key_id)
+    wanted = replace(parsed, encryption=fresh)
+    changed = _exchanged(manifest, _text(manifest), _text(format_manifest(wanted)), source)
+    if parsed.tierstate is not None:
+        changed = _as_long(changed, len(manifest), source)
+    if parse_manifest(changed, source=source) != wanted:
+        raise InvalidRequest("the manifest cannot be changed without changing more of it", file=source)
+    return changed
+
+
+def _exchanged(manifest: bytes, old: str, new: str, source: str) -> bytes:
+    found = [match for match in _DATA_KEY.finditer(manifest) if json.loads(match[2]) == old]
+    if len(found) != 1:
+        raise CorruptData("the manifest does not name its data key once", file=source, times=len(found))
+    start, stop = found[0].span(2)
+    return manifest[:start] + json.dumps(new, ensure_ascii=False).encode() + manifest[stop:]
+
+
+def _as_long(changed: bytes, size: int, source: str) -> bytes:
+    """With as many blanks at its end as it takes. Raises InvalidRequest when it is longer already."""
+    bare = changed.rstrip(_SPACE)
+    if len(bare) > size:
+        raise InvalidRequest("the new key does not fit into the manifest", file=source, bytes=len(bare), room=size)
+    return bare.ljust(size)
+
+
+def _text(manifest: bytes) -> str:
+    return str(json.loads(manifest)["encryption"]["dataKey"])

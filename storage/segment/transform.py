@@ -1,0 +1,232 @@
+"""From the plain log to what is stored of it, in one pass: checksums, chunks, zstd, AES-GCM.
+
+    the log's pieces → length, SHA-256, CRC-32C  ┊  → chunks → zstd → AES-GCM  ┊  → the store
+    ─────────────── one thread ────────────────     ───── another thread ─────     the caller's
+
+Each thread works ahead of the one behind it by a bounded number of bytes, so that the next part is made while the last
+ones are sent: hashing, zstd and AES-GCM let other threads run. The order is kept, an error of any stage ends all, and
+no thread outlives `LogTransform.pieces`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+
+import google_crc32c
+import zstandard
+
+from ...state.errors import CorruptData, InvalidRequest
+from ..object_store import MIB, Data
+from .chunks import ChunkIndex
+from .encryption import OVERHEAD_BYTES, SegmentCipher
+
+AHEAD_BYTES = 2 * MIB
+"""How far a stage works ahead. Uploads ask for a whole part at once, so more would only be more memory."""
+
+Pieces = Generator[bytes, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkForm:
+    """How the log is cut, and how each chunk is stored: by itself, compressed first, encrypted then.
+
+    ``level`` of zstd, None: not compressed. ``iv``: 12 random bytes, new at every call. Raises InvalidRequest for a
+    cipher without it.
+    """
+
+    chunk_bytes: int
+    level: int | None = None
+    cipher: SegmentCipher | None = None
+    iv: Callable[[], bytes] | None = None
+
+    def __post_init__(self) -> None:
+        if self.cipher is not None and self.iv is None:
+            raise InvalidRequest("encryption needs a source of random IVs")
+
+    @property
+    def as_it_is(self) -> bool:
+        """Whether the stored log is the plain log."""
+        return self.level is None and self.cipher is None
+
+    @property
+    def whole_chunk_bytes(self) -> int:
+        """Of a chunk that is not the last: as it is stored, where that is known beforehand; else its plain bytes."""
+        return self.chunk_bytes + (OVERHEAD_BYTES if self.cipher is not None and self.level is None else 0)
+
+    def encrypted(self, plain: Data) -> Data:
+        """One chunk, or one index, whole; ``plain`` itself without a cipher. What is empty is stored in no bytes."""
+        if self.cipher is None or self.iv is None or not len(plain):
+            return plain
+        return self.cipher.encrypt(plain, self.iv())
+
+    def index(self, log_bytes: int, stored_sizes: list[int]) -> ChunkIndex:
+        """Aiven's: a list of sizes where they vary, else one size and the last one."""
+        if self.level is not None:
+            return ChunkIndex.of_variable(self.chunk_bytes, log_bytes, stored_sizes)
+        plain = ChunkIndex.of_plain(self.chunk_bytes, log_bytes)
+        if self.cipher is None:
+            return plain
+        size, last = plain.stored_sizes
+        return ChunkIndex.of_fixed(self.chunk_bytes, log_bytes, size + OVERHEAD_BYTES, last + OVERHEAD_BYTES)
+
+
+class LogTransform:
+    """One pass over one log: take `pieces` once, to the end; the attributes then speak of all of it.
+
+    ``log``: pieces of any size, ``log_bytes`` in all; none is used after the next one is asked for. ``key`` names the
+    log in errors. ``stored_limit``: the most bytes that may be stored.
+    """
+
+    def __init__(
+        self, log: Iterable[Data], log_bytes: int, form: ChunkForm, key: str, stored_limit: int | None = None
+    ) -> None:
+        self.sha256 = hashlib.sha256()
+        self.crc32c = 0
+        self._log, self._log_bytes, self._form = log, log_bytes, form
+        self._key, self._stored_limit = key, stored_limit
+        self._stored_sizes: list[int] = []
+
+    def pieces(self, ahead_bytes: int = AHEAD_BYTES) -> Pieces:
+        """What is stored, in order. Close it, also after an error: that ends its threads.
+
+        Memory: two pieces of the log and ``ahead_bytes``; with zstd or AES-GCM five chunks, ``ahead_bytes`` again, and
+        zstd's workspace. A log no longer than ``ahead_bytes`` is transformed in the caller's thread.
+        Raises what ``log`` raises; CorruptData when it has another length; InvalidRequest above ``stored_limit``.
+        """
+        threaded = self._log_bytes > ahead_bytes
+        pieces = self._summed()
+        if threaded:
+            pieces = ahead(pieces, ahead_bytes)
+        if not self._form.as_it_is:
+            pieces = self._stored(pieces)
+            if threaded:
+                pieces = ahead(pieces, ahead_bytes)
+        return pieces
+
+    def chunk_index(self) -> ChunkIndex:
+        return self._form.index(self._log_bytes, self._stored_sizes)
+
+    def _summed(self) -> Pieces:
+        seen = 0
+        for piece in self._log:
+            data = bytes(piece)  # no copy of bytes; google-crc32c takes nothing else
+            seen += len(data)
+            if seen > self._log_bytes:
+                break
+            self.sha256.update(data)
+            self.crc32c = google_crc32c.extend(self.crc32c, data)
+            yield data
+        if seen != self._log_bytes:
+            raise CorruptData(
+                "the log changed its length while it was copied",
+                file=self._key,
+                expected=self._log_bytes,
+                seen=f"{seen} or more" if seen > self._log_bytes else seen,
+            )
+
+    def _stored(self, plain: Pieces) -> Pieces:
+        level = self._form.level
+        compressor = None if level is None else zstandard.ZstdCompressor(level=level, write_content_size=True)
+        stored_bytes = 0
+        with closing(plain):
+            for chunk in _chunks(plain, self._form.chunk_bytes, self._log_bytes):
+                frame = chunk if compressor is None else compressor.compress(chunk)
+                stored = bytes(self._form.encrypted(frame))
+                stored_bytes += len(stored)
+                if self._stored_limit is not None and stored_bytes > self._stored_limit:
+                    raise InvalidRequest("Aiven's reader cannot read a log object this long", file=self._key)
+                self._stored_sizes.append(len(stored))
+                yield stored
+
+
+def _chunks(plain: Iterable[bytes], chunk_bytes: int, log_bytes: int) -> Generator[memoryview, None, None]:
+    """The log cut anew; a chunk is overwritten when the next one is asked for.
+
+    One buffer for all: a growing one for each would cost more in new pages than zstd does.
+    """
+    chunk = memoryview(bytearray(min(chunk_bytes, log_bytes)))
+    filled = 0
+    for piece in plain:
+        rest = memoryview(piece)
+        while rest:
+            taken = rest[: len(chunk) - filled]
+            chunk[filled : filled + len(taken)] = taken
+            filled += len(taken)
+            rest = rest[len(taken) :]
+            if filled == len(chunk):
+                yield chunk
+                filled = 0
+    if filled:
+        yield chunk[:filled]
+
+
+def ahead(pieces: Pieces, limit: int) -> Pieces:
+    """The same pieces, made on a thread of their own; an error comes after the pieces made before it.
+
+    Another piece is made while those that wait have fewer than ``limit`` bytes. Closing it closes ``pieces``, and waits
+    for the one that is being made.
+    """
+    worker = _Ahead(pieces, limit)
+    try:
+        while (piece := worker.take()) is not None:
+            yield piece
+    finally:
+        worker.stop()
+
+
+class _Ahead:
+    def __init__(self, pieces: Pieces, limit: int) -> None:
+        self._pieces, self._limit = pieces, limit
+        self._changed = threading.Condition()
+        self._made: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._error: BaseException | None = None
+        self._ended = self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="tierstate-transform", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            with closing(self._pieces):
+                for piece in self._pieces:
+                    if not self._put(piece):
+                        return
+        except BaseException as error:  # whatever it is, the taker raises it
+            self._error = error
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def _put(self, piece: bytes) -> bool:
+        with self._changed:
+            self._made.append(piece)
+            self._waiting_bytes += len(piece)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._stopped or self._waiting_bytes < self._limit)
+            return not self._stopped
+
+    def take(self) -> bytes | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._made or self._ended)
+            if self._made:
+                piece = self._made.popleft()
+                self._waiting_bytes -= len(piece)
+                self._changed.notify_all()
+                return piece
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return None
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._made.clear()
+            self._changed.notify_all()
+        self._thread.join()

@@ -1,0 +1,29 @@
+"""What ``tierstate check`` says of a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tierstate.cli.check import _checks
+from tierstate.runtime.settings import Settings
+from tierstate.state.errors import InvalidRequest
+
+
+def look(store: str, name: str) -> str:
+    settings = Settings.model_validate({"store": {"url": store}})
+    return dict(_checks(settings, lambda: None))[name]()
+
+
+def test_a_store_that_honours_conditional_puts_is_said_to(tmp_path: Path) -> None:
+    store = (tmp_path / "store").as_uri()
+    assert look(store, "conditional put") == "honoured"
+    assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
+
+
+def test_a_store_that_is_not_fit_is_wrong_once() -> None:
+    store = "file:///no/such/folder"
+    with pytest.raises(InvalidRequest):
+        look(store, "object store")
+    assert look(store, "conditional put") == "not asked: the object store is not fit"

@@ -1,0 +1,90 @@
+"""Chunks of equal size that changed places: decryption cannot tell (Aiven's AAD has no chunk number), records do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from tests.fetch.two_tiers import Golden, Row, rows
+from tierstate.fetch.remote import RemoteTier
+from tierstate.log.decode import decode_batches
+from tierstate.runtime.clock import SystemClock
+from tierstate.state.errors import CorruptData
+from tierstate.state.offsets import Offset, OffsetRange
+from tierstate.state.routing import Isolation
+from tierstate.state.segment import Compression, RemoteSegment
+from tierstate.storage.memory import MemoryStore
+from tierstate.storage.segment.cache import ChunkCache
+from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
+from tierstate.storage.segment.keyring import KeyRing
+from tierstate.storage.segment.keys import ObjectKind, object_key
+from tierstate.storage.segment.manifest import with_own_size
+from tierstate.storage.segment.reader import SegmentReader, read_manifest
+from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log, put_manifest
+
+KEYS = KeyRing.load(Path(__file__).parent.parent / "data" / "aiven-kafka" / "keyring.toml")
+CHUNK_BYTES = 4096
+
+
+def encrypted(golden: Golden, segment: RemoteSegment) -> MemoryStore:
+    """The same segment again, in chunks that are encrypted and not compressed: all of one size, but for the last."""
+    cipher, encryption = SegmentCipher.new(KEYS, os.urandom)
+    iv, store, base, key = partial(os.urandom, IV_BYTES), MemoryStore(), segment.offsets.start, segment.object_key
+    log, index, times = (golden.folder.file(base, suffix) for suffix in (".log", ".index", ".timeindex"))
+    source = SegmentSource((log,), len(log), index, times, b"", b"0\n0\n", None)
+    written = put_log(store, key, source, Compression.NONE, cipher=cipher, iv=iv, chunk_bytes=CHUNK_BYTES)
+    indexes = put_indexes(store, key, source, cipher=cipher, iv=iv)
+    described = replace(read_manifest(golden.tiers.store, key), compression=False, encryption=encryption)
+    put_manifest(store, key, with_own_size(replace(described, chunks=written.chunks, indexes=indexes.spans)))
+    return store
+
+
+def read(store: MemoryStore, segment: RemoteSegment, read_bytes: int) -> Iterator[Row]:
+    """As a consumer does, from the segment's first offset to its last."""
+    tier, at = RemoteTier(store, ChunkCache(1 << 20), SystemClock(), keys=KEYS), segment.offsets.start
+    while at <= segment.offsets.end:
+        left = OffsetRange(at, segment.offsets.end)
+        piece = tier.read(segment, left, read_bytes, Isolation.READ_UNCOMMITTED)
+        end = Offset(segment.offsets.end + 1)
+        yield from rows(decode_batches(piece.data, source="segment", topic="t", partition=0, start=at, end=end))
+        at = piece.next_offset
+
+
+@pytest.mark.parametrize("read_bytes", [1, 3 * CHUNK_BYTES, 1 << 20])
+@pytest.mark.parametrize("foreign", [False, True])
+@pytest.mark.parametrize("case", ["none", "zstd"])
+def test_swapped_chunks_are_corrupt_and_nothing_wrong_is_read_before(
+    case: str, foreign: bool, read_bytes: int, golden_log: Callable[..., Golden]
+) -> None:
+    golden = golden_log(case, copies=1, foreign=foreign, chunk_bytes=CHUNK_BYTES)
+    (segment,) = golden.segments
+    whole = encrypted(golden, segment)
+    expected = list(read(whole, segment, read_bytes))
+    assert len(expected) == segment.record_count
+    log_key = object_key(segment.object_key, ObjectKind.LOG)
+    index = read_manifest(whole, segment.object_key).chunks
+    stored = whole.get(log_key)
+    chunks = [stored[chunk.stored_start : chunk.stored_stop] for chunk in index]
+    swaps = list(combinations(range(len(chunks) - 1), 2))
+    assert len(swaps) >= 10
+    read_before = 0
+    for one, other in swaps[:: len(swaps) // 10]:
+        order = list(chunks)
+        order[one], order[other] = order[other], order[one]
+        whole.delete(log_key)
+        whole.put_if_absent(log_key, b"".join(order))
+        reader = SegmentReader.open(whole, segment.object_key, keys=KEYS)
+        assert len(b"".join(reader.read_log())) == segment.log_bytes, "storage alone cannot tell"
+        found: list[Row] = []
+        with pytest.raises(CorruptData):
+            found.extend(read(whole, segment, read_bytes))
+        assert found == expected[: len(found)]
+        read_before = max(read_before, len(found))
+    # who reads all at once meets the border before anything is handed out
+    assert read_before or read_bytes > segment.log_bytes, "no swap left anything to read: the test shows little"

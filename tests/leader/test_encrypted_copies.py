@@ -1,0 +1,52 @@
+"""An agent with a key ring encrypts everything it copies, with public keys alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.leader.world import World
+from tierstate.leader.act import run
+from tierstate.leader.copier import copy_segment
+from tierstate.state.errors import InvalidRequest
+from tierstate.storage.segment.keyring import KeyPair, KeyRing
+from tierstate.storage.segment.keys import ObjectKind, object_key
+from tierstate.storage.segment.reader import SegmentReader
+
+RING = KeyRing.load(Path(__file__).parents[1] / "data" / "aiven-kafka" / "keyring.toml")
+PUBLIC = KeyRing("key1", {"key1": KeyPair(RING.keys["key1"].public)})
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_copy_is_encrypted_whole_and_described_truly(world: World, compression: str) -> None:
+    process = world.process()
+    form = replace(process.tools.format, compression=compression, keys=PUBLIC)
+    reign = process.begin()
+    segment = run(copy_segment(reign, process.candidate(reign), replace(process.tools, format=form)))
+    assert segment.encryption_key_id == "key1"
+    reader = SegmentReader.open(world.store, segment.object_key, keys=RING)
+    assert reader.verify(segment).against_checksums
+    plain = b"".join(reader.read_log())
+    stored = world.store.get(object_key(segment.object_key, ObjectKind.LOG))
+    indexes = world.store.get(object_key(segment.object_key, ObjectKind.INDEXES))
+    assert len(plain) == segment.log_bytes
+    assert not any(plain[at : at + 32] in stored for at in range(0, len(plain) - 32, 1000))
+    assert b"checkpoint" not in indexes
+    epochs = reader.indexes(next(kind for kind in reader.manifest.indexes if kind == "leaderEpoch"))
+    assert epochs
+    assert epochs not in indexes
+    with pytest.raises(InvalidRequest, match="key_id=key1"):
+        SegmentReader.open(world.store, segment.object_key)
+
+
+def test_every_attempt_has_a_data_key_of_its_own(world: World) -> None:
+    process = world.process()
+    process.tools = replace(process.tools, format=replace(process.tools.format, keys=PUBLIC))
+    reign = process.copy_all()
+    found = [SegmentReader.open(world.store, each.object_key, keys=RING) for each in reign.view().readable]
+    wrapped = [each.manifest.encryption for each in found if each.manifest.encryption]
+    assert len(found) == len(wrapped) == len(world.rolled) > 1
+    assert len({RING.unwrap(each.key_id, each.wrapped_key) for each in wrapped}) == len(found)
+    assert len({each.aad for each in wrapped}) == len(found)

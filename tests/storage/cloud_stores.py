@@ -1,0 +1,125 @@
+"""The clouds' emulators, one process each for a whole run, and stores in a bucket or container of the test's own.
+
+Where the installer of an emulator is missing its tests are skipped with the reason; with TIERSTATE_CI=1 they fail.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.storage.blob import ContainerClient
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
+
+from tierstate.runtime.clock import ManualClock
+from tierstate.sandbox.store_programs import AZURITE, FAKE_GCS, INSTALL, StoreProgram, has_installer
+from tierstate.sandbox.store_server import azurite, fake_gcs_server
+from tierstate.storage.azure import AzureStore
+from tierstate.storage.azure_options import AzureOptions
+from tierstate.storage.gcs import GcsStore
+from tierstate.storage.gcs_options import GcsOptions
+from tierstate.storage.patience import Limits
+
+from .faulty_proxy import FaultyProxy
+
+ACCOUNT = "devstoreaccount1"
+# Printed in Microsoft's documentation, for every azurite there is.
+ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+KEY = (ACCOUNT, ACCOUNT_KEY)
+_names = itertools.count(1)
+
+
+def _needs(program: StoreProgram) -> None:
+    if not has_installer(program):
+        reason = f"{program.name} needs {INSTALL[program.installer]}"
+        if os.environ.get("TIERSTATE_CI") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def gcs_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A fake-gcs-server on a free loopback port."""
+    _needs(FAKE_GCS)
+    with fake_gcs_server(tmp_path_factory.mktemp("fake-gcs-server")) as server:
+        yield server.url
+
+
+@pytest.fixture
+def gcs_bucket(gcs_endpoint: str) -> str:
+    """A bucket of the test's own."""
+    anonymous: Any = AnonymousCredentials
+    name = f"bucket-{os.getpid()}-{next(_names)}"
+    client = storage.Client("p", anonymous(), client_options={"api_endpoint": gcs_endpoint})
+    client.create_bucket(name)
+    client.close()
+    return name
+
+
+@pytest.fixture
+def gcs_store(gcs_endpoint: str, gcs_bucket: str) -> Iterator[GcsStore]:
+    store = GcsStore(gcs_bucket, "some/prefix", GcsOptions(gcs_endpoint))
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def gcs_proxy(gcs_endpoint: str) -> Iterator[FaultyProxy]:
+    proxy = FaultyProxy(gcs_endpoint)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def broken_gcs_store(gcs_proxy: FaultyProxy, gcs_bucket: str) -> Iterator[GcsStore]:
+    """Behind the proxy; three attempts, ten seconds for throttling, and its waiting takes no time."""
+    options = GcsOptions(gcs_proxy.endpoint, limits=Limits(max_attempts=3, throttle_timeout=10))
+    store = GcsStore(gcs_bucket, "", options, ManualClock())
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="session")
+def azure_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The account's URL at an azurite on a free loopback port."""
+    _needs(AZURITE)
+    with azurite(tmp_path_factory.mktemp("azurite")) as server:
+        yield f"{server.url}/{ACCOUNT}"
+
+
+@pytest.fixture
+def azure_client(azure_endpoint: str) -> Iterator[ContainerClient]:
+    """A container of the test's own, by Microsoft's client."""
+    name = f"container-{os.getpid()}-{next(_names)}"
+    with ContainerClient(azure_endpoint, name, AzureNamedKeyCredential(ACCOUNT, ACCOUNT_KEY)) as client:
+        client.create_container()
+        yield client
+
+
+@pytest.fixture
+def azure_store(azure_endpoint: str, azure_client: ContainerClient) -> Iterator[AzureStore]:
+    options = AzureOptions(azure_endpoint, KEY)
+    store = AzureStore(azure_client.container_name, "some/prefix", options)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def azure_proxy(azure_endpoint: str) -> Iterator[FaultyProxy]:
+    proxy = FaultyProxy(azure_endpoint)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def broken_azure_store(azure_proxy: FaultyProxy, azure_client: ContainerClient) -> Iterator[AzureStore]:
+    """Behind the proxy; two attempts, ten seconds for throttling, and its waiting (but Microsoft's) takes no time."""
+    where, limits = f"{azure_proxy.endpoint}/{ACCOUNT}", Limits(max_attempts=2, throttle_timeout=10)
+    store = AzureStore(azure_client.container_name, "", AzureOptions(where, KEY, limits=limits), ManualClock())
+    yield store
+    store.close()

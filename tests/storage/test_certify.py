@@ -1,0 +1,243 @@
+"""A certificate says the truth: it names the one promise that is broken, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tierstate.runtime.clock import ManualClock
+from tierstate.state.errors import (
+    AccessDenied,
+    InvalidRequest,
+    StorageUnavailable,
+    TierstateError,
+)
+from tierstate.state.offsets import TimestampMs
+from tierstate.storage.contract import ADAPTER_PROMISES, PROMISES, STORE_PROMISES, certify
+from tierstate.storage.contract_evidence import Promise
+from tierstate.storage.contract_trial import Trial
+from tierstate.storage.memory import MemoryStore
+from tierstate.storage.object_store import ObjectInfo, UnfinishedUpload
+from tierstate.storage.s3 import S3Options, S3Store
+
+from .breakers import BREAKERS, forbids_what_is_missing, refuses_conditions
+from .breaking_proxy import Breaker, BreakingProxy
+
+PREFIX = "tierstate-certify-0f/"
+BY_NAME = {promise.name: promise for promise in PROMISES}
+CASES = [
+    pytest.param(name, make, id=f"{name}-{number}")
+    for name, makers in BREAKERS.items()
+    for number, make in enumerate(makers)
+]
+
+
+@pytest.fixture
+def proxy(s3_endpoint: str) -> Iterator[BreakingProxy]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line a request, and there are thousands
+    proxy = BreakingProxy(s3_endpoint)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def proxied(proxy: BreakingProxy, s3_bucket: str) -> Iterator[S3Store]:
+    options = S3Options(proxy.endpoint, "us-east-1", credentials=("test", "test"), max_attempts=1)
+    store = S3Store(s3_bucket, "some/prefix", options, ManualClock())
+    yield store
+    store.close()
+
+
+def first_broken(store: S3Store | MemoryStore, promises: tuple[Promise, ...] = STORE_PROMISES) -> Promise | None:
+    return next((promise for promise, broken in certify(store, PREFIX, promises) if broken is not None), None)
+
+
+def test_every_promise_has_a_breaker() -> None:
+    assert {promise.name for promise in PROMISES} - BREAKERS.keys() == {promise.name for promise in ADAPTER_PROMISES}
+    assert BREAKERS.keys() <= BY_NAME.keys()
+
+
+def test_a_proxy_that_breaks_nothing_breaks_no_promise(proxied: S3Store) -> None:
+    trial = Trial(proxied, PREFIX)
+    trial.reach()
+    assert [(promise.name, broken) for promise, broken in trial.verdicts(STORE_PROMISES) if broken] == []
+    assert trial.clear() == []
+    assert list(proxied.list()) == []
+    assert list(proxied.unfinished_uploads()) == []
+
+
+@pytest.mark.parametrize(("name", "make"), CASES)
+def test_a_promise_that_a_proxy_breaks_is_found_broken(
+    proxied: S3Store, proxy: BreakingProxy, name: str, make: Callable[[], Breaker]
+) -> None:
+    proxy.breaker = make()
+    assert first_broken(proxied, (BY_NAME[name],)) is BY_NAME[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "make"), CASES)
+def test_it_is_the_first_one_that_a_whole_run_names(
+    proxied: S3Store, proxy: BreakingProxy, name: str, make: Callable[[], Breaker]
+) -> None:
+    proxy.breaker = make()
+    assert first_broken(proxied) is BY_NAME[name]
+
+
+class Normalising(MemoryStore):
+    """Takes keys that other stores would refuse or change."""
+
+    def head(self, key: str) -> ObjectInfo:
+        return super().head(key.replace("//", "/"))
+
+
+def test_an_adapter_that_takes_bad_keys_is_found_out() -> None:
+    store = Normalising()
+    store.put_if_absent("a/b", b"x")
+    assert first_broken(store, ADAPTER_PROMISES) is BY_NAME["bad keys are refused"]
+
+
+def test_other_objects_are_not_touched_and_nothing_is_left(memory_store: MemoryStore) -> None:
+    others = ["a", "tierstate-certify-0", "tierstate-certify-0f-/x", "tierstate-certify-0g/x", "z"]
+    for key in others:
+        memory_store.put_if_absent(key, key.encode())
+    assert first_broken(memory_store) is None
+    assert [(found.key, memory_store.get(found.key)) for found in memory_store.list()] == [
+        (key, key.encode()) for key in others
+    ]
+
+
+def test_what_an_interrupted_check_wrote_is_removed() -> None:
+    for at in range(0, 60, 7):
+
+        def interrupt(operation: str, key: str, writes: int, at: int = at) -> None:
+            if operation == "part" or (operation == "put" and writes == at):
+                raise KeyboardInterrupt
+
+        store = MemoryStore(faults=interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            first_broken(store)
+        assert list(store.list()) == []
+
+
+class Ghosts(MemoryStore):
+    """Shows in no listing what it has, and deletes nothing in batches."""
+
+    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
+        return iter(())
+
+    def delete_many(self, keys: object) -> None:
+        """Success, as it says."""
+
+
+def test_a_store_that_hides_and_keeps_objects_is_cleaned_all_the_same() -> None:
+    store = Ghosts()
+    found = first_broken(store)
+    assert found is not None
+    assert found.name == "a new object is listed at once"
+    assert list(MemoryStore.list(store)) == []
+
+
+class PrefixBlind(MemoryStore):
+    """Lists everything, whatever the prefix: objects and unfinished uploads of others, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aborted: list[str] = []
+
+    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
+        return super().list("", start_after)
+
+    def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
+        return iter([UnfinishedUpload(key, "1", TimestampMs(0)) for key in ("theirs", f"{PREFIX}00/ours")])
+
+    def abort_upload(self, upload: UnfinishedUpload) -> None:
+        self.aborted.append(upload.key)
+
+
+def test_a_store_that_ignores_prefixes_loses_nothing_of_others() -> None:
+    store = PrefixBlind()
+    store.put_if_absent("theirs", b"theirs")
+    for _ in certify(store, PREFIX):
+        pass
+    assert [found.key for found in store.list()] == ["theirs"]
+    assert set(store.aborted) == {f"{PREFIX}00/ours"}
+
+
+def test_what_cannot_be_removed_is_named() -> None:
+    def refuse(operation: str, key: str, writes: int) -> None:
+        if operation == "delete":
+            raise AccessDenied("the store refuses", key=key)
+
+    trial = Trial(MemoryStore(faults=refuse), PREFIX)
+    next(trial.verdicts(STORE_PROMISES))
+    assert trial.clear() == [f"{PREFIX}00/object"]
+
+
+def test_what_was_removed_is_not_called_left_because_the_store_denies_what_is_missing(
+    proxied: S3Store, proxy: BreakingProxy
+) -> None:
+    proxy.breaker = forbids_what_is_missing
+    trial = Trial(proxied, PREFIX)
+    next(trial.verdicts(STORE_PROMISES))
+    assert trial.clear() == []
+
+
+@pytest.mark.parametrize("kind", [StorageUnavailable, AccessDenied])
+def test_a_store_that_is_silent_or_denies_breaks_no_promise(kind: type[TierstateError]) -> None:
+    def fail(operation: str, key: str, writes: int) -> None:
+        if operation == "get" and "/01/" in key:
+            raise kind("the store does not let us", key=key)
+
+    verdicts = certify(MemoryStore(faults=fail), PREFIX)
+    assert next(verdicts)[1] is None
+    with pytest.raises(kind, match="promise=an object reads back at once"):
+        next(verdicts)
+
+
+def test_a_store_that_has_no_conditions_breaks_the_promise_of_conditions(
+    proxied: S3Store, proxy: BreakingProxy
+) -> None:
+    proxy.breaker = refuses_conditions
+    trial = Trial(proxied, PREFIX)
+    trial.reach()  # "not implemented" is no outage
+    promise, broken = next(trial.verdicts(STORE_PROMISES))
+    assert promise.name == "a put never overwrites"
+    assert broken is not None
+    assert broken.facts["status"] == 501
+
+
+@pytest.mark.parametrize("kind", [StorageUnavailable, AccessDenied, InvalidRequest])
+def test_a_store_that_cannot_be_reached_is_not_judged(kind: type[TierstateError]) -> None:
+    def fail(operation: str, key: str, writes: int) -> None:
+        raise kind("not now")
+
+    with pytest.raises(kind):
+        Trial(MemoryStore(faults=fail), PREFIX).reach()
+
+
+def test_a_long_prefix_of_the_stores_url_is_not_the_stores_fault(s3_endpoint: str, s3_bucket: str) -> None:
+    options = S3Options(s3_endpoint, "us-east-1", credentials=("test", "test"), max_attempts=1)
+    store = S3Store(s3_bucket, "p" * 150, options)
+    assert first_broken(store, (BY_NAME["long keys are kept"],)) is None
+    store.close()
+
+
+def test_a_key_of_a_thousand_bytes_is_really_tried(memory_store: MemoryStore) -> None:
+    trial = Trial(memory_store, PREFIX)
+    BY_NAME["long keys are kept"].check(trial.recorded, PREFIX)
+    assert [len(key.encode()) for key in trial.recorded.written] == [1000]
+
+
+def test_every_promise_says_why_what_it_costs_and_what_to_do() -> None:
+    for promise in PROMISES:
+        assert all((promise.why, promise.cost, promise.remedy)), promise.name
+    assert len({promise.name for promise in PROMISES}) == len(PROMISES)
+
+
+def test_the_page_has_every_promise_in_order() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "certify.md").read_text()
+    rows = [f"| {each.name} | {each.why} | {each.cost} | {each.remedy} |" for each in STORE_PROMISES]
+    assert "\n".join(rows) in page
