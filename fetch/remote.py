@@ -27,6 +27,7 @@ from ..storage.object_store import ObjectStore
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.reader import SegmentReader
+from .batch_order import BatchOrder
 from .locate import locate_batch
 from .metered_reads import MeteredReads
 from .prefetch import Following, Prefetch
@@ -108,7 +109,7 @@ class RemoteTier:
     ) -> RemotePiece:
         """Whole batches that hold offsets of ``offsets``, from its start, about ``max_bytes``, at least one."""
         reader = self.open(segment)
-        position = self._position(segment, reader, offsets.start)
+        position, order = self._position(segment, reader, offsets.start)
         if self._goes_on(segment, offsets.start):
             self.prefetch.after(reader, position + max_bytes, offsets, following)
         pieces: list[bytes] = []
@@ -118,7 +119,7 @@ class RemoteTier:
         next_offset = Offset(offsets.end + 1)
         while position < reader.plain_bytes:
             window = self._window(segment, reader, position, room)
-            taken = _taken(window, segment.object_key, position, offsets)
+            taken = _taken(window, segment.object_key, position, offsets, order)
             if taken.first is not None:
                 first = first or taken.first
                 last = taken.last
@@ -157,12 +158,14 @@ class RemoteTier:
                 raise CorruptData("the manifest's aborted ranges are not those of the fact", file=segment.object_key)
         return tuple(each for each in entries if each.first <= touched.end and each.last >= touched.start)
 
-    def _position(self, segment: RemoteSegment, reader: SegmentReader, offset: Offset) -> int:
+    def _position(self, segment: RemoteSegment, reader: SegmentReader, offset: Offset) -> tuple[int, BatchOrder]:
+        """Where a batch begins, at or before the one with ``offset``, and what may follow there."""
         with self._lock:
             known = self._positions.get((segment.object_key, offset))
         if known is not None:
-            return known
-        return locate_batch(reader, segment.offsets.start, offset, segment.object_key)
+            return known, BatchOrder(reader, offset, segment.offsets.end)
+        at = locate_batch(reader, segment.offsets.start, offset, segment.object_key)
+        return at, BatchOrder(reader, segment.offsets.start, segment.offsets.end)
 
     def _window(self, segment: RemoteSegment, reader: SegmentReader, position: int, room: int) -> bytes:
         """At least one whole batch from ``position``."""
@@ -187,10 +190,11 @@ class _Taken:
     finished: bool
 
 
-def _taken(window: bytes, source: str, position: int, offsets: OffsetRange) -> _Taken:
+def _taken(window: bytes, source: str, position: int, offsets: OffsetRange, order: BatchOrder) -> _Taken:
     start = stop = 0
     first = last = None
     for header in iter_batches(window, source=source, position=position, verify_crc=False, partial_tail_ok=True):
+        order.check(header)
         at = header.position - position
         if header.base_offset > offsets.end:
             return _Taken(start, stop, first, last, finished=True)

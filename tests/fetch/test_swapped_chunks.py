@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -11,15 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.fetch.two_tiers import Golden, Row, rows
+from tests.fetch.two_tiers import Folder, Golden, Row, TwoTiers, rows
+from tests.log.batches import Batch, record
 from tierstate.fetch.remote import RemoteTier
 from tierstate.log.decode import decode_batches
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import CorruptData
+from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset, OffsetRange
 from tierstate.state.routing import Isolation
 from tierstate.state.segment import Compression, RemoteSegment
 from tierstate.storage.memory import MemoryStore
+from tierstate.storage.object_store import ObjectStore
 from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
 from tierstate.storage.segment.keyring import KeyRing
@@ -32,15 +36,15 @@ KEYS = KeyRing.load(Path(__file__).parent.parent / "data" / "aiven-kafka" / "key
 CHUNK_BYTES = 4096
 
 
-def encrypted(golden: Golden, segment: RemoteSegment) -> MemoryStore:
+def encrypted(folder: Folder, objects: ObjectStore, segment: RemoteSegment, chunk_bytes: int) -> MemoryStore:
     """The same segment again, in chunks that are encrypted and not compressed: all of one size, but for the last."""
     cipher, encryption = SegmentCipher.new(KEYS, os.urandom)
     iv, store, base, key = partial(os.urandom, IV_BYTES), MemoryStore(), segment.offsets.start, segment.object_key
-    log, index, times = (golden.folder.file(base, suffix) for suffix in (".log", ".index", ".timeindex"))
+    log, index, times = (folder.file(base, suffix) for suffix in (".log", ".index", ".timeindex"))
     source = SegmentSource((log,), len(log), index, times, b"", b"0\n0\n", None)
-    written = put_log(store, key, source, Compression.NONE, cipher=cipher, iv=iv, chunk_bytes=CHUNK_BYTES)
+    written = put_log(store, key, source, Compression.NONE, cipher=cipher, iv=iv, chunk_bytes=chunk_bytes)
     indexes = put_indexes(store, key, source, cipher=cipher, iv=iv)
-    described = replace(read_manifest(golden.tiers.store, key), compression=False, encryption=encryption)
+    described = replace(read_manifest(objects, key), compression=False, encryption=encryption)
     put_manifest(store, key, with_own_size(replace(described, chunks=written.chunks, indexes=indexes.spans)))
     return store
 
@@ -64,7 +68,7 @@ def test_swapped_chunks_are_corrupt_and_nothing_wrong_is_read_before(
 ) -> None:
     golden = golden_log(case, copies=1, foreign=foreign, chunk_bytes=CHUNK_BYTES)
     (segment,) = golden.segments
-    whole = encrypted(golden, segment)
+    whole = encrypted(golden.folder, golden.tiers.store, segment, CHUNK_BYTES)
     expected = list(read(whole, segment, read_bytes))
     assert len(expected) == segment.record_count
     log_key = object_key(segment.object_key, ObjectKind.LOG)
@@ -88,3 +92,58 @@ def test_swapped_chunks_are_corrupt_and_nothing_wrong_is_read_before(
         read_before = max(read_before, len(found))
     # who reads all at once meets the border before anything is handed out
     assert read_before or read_bytes > segment.log_bytes, "no swap left anything to read: the test shows little"
+
+
+RECORDS, BATCHES = 5, 8
+
+
+@pytest.fixture
+def aligned(tmp_path: Path) -> Callable[[bool], tuple[MemoryStore, RemoteSegment]]:
+    """Batches of one size, one a chunk: the borders of chunks are borders of batches, and betray nothing."""
+    firsts = range(0, RECORDS * BATCHES, RECORDS)
+    batches = [
+        Batch(first, [record(at, None, b"%08d" % (first + at)) for at in range(RECORDS)]).bytes for first in firsts
+    ]
+    (tmp_path / f"{0:020d}.log").write_bytes(b"".join(batches))
+    (tmp_path / f"{0:020d}.index").write_bytes(
+        b"".join(struct.pack(">ii", first, number * len(batches[0])) for number, first in enumerate(firsts))
+    )
+    (tmp_path / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    folder = Folder(tmp_path)
+
+    def make(foreign: bool) -> tuple[MemoryStore, RemoteSegment]:
+        place = TopicIdPartition(TopicId.of(b"golden-topic-id!"), 0)
+        tiers = TwoTiers(place, "t", MemoryStore())
+        tiers.elect(folder.lineage())
+        segment = tiers.copy(folder, 0, RECORDS * BATCHES, chunk_bytes=len(batches[0]), foreign=foreign)
+        tiers.view.close()
+        return encrypted(folder, tiers.store, segment, len(batches[0])), segment
+
+    return make
+
+
+@pytest.mark.parametrize("read_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("foreign", [False, True])
+def test_whole_batches_that_changed_places_are_corrupt_too(
+    foreign: bool, read_bytes: int, aligned: Callable[[bool], tuple[MemoryStore, RemoteSegment]]
+) -> None:
+    """A gap is legal, so the batch that comes too early looks like one. Our manifest knows which chunk is its own; of a
+    foreign segment only the next batch tells: its offset goes back, or there should be none."""
+    store, segment = aligned(foreign)
+    assert [row[0] for row in read(store, segment, read_bytes)] == list(range(RECORDS * BATCHES))
+    log_key = object_key(segment.object_key, ObjectKind.LOG)
+    stored = store.get(log_key)
+    chunks = [stored[each.stored_start : each.stored_stop] for each in read_manifest(store, segment.object_key).chunks]
+    assert len(chunks) == BATCHES
+    for one, other in combinations(range(BATCHES), 2):
+        order = list(chunks)
+        order[one], order[other] = order[other], order[one]
+        store.delete(log_key)
+        store.put_if_absent(log_key, b"".join(order))
+        found: list[Row] = []
+        with pytest.raises(
+            CorruptData, match="do not increase|follow the last" if foreign else "another chunk|follow the last"
+        ):
+            found.extend(read(store, segment, read_bytes))
+        if not foreign:
+            assert [row[0] for row in found] == list(range(len(found))), "nothing was left out before it was noticed"

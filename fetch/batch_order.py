@@ -1,0 +1,43 @@
+"""Batches of a copied log come in the order in which they were written; whoever swapped chunks is found out.
+
+A gap between two batches is legal (a topic that was compacted once), and what was left out looks like one. Encrypted
+chunks of equal size can be swapped and still decrypt: the format binds a chunk to its segment, not to its place.
+"""
+
+from __future__ import annotations
+
+from ..log.batch import BatchHeader
+from ..state.errors import CorruptData
+from ..state.offsets import Offset
+from ..storage.segment.reader import SegmentReader
+
+
+class BatchOrder:
+    """Of one read. ``floor``: no offset below it may come, because everything below was read, or is in no batch here.
+    ``end``: the segment's last offset; nothing may follow the batch that holds it.
+
+    A segment of ours says with which offset each chunk begins, so a batch in another chunk than its own is found before
+    anything of it is handed out. In a foreign segment it is found when the offsets go back.
+    """
+
+    def __init__(self, reader: SegmentReader, floor: Offset, end: Offset) -> None:
+        block = reader.manifest.tierstate
+        self._firsts = None if block is None else block.chunk_first_offsets
+        self._chunk_bytes, self._file, self._floor = reader.manifest.chunks.chunk_bytes, reader.log.key, floor
+        self._end, self._log_bytes = end, reader.plain_bytes
+
+    def check(self, batch: BatchHeader) -> None:
+        """Raises CorruptData for one that cannot follow the one before, or cannot begin in its chunk."""
+        chunk, base = batch.position // self._chunk_bytes, batch.base_offset
+        facts = {"file": self._file, "chunk": chunk, "position": batch.position, "offset": base}
+        if base < self._floor:
+            raise CorruptData("batch offsets do not increase", **facts, expected_from=self._floor)
+        if batch.last_offset >= self._end and batch.position + batch.size_bytes < self._log_bytes:
+            raise CorruptData("batches follow the last offset of the segment", **facts, last=self._end)
+        self._floor = Offset(batch.last_offset + 1)
+        if self._firsts is None:
+            return
+        first = self._firsts[chunk]
+        stop = next((each for each in self._firsts[chunk + 1 :] if each is not None), None)
+        if first is None or base < first or (stop is not None and base >= stop):
+            raise CorruptData("a batch lies in another chunk than its manifest says", **facts)
