@@ -39,11 +39,12 @@ lock:  ## resolve requirements.lock again (needs uv)
 demo: java $(STAMP)  ## the main job on real parts: a year of flights, copied, trimmed, read back three ways (KEEP=1 leaves it running)
 	@$(BIN)/python -m demo $(if $(KEEP),--keep)
 
-test: java $(STAMP)  ## the tests
-	@$(BIN)/python -m pytest -q
+# a file a worker: tests of one file share what they start
+test: java $(STAMP)  ## the tests, on up to four cores
+	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
 test-all: java $(STAMP)  ## the tests and the long campaigns
-	@$(BIN)/python -m pytest -q -m "slow or not slow"
+	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "slow or not slow"
 
 prove: $(STAMP)  ## generated histories over production code: HISTORIES=100000 FROM_SEED=0; goes on where it stopped
 	@$(BIN)/python -m tests.histories.prove --histories $(or $(HISTORIES),10000) --from-seed $(or $(FROM_SEED),0)

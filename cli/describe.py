@@ -62,6 +62,7 @@ def _print(context: Context, facts: PartitionFacts) -> None:
         )
     line(f"  remote tier   {remote}")
     for what, found in (
+        ("ORDER", facts.orders),
         ("GAP", facts.gaps),
         ("DEGRADED", facts.degraded),
         ("HELD", facts.holds),

@@ -6,8 +6,11 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..leader.orders import order_done
 from ..state.errors import TierstateError
+from ..state.facts import OrderKind
 from ..state.offsets import Offset, OffsetRange
+from .give_order import standing, told
 
 if TYPE_CHECKING:
     from ..broker.control import BrokerControl
@@ -31,6 +34,8 @@ class PartitionFacts:
     remote_records: int
     term: str | None
     gaps: tuple[str, ...]
+    orders: tuple[str, ...]
+    """What people ordered and is not done."""
     degraded: tuple[str, ...]
     holds: tuple[str, ...]
     contradictions: tuple[str, ...]
@@ -68,12 +73,21 @@ def look_at(view: PartitionView, broker: BrokerControl, topic: str) -> Partition
         remote_records=sum(segment.record_count for segment in view.readable),
         term=str(view.term) if view.term else None,
         gaps=tuple(str(gap) for gap in gaps),
+        orders=_orders(view, local_start),
         degraded=view.degraded,
         holds=tuple(hold.reason for hold in view.holds),
         contradictions=view.contradictions,
         lineage_unknown=view.lineage_unknown,
         agent=ask_agent(view, topic),
     )
+
+
+def _orders(view: PartitionView, local_start: Offset | None) -> tuple[str, ...]:
+    """A delete-records order that is done stays a fact until it is archived."""
+    now = standing(view)
+    cutting = [order for order in view.orders if order.kind is OrderKind.DELETE_RECORDS]
+    left = [order for order in cutting if local_start is None or not order_done(order, view, local_start)]
+    return tuple(told(order) for order in (*([now] if now else []), *left))
 
 
 def ask_agent(view: PartitionView, topic: str, timeout: float = 2.0) -> dict[str, Any] | str | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..sandbox.artifacts import NEWEST, RELEASES
 from .context import Context
 from .flags import pass_context
 
@@ -25,13 +26,16 @@ def command() -> None:
 
 @command.command("up", epilog="Example: tierstate sandbox up --brokers 3")
 @click.option("--brokers", type=click.IntRange(1, 9), default=1, show_default=True, help="How many brokers.")
+@click.option("--release", type=click.Choice(RELEASES), default=NEWEST, show_default=True, help="Of Kafka.")
 @_folder
 @pass_context
-def up(context: Context, brokers: int, folder: Path | None) -> None:
+def up(context: Context, brokers: int, release: str, folder: Path | None) -> None:
     """Start it and print its address."""
     from ..sandbox import detached
 
-    sandbox = detached.up((folder or detached.default_folder()).absolute(), brokers, context.output.note)
+    sandbox = detached.up(
+        (folder or detached.default_folder()).absolute(), brokers, context.output.note, release=release
+    )
     _show(context, sandbox)
     context.output.note(f"Stop it with: tierstate sandbox down{_dir_flag(folder)}")
 

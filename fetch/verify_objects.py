@@ -1,7 +1,8 @@
 """Levels 1 to 3 of `verify`: the objects behind a view.
 
 Level 1: the three objects of every readable segment exist, and facts name every object there is. Level 2: sizes are as
-described, and each manifest describes what its fact describes, field by field. Level 3: every byte, by checksum.
+described, and each manifest describes what its fact describes, field by field. Level 3: every byte, by checksum, and
+the manifest's chunk table by the batches that are there.
 
 A partition lives on while it is verified: what looks wrong counts only if it still does in a view taken afterwards.
 Memory: the findings, and what `AT_ONCE` segments need at a time.
@@ -24,6 +25,7 @@ from ..storage.segment.keys import ObjectKeys, ObjectKind, base_of, folder_of, o
 from ..storage.segment.manifest import SegmentManifest, metadata_of
 from ..storage.segment.reader import SegmentReader, read_manifest
 from .verify import Finding, Severity
+from .verify_batches import ChunkTable
 
 AT_ONCE = 8
 WINDOW = 128
@@ -148,7 +150,9 @@ class Verifier:
                 object=segment.object_key,
             )
         try:
-            read = SegmentReader(self.store, segment.object_key, manifest, keys=self.keys).verify(segment)
+            table = ChunkTable(segment.object_key, manifest)
+            read = SegmentReader(self.store, segment.object_key, manifest, keys=self.keys).verify(segment, table.take)
+            table.check()
         except (ObjectNotFound, CorruptData) as error:
             yield _wrong(3, segment, str(error.facts.get("file") or error.facts.get("key")), str(error))
             return

@@ -46,7 +46,10 @@ class Store(Section):
     )
     max_attempts: int = Field(default=5, ge=1, le=100, description="How often a request that fails is sent at most.")
     throttle_timeout: Duration = Field(
-        default=600.0, ge=0, description="How long a request waits for a store that asks to slow down."
+        default=600.0,
+        ge=0,
+        description="How long a write waits for a store that asks to slow down; a read never longer than "
+        "`request_timeout`.",
     )
     part_bytes: Size = Field(
         default=8 * 1024 * 1024, ge=5 * 1024 * 1024, le=5 * 1024**3, description="Part size of multipart uploads."

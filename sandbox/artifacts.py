@@ -3,9 +3,9 @@
 Python and Java are enough: pyspark's own jars contain Apache Ivy, which fetches from Maven Central. Behind a proxy,
 Java's usual settings apply (``JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=… -Dhttps.proxyPort=…"``).
 
-    <cache>/tierstate/kafka-4.3.0.lock      held while somebody fetches
-    <cache>/tierstate/kafka-4.3.0/libs/     the jars
-    <cache>/tierstate/kafka-4.3.0/verified  which sums they were checked against, and the size of each file
+    <cache>/tierstate/kafka-<release>.lock      held while somebody fetches
+    <cache>/tierstate/kafka-<release>/libs/     the jars
+    <cache>/tierstate/kafka-<release>/verified  which sums they were checked against, and the size of each file
 
 The folder appears whole, by one rename, after every sum was checked. Later runs compare sizes only.
 """
@@ -27,31 +27,35 @@ from pathlib import Path
 from ..state.errors import CorruptData, InvalidRequest, MissingExtra, Unavailable
 from .java import find_java
 
-RELEASE = "4.3.0"
+NEWEST = "4.3.0"
+RELEASES = (NEWEST, "3.9.1")
+"""Each has a list of committed sums beside this file."""
 HERE = Path(__file__).resolve().parent
 Progress = Callable[[str], None]
 
 
-def kafka_libs(progress: Progress | None = None) -> Path:
-    """The folder of Kafka's jars; fetches them when this machine has none, or damaged ones.
+def kafka_libs(progress: Progress | None = None, release: str = NEWEST) -> Path:
+    """The folder of this release's jars; fetches them when this machine has none, or damaged ones.
 
-    ``TIERSTATE_KAFKA_LIBS`` names jars somebody already has; they are taken as they are. ``progress`` is told one
-    short line at a time. Errors: InvalidRequest (no Java, wrong folder), MissingExtra (no pyspark), Unavailable
+    ``TIERSTATE_KAFKA_LIBS`` names jars somebody already has; they are taken as they are in place of the newest
+    release, and for an older one when they are of that release. ``progress`` is told one short line at a time.
+    Errors: InvalidRequest (no Java, wrong folder, another release), MissingExtra (no pyspark), Unavailable
     (cannot fetch), CorruptData (fetched something else than was committed).
     """
+    sums = committed_sums(release)
     given = os.environ.get("TIERSTATE_KAFKA_LIBS")
     if given:
         libs = Path(given)
         if not any(libs.glob("kafka_2.13-*.jar")):
             raise InvalidRequest("TIERSTATE_KAFKA_LIBS has no kafka_2.13 jar in it", folder=libs)
-        return libs
-    home = cache_folder() / f"kafka-{RELEASE}"
-    sums = committed_sums()
+        if release == NEWEST or (libs / f"kafka_2.13-{release}.jar").is_file():
+            return libs
+    home = cache_folder() / f"kafka-{release}"
     if not _is_whole(home, sums):
         home.parent.mkdir(parents=True, exist_ok=True)
         with only_one(home.with_name(home.name + ".lock")):
             if not _is_whole(home, sums):  # whoever held the lock may have fetched them
-                _bring(home, sums, progress or (lambda line: None))
+                _bring(home, release, sums, progress or (lambda line: None))
     return home / "libs"
 
 
@@ -60,9 +64,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tierstate"
 
 
-def committed_sums() -> dict[str, str]:
-    """File name -> SHA-256 of every jar, from the list beside this file."""
-    lines = (HERE / f"kafka-{RELEASE}.sha256").read_text(encoding="ascii").splitlines()
+def committed_sums(release: str = NEWEST) -> dict[str, str]:
+    """File name -> SHA-256 of every jar, from the list beside this file. InvalidRequest: there is no such list."""
+    if release not in RELEASES:
+        raise InvalidRequest("the sandbox has no such release of Kafka", release=release, has=" ".join(RELEASES))
+    lines = (HERE / f"kafka-{release}.sha256").read_text(encoding="ascii").splitlines()
     return {name: digest for digest, name in (line.split() for line in lines)}
 
 
@@ -106,13 +112,13 @@ def only_one(lock: Path) -> Iterator[None]:
         yield
 
 
-def _bring(home: Path, sums: dict[str, str], progress: Progress) -> None:
+def _bring(home: Path, release: str, sums: dict[str, str], progress: Progress) -> None:
     for abandoned in home.parent.glob(home.name + ".*.part"):  # of a fetch that was killed: we hold the lock
         shutil.rmtree(abandoned, ignore_errors=True)
     fresh = Path(tempfile.mkdtemp(prefix=home.name + ".", suffix=".part", dir=home.parent))
     damaged = fresh.with_name("damaged-" + fresh.name)
     try:
-        _fetch(fresh, len(sums), progress)
+        _fetch(fresh, release, len(sums), progress)
         shutil.rmtree(fresh / "ivy")
         check_sums(fresh / "libs", sums)
         write_stamp(fresh, sums)
@@ -124,12 +130,12 @@ def _bring(home: Path, sums: dict[str, str], progress: Progress) -> None:
         shutil.rmtree(damaged, ignore_errors=True)
 
 
-def _fetch(folder: Path, jars: int, progress: Progress) -> None:
-    command = [find_java(), "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
+def _fetch(folder: Path, release: str, jars: int, progress: Progress) -> None:
+    command = [find_java(), f"-Drelease={release}", "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
     command += ["-cache", str(folder / "ivy"), "-m2compatible", "-ivy", str(HERE / "ivy.xml"), "-confs", "default"]
     command += ["-types", "jar", "bundle", "test-jar"]
     command += ["-retrieve", str(folder / "libs" / "[artifact]-[revision](-[classifier]).[ext]")]
-    progress(f"fetching Kafka {RELEASE} ({jars} jars, 58 MB; once a machine)")
+    progress(f"fetching Kafka {release} ({jars} jars, 58 MB; once a machine)")
     said: list[str] = []
     found = brought = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
@@ -138,10 +144,10 @@ def _fetch(folder: Path, jars: int, progress: Progress) -> None:
             said = [*said[-40:], line.rstrip()]
             if line.startswith("\tfound "):
                 found += 1
-                progress(f"resolving Kafka {RELEASE}: {found} modules")
+                progress(f"resolving Kafka {release}: {found} modules")
             elif "[SUCCESSFUL ]" in line:
                 brought += 1
-                progress(f"fetching Kafka {RELEASE}: {brought} of {jars} jars")
+                progress(f"fetching Kafka {release}: {brought} of {jars} jars")
     if ivy.returncode != 0 or not (folder / "libs").is_dir():
         why = next((line.strip() for line in said if "rror" in line or "UNRESOLVED" in line), "Ivy stopped")
         raise Unavailable(

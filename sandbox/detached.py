@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..state.errors import CorruptData, InvalidRequest
-from .artifacts import Progress, cache_folder
+from .artifacts import NEWEST, Progress, cache_folder
 from .kafka import KafkaSandbox
 
 STOP_SECONDS = 20.0
@@ -67,7 +67,7 @@ def default_folder() -> Path:
     return cache_folder() / "sandbox"
 
 
-def up(folder: Path, brokers: int = 1, progress: Progress | None = None) -> DetachedSandbox:
+def up(folder: Path, brokers: int = 1, progress: Progress | None = None, *, release: str = NEWEST) -> DetachedSandbox:
     """Starts brokers that outlive us. InvalidRequest when a sandbox runs in this folder, or something else is in it."""
     before = status(folder)
     if before is not None and before.alive:
@@ -77,7 +77,7 @@ def up(folder: Path, brokers: int = 1, progress: Progress | None = None) -> Deta
     if folder.exists() and any(folder.iterdir()):
         raise InvalidRequest("this folder is not empty, and no sandbox made it", folder=folder)
     folder.mkdir(parents=True, exist_ok=True)
-    kafka = KafkaSandbox(brokers, folder=folder, tethered=False, progress=progress).open()
+    kafka = KafkaSandbox(brokers, release=release, folder=folder, tethered=False, progress=progress).open()
     try:
         running = _describe(kafka)
         _write(folder / "sandbox.json", running)

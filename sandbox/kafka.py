@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from ..state.errors import InvalidRequest
-from .artifacts import Progress, kafka_libs
+from .artifacts import NEWEST, Progress, committed_sums, kafka_libs
 from .java import find_java
 from .ports import PortLease
 from .process import BrokerProcess
@@ -34,6 +34,7 @@ READY_SECONDS = 90.0
 class KafkaSandbox:
     """Brokers on free loopback ports, in a folder of their own.
 
+    ``release``: one of `artifacts.RELEASES`.
     ``folder``: kept, with everything in it; None: a temporary one, removed at the end (the logs are kept when the
     block ends in an error). ``properties`` are added to every broker's; when they ask for TLS or
     SASL, ``client`` says how to get in (librdkafka's names). ``tethered=False`` leaves the brokers running
@@ -44,6 +45,7 @@ class KafkaSandbox:
         self,
         brokers: int = 1,
         *,
+        release: str = NEWEST,
         folder: Path | None = None,
         properties: Mapping[str, str] | None = None,
         client: Mapping[str, str] | None = None,
@@ -52,6 +54,8 @@ class KafkaSandbox:
     ) -> None:
         if brokers not in (1, 3):
             raise InvalidRequest("a sandbox has 1 or 3 brokers", brokers=brokers)
+        committed_sums(release)  # refuses one it has no jars of before anything is started
+        self.release = release
         self._count = brokers
         self._given = folder
         self._properties = dict(properties or {})
@@ -76,7 +80,7 @@ class KafkaSandbox:
 
     def open(self) -> Self:
         """Starts all brokers at once; returns when each of them answers and knows the others."""
-        java, libs = find_java(), kafka_libs(self._progress)
+        java, libs = find_java(), kafka_libs(self._progress, self.release)
         self.folder = (self._given or Path(tempfile.mkdtemp(prefix="tierstate-kafka-"))).resolve()
         try:
             self._prepare(java, libs)

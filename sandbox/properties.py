@@ -64,3 +64,19 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
     """Java properties format; backslashes are its only trap in values like ours."""
     lines = [f"{name}={value}".replace("\\", "\\\\") for name, value in properties.items()]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def kafkas_own_tiers(folder: Path) -> dict[str, str]:
+    """Properties that give every broker Kafka's own tiered storage (KIP-405) with its reference store in ``folder``.
+
+    Topics choose it by ``remote.storage.enable=true``. For gold runs: `LocalTieredStorage` is in Kafka's test jars.
+    """
+    return {
+        "remote.log.storage.system.enable": "true",
+        "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
+        "remote.log.metadata.manager.listener.name": "PLAINTEXT",
+        "remote.log.manager.task.interval.ms": "500",
+        "rsm.config.dir": str(folder),
+        "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
+        "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
+    }

@@ -45,9 +45,8 @@ from .object_store import (
     checked_key,
     over_limit,
 )
-from .parts import drained
-from .patience import Patience
-from .s3_upload import parts_of
+from .parts import drained, parts_of
+from .patience import Patience, never
 
 UPLOAD_ID = "tierstate_upload"
 """Name of the metadata entry that says which upload made an object. Azure wants an identifier: no dashes."""
@@ -94,7 +93,7 @@ class AzureStore:
             return
         signed = {UPLOAD_ID: self._ids.uuid().hex()}
         try:
-            self._send(key, lambda: blob.upload_blob(body, length=len(body), overwrite=False, metadata=signed))
+            self._write(key, lambda: blob.upload_blob(body, length=len(body), overwrite=False, metadata=signed))
         except (ObjectExists, StorageUnavailable) as error:
             if not self._landed(blob, key, signed, error):
                 # Blocks of an upload that never ended are in the way of this request (azurite), not of a commit.
@@ -113,12 +112,12 @@ class AzureStore:
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
         blob, signed = self._blob(key), {UPLOAD_ID: self._ids.uuid().hex()}
-        etag = self._send(key, blob.get_blob_properties).etag  # before the bytes: what changes between them is refused
+        etag = self._read(key, blob.get_blob_properties).etag  # before the bytes: what changes between them is refused
         if self.get(key) != previous:
             return False
         condition: dict[str, Any] = {"etag": etag, "match_condition": MatchConditions.IfNotModified}
         try:
-            self._send(key, lambda: blob.upload_blob(bytes(data), overwrite=True, metadata=signed, **condition))
+            self._write(key, lambda: blob.upload_blob(bytes(data), overwrite=True, metadata=signed, **condition))
         except (ObjectExists, StorageUnavailable) as error:
             try:
                 return self._landed(blob, key, signed, error)
@@ -157,14 +156,14 @@ class AzureStore:
                 yield data[start : start + piece_bytes]
 
     def head(self, key: str) -> ObjectInfo:
-        found = self._send(key, self._blob(key).get_blob_properties)
+        found = self._read(key, self._blob(key).get_blob_properties)
         return ObjectInfo(key, found.size, _milliseconds(found.last_modified))
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
         """Azure cannot begin after a key: what comes before it below ``prefix`` is listed, too, and dropped here."""
         token: str | None = None
         while True:
-            page, token = self._send("", partial(self._page, self._prefix + prefix, token))
+            page, token = self._read("", partial(self._page, self._prefix + prefix, token))
             for found in page:
                 if (found.metadata or {}).get("hdi_isfolder") == "true":
                     continue  # a folder of an account with hierarchical names is no object
@@ -177,12 +176,12 @@ class AzureStore:
     def delete(self, key: str) -> None:
         blob = self._blob(key)
         with suppress(ObjectNotFound):
-            self._send(key, lambda: blob.delete_blob(delete_snapshots="include"))
+            self._write(key, lambda: blob.delete_blob(delete_snapshots="include"))
 
     def delete_many(self, keys: Iterable[str]) -> None:
         each = iter(keys)
         while batch := tuple(itertools.islice(each, _BATCH)):
-            answers = self._send("", partial(self._batch_delete, [self._full(key) for key in batch]))
+            answers = self._write("", partial(self._batch_delete, [self._full(key) for key in batch]))
             for key, answer in itertools.zip_longest(batch, answers):
                 gone = answer is not None and answer.headers.get("x-ms-error-code") == "BlobNotFound"
                 if answer is None or not (answer.status_code == 202 or gone):
@@ -215,13 +214,13 @@ class AzureStore:
 
     def _commit(self, blob: BlobClient, key: str, parts: Iterable[bytearray]) -> int:
         upload_id = self._ids.uuid().hex()
-        upload = BlockUpload(blob, upload_id, self._options.concurrency, lambda act: self._send(key, act))
+        upload = BlockUpload(blob, upload_id, self._options.concurrency, partial(self._write, key))
         signed = {UPLOAD_ID: upload_id}
         blocks, size = upload.stage(parts)
         condition: dict[str, Any] = {"match_condition": MatchConditions.IfMissing}
         try:
             # The commit point: before this answer there is no object, after it the whole one.
-            self._send(key, lambda: blob.commit_block_list(blocks, metadata=signed, **condition))
+            self._write(key, lambda: blob.commit_block_list(blocks, metadata=signed, **condition))
         except (ObjectExists, StorageUnavailable) as error:
             if not self._landed(blob, key, signed, error):
                 raise StorageUnavailable(
@@ -235,7 +234,7 @@ class AzureStore:
         False when the store says that an object is in the way, and has none. Else raises what ``error`` means.
         """
         try:
-            found = self._send(key, blob.get_blob_properties)
+            found = self._write(key, blob.get_blob_properties)
         except ObjectNotFound:
             if isinstance(error, ObjectExists):
                 return False
@@ -262,7 +261,7 @@ class AzureStore:
             return blob.download_blob(asked.start, len(asked), max_concurrency=1, raw_response_hook=look).readall()
 
         try:
-            data = self._send(key, read)
+            data = self._read(key, read)
         except ValueError as error:  # Microsoft's client, for an answer without a range
             raise self._other_range(key, asked, None) from error
         except RangeNotSatisfiable as error:
@@ -284,16 +283,19 @@ class AzureStore:
             answered=answered or "the whole object",
         )
 
-    def _send(self, key: str, act: Callable[[], A]) -> A:
+    def _write(self, key: str, act: Callable[[], A], given_up: Callable[[], bool] = never) -> A:
         """What ``act`` answers, repeated and typed."""
+        return self._patience.write(key, lambda: self._typed(key, act), given_up)
 
-        def once() -> A:
-            try:
-                return act()
-            except AzureError as error:
-                raise translated(error, key, self.description) from error
+    def _read(self, key: str, act: Callable[[], A]) -> A:
+        """As `_write`, with the patience of a reader."""
+        return self._patience.read(key, lambda: self._typed(key, act))
 
-        return self._patience.call(key, once)
+    def _typed(self, key: str, act: Callable[[], A]) -> A:
+        try:
+            return act()
+        except AzureError as error:
+            raise translated(error, key, self.description) from error
 
 
 def _milliseconds(moment: Any) -> TimestampMs:

@@ -22,12 +22,20 @@ MAX_BLOCKS = 50_000
 
 
 class BlockUpload:
-    """``upload_id``: text of one length for all uploads; ``send`` makes one request, typed and repeated."""
+    """``upload_id``: text of one length for all uploads; ``send`` makes one request, typed and repeated.
+
+    Beside the request ``send`` gets what tells whether the upload is given up.
+    """
 
     def __init__(
-        self, blob: BlobClient, upload_id: str, concurrency: int, send: Callable[[Callable[[], Any]], Any]
+        self,
+        blob: BlobClient,
+        upload_id: str,
+        concurrency: int,
+        send: Callable[[Callable[[], Any], Callable[[], bool]], Any],
     ) -> None:
         self._blob, self._id, self._concurrency, self._send = blob, upload_id, concurrency, send
+        self._failed = False
 
     def stage(self, parts: Iterable[bytearray]) -> tuple[list[BlobBlock], int]:
         """Sends every part; returns the blocks to commit and their bytes. Raises what the iterator raises, too."""
@@ -47,6 +55,7 @@ class BlockUpload:
                         done.append(waiting.popleft().result())
                 done.extend(each.result() for each in waiting)
             except BaseException:  # also a closed generator or an interrupt: no block is sent after we gave up
+                self._failed = True
                 for each in waiting:
                     each.cancel()
                 for each in waiting:
@@ -57,5 +66,5 @@ class BlockUpload:
 
     def _stage(self, number: int, data: bytes) -> BlobBlock:
         block_id = f"{self._id}{number:06d}"
-        self._send(lambda: self._blob.stage_block(block_id, data, length=len(data)))
+        self._send(lambda: self._blob.stage_block(block_id, data, length=len(data)), lambda: self._failed)
         return BlobBlock(block_id)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from ..state.errors import TierstateError
 from . import contract_listings as listings
 from . import contract_objects as objects
+from . import contract_replacements as replacements
 from . import contract_uploads as uploads
 from .contract_evidence import Check, Promise
 from .contract_trial import Trial
@@ -85,6 +86,12 @@ STORE_PROMISES: tuple[Promise, ...] = (
         "checkpoints and archives have exactly one writer",
         "two agents each believe that the object is theirs: history is forked where both have written",
         _VERSION + "; its check and its write must be one atomic step",
+    ),
+    _promise(
+        replacements.a_replacement_is_refused_when_the_object_changed,
+        "`tierstate keys rotate` overwrites manifests, while agents delete segments and others rotate too",
+        "a rotation brings back the manifest of a deleted segment, or undoes another one: its key may be gone by then",
+        "use a version or kind of store that has conditional overwrites (If-Match on PUT), and rotate no keys before",
     ),
     _promise(
         objects.ranges_are_exact,

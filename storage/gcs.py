@@ -46,9 +46,8 @@ from .object_store import (
     checked_key,
     over_limit,
 )
-from .parts import drained
-from .patience import NotRepeatable, Patience
-from .s3_upload import parts_of
+from .parts import drained, parts_of
+from .patience import NotRepeatable, Patience, never
 
 UPLOAD_ID = "tierstate-upload"
 """Name of the metadata entry that says which upload made an object."""
@@ -113,7 +112,7 @@ class GcsStore:
             return len(begin[0])
         session = {"content_type": _BINARY, "checksum": None, "if_generation_match": 0, **self._once}
         url = self._write(key, lambda: blob.create_resumable_upload_session(**session))
-        upload = ResumableUpload(self._session, url, self._timeout, lambda act: self._write(key, act), self.description)
+        upload = ResumableUpload(self._session, url, self._timeout, partial(self._write, key), self.description)
         try:
             resource = upload.send(drained(begin, parts))
         except (ObjectExists, StorageUnavailable):
@@ -127,7 +126,7 @@ class GcsStore:
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
         blob, body = self._signed(key), bytes(data)
-        answer = self._patience.call(key, lambda: self._open(key, None))
+        answer = self._patience.read(key, lambda: self._open(key, None))
         with closing(answer):
             generation, size = int(answer.headers["x-goog-generation"]), int(answer.headers["Content-Length"])
             if size != len(previous):
@@ -144,7 +143,7 @@ class GcsStore:
         return True
 
     def get(self, key: str, limit: int | None = None) -> bytes:
-        answer = self._patience.call(key, lambda: self._open(key, None))
+        answer = self._patience.read(key, lambda: self._open(key, None))
         with closing(answer):
             size = int(answer.headers["Content-Length"])
             if limit is not None and size > limit:
@@ -156,7 +155,7 @@ class GcsStore:
         return b"".join(self.stream_range(key, range))
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
-        position, stop, attempts = range.start, range.stop, self._patience.attempts(key)
+        position, stop, attempts = range.start, range.stop, self._patience.reading(key)
         while position < stop:
             try:
                 answer = self._open(key, ByteRange(position, stop))
@@ -191,7 +190,7 @@ class GcsStore:
     def delete(self, key: str) -> None:
         blob = self._bucket.blob(self._full(key))
         with suppress(ObjectNotFound):
-            self._read(key, lambda: blob.delete(**self._once))
+            self._delete(key, lambda: blob.delete(**self._once))
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """One request a key: Google's own batch is 100 such requests in a body, and fails one by one all the same."""
@@ -244,7 +243,7 @@ class GcsStore:
         """Whether the object under this name was made by this upload, of exactly these bytes."""
         seen = self._bucket.blob(blob.name)
         with suppress(TierstateError):
-            self._patience.call("", lambda: self._reloaded(seen))
+            self._patience.write("", lambda: self._reloaded(seen))
             if (seen.metadata or {}).get(UPLOAD_ID) == blob.metadata[UPLOAD_ID]:
                 return whole is None or (seen.size, seen.crc32c) == (whole.size, whole.crc32c)
         return False
@@ -261,7 +260,7 @@ class GcsStore:
         if made != whole:
             generation = int(resource["generation"])
             with suppress(TierstateError):
-                self._read(key, lambda: blob.delete(if_generation_match=generation, **self._once))
+                self._delete(key, lambda: blob.delete(if_generation_match=generation, **self._once))
             raise StorageUnavailable(
                 "the store made another object than was sent", key=key, store=self.description, sent=whole, made=made
             )
@@ -305,28 +304,29 @@ class GcsStore:
 
     def _read(self, key: str, act: Callable[[], Any]) -> Any:
         """What ``act`` answers, repeated and typed."""
+        return self._patience.read(key, lambda: self._typed(key, act))
+
+    def _delete(self, key: str, act: Callable[[], Any]) -> Any:
+        """As `_read`, with the patience of a writer."""
+        return self._patience.write(key, lambda: self._typed(key, act))
+
+    def _write(self, key: str, act: Callable[[], Any], given_up: Callable[[], bool] = never) -> Any:
+        """As `_delete`; but a write finds no object missing: its bucket is, or its upload session."""
 
         def once() -> Any:
             try:
-                return act()
-            except FOREIGN as error:
-                raise self._read_failed(error, key) from error
+                return self._typed(key, act)
+            except ObjectNotFound as failure:
+                gone = NotRepeatable("the upload is gone: its session ended", key=key, store=self.description)
+                raise gone from failure.__cause__
 
-        return self._patience.call(key, once)
+        return self._patience.write(key, once, given_up)
 
-    def _write(self, key: str, act: Callable[[], Any]) -> Any:
-        """As `_read`; but a write finds no object missing: its bucket is, or its upload session."""
-
-        def once() -> Any:
-            try:
-                return act()
-            except FOREIGN as error:
-                failure = self._read_failed(error, key)
-                if isinstance(failure, ObjectNotFound):
-                    failure = NotRepeatable("the upload is gone: its session ended", key=key, store=self.description)
-                raise failure from error
-
-        return self._patience.call(key, once)
+    def _typed(self, key: str, act: Callable[[], Any]) -> Any:
+        try:
+            return act()
+        except FOREIGN as error:
+            raise self._read_failed(error, key) from error
 
     def _read_failed(self, error: BaseException, key: str) -> TierstateError:
         failure = translated(error, key, self.description)

@@ -19,6 +19,7 @@ import google_crc32c
 
 from ..state.errors import StorageUnavailable
 from .gcs_errors import FOREIGN, refused
+from .patience import ABORT_SECONDS
 
 STEP = 256 * 1024
 """Google's: every part but the last is a multiple of it."""
@@ -34,14 +35,17 @@ class Whole:
 
 
 class ResumableUpload:
-    """``session_url`` from `Blob.create_resumable_upload_session`; ``send`` makes one request, typed and repeated."""
+    """``session_url`` from `Blob.create_resumable_upload_session`; ``send`` makes one request, typed and repeated.
+
+    Beside the request ``send`` gets what tells whether the upload is given up.
+    """
 
     def __init__(
         self,
         transport: Any,
         session_url: str,
         timeout: tuple[float, float],
-        send: Callable[[Callable[[], Any]], Any],
+        send: Callable[[Callable[[], Any], Callable[[], bool]], Any],
         store: str,
     ) -> None:
         self._transport, self._url, self._timeout, self._request = transport, session_url, timeout, send
@@ -49,6 +53,7 @@ class ResumableUpload:
         self._position = 0
         self._crc = 0
         self._whole: Whole | None = None
+        self._failed = False
 
     @property
     def whole(self) -> Whole | None:
@@ -75,6 +80,7 @@ class ResumableUpload:
                     flight.result()
                 resource = self._send(held or b"", True)
             except BaseException:  # also a closed generator or an interrupt
+                self._failed = True
                 if flight is not None:
                     with suppress(BaseException):
                         flight.result()
@@ -91,7 +97,7 @@ class ResumableUpload:
         if last:
             self._whole = Whole(stop, base64.b64encode(self._crc.to_bytes(4, "big")).decode())
         while True:
-            answer = self._request(lambda: self._put(part[self._position - start :], stop, last))
+            answer = self._request(lambda: self._put(part[self._position - start :], stop, last), lambda: self._failed)
             if answer.status_code != 308:
                 if not last:
                     raise StorageUnavailable("the store ended the upload early", store=self._store, position=stop)
@@ -119,4 +125,4 @@ class ResumableUpload:
 
     def _cancel(self) -> None:
         with suppress(*FOREIGN):  # the first error counts
-            self._transport.delete(self._url, timeout=self._timeout)
+            self._transport.delete(self._url, timeout=ABORT_SECONDS / 2)  # to connect, and to answer

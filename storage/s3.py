@@ -32,11 +32,12 @@ from .object_store import (
     checked_key,
     over_limit,
 )
+from .parts import drained, parts_of
 from .s3_body import SentBody, arriving
 from .s3_errors import answered
 from .s3_options import S3Options as S3Options
 from .s3_requests import MARKER, S3Requests
-from .s3_upload import MultipartUpload, abort, crc32_of, parts_of, unfinished
+from .s3_upload import MultipartUpload, abort, crc32_of, unfinished
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -73,7 +74,7 @@ class S3Store:
     def put_if_absent(self, key: str, data: Data) -> None:
         full, marker, checksum = self._full(key), self._requests.new_marker(), crc32_of(data)
         try:
-            self._requests.send(key, lambda: self._put(full, data, checksum, marker, IfNoneMatch="*"))
+            self._requests.write(key, lambda: self._put(full, data, checksum, marker, IfNoneMatch="*"))
         except ObjectExists:
             if not self._requests.made_by(marker, key, full):
                 raise
@@ -86,33 +87,23 @@ class S3Store:
             whole = begin[0] if begin else bytearray()
             self.put_if_absent(key, whole)
             return len(whole)
-        return MultipartUpload(self._requests, key, full).send(_drained(begin, parts))
+        return MultipartUpload(self._requests, key, full).send(drained(begin, parts))
 
     def get(self, key: str, limit: int | None = None) -> bytes:
-        full = self._full(key)
-
-        def request() -> GetObjectOutputTypeDef:
-            return self._client.get_object(Bucket=self._bucket, Key=full)
-
-        answer = self._requests.send(key, request)
-        body, size = answer["Body"], answer["ContentLength"]
-        if limit is not None and size > limit:
-            body.close()
-            raise over_limit(key, size, limit)
-        return b"".join(self._continued(key, full, body, ByteRange(0, size), answer["ETag"])) if size else b""
+        return self._whole(key, self._full(key), limit)[0]
 
     def get_range(self, key: str, range: ByteRange) -> bytes:
         return b"".join(self.stream_range(key, range))
 
     def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
         full = self._full(key)
-        body, stop, etag = self._requests.patience.call(key, lambda: self._requests.open_range(key, full, range, None))
+        body, stop, etag = self._requests.patience.read(key, lambda: self._requests.open_range(key, full, range, None))
         yield from self._continued(key, full, body, ByteRange(range.start, stop), etag, piece_bytes)
 
     def head(self, key: str) -> ObjectInfo:
         full = self._full(key)
         try:
-            found = self._requests.send(key, lambda: self._client.head_object(Bucket=self._bucket, Key=full))
+            found = self._requests.read(key, lambda: self._client.head_object(Bucket=self._bucket, Key=full))
         except ObjectNotFound:
             self._requests.missing_is_missing(key, full)
             raise
@@ -125,7 +116,7 @@ class S3Store:
             return self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix + prefix, **after)
 
         while True:
-            page = self._requests.send("", request)
+            page = self._requests.read("", request)
             for found in page.get("Contents", ()):
                 key = found["Key"].removeprefix(self._prefix)
                 yield ObjectInfo(key, found["Size"], TimestampMs(int(found["LastModified"].timestamp() * 1000)))
@@ -136,22 +127,21 @@ class S3Store:
     def delete(self, key: str) -> None:
         full = self._full(key)
         with suppress(ObjectNotFound):
-            self._requests.send(key, lambda: self._client.delete_object(Bucket=self._bucket, Key=full))
+            self._requests.write(key, lambda: self._client.delete_object(Bucket=self._bucket, Key=full))
 
     def delete_many(self, keys: Iterable[str]) -> None:
         each = iter(keys)
         while batch := tuple(itertools.islice(each, _BATCH)):
             whole = tuple({"Key": self._full(key)} for key in batch)
-            self._requests.send("", partial(self._delete_batch, whole))
+            self._requests.write("", partial(self._delete_batch, whole))
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
         full, marker, checksum = self._full(key), self._requests.new_marker(), crc32_of(data)
-        answer = self._requests.send(key, lambda: self._client.get_object(Bucket=self._bucket, Key=full))
-        whole = ByteRange(0, max(1, answer["ContentLength"]))
-        if b"".join(self._continued(key, full, answer["Body"], whole, answer["ETag"])) != previous:
+        found, etag = self._whole(key, full)
+        if found != previous:
             return False
         try:
-            self._requests.send(key, lambda: self._put(full, data, checksum, marker, IfMatch=answer["ETag"]))
+            self._requests.write(key, lambda: self._put(full, data, checksum, marker, IfMatch=etag))
         except ObjectExists:  # S3's word for a condition that does not hold
             return self._requests.made_by(marker, key, full)
         return True
@@ -178,11 +168,24 @@ class S3Store:
             **cast(Any, {**condition, **self._options.write_arguments}),
         )
 
+    def _whole(self, key: str, full: str, limit: int | None = None) -> tuple[bytes, str]:
+        """The object and its ETag."""
+
+        def request() -> GetObjectOutputTypeDef:
+            return self._client.get_object(Bucket=self._bucket, Key=full)
+
+        answer = self._requests.read(key, request)
+        body, size, etag = answer["Body"], answer["ContentLength"], answer["ETag"]
+        if limit is not None and size > limit:
+            body.close()
+            raise over_limit(key, size, limit)
+        return b"".join(self._continued(key, full, body, ByteRange(0, size), etag)) if size else b"", etag
+
     def _continued(
         self, key: str, full: str, body: StreamingBody, range: ByteRange, etag: str, piece_bytes: int = MIB
     ) -> Iterator[bytes]:
         """The bytes of a range whose first body is open. A body that breaks off is asked for again from there."""
-        attempts = self._requests.patience.attempts(key)
+        attempts = self._requests.patience.reading(key)
         position, failed_at = range.start, range.start
         while True:
             for piece in arriving(body, range.stop - position, piece_bytes, self._clock, self._options.request_timeout):
@@ -217,10 +220,3 @@ class S3Store:
             code, key = refused.get("Code", ""), refused.get("Key", "").removeprefix(self._prefix)
             if code != "NoSuchKey":
                 raise answered(code, 0, refused.get("Message", ""), key, self.description)
-
-
-def _drained(begin: list[bytearray], parts: Iterator[bytearray]) -> Iterator[bytearray]:
-    """One behind the other; a part that was given away is not held any longer."""
-    while begin:
-        yield begin.pop(0)
-    yield from parts

@@ -15,7 +15,7 @@ from ..runtime.listener import Listener
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound, TierstateError, Unavailable
 from ..state.offsets import ByteRange
 from .object_store import RangeNotSatisfiable, beyond_end
-from .patience import Patience
+from .patience import Patience, never
 from .s3_errors import translated
 from .s3_options import S3Options, s3_client
 
@@ -45,9 +45,17 @@ class S3Requests:
         except (BotoCoreError, ValueError) as error:
             raise InvalidRequest("the S3 client cannot be built", store=store, reason=error) from error
 
-    def send(self, key: str, request: Callable[[], A], range: ByteRange | None = None) -> A:
+    def write(self, key: str, request: Callable[[], A], given_up: Callable[[], bool] = never) -> A:
         """The answer. ``key`` for errors; ``request`` may be sent again. Raises the errors of the seam."""
-        return self.patience.call(key, lambda: self.once(key, request, range))
+        return self.patience.write(key, lambda: self.once(key, request), given_up)
+
+    def read(self, key: str, request: Callable[[], A]) -> A:
+        """As `write`, with the patience of a reader."""
+        return self.patience.read(key, lambda: self.once(key, request))
+
+    def abort(self, key: str, request: Callable[[], A]) -> A:
+        """As `write`, with hardly any patience."""
+        return self.patience.abort(key, lambda: self.once(key, request))
 
     def once(self, key: str, request: Callable[[], A], range: ByteRange | None = None) -> A:
         """Without repeating."""
@@ -68,7 +76,7 @@ class S3Requests:
         Raises Unavailable: then nobody knows.
         """
         try:
-            found = self.send(key, lambda: self.client.head_object(Bucket=self.bucket, Key=full))
+            found = self.write(key, lambda: self.client.head_object(Bucket=self.bucket, Key=full))
         except Unavailable:
             raise
         except TierstateError:
@@ -101,7 +109,7 @@ class S3Requests:
     def missing_is_missing(self, key: str, full: str) -> None:
         """HEAD has no body to say what was not found: a missing bucket must not read as a missing object."""
         try:
-            body, _, _ = self.patience.call(key, lambda: self.open_range(key, full, ByteRange(0, 1), None))
+            body, _, _ = self.patience.read(key, lambda: self.open_range(key, full, ByteRange(0, 1), None))
         except (ObjectNotFound, RangeNotSatisfiable):
             return
         body.close()

@@ -26,22 +26,6 @@ _CLOCK_STEP_MS = 2_000
 """The store tells times in whole seconds."""
 
 
-def parts_of(pieces: Iterable[Data], part_bytes: int) -> Iterator[bytearray]:
-    """Pieces of any size re-cut into parts of ``part_bytes``, the last one shorter; each a buffer of its own."""
-    part = bytearray()
-    for piece in pieces:
-        rest = memoryview(piece).cast("B")
-        while rest:
-            taken = rest[: part_bytes - len(part)]
-            part += taken
-            rest = rest[len(taken) :]
-            if len(part) == part_bytes:
-                yield part
-                part = bytearray()
-    if part:
-        yield part
-
-
 def crc32_of(data: Data) -> str:
     """As S3 writes a checksum."""
     return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
@@ -53,7 +37,7 @@ class MultipartUpload:
     def __init__(self, requests: S3Requests, key: str, full: str) -> None:
         self._requests, self._client, self._key = requests, requests.client, key
         self._where: dict[str, Any] = {"Bucket": requests.bucket, "Key": full}
-        self._full, self._marker = full, requests.new_marker()
+        self._full, self._marker, self._failed = full, requests.new_marker(), False
         self._upload_id = self._create()
 
     def send(self, parts: Iterable[bytearray]) -> int:
@@ -73,6 +57,7 @@ class MultipartUpload:
                 done.extend(each.result() for each in waiting)
                 self._complete(done)
             except BaseException:  # also a closed generator or an interrupt: an upload without an end costs money
+                self._failed = True
                 for each in waiting:
                     each.cancel()
                 for each in waiting:
@@ -97,7 +82,7 @@ class MultipartUpload:
                 **cast(Any, self._requests.options.write_arguments),
             )["UploadId"]
 
-        upload_id = self._requests.send(self._key, request)
+        upload_id = self._requests.write(self._key, request)
         if tries > 1:
             with suppress(TierstateError):
                 self._abort_the_lost(upload_id, clock.monotonic() - began)
@@ -117,7 +102,7 @@ class MultipartUpload:
 
     def _part(self, number: int, data: bytearray) -> CompletedPartTypeDef:
         crc = crc32_of(data)
-        answer = self._requests.send(
+        answer = self._requests.write(
             self._key,
             lambda: self._client.upload_part(
                 **self._where,
@@ -126,12 +111,13 @@ class MultipartUpload:
                 Body=cast(Any, SentBody(data)),  # botocore takes what has read, seek and tell; its stubs want more
                 ChecksumCRC32=crc,
             ),
+            given_up=lambda: self._failed,
         )
         return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumCRC32": crc}
 
     def _complete(self, done: list[CompletedPartTypeDef]) -> None:
         try:
-            self._requests.send(
+            self._requests.write(
                 self._key,
                 lambda: self._client.complete_multipart_upload(
                     **self._where, UploadId=self._upload_id, MultipartUpload={"Parts": done}, IfNoneMatch="*"
@@ -147,7 +133,7 @@ class MultipartUpload:
 
     def _key_is_taken(self) -> bool:
         with suppress(TierstateError):
-            self._requests.send(self._key, lambda: self._client.head_object(**self._where))
+            self._requests.write(self._key, lambda: self._client.head_object(**self._where))
             return True
         return False
 
@@ -157,7 +143,7 @@ def unfinished(requests: S3Requests, prefix: str, stripped: str) -> Iterator[Unf
     above = prefix.removesuffix(stripped)
 
     def page_of(prefix: str, **after: str) -> ListMultipartUploadsOutputTypeDef:
-        return requests.send(
+        return requests.read(
             stripped,
             lambda: requests.client.list_multipart_uploads(Bucket=requests.bucket, Prefix=prefix, **cast(Any, after)),
         )
@@ -185,7 +171,7 @@ def _unfinished(found: MultipartUploadTypeDef, above: str) -> UnfinishedUpload:
 def abort(requests: S3Requests, key: str, full: str, upload_id: str) -> None:
     """Idempotent."""
     with suppress(UploadGone, ObjectNotFound):
-        requests.send(
+        requests.abort(
             key,
             lambda: requests.client.abort_multipart_upload(Bucket=requests.bucket, Key=full, UploadId=upload_id),
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tierstate.sandbox.artifacts import RELEASES
 from tierstate.sandbox.kafka import KafkaSandbox
 
 
@@ -22,6 +23,15 @@ def kafka_three(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
     """Three brokers for one file of tests: kill, freeze and start them as you like, and leave all three running."""
     failed = request.session.testsfailed
     sandbox = KafkaSandbox(3).open()
+    yield sandbox
+    sandbox.close(keep_logs=request.session.testsfailed > failed)
+
+
+@pytest.fixture(scope="module")
+def kafka_older(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
+    """One broker of the oldest release we are tried on, for one file of tests: stop and start it as you like."""
+    failed = request.session.testsfailed
+    sandbox = KafkaSandbox(release=RELEASES[-1]).open()
     yield sandbox
     sandbox.close(keep_logs=request.session.testsfailed > failed)
 

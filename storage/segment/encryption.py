@@ -6,20 +6,25 @@ Format: Aiven's, `docs/formats.md`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import GCM
 
 from ...runtime.id_source import RandomBytes
 from ...state.errors import CorruptData, InvalidRequest
-from ..object_store import Data
+from ..object_store import MIB, Data
 from .manifest import Encryption
 
 DATA_KEY_BYTES = 32
 AAD_BYTES = 32
 IV_BYTES = 12
 OVERHEAD_BYTES = IV_BYTES + 16
+_STEP_BYTES = MIB
 
 
 class KeyUnwrapper(Protocol):
@@ -57,7 +62,7 @@ class SegmentCipher:
         return cipher, Encryption(key_id, wrapped, aad)
 
     def _begin(self, data_key: bytes, aad: bytes) -> None:
-        self._cipher = AESGCM(data_key)
+        self._cipher, self._key = AESGCM(data_key), AES(data_key)
         self._aad = aad
 
     def encrypt(self, plain: Data, iv: bytes) -> bytes:
@@ -68,7 +73,20 @@ class SegmentCipher:
         """
         if len(iv) != IV_BYTES or not len(plain):
             raise InvalidRequest("nothing to encrypt, or an IV of another length", bytes=len(plain), iv=len(iv))
-        return iv + self._cipher.encrypt(iv, plain, self._aad)
+        return b"".join(self.encrypt_pieces([plain], iv))
+
+    def encrypt_pieces(self, plain: Iterable[Data], iv: bytes) -> Iterator[bytes]:
+        """`encrypt` of one chunk that comes and goes in pieces: at most one step of it is in memory, and that is faster
+        than a chunk that leaves the processor's caches. Take it to the end: the tag comes last."""
+        encryption = Cipher(self._key, GCM(iv)).encryptor()
+        encryption.authenticate_additional_data(self._aad)
+        yield iv
+        for piece in plain:
+            view = memoryview(piece)
+            for start in range(0, len(view), _STEP_BYTES):
+                yield encryption.update(view[start : start + _STEP_BYTES])
+        encryption.finalize()
+        yield encryption.tag
 
     def decrypt(self, stored: bytes, *, source: str, position: int) -> bytes:
         """The plain bytes of one chunk. Raises CorruptData naming ``source`` and ``position``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -136,9 +136,12 @@ class SegmentReader:
         stored = b"".join(exact_range(self._store, self._indexes_key, asked))
         return self._decrypted(stored, self._indexes_key, span.position)
 
-    def verify(self, expected: RemoteSegment | None = None) -> VerifiedSegment:
+    def verify(
+        self, expected: RemoteSegment | None = None, watch: Callable[[bytes], object] = lambda piece: None
+    ) -> VerifiedSegment:
         """Reads every byte. Checks sizes always, and checksums against ``expected`` or the manifest's own descriptor.
 
+        ``watch`` is given the plain log in pieces, in order, before it is known to be right.
         Raises CorruptData naming the object, ObjectNotFound.
         """
         block = self.manifest.tierstate
@@ -156,6 +159,7 @@ class SegmentReader:
             log_sha.update(piece)
             crc = google_crc32c.extend(crc, piece)
             log_bytes += len(piece)
+            watch(piece)
         indexes = b"".join(self.indexes(kind) or b"" for kind in IndexKind)
         indexes_sha = hashlib.sha256(indexes).digest()
         if expected is not None:

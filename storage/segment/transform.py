@@ -64,6 +64,10 @@ class ChunkForm:
             return plain
         return self.cipher.encrypt(plain, self.iv())
 
+    def encrypted_pieces(self, plain: Iterable[Data]) -> Iterable[Data]:
+        """`encrypted`, of one chunk that comes in pieces and is not empty."""
+        return plain if self.cipher is None or self.iv is None else self.cipher.encrypt_pieces(plain, self.iv())
+
     def index(self, log_bytes: int, stored_sizes: list[int]) -> ChunkIndex:
         """Aiven's: a list of sizes where they vary, else one size and the last one."""
         if self.level is not None:
@@ -94,7 +98,7 @@ class LogTransform:
     def pieces(self, ahead_bytes: int = AHEAD_BYTES) -> Pieces:
         """What is stored, in order. Close it, also after an error: that ends its threads.
 
-        Memory: two pieces of the log and ``ahead_bytes``; with zstd or AES-GCM five chunks, ``ahead_bytes`` again, and
+        Memory: two pieces of the log and ``ahead_bytes``; with AES-GCM as much again, with zstd four chunks beside
         zstd's workspace. A log no longer than ``ahead_bytes`` is transformed in the caller's thread.
         Raises what ``log`` raises; CorruptData when it has another length; InvalidRequest above ``stored_limit``.
         """
@@ -130,39 +134,51 @@ class LogTransform:
             )
 
     def _stored(self, plain: Pieces) -> Pieces:
-        level = self._form.level
-        compressor = None if level is None else zstandard.ZstdCompressor(level=level, write_content_size=True)
         stored_bytes = 0
         with closing(plain):
-            for chunk in _chunks(plain, self._form.chunk_bytes, self._log_bytes):
-                frame = chunk if compressor is None else compressor.compress(chunk)
-                stored = bytes(self._form.encrypted(frame))
-                stored_bytes += len(stored)
-                if self._stored_limit is not None and stored_bytes > self._stored_limit:
-                    raise InvalidRequest("Aiven's reader cannot read a log object this long", file=self._key)
-                self._stored_sizes.append(len(stored))
-                yield stored
+            for chunk in self._chunks(plain):
+                began = stored_bytes
+                for piece in self._form.encrypted_pieces(chunk):
+                    stored_bytes += len(piece)
+                    if self._stored_limit is not None and stored_bytes > self._stored_limit:
+                        raise InvalidRequest("Aiven's reader cannot read a log object this long", file=self._key)
+                    yield bytes(piece)
+                self._stored_sizes.append(stored_bytes - began)
+
+    def _chunks(self, plain: Pieces) -> Generator[Iterable[Data], None, None]:
+        """The pieces of each chunk, as it is to be encrypted."""
+        chunks = _cut(plain, self._form.chunk_bytes, self._log_bytes)
+        if self._form.level is None:
+            yield from chunks
+            return
+        compressor = zstandard.ZstdCompressor(level=self._form.level, write_content_size=True)
+        # One buffer for all: a growing one for each would cost more in new pages than zstd does.
+        buffer = memoryview(bytearray(min(self._form.chunk_bytes, self._log_bytes)))
+        for chunk in chunks:
+            filled = 0
+            for piece in chunk:
+                buffer[filled : filled + len(piece)] = piece
+                filled += len(piece)
+            yield [compressor.compress(buffer[:filled])]
 
 
-def _chunks(plain: Iterable[bytes], chunk_bytes: int, log_bytes: int) -> Generator[memoryview, None, None]:
-    """The log cut anew; a chunk is overwritten when the next one is asked for.
+def _cut(plain: Pieces, chunk_bytes: int, log_bytes: int) -> Generator[Iterable[memoryview], None, None]:
+    """The log cut anew, without a copy: the pieces of each chunk, to be taken before the next chunk is asked for."""
+    rest = memoryview(b"")
 
-    One buffer for all: a growing one for each would cost more in new pages than zstd does.
-    """
-    chunk = memoryview(bytearray(min(chunk_bytes, log_bytes)))
-    filled = 0
-    for piece in plain:
-        rest = memoryview(piece)
-        while rest:
-            taken = rest[: len(chunk) - filled]
-            chunk[filled : filled + len(taken)] = taken
-            filled += len(taken)
-            rest = rest[len(taken) :]
-            if filled == len(chunk):
-                yield chunk
-                filled = 0
-    if filled:
-        yield chunk[:filled]
+    def chunk(left: int) -> Generator[memoryview, None, None]:
+        nonlocal rest
+        while left:
+            if not rest:
+                rest = memoryview(next(plain))  # it has all of the log, or an error
+            taken, rest = rest[:left], rest[left:]
+            left -= len(taken)
+            yield taken
+
+    for start in range(0, log_bytes, chunk_bytes):
+        yield chunk(min(chunk_bytes, log_bytes - start))
+    for _ in plain:  # a log that is too long says so when it is asked for more
+        pass
 
 
 def ahead(pieces: Pieces, limit: int) -> Pieces:

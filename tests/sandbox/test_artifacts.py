@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tierstate.sandbox.artifacts import check_sums, committed_sums, kafka_libs, write_stamp
+from tierstate.sandbox.artifacts import NEWEST, RELEASES, check_sums, committed_sums, kafka_libs, write_stamp
 from tierstate.sandbox.java import find_java
 from tierstate.sandbox.ports import PortLease
 from tierstate.state.errors import CorruptData, InvalidRequest
 
 KAFKA_LIBS = "from tierstate.sandbox.artifacts import kafka_libs; print(kafka_libs())"
+LIBS_OF = "import sys; from tierstate.sandbox.artifacts import kafka_libs; print(kafka_libs(release=sys.argv[1]))"
 
 
 @pytest.fixture
@@ -108,6 +109,34 @@ def test_jars_somebody_already_has_are_taken(cached: Path, tmp_path: Path) -> No
     assert "TIERSTATE_KAFKA_LIBS has no kafka_2.13 jar" in wrong.stderr
 
 
+def test_given_jars_stand_for_another_release_only_when_they_are_of_it(tmp_path: Path) -> None:
+    (given := tmp_path / "given").mkdir()
+    (given / f"kafka_2.13-{NEWEST}.jar").touch()
+    env = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    env |= {"TIERSTATE_KAFKA_LIBS": str(given), "XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path)}
+    command = [sys.executable, "-c", LIBS_OF, "3.9.1"]
+    fetching = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert "needs Java 17" in fetching.stderr
+    (given / "kafka_2.13-3.9.1.jar").touch()
+    taken = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert taken.stdout.strip() == str(given)
+
+
+def test_a_release_nobody_committed_sums_of_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"no such release.*2\.8\.0.*3\.9\.1"):
+        kafka_libs(release="2.8.0")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_jars_of_a_release_are_its_own_and_one_logging_binding(release: str) -> None:
+    names = committed_sums(release)
+    assert {f"kafka_2.13-{release}.jar", f"kafka-storage-{release}-test.jar"} <= names.keys()
+    assert {name for name in names if name.startswith("kafka")} == {
+        name for name in names if name.startswith("kafka") and release in name
+    }
+    assert [name for name in names if name.startswith("slf4j-") and "api" not in name] == ["slf4j-simple-1.7.36.jar"]
+
+
 def fake_java(folder: Path, version: str) -> Path:
     java = folder / "java"
     java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
@@ -140,9 +169,11 @@ def test_no_two_leases_hold_the_same_port() -> None:
 
 
 @pytest.mark.slow
-def test_a_fresh_machine_fetches_exactly_the_committed_jars(tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_fresh_machine_fetches_exactly_the_committed_jars(tmp_path: Path, release: str) -> None:
     env = {name: value for name, value in os.environ.items() if name != "TIERSTATE_KAFKA_LIBS"}
     env |= {"XDG_CACHE_HOME": str(tmp_path)}
-    fetched = subprocess.run([sys.executable, "-c", KAFKA_LIBS], env=env, capture_output=True, text=True, check=True)
-    check_sums(Path(fetched.stdout.strip()), committed_sums())
-    assert {path.name for path in (tmp_path / "tierstate").iterdir()} == {"kafka-4.3.0", "kafka-4.3.0.lock"}
+    command = [sys.executable, "-c", LIBS_OF, release]
+    fetched = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    check_sums(Path(fetched.stdout.strip()), committed_sums(release))
+    assert {path.name for path in (tmp_path / "tierstate").iterdir()} == {f"kafka-{release}", f"kafka-{release}.lock"}

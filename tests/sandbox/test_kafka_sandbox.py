@@ -111,3 +111,8 @@ def test_a_killed_broker_starts_again_on_its_port_and_a_frozen_one_thaws(
     for broker in kafka_three.brokers:
         client = AdminClient({"bootstrap.servers": str(broker.address)})
         assert len(client.list_topics(timeout=10).brokers) == 3
+
+
+def test_a_release_it_has_no_jars_of_is_refused_before_anything_starts() -> None:
+    with pytest.raises(InvalidRequest, match=r"no such release.*3\.0\.0"):
+        KafkaSandbox(release="3.0.0")

@@ -176,6 +176,8 @@ class House:
         """A topic whose local tier may go as soon as it is copied; its full name. Dots are written as ``_``."""
         settings = {"internal.segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1", "local.retention.bytes": "0"}
         wanted = settings | {name.replace("_", "."): value for name, value in config.items()}
+        if self.kafka.release.startswith("3."):  # where segment.bytes may be as small
+            wanted["segment.bytes"] = wanted.pop("internal.segment.bytes")
         name = f"{self.name}-{topic}"
         admin: Any = AdminClient({"bootstrap.servers": self.kafka.bootstrap, "log_level": 0})
         admin.create_topics([NewTopic(name, partitions, 1, config=wanted)], operation_timeout=30)[name].result(30)

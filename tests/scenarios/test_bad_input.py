@@ -27,6 +27,8 @@ COMMANDS = (
     ("topics",),
     ("describe", "t"),
     ("segments", "t:0"),
+    ("pause", "t", "--dry-run"),
+    ("delete-records", "t:0", "--before", "1"),
     ("digest", "t"),
     ("digest", "t", "--via", "broker"),
     ("consume", "t:0"),

@@ -149,6 +149,36 @@ def looks_then_writes(request: Request, server: Server) -> Answer:
     return server(request.without("if-none-match"))
 
 
+def replaces_anything(request: Request, server: Server) -> Answer:
+    """The condition of an overwrite is not looked at. Later than the store could, or one writer might be through."""
+    if request.is_put and "if-match" in request.headers:
+        time.sleep(0.1)
+    return server(request.without("if-match") if request.is_put else request)
+
+
+def brings_back_the_deleted(request: Request, server: Server) -> Answer:
+    """An object that is not there changed in no way, to this store."""
+    if not request.is_put or "if-match" not in request.headers:
+        return server(request)
+    time.sleep(0.1)
+    answer = server(request)
+    return server(request.without("if-match")) if answer.status == 404 else answer
+
+
+def compares_then_replaces(request: Request, server: Server) -> Answer:
+    """The condition is obeyed, but not in one step with the write."""
+    if not request.is_put or "if-match" not in request.headers:
+        return server(request)
+    if server(request.another("HEAD")).of("ETag") != request.headers["if-match"]:
+        return error(412, "PreconditionFailed")
+    time.sleep(0.1)
+    return server(request.without("if-match"))
+
+
+def refuses_replacements(request: Request, server: Server) -> Answer:
+    return error(501, "NotImplemented") if request.is_put and "if-match" in request.headers else server(request)
+
+
 def ignores_ranges(request: Request, server: Server) -> Answer:
     return server(request.without("range"))
 
@@ -287,6 +317,12 @@ BREAKERS: dict[str, tuple[Callable[[], Breaker], ...]] = {
     "a deleted object is gone at once": (lambda: deletes_late, lists_the_deleted),
     "a delete is idempotent": (lambda: errs_on_deleting_nothing,),
     "one of many writers wins": (lambda: looks_then_writes,),
+    "a replacement is refused when the object changed": (
+        lambda: replaces_anything,
+        lambda: brings_back_the_deleted,
+        lambda: compares_then_replaces,
+        lambda: refuses_replacements,
+    ),
     "ranges are exact": (lambda: ranges_are_off_by_one, lambda: ignores_ranges),
     "a range stops at the end": (lambda: refuses_ranges_over_the_end,),
     "a range past the end is an error": (lambda: reads_nothing_past_the_end,),

@@ -4,7 +4,7 @@ A breaker is a function that gets a request and the way to the server behind, an
 either, send others, or send none. Path-style addresses: ``/bucket/key``.
 
 moto looks for the key of a conditional write and then writes, without a lock: two writers win, rarely. What is under
-test is the breaker, so the way to the server lets one conditional write through at a time.
+test is the breaker, so the way to the server lets one write or delete of an object through at a time.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class BreakingProxy:
         one_at_a_time = threading.Lock()
 
         def server(request: Request) -> Answer:
-            with one_at_a_time if "if-none-match" in request.headers else nullcontext():
+            with one_at_a_time if request.method in ("PUT", "POST", "DELETE") else nullcontext():
                 return forwarded(request)
 
         def forwarded(request: Request) -> Answer:

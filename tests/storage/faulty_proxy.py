@@ -66,7 +66,7 @@ class FaultyProxy:
                         self.send_header(name, value)
                 self.send_header("Content-Length", length)
                 self.end_headers()
-                self.wfile.write(data[:cut])
+                self.wfile.write(b"" if self.command == "HEAD" else data[:cut])
 
             def log_message(self, format: str, *args: object) -> None:
                 """Silence."""

@@ -31,7 +31,6 @@ from tierstate.storage.contract import PROMISES
 from tierstate.storage.contract_evidence import Promise
 from tierstate.storage.object_store import MIB
 
-from . import test_replace
 from .cloud_stores import ACCOUNT, KEY
 from .cloud_stores import azure_client as azure_client
 from .cloud_stores import azure_endpoint as azure_endpoint
@@ -247,7 +246,3 @@ def test_a_replacement_whose_answer_was_lost_is_done(broken_azure_store: AzureSt
     azure_proxy.fault = at("lose the answer", "PUT", 0)
     assert broken_azure_store.replace_if_same("key", b"new", b"old")
     assert broken_azure_store.get("key") == b"new"
-
-
-def test_of_many_that_saw_the_same_one_replaces(azure_store: AzureStore) -> None:
-    test_replace.test_of_many_that_saw_the_same_one_replaces(azure_store)

@@ -46,7 +46,6 @@ from tierstate.storage.gcs_options import GcsOptions, authorized_session
 from tierstate.storage.gcs_upload import STEP, ResumableUpload
 from tierstate.storage.object_store import MIB, RangeNotSatisfiable
 
-from . import test_replace
 from .cloud_stores import broken_gcs_store as broken_gcs_store
 from .cloud_stores import gcs_bucket as gcs_bucket
 from .cloud_stores import gcs_endpoint as gcs_endpoint
@@ -239,10 +238,6 @@ def test_an_object_is_replaced_only_while_it_is_what_it_was(
     assert broken_gcs_store.get("raced") == b"theirs"
 
 
-def test_of_many_that_saw_the_same_one_replaces(gcs_store: GcsStore) -> None:
-    test_replace.test_of_many_that_saw_the_same_one_replaces(gcs_store)
-
-
 def test_a_replacement_whose_answer_was_lost_is_done(broken_gcs_store: GcsStore, gcs_proxy: FaultyProxy) -> None:
     broken_gcs_store.put_if_absent("key", b"old")
     gcs_proxy.fault = at("lose the answer", "POST", 0)
@@ -321,7 +316,7 @@ class GoogleSession:
 
 
 def _sent(session: GoogleSession, parts: Iterator[bytearray]) -> ResumableUpload:
-    def repeated(act: Callable[[], Any]) -> Any:
+    def repeated(act: Callable[[], Any], given_up: Callable[[], bool]) -> Any:
         while True:
             with suppress(requests.ConnectionError):
                 return act()

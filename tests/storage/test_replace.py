@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -35,14 +34,6 @@ def test_what_is_gone_does_not_come_back(store: ObjectStore) -> None:
     with pytest.raises(ObjectNotFound):
         store.replace_if_same("a/b", b"newer", b"old")
     assert list(store.list("")) == []
-
-
-def test_of_many_that_saw_the_same_one_replaces(store: ObjectStore) -> None:
-    store.put_if_absent("a", b"old")
-    with ThreadPoolExecutor(8) as pool:
-        won = list(pool.map(lambda at: store.replace_if_same("a", b"new %d" % at, b"old"), range(8)))
-    assert won.count(True) == 1
-    assert store.get("a") == b"new %d" % won.index(True)
 
 
 def test_a_folder_replaces_under_the_lock_that_deletes_take(tmp_path: Path) -> None:

@@ -1,0 +1,197 @@
+"""What a delete-records order would take, what holds it up, and what agents did of it so far. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from ..leader.decide import is_paused
+from ..leader.leases import is_over
+from ..leader.trim_rule import doubt_of
+from ..state.errors import NotTiered, OffsetOutOfRange
+from ..state.facts import OperatorOrder, OrderKind, ReaderLease
+from ..state.ids import RemoteSegmentId
+from ..state.offsets import Offset, OffsetRange, TimestampMs
+from ..state.partition_view import PartitionView
+from ..state.routing import LocalBounds
+from ..state.segment import RemoteSegment, SegmentState
+from .give_order import standing, told
+from .meant import moment
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePlan:
+    """``going`` are readable and end below ``before``; ``across`` hold it inside and stay whole; ``condemned`` are
+    segments below it that are no longer readable and still have objects; ``already`` is an order that says it all.
+    """
+
+    view: PartitionView
+    bounds: LocalBounds
+    before: Offset
+    force: bool
+    log_start: Offset
+    going: tuple[RemoteSegment, ...]
+    across: tuple[RemoteSegment, ...]
+    condemned: tuple[RemoteSegmentId, ...]
+    leases: tuple[ReaderLease, ...]
+    already: OperatorOrder | None
+    waits: tuple[str, ...]
+
+    @property
+    def nothing(self) -> bool:
+        """Both tiers begin there already, and there are no objects to be taken from under a lease."""
+        begun = self.log_start >= self.before and self.bounds.local_start >= self.before
+        return begun and not (self.force and (self.going or self.condemned))
+
+    @property
+    def offsets(self) -> int:
+        """That nobody reads any more: at most so many records."""
+        return max(0, self.before - self.log_start)
+
+    @property
+    def local_offsets(self) -> int:
+        """Offsets below ``before`` that the broker still has: at most so many records."""
+        return max(0, self.before - self.bounds.local_start)
+
+    @property
+    def never_copied(self) -> int:
+        """Offsets among them that no remote segment has."""
+        first = max(self.log_start, self.bounds.local_start)
+        if first >= self.before:
+            return 0
+        gaps = self.view.coverage.gaps(OffsetRange(first, Offset(self.before - 1)))
+        return sum(gap.end - gap.start + 1 for gap in gaps)
+
+    @property
+    def local_copied_bytes(self) -> int:
+        """Of the broker's log, as far as it is copied: whole segments."""
+        return sum(each.log_bytes for each in self.going if each.offsets.start >= self.bounds.local_start)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "partition": self.view.partition.partition,
+            "topic_id": self.view.partition.topic_id,
+            "before": self.before,
+            "force": self.force,
+            "log_start": self.log_start,
+            "offsets": self.offsets,
+            "local_start": self.bounds.local_start,
+            "last_stable_offset": self.bounds.last_stable_offset,
+            "remote": {
+                "segments": [
+                    {
+                        "segment_id": each.segment_id,
+                        "offsets": str(each.offsets),
+                        "records": each.record_count,
+                        "bytes": each.object_bytes,
+                    }
+                    for each in self.going
+                ],
+                "records": sum(each.record_count for each in self.going),
+                "bytes": sum(each.object_bytes for each in self.going),
+                "stay_whole": [str(each.offsets) for each in self.across],
+                "condemned_already": len(self.condemned),
+            },
+            "local": {
+                "offsets": self.local_offsets,
+                "never_copied": self.never_copied,
+                "copied_bytes": self.local_copied_bytes,
+            },
+            "leases": [
+                {"id": each.id, "holder": each.holder, "offsets": str(each.offsets), "until": moment(each.expires_at)}
+                for each in self.leases
+            ],
+            "waits_for": list(self.waits),
+            "stands_already": self.already is not None,
+        }
+
+
+def plan_delete(view: PartitionView, bounds: LocalBounds, before: Offset, force: bool, now: TimestampMs) -> DeletePlan:
+    """Raises NotTiered for a partition that no agent has begun, OffsetOutOfRange above the last stable offset."""
+    if view.log_start is None:
+        raise NotTiered("no agent has begun this partition: nobody would obey", partition=view.partition.partition)
+    start, end = view.log_start, bounds.last_stable_offset
+    if before > end:
+        raise OffsetOutOfRange(
+            "records above the last stable offset cannot be deleted yet",
+            valid_start=start,
+            valid_end=end,
+            partition=view.partition.partition,
+            before=before,
+        )
+    going = tuple(each for each in view.readable if each.offsets.end < before)
+    condemned = {
+        each.segment_id: each.subject.offsets
+        for each in view.unsettled
+        if each.state is SegmentState.DELETE_SEGMENT_STARTED and each.subject and each.subject.offsets.end < before
+    }
+    taken = [*(each.offsets for each in going), *condemned.values()]
+    leases = tuple(
+        lease
+        for lease in view.leases
+        if not is_over(lease, now) and any(lease.offsets.overlap(offsets) is not None for offsets in taken)
+    )
+    return DeletePlan(
+        view=view,
+        bounds=bounds,
+        before=before,
+        force=force,
+        log_start=start,
+        going=going,
+        across=tuple(each for each in view.readable if each.offsets.start < before <= each.offsets.end),
+        condemned=tuple(condemned),
+        leases=leases,
+        already=_says_it_all(view, before, force),
+        waits=_waits(view),
+    )
+
+
+def _says_it_all(view: PartitionView, before: Offset, force: bool) -> OperatorOrder | None:
+    return next(
+        (
+            order
+            for order in view.orders
+            if order.kind is OrderKind.DELETE_RECORDS
+            and order.before is not None
+            and order.before >= before
+            and (order.force or not force)
+        ),
+        None,
+    )
+
+
+def _waits(view: PartitionView) -> tuple[str, ...]:
+    """What a person must do before agents obey."""
+    now = standing(view)
+    paused = f"{told(now)}: `tierstate resume` ends it" if now is not None and is_paused(view) else None
+    return tuple(each for each in (paused, doubt_of(view)) if each is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Obeyed:
+    """How far agents are with a plan. Of its segments ``readable`` are untouched, ``condemned`` keep objects yet."""
+
+    log_start: Offset
+    local_start: Offset
+    readable: int
+    condemned: int
+    gone: int
+
+    @classmethod
+    def of(cls, plan: DeletePlan, view: PartitionView, bounds: LocalBounds) -> Obeyed:
+        """``view`` and ``bounds`` of now. A segment whose facts are erased is gone."""
+        ids = [*(each.segment_id for each in plan.going), *plan.condemned]
+        states = Counter(found.state if (found := view.segments.get(each)) else None for each in ids)
+        readable = states[SegmentState.COPY_SEGMENT_FINISHED]
+        condemned = states[SegmentState.DELETE_SEGMENT_STARTED]
+        start = view.log_start if view.log_start is not None else plan.log_start
+        return cls(start, bounds.local_start, readable, condemned, len(ids) - readable - condemned)
+
+    def reached(self, before: Offset) -> bool:
+        """From here on nobody reads below it."""
+        return self.log_start >= before
+
+    def settled(self, before: Offset) -> bool:
+        """Only objects are left to be deleted."""
+        return self.reached(before) and self.local_start >= before and self.readable == 0

@@ -1,0 +1,73 @@
+"""Operator orders as facts: which one stands, who gives one, and how it is written."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from ..state.facts import OperatorOrder, OrderKind
+from .meant import moment
+
+if TYPE_CHECKING:
+    from ..broker.tier_topic import TierTopic
+    from ..follower.follower import Follower
+    from ..runtime.clock import Clock
+    from ..runtime.id_source import IdSource
+    from ..state.ids import TopicIdPartition
+    from ..state.offsets import Offset
+    from ..state.partition_view import PartitionView
+
+
+def standing(view: PartitionView) -> OperatorOrder | None:
+    """The newest of pause, resume and disable, by position; None when nothing is stopped. As `leader/decide.py`."""
+    orders = [order for order in view.orders if order.kind is not OrderKind.DELETE_RECORDS]
+    return orders[-1] if orders and orders[-1].kind is not OrderKind.RESUME else None
+
+
+def told(order: OperatorOrder) -> str:
+    """An order as people are told of it."""
+    what = order.kind.value if order.before is None else f"{order.kind.value} before {order.before}"
+    forced = " with --force" if order.force else ""
+    return f"{what}{forced} since {moment(order.at)} by {order.issued_by}"
+
+
+def issuer() -> str:
+    """Who runs this command: ``user@machine``. A container may have no name for its user."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+def new_order(
+    partition: TopicIdPartition,
+    kind: OrderKind,
+    clock: Clock,
+    ids: IdSource,
+    *,
+    before: Offset | None = None,
+    force: bool = False,
+) -> OperatorOrder:
+    """By whoever runs this command, now. ``before`` and ``force`` are for delete-records."""
+    from ..state.ids import FactId
+
+    return OperatorOrder(partition, FactId.of(ids.uuid()), kind, before, force, issuer(), clock.now_ms())
+
+
+def give(topic: TierTopic, follower: Follower, order: OperatorOrder) -> None:
+    """Write it, and wait until the view has it.
+
+    An append whose outcome nobody knows is looked up; UnknownOutcome when it is not there (it may land later).
+    """
+    from ..leader.termless import say
+    from ..state.errors import UnknownOutcome
+
+    try:
+        say(topic, follower, order.partition, order)
+    except UnknownOutcome:
+        follower.require_fresh(follower.tier_partition(order.partition), 0)
+        if order not in follower.partition(order.partition).orders:
+            raise

@@ -1,0 +1,67 @@
+"""Level 3 of `verify`, beside the checksums: a manifest's chunk table against the batches that are really there.
+
+No checksum is over a manifest, and a point read begins where its chunk table says: a wrong offset there misleads reads
+and nothing else would tell.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ..log.batch import HEADER_BYTES
+from ..state.errors import CorruptData
+from ..state.offsets import Offset
+from ..storage.segment.keys import ObjectKind, object_key
+from ..storage.segment.manifest import SegmentManifest
+
+_HEAD = struct.Struct(">qiib")
+"""Base offset, bytes after these twelve, leader epoch, magic: Kafka's ``DefaultRecordBatch``."""
+_PREFIX_BYTES = 12
+_NOWHERE = 2**63
+
+
+class ChunkTable:
+    """Of one log: `take` its plain bytes in order, then `check`. Memory: one header and an offset a chunk."""
+
+    def __init__(self, base_key: str, manifest: SegmentManifest) -> None:
+        self._base_key, self._manifest = base_key, manifest
+        self._firsts: dict[int, Offset] = {}
+        self._tail = b""
+        self._seen = self._next = 0
+
+    def take(self, piece: bytes) -> None:
+        """Never raises: whether these are the right bytes at all is for their checksum to say."""
+        stop = self._seen + len(piece)
+        if self._next + HEADER_BYTES <= stop:
+            data, chunk_bytes = self._tail + piece, self._manifest.chunks.chunk_bytes
+            start, position = stop - len(data), self._next
+            while position + HEADER_BYTES <= stop:
+                base, length, _, magic = _HEAD.unpack_from(data, position - start)
+                if magic != 2 or length < HEADER_BYTES - _PREFIX_BYTES:
+                    position = _NOWHERE  # no batch: nothing is to be found behind it
+                    break
+                if position // chunk_bytes not in self._firsts:
+                    self._firsts[position // chunk_bytes] = Offset(base)
+                position += _PREFIX_BYTES + length
+            self._next, self._tail = position, b""
+        if self._next < stop:  # the header that the next piece goes on with
+            self._tail = (self._tail + piece)[-(stop - self._next) :]
+        self._seen = stop
+
+    def check(self) -> None:
+        """Raises CorruptData: for a log that is not batches from end to end; naming the manifest and the first chunk
+        that begins otherwise than it says."""
+        if self._next != self._seen:
+            log_key = object_key(self._base_key, ObjectKind.LOG)
+            raise CorruptData("the log is not whole batches", file=log_key, bytes=self._seen)
+        block = self._manifest.tierstate
+        for chunk, said in enumerate(() if block is None else block.chunk_first_offsets):
+            found = self._firsts.get(chunk)
+            if found != said:
+                raise CorruptData(
+                    "the manifest says that a chunk begins with another batch than it does",
+                    file=object_key(self._base_key, ObjectKind.MANIFEST),
+                    chunk=chunk,
+                    says=said if said is not None else "none",
+                    has=found if found is not None else "none",
+                )

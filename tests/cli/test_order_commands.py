@@ -1,0 +1,257 @@
+"""What a delete-records order would take, what an offset means, and what becomes of orders when an append fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.leader.test_expire_rule import BOUNDS, build, delete_started, doubtful, lease, moved, order, view_of
+from tests.state.conftest import NOW
+from tierstate.broker.memory_tier_topic import MemoryTierTopic
+from tierstate.cli.delete_plan import DeletePlan, Obeyed, plan_delete
+from tierstate.cli.delete_records import offset_meant
+from tierstate.cli.give_order import give, issuer, new_order, standing, told
+from tierstate.cli.positions import AtOffset, Earliest, FromEnd, Latest
+from tierstate.cli.standing_order import needed, order_each
+from tierstate.follower.follower import Follower
+from tierstate.follower.open import open_view
+from tierstate.leader.orders import delete_before
+from tierstate.runtime.clock import ManualClock
+from tierstate.runtime.id_source import CountingIds
+from tierstate.state.errors import NotTiered, OffsetOutOfRange, UnknownOutcome
+from tierstate.state.facts import LiveFact, OrderKind
+from tierstate.state.ids import TopicIdPartition
+from tierstate.state.offsets import Offset, Position
+from tierstate.state.partition_view import PartitionView
+
+
+def planned(before: int, *facts: LiveFact, force: bool = False, log_start: int | None = 0) -> DeletePlan:
+    """Of remote segments 0..99 to 300..399, beside a broker with 300..449."""
+    return plan_delete(view_of(*facts, log_start=log_start), BOUNDS, Offset(before), force, NOW)
+
+
+# --- the plan --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "going", "across", "local", "never_copied"),
+    [
+        (1, [], ["0..99"], 0, 0),
+        (100, ["0..99"], [], 0, 0),
+        (101, ["0..99"], ["100..199"], 0, 0),
+        (300, ["0..99", "100..199", "200..299"], [], 0, 0),
+        (350, ["0..99", "100..199", "200..299"], ["300..399"], 50, 0),
+        (420, ["0..99", "100..199", "200..299", "300..399"], [], 120, 20),
+        (450, ["0..99", "100..199", "200..299", "300..399"], [], 150, 50),
+    ],
+)
+def test_a_plan_counts_whole_segments_below_it_and_offsets_that_only_the_broker_has(
+    before: int, going: list[str], across: list[str], local: int, never_copied: int
+) -> None:
+    plan = planned(before)
+    assert [str(each.offsets) for each in plan.going] == going
+    assert [str(each.offsets) for each in plan.across] == across
+    assert (plan.offsets, plan.local_offsets, plan.never_copied) == (before, local, never_copied)
+    assert plan.as_json()["remote"]["bytes"] == sum(each.object_bytes for each in plan.going)
+    copied = [each for each in plan.going if each.offsets.start >= 300]
+    assert plan.local_copied_bytes == sum(each.log_bytes for each in copied)
+
+
+def test_nothing_above_the_last_stable_offset_can_be_deleted() -> None:
+    pinned = replace(BOUNDS, last_stable_offset=Offset(410))
+    assert plan_delete(view_of(), pinned, Offset(410), False, NOW).before == 410
+    with pytest.raises(OffsetOutOfRange) as refused:
+        plan_delete(view_of(), pinned, Offset(411), False, NOW)
+    assert (refused.value.valid_start, refused.value.valid_end) == (0, 410)
+
+
+def test_a_partition_that_no_agent_has_begun_obeys_nobody() -> None:
+    with pytest.raises(NotTiered):
+        planned(100, log_start=None)
+    with pytest.raises(NotTiered):
+        plan_delete(build.view(), BOUNDS, Offset(100), False, NOW)
+
+
+def test_there_is_nothing_to_do_once_both_tiers_begin_there() -> None:
+    assert planned(300, log_start=300).nothing
+    assert not planned(301, log_start=300).nothing
+    assert not planned(350, log_start=350).nothing, "the broker begins at 300"
+
+
+def test_force_has_something_to_do_as_long_as_objects_below_are_left() -> None:
+    condemned = delete_started(51, 0)
+    assert planned(100, condemned, log_start=100).nothing
+    assert not planned(100, condemned, log_start=100, force=True).nothing
+    assert len(planned(100, condemned, log_start=100, force=True).condemned) == 1
+    assert planned(50, condemned, log_start=100, force=True).nothing, "the segment ends above it"
+
+
+def test_leases_on_what_goes_are_shown_until_they_are_over() -> None:
+    on_it, above, over = lease(50, 50, 60, number=40), lease(51, 100, 110, number=41), lease(52, 0, 9, left=-1)
+    assert [each.offsets.start for each in planned(100, on_it, above, over).leases] == [50]
+    condemned = delete_started(49, 0)
+    assert [each.offsets.start for each in planned(100, condemned, on_it, log_start=100).leases] == [50]
+
+
+def test_what_keeps_agents_from_obeying_is_named() -> None:
+    assert planned(100).waits == ()
+    (paused,) = planned(100, order(50, OrderKind.PAUSE)).waits
+    assert "pause since" in paused
+    assert "tierstate resume" in paused
+    assert planned(100, order(50, OrderKind.DISABLE_KEEP)).waits == (), "a disabled partition still expires"
+    (held,) = plan_delete(doubtful()["held"], BOUNDS, Offset(100), False, NOW).waits
+    assert "held" in held
+
+
+@pytest.mark.parametrize(
+    ("stands", "forced", "asked", "force", "already"),
+    [
+        (142, False, 142, False, True),
+        (142, False, 141, False, True),
+        (142, False, 143, False, False),
+        (142, False, 142, True, False),
+        (142, True, 142, True, True),
+        (142, True, 142, False, True),
+    ],
+)
+def test_an_order_that_says_as_much_already_is_not_repeated(
+    stands: int, forced: bool, asked: int, force: bool, already: bool
+) -> None:
+    plan = planned(asked, order(50, OrderKind.DELETE_RECORDS, stands, force=forced), force=force)
+    assert (plan.already is not None) == already
+
+
+def test_what_agents_did_is_counted_by_the_segments_of_the_plan() -> None:
+    plan = planned(200)
+    untouched = Obeyed.of(plan, view_of(), BOUNDS)
+    assert (untouched.readable, untouched.condemned, untouched.gone) == (2, 0, 0)
+    assert not untouched.reached(plan.before)
+    begun = view_of(moved(50, 200, "operator-order"), delete_started(51, 0))
+    said = Obeyed.of(plan, begun, BOUNDS)
+    assert (said.readable, said.condemned, said.gone) == (1, 1, 0)
+    assert said.reached(plan.before)
+    assert not said.settled(plan.before)
+    erased = Obeyed.of(plan, build.view(build.log_start(1, build.term(1, 0), 200)), BOUNDS)
+    assert (erased.readable, erased.condemned, erased.gone) == (0, 0, 2)
+
+
+def test_a_plan_is_settled_only_when_the_brokers_log_begins_there_too() -> None:
+    plan = planned(350)
+    view = view_of(log_start=350, segments=())
+    assert not Obeyed.of(plan, view, BOUNDS).settled(plan.before)
+    assert Obeyed.of(plan, view, replace(BOUNDS, local_start=Offset(350))).settled(plan.before)
+
+
+# --- what an offset means --------------------------------------------------------------------------------------------
+
+
+def test_earliest_is_the_log_start_over_both_tiers_even_when_that_is_zero() -> None:
+    assert offset_meant(Earliest(), view_of(log_start=0), BOUNDS) == 0
+    assert planned(0).nothing
+
+
+def test_the_end_is_the_last_stable_offset() -> None:
+    pinned = replace(BOUNDS, last_stable_offset=Offset(410))
+    assert offset_meant(Latest(), view_of(), pinned) == 410
+    assert offset_meant(FromEnd(10), view_of(), pinned) == 400
+    assert offset_meant(FromEnd(10_000), view_of(log_start=42), pinned) == 42
+    assert offset_meant(AtOffset(Offset(0)), view_of(), pinned) == 0
+
+
+# --- orders ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [OrderKind.PAUSE, OrderKind.DISABLE_KEEP, OrderKind.DISABLE_DELETE])
+def test_the_newest_order_by_position_stands_and_is_not_needed_again(kind: OrderKind) -> None:
+    view = view_of(order(50, OrderKind.RESUME), order(51, kind, number=8))
+    found = standing(view)
+    assert found is not None
+    assert found.kind is kind
+    assert told(found) == f"{kind.value} since 2023-11-14T22:13:20Z by ops"
+    assert not needed(view, kind)
+    assert needed(view, OrderKind.RESUME)
+    assert needed(view, OrderKind.PAUSE) == (kind is not OrderKind.PAUSE)
+
+
+def test_resume_is_what_stands_where_nobody_ordered_anything_else() -> None:
+    cut = order(52, OrderKind.DELETE_RECORDS, 100, number=9)
+    for view in (view_of(), view_of(order(50, OrderKind.PAUSE), order(51, OrderKind.RESUME, number=8)), view_of(cut)):
+        assert standing(view) is None
+        assert not needed(view, OrderKind.RESUME)
+        assert needed(view, OrderKind.PAUSE)
+
+
+def test_an_order_names_a_person_and_a_machine() -> None:
+    user, _, machine = issuer().partition("@")
+    assert user
+    assert machine
+
+
+class Unsure(MemoryTierTopic):
+    """Every append lands, or (``lands`` says no) does not; from the ``fails_at``-th on nobody is told."""
+
+    fails_at = 0
+    lands: Callable[[], bool] = staticmethod(lambda: True)
+    count = 0
+
+    def append(self, tier_partition: int, key: str, value: bytes | None) -> Position:
+        self.count += 1
+        unsure = self.fails_at and self.count >= self.fails_at
+        if not unsure or self.lands():
+            position = super().append(tier_partition, key, value)
+        if unsure:
+            raise UnknownOutcome("no answer", key=key)
+        return position
+
+
+@pytest.fixture
+def topic() -> Unsure:
+    return Unsure()
+
+
+@pytest.fixture
+def follower(topic: Unsure) -> Iterator[Follower]:
+    view = open_view(topic, "", ManualClock(), tail=False)
+    yield view
+    view.close()
+
+
+def views(follower: Follower, count: int) -> list[PartitionView]:
+    return [follower.partition(TopicIdPartition(build.partition.topic_id, each)) for each in range(count)]
+
+
+def test_an_order_is_in_the_view_when_it_is_given(topic: Unsure, follower: Follower) -> None:
+    said = new_order(
+        build.partition, OrderKind.DELETE_RECORDS, ManualClock(), CountingIds(), before=Offset(7), force=True
+    )
+    give(topic, follower, said)
+    view = follower.partition(build.partition)
+    assert view.orders == (said,)
+    assert delete_before(view, Offset(7)) == said
+
+
+def test_an_append_of_unknown_outcome_is_looked_up(topic: Unsure, follower: Follower) -> None:
+    topic.fails_at = 1
+    said = new_order(build.partition, OrderKind.PAUSE, ManualClock(), CountingIds())
+    give(topic, follower, said)
+    assert follower.partition(build.partition).orders == (said,)
+    topic.lands = lambda: False
+    with pytest.raises(UnknownOutcome):
+        give(topic, follower, new_order(build.partition, OrderKind.RESUME, ManualClock(), CountingIds(1)))
+    assert follower.partition(build.partition).orders == (said,)
+
+
+def test_a_topic_that_is_ordered_halfway_says_how_far_it_came(topic: Unsure, follower: Follower) -> None:
+    topic.fails_at, topic.lands = 2, lambda: False
+    outcomes: dict[int, str] = {}
+    with pytest.raises(UnknownOutcome):
+        order_each(topic, follower, views(follower, 3), OrderKind.PAUSE, outcomes)
+    assert outcomes == {0: "ordered", 1: "unknown"}
+    topic.fails_at = 0
+    rest = [view for view in views(follower, 3) if needed(view, OrderKind.PAUSE)]
+    assert [view.partition.partition for view in rest] == [1, 2]
+    order_each(topic, follower, rest, OrderKind.PAUSE, outcomes)
+    assert outcomes == dict.fromkeys(range(3), "ordered")
+    assert {found.kind for view in views(follower, 3) if (found := standing(view))} == {OrderKind.PAUSE}

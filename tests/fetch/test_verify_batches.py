@@ -1,0 +1,118 @@
+"""A manifest's chunk table is checked against the batches that are there: nothing else would find a wrong one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.leader.recovery import rewrite
+from tests.leader.world import World
+from tests.log.batches import Batch, record
+from tests.storage.conftest import BASE_KEY, WriteSegment
+from tests.storage.conftest import write_segment as write_segment
+from tierstate.fetch.verify import Finding, Severity
+from tierstate.fetch.verify_batches import ChunkTable
+from tierstate.fetch.verify_objects import Verifier
+from tierstate.state.errors import CorruptData
+from tierstate.state.offsets import Offset
+from tierstate.storage.memory import MemoryStore
+from tierstate.storage.segment.chunks import first_offsets
+from tierstate.storage.segment.keys import ObjectKind, object_key
+from tierstate.storage.segment.manifest import SegmentManifest
+from tierstate.storage.segment.reader import read_manifest
+
+CHUNK_BYTES = 1000
+SIZES = (1, 40, 3, 500, 2500, 1, 1, 200, 90)
+"""Of values: some chunks begin inside a batch, in some no batch begins."""
+
+
+@pytest.fixture
+def segment(write_segment: WriteSegment) -> tuple[bytes, SegmentManifest]:
+    """A log, and a manifest that tells the truth about it."""
+    log, starts = b"", list[tuple[int, Offset]]()
+    for number, size in enumerate(SIZES):
+        offset = Offset(1234 + 10 * number)
+        starts.append((len(log), offset))
+        log += Batch(offset, [record(0, None, b"v" * size)]).bytes
+    store = MemoryStore()
+    write_segment(store, log, chunk_bytes=CHUNK_BYTES)
+    manifest = read_manifest(store, BASE_KEY)
+    assert manifest.tierstate is not None
+    firsts = first_offsets(starts, CHUNK_BYTES, len(log))
+    assert None in firsts
+    return log, replace(manifest, tierstate=replace(manifest.tierstate, chunk_first_offsets=firsts))
+
+
+def check(log: bytes, manifest: SegmentManifest, piece_bytes: int = 777) -> None:
+    table = ChunkTable(BASE_KEY, manifest)
+    for at in range(0, len(log), piece_bytes):
+        table.take(log[at : at + piece_bytes])
+    table.check()
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7, 60, 61, 62, 777, 1000, 1 << 20])
+def test_a_true_table_is_right_however_the_log_comes(segment: tuple[bytes, SegmentManifest], piece_bytes: int) -> None:
+    check(*segment, piece_bytes)
+
+
+def test_every_wrong_entry_is_named_by_its_chunk(segment: tuple[bytes, SegmentManifest]) -> None:
+    log, manifest = segment
+    block = manifest.tierstate
+    assert block is not None
+    for chunk, said in enumerate(block.chunk_first_offsets):
+        for wrong in (None, Offset(0), Offset((said or 0) ^ 8)):
+            if wrong == said:
+                continue
+            firsts = (*block.chunk_first_offsets[:chunk], wrong, *block.chunk_first_offsets[chunk + 1 :])
+            lying = replace(manifest, tierstate=replace(block, chunk_first_offsets=firsts))
+            with pytest.raises(CorruptData) as raised:
+                check(log, lying)
+            assert raised.value.facts["chunk"] == chunk
+            assert raised.value.facts["file"] == object_key(BASE_KEY, ObjectKind.MANIFEST)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 777])
+def test_a_log_that_is_not_whole_batches_is_corrupt(segment: tuple[bytes, SegmentManifest], piece_bytes: int) -> None:
+    log, manifest = segment
+    third = log.index((1234 + 20).to_bytes(8, "big"))
+    backwards = log[: third + 8] + (-12).to_bytes(4, "big", signed=True) + log[third + 12 :]
+    old = log[: third + 16] + b"\x01" + log[third + 17 :]
+    for damaged in (log[:-1], log + b"\0", log + bytes(100), backwards, old):
+        with pytest.raises(CorruptData, match="whole batches"):
+            check(damaged, manifest, piece_bytes)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, "none", {"local.retention.bytes": "0"})
+    made.clock.advance(10 * 365 * 86_400.0)  # no record is of the future
+    made.process().work()
+    yield made
+    made.close()
+
+
+def verify(world: World, level: int) -> list[Finding]:
+    verifier = Verifier(world.store, world.topic.topic_id, level, lambda partition: world.view())
+    return list(verifier.objects(world.view()))
+
+
+def test_a_flipped_digit_in_the_chunk_table_is_found_at_level_3(world: World) -> None:
+    segment = world.view().readable[1]
+
+    def flip(manifest: SegmentManifest) -> SegmentManifest:
+        block = manifest.tierstate
+        assert block is not None
+        first, *rest = block.chunk_first_offsets
+        assert first is not None
+        return replace(manifest, tierstate=replace(block, chunk_first_offsets=(Offset(first ^ 1), *rest)))
+
+    assert not verify(world, 3)
+    rewrite(world, segment, flip)
+    assert not verify(world, 2)
+    (found,) = verify(world, 3)
+    assert (found.level, found.severity) == (3, Severity.CORRUPT)
+    assert found.object == object_key(segment.object_key, ObjectKind.MANIFEST)
+    assert "chunk=0" in found.what

@@ -1,0 +1,341 @@
+"""The dashboard and the alert rules speak only of what a running agent and gateway really expose."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests import promql
+from tests.promql import Metric, PromqlError
+from tests.scenarios.house import House, Running, eventually, get
+from tests.test_docs import ROOT, anchors, section
+from tierstate.runtime.metrics import COUNTERS, GAUGES
+from tierstate.sandbox.kafka import KafkaSandbox
+
+DEPLOY = ROOT / "deploy"
+RULES: list[dict[str, Any]] = [
+    rule
+    for group in yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())["groups"]
+    for rule in group["rules"]
+]
+SCRAPED: list[dict[str, Any]] = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text())[
+    "scrape_configs"
+]
+BOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
+TARGET = frozenset({"cluster", "instance", "job"})
+"""Labels that the scrape example gives every series."""
+OTHERS = {"up": "", "probe_success": "tierstate-ready"}
+"""Metrics that are not ours, and the job that a selector of them must name where only one has them."""
+CORE = {"row", "stat", "timeseries", "table"}
+SEVERITIES = {"critical", "warning", "info"}
+
+
+# --- what is exposed -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """``jobs``: the metrics of each kind of process, from its own ``/metrics``."""
+
+    jobs: Mapping[str, Mapping[str, Metric]]
+
+    def metric_of(self, name: str, matchers: Mapping[str, str]) -> Metric:
+        """Of one job, where a selector names one. Raises KeyError."""
+        job = matchers.get("job", "")
+        if name in OTHERS:
+            if job not in {each["job_name"] for each in SCRAPED} or OTHERS[name] not in ("", job):
+                raise KeyError(name)
+            return Metric(TARGET)
+        if job:
+            return self.jobs[job][name]
+        return next(metrics[name] for metrics in self.jobs.values() if name in metrics)
+
+
+def metrics_in(exposition: str) -> dict[str, Metric]:
+    """Names from the types that are announced, labels from the samples; without a sample those of our tables."""
+    found: dict[str, Metric] = {}
+    for family in text_string_to_metric_families(exposition):
+        counts = family.type in ("counter", "histogram")
+        for sample in family.samples:
+            labels = TARGET | frozenset(sample.labels)
+            assert found.get(sample.name, Metric(labels, counts)).labels == labels, (
+                f"{sample.name} has two sets of labels"
+            )
+            found[sample.name] = Metric(labels, counts)
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        table = {**COUNTERS, **GAUGES}.get(name)
+        if table is not None:
+            declared = Metric(TARGET | frozenset(table[1]), counts)
+            assert found.setdefault(name, declared) == declared, f"{name} is not what its table says"
+    return found
+
+
+@pytest.fixture(scope="module")
+def exposed(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exposed]:
+    """Of an agent that copied and trimmed, beside a gateway with a disk cache that read what was copied."""
+    house = House(kafka, tmp_path_factory.mktemp("dashboards") / "house", "dashboards")
+    try:
+        house.run("init")
+        topic = house.create("orders")
+        house.append(topic, 3_000)
+        with house.agent() as agent:
+            gateway, url = house.gateway("--set", "cache.disk=16MiB")
+            eventually(lambda: len(house.logs(topic)) == 1)
+            eventually(lambda: get(f"{url}/v1/topics/{topic}/partitions/0/records?offset=0")[0] == 200)
+            pages = {"tierstate-agent": agent.metrics(), "tierstate-gateway": of_gateway(gateway)}
+            yield Exposed({job: metrics_in(page) for job, page in pages.items()})
+    finally:
+        house.close()
+
+
+def of_gateway(running: Running) -> str:
+    address = json.loads(running.out.read_text().splitlines()[0])["management"]
+    return get(f"http://{address}/metrics")[1].decode()
+
+
+# --- alerts ----------------------------------------------------------------------------------------------------------
+
+
+def by_name(rule: Mapping[str, Any]) -> str:
+    return str(rule["alert"])
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("rule", RULES, ids=by_name)
+def test_an_alert_asks_for_what_is_exposed_and_names_labels_that_its_series_have(
+    rule: dict[str, Any], exposed: Exposed
+) -> None:
+    result = promql.read(rule["expr"], exposed.metric_of)
+    assert result.type is promql.Type.VECTOR
+    texts = " ".join(rule["annotations"].values())
+    assert set(re.findall(r"\$labels\.(\w+)", texts)) <= result.labels
+    assert not set(re.findall(r"\$(\w+)", texts)) - {"labels", "value"}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=by_name)
+def test_an_alert_says_how_bad_what_how_much_and_what_to_do(rule: dict[str, Any]) -> None:
+    assert rule.keys() - {"for"} == {"alert", "expr", "labels", "annotations"}
+    assert re.fullmatch(r"Tierstate[A-Z]\w+", rule["alert"])
+    assert re.fullmatch(r"\d+[mhd]", rule.get("for", "0m"))
+    assert rule["labels"].keys() == {"severity"}
+    assert rule["labels"]["severity"] in SEVERITIES
+    notes = rule["annotations"]
+    assert notes.keys() == {"summary", "description", "runbook"}
+    assert not notes["summary"].endswith(".")
+    assert re.search(r"\$value|\d", notes["description"]), "a description has a number"
+    for text in (notes["summary"], notes["description"]):
+        assert text.count("{{") == text.count("}}")
+        for template in re.findall(r"{{(.*?)}}", text):
+            assert re.fullmatch(r" (\$labels\.\w+|\$value( \| humanize(1024|Duration)?)?) ", template), template
+
+
+@pytest.mark.parametrize("rule", RULES, ids=by_name)
+def test_a_runbook_is_a_heading_of_a_page_and_speaks_of_the_alert(rule: dict[str, Any]) -> None:
+    page, _, anchor = rule["annotations"]["runbook"].partition("#")
+    assert anchor in anchors(ROOT / page)
+    title = next(
+        line.lstrip("# ")
+        for line in (ROOT / page).read_text().splitlines()
+        if line.startswith("#") and re.sub(r"[^\w\- ]", "", line.lstrip("# ").lower()).replace(" ", "-") == anchor
+    )
+    assert f"`{rule['alert']}`" in section(page, title)
+
+
+def test_alerts_have_names_of_their_own_and_the_runbooks_name_no_other() -> None:
+    names = [rule["alert"] for rule in RULES]
+    assert len(set(names)) == len(names) > 20
+    assert set(re.findall(r"`(Tierstate[A-Z]\w+)`", (ROOT / "docs" / "operations.md").read_text())) == set(names)
+
+
+# --- what is scraped -------------------------------------------------------------------------------------------------
+
+
+def test_the_scrape_example_names_the_cluster_of_every_target_and_loads_the_rules() -> None:
+    example = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text())
+    assert [(DEPLOY / "prometheus" / name).is_file() for name in example["rule_files"]] == [True]
+    for job in SCRAPED:
+        assert job.get("metrics_path", "/metrics") == ("/probe" if job["job_name"] == "tierstate-ready" else "/metrics")
+        assert all(each["targets"] and each["labels"].keys() == {"cluster"} for each in job["static_configs"])
+
+
+@pytest.mark.kafka
+def test_every_job_of_ours_is_a_kind_of_process_that_exposes_metrics(exposed: Exposed) -> None:
+    assert {job["job_name"] for job in SCRAPED} == exposed.jobs.keys() | {"tierstate-ready"}
+
+
+# --- dashboards ------------------------------------------------------------------------------------------------------
+
+
+def board_of(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def panels_of(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = board_of(path)["panels"]
+    return found
+
+
+def drawn(path: Path) -> list[dict[str, Any]]:
+    return [panel for panel in panels_of(path) if panel["type"] != "row"]
+
+
+def name_of(path: Path) -> str:
+    return path.name
+
+
+def test_there_is_a_dashboard() -> None:
+    assert [path.name for path in BOARDS] == ["tierstate.json"]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("path", BOARDS, ids=name_of)
+def test_a_panel_asks_for_what_is_exposed_and_its_legend_for_labels_that_are_there(
+    path: Path, exposed: Exposed
+) -> None:
+    for panel in drawn(path):
+        for target in panel["targets"]:
+            result = promql.read(target["expr"], exposed.metric_of)
+            assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= result.labels, panel["title"]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("path", BOARDS, ids=name_of)
+def test_a_variable_asks_for_a_label_that_is_exposed(path: Path, exposed: Exposed) -> None:
+    variables = {each["name"]: each for each in board_of(path)["templating"]["list"]}
+    assert list(variables) == ["datasource", "cluster", "topic"]
+    for name in ("cluster", "topic"):
+        query = variables[name]["query"]["query"]
+        found = re.fullmatch(r"label_values\((.+), (\w+)\)", query)
+        assert found is not None, query
+        assert found[2] in promql.read(found[1], exposed.metric_of).labels
+
+
+@pytest.mark.kafka
+def test_every_metric_of_ours_that_a_process_exposes_is_drawn_or_alarmed_on(exposed: Exposed) -> None:
+    asked = [target["expr"] for path in BOARDS for panel in drawn(path) for target in panel["targets"]]
+    asked += [rule["expr"] for rule in RULES]
+    used = {metric for text in asked for metric in promql.read(text, exposed.metric_of).metrics}
+    ours = {name for metrics in exposed.jobs.values() for name in metrics if name in {*COUNTERS, *GAUGES}}
+    assert ours - used == set()
+
+
+@pytest.mark.parametrize("path", BOARDS, ids=name_of)
+def test_a_dashboard_needs_no_plugin_and_every_query_goes_to_the_chosen_data_source(path: Path) -> None:
+    board = board_of(path)
+    assert board["uid"]
+    assert board["schemaVersion"] >= 39
+    assert "id" not in board, "an id is given by the Grafana that loads it"
+    chosen = {"type": "prometheus", "uid": "${datasource}"}
+    for panel in panels_of(path):
+        assert panel["type"] in CORE, panel["title"]
+    for panel in drawn(path):
+        assert panel["datasource"] == chosen
+        assert all(target["datasource"] == chosen for target in panel["targets"])
+
+
+@pytest.mark.parametrize("path", BOARDS, ids=name_of)
+def test_a_panel_explains_itself_in_one_sentence(path: Path) -> None:
+    for panel in drawn(path):
+        assert re.fullmatch(r"[A-Z][^.]+\.", panel["description"]), panel["title"]
+
+
+@pytest.mark.parametrize("path", BOARDS, ids=name_of)
+def test_panels_do_not_lie_on_each_other_and_are_told_apart(path: Path) -> None:
+    taken: dict[tuple[int, int], str] = {}
+    for panel in panels_of(path):
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24, panel["title"]
+        for x in range(place["x"], place["x"] + place["w"]):
+            for y in range(place["y"], place["y"] + place["h"]):
+                assert taken.setdefault((x, y), panel["title"]) == panel["title"]
+    assert len({panel["id"] for panel in panels_of(path)}) == len(panels_of(path))
+    for panel in drawn(path):
+        letters = [target["refId"] for target in panel["targets"]]
+        assert letters == sorted(set(letters))
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("path", BOARDS, ids=name_of)
+def test_every_selector_of_a_panel_shows_the_chosen_cluster_only(path: Path, exposed: Exposed) -> None:
+    for panel in drawn(path):
+        for target in panel["targets"]:
+            asked: list[str] = []
+
+            def metric_of(name: str, matchers: Mapping[str, str], asked: list[str] = asked) -> Metric:
+                asked.append(name)
+                return exposed.metric_of(name, matchers)
+
+            promql.read(target["expr"], metric_of)
+            assert target["expr"].count('cluster=~"$cluster"') == len(asked), panel["title"]
+
+
+# --- the reader of PromQL itself -------------------------------------------------------------------------------------
+
+KNOWN = {
+    "lag": Metric(frozenset({"topic", "partition"})),
+    "done_total": Metric(frozenset({"topic", "partition"}), counts=True),
+    "took_seconds_bucket": Metric(frozenset({"le"}), counts=True),
+}
+
+
+def known(name: str, matchers: Mapping[str, str]) -> Metric:
+    return KNOWN[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ('sum by (topic) (rate(done_total{topic=~"a|b"}[5m])) > 0.5', {"topic"}),
+        ("lag and resets(lag[1h]) == 0", {"topic", "partition"}),
+        ("(lag unless lag offset 1d) or increase(done_total[1h30m])", {"topic", "partition"}),
+        ("sum by (topic) (lag) > on (topic) max by (topic) (lag)", {"topic"}),
+        ("histogram_quantile(0.99, sum by (le) (rate(took_seconds_bucket[$__rate_interval])))", set()),
+        ("topk(10, lag{})", {"topic", "partition"}),
+        ("2 * (1 - sum(lag))", set()),
+    ],
+)
+def test_what_prometheus_reads_is_read(text: str, labels: set[str]) -> None:
+    assert promql.read(text, known).labels == labels
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "missing"),
+        ("sum(lag", "missing"),
+        ("sum(lag))", "unexpected"),
+        ("lag{topic=a}", "missing"),
+        ('lag{topic="a"', "missing"),
+        ("lag ? 1", "cannot read"),
+        ("lag[5]", "missing"),
+        ("lag[5m]", "no result"),
+        ("lag lag", "unexpected"),
+        ("lags", "no metric"),
+        ('lag{topics="a"}', "no label"),
+        ("sum by (topics) (lag)", "has not"),
+        ("sum by (topic) (sum(lag))", "has not"),
+        ("rate(lag[5m])", "no counter"),
+        ("rate(done_total)", "takes"),
+        ("rates(done_total[5m])", "no metric"),
+        ("max_over_time(sum(lag)[5m])", "missing"),
+        ("lag and 1", "of a number"),
+        ("1 > 2", "compared"),
+        ("lag / sum by (topic) (lag)", "nothing would match"),
+        ("lag > on (level) lag", "which a side has not"),
+        ("histogram_quantile(0.5, sum(rate(took_seconds_bucket[5m])))", "without le"),
+        ("sum by (topic (lag)", "missing"),
+        ("by (topic) sum(lag)", "begins"),
+    ],
+)
+def test_what_prometheus_refuses_or_would_never_match_is_refused(text: str, why: str) -> None:
+    with pytest.raises(PromqlError, match=re.escape(why)):
+        promql.read(text, known)
