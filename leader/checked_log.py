@@ -74,10 +74,7 @@ class CheckedLog:
         return window
 
     def _drop_pages(self, stop: int) -> None:
-        """A cold segment must not push out the pages that the broker's consumers are about to read.
-
-        This drops the segment's own pages, also those that were in memory before us.
-        """
+        """Tiering must not evict the pages that the broker's consumers are about to read."""
         try:
             os.posix_fadvise(self._file.fileno(), 0, stop, os.POSIX_FADV_DONTNEED)
         except OSError as error:
