@@ -52,6 +52,8 @@ class Promises:
         self._batches: dict[RemoteSegmentId, dict[int, bytes]] = {}
         self._written: dict[str, bytes] = {}
         self._leases: list[LiveFact] = []
+        self._first: dict[str, int] = {}
+        """Key to the position at which it landed first: what lands again takes nobody's rights and gives none."""
 
     def landed(self, entry: Entry) -> None:
         if not self._world.topic.landing_late and self.live.view().holds and "/hold/" not in entry.key:
@@ -62,6 +64,7 @@ class Promises:
             self._erasing_changed_nothing()
             return
         live = LiveFact(entry.key, entry.position, decode_fact(entry.key, entry.value))
+        self._first.setdefault(entry.key, entry.position)
         written = self._written.setdefault(entry.key, entry.value)
         assert written == entry.value, f"{entry.key} was written twice, with two values"
         if isinstance(live.fact, ReaderLease):
@@ -169,7 +172,7 @@ class Promises:
             offsets = _lease(each).offsets
             for meant in history.segments.values():
                 whole, deleting = meant.remote, meant.deleting
-                if whole is None or deleting is None or deleting.position < each.position:
+                if whole is None or deleting is None or self._first[deleting.key] < each.position:
                     continue
                 forced = any(o.force and (o.before or 0) > whole.offsets.end for o in history.orders)
                 if offsets.overlap(whole.offsets) and not forced:
