@@ -74,6 +74,12 @@ def test_every_page_that_the_code_names_exists() -> None:
     assert {name for name in named if not (ROOT / name).exists()} == set()
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    for file, name in re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)", page.read_text()):
+        assert f"def {name}(" in (ROOT / file).read_text(), f"{page.name} names {file}::{name}"
+
+
 def test_the_readme_opens_with_the_two_commands() -> None:
     first = FENCE.search(readme())
     assert first is not None

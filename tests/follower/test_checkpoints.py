@@ -2,100 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.follower.archived import DAY_MS, crash, flips, overwrite, run
-from tests.follower.said import PARTITIONS, Topic, elected, identity, log_start, partition
-from tierstate.follower.checkpoint import CheckpointSeed, checkpoint, start_from_checkpoint
-from tierstate.follower.digests import live_set_digest
-from tierstate.follower.live_set_object import LiveSetHeader
-from tierstate.follower.object_names import PositionName, TierPlace
+from tests.follower.archived import crash, run
+from tests.follower.checkpointed import NewStore, World
+from tests.follower.said import PARTITIONS, identity, log_start, partition
+from tierstate.follower.checkpoint import CheckpointSeed
 from tierstate.follower.open import open_view
-from tierstate.follower.replay import catch_up
-from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
-from tierstate.runtime.clock import ManualClock
+from tierstate.follower.rocksdb_view import RocksView
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import (
     CorruptData,
     IllegalTransition,
     InvalidRequest,
-    StorageUnavailable,
     TierstateError,
     ViewBehind,
 )
 from tierstate.state.facts import IntegrityHold
 from tierstate.state.ids import BrokerId, FactId
-from tierstate.state.keys import key_of
 from tierstate.state.offsets import Position, TimestampMs
 from tierstate.state.view import MemoryView, ViewStore
-from tierstate.storage.memory import MemoryStore
-
-NewStore = Callable[[], ViewStore]
-KEEP = 3
-
-
-@dataclass
-class World:
-    """A topic of which partition 0's facts are in one tier-state partition, and checkpoints of that."""
-
-    new_store: NewStore
-    said: Topic = field(default_factory=Topic)
-    clock: ManualClock = field(default_factory=ManualClock)
-
-    def __post_init__(self) -> None:
-        self.objects = MemoryStore(self.clock)
-        self.leader = elected(0, 1, 1)
-        self.number = self.said.number(key_of(self.leader))
-        self.at = self.said.say(self.leader)
-        self.refusals: list[tuple[int, TierstateError]] = []
-
-    @property
-    def names(self) -> list[PositionName]:
-        return TierPlace(self.said.topic.topic_id, self.number).checkpoints(self.objects)
-
-    def speak(self, *offsets: int) -> World:
-        for offset in offsets:
-            self.said.say(log_start(0, offset, self.leader, self.at, counter=offset))
-        return self
-
-    def act(self, keep: int = KEEP) -> Generator[str, None, Position]:
-        return checkpoint(
-            self.said.topic, self.objects, identity(), self.number, self.clock, keep, self.new_store, self._refused
-        )
-
-    def checkpoints(self, *offsets: int) -> World:
-        """One after each of these facts."""
-        for offset in offsets:
-            run(self.speak(offset).act())
-        return self
-
-    def _refused(self, key: str, error: TierstateError) -> None:
-        self.refusals.append((int(key.rpartition("/")[2] or -1), error))
-
-    def start(
-        self, store: ViewStore, of: ViewIdentity | None = None, number: int | None = None, end: int | None = None
-    ) -> LiveSetHeader | None:
-        """``refusals``: positions of the checkpoints that were passed over, and why."""
-        self.refusals.clear()
-        number = self.number if number is None else number
-        at = self.said.topic.end(number) if end is None else Position(end)
-        now = self.clock.now_ms()
-        return start_from_checkpoint(store, self.objects, of or identity(), number, at, now, self._refused)
-
-    def follow(self, store: ViewStore) -> tuple[str, int]:
-        """Up to the end: digest of the live set, and position."""
-        catch_up(self.said.topic, store, {self.number: self.said.topic.end(self.number)})
-        return self.digest(store), store.position(self.number)
-
-    def digest(self, store: ViewStore) -> str:
-        return live_set_digest(store.entries(self.number)).hexdigest()
 
 
 @pytest.fixture
@@ -184,114 +116,6 @@ def test_without_a_checkpoint_nothing_is_started_and_nothing_refused(in_memory: 
     store = in_memory.new_store()
     assert in_memory.start(store) is None
     assert (store.position(in_memory.number), in_memory.refusals) == (0, [])
-
-
-# --- what is refused --------------------------------------------------------------------------------------------------
-
-
-def test_every_changed_byte_of_a_checkpoint_is_found(in_memory: World) -> None:
-    in_memory.checkpoints(3)
-    (name,) = in_memory.names
-    for changed in flips(in_memory.objects.get(name.key)):
-        overwrite(in_memory.objects, name.key, changed)
-        store = in_memory.new_store()
-        assert in_memory.start(store) is None
-        assert [type(error) for _, error in in_memory.refusals] == [CorruptData]
-        assert name.key in str(in_memory.refusals[0][1])
-        assert store.position(in_memory.number) == 0
-
-
-def test_every_missing_or_added_byte_of_a_checkpoint_is_found(in_memory: World) -> None:
-    in_memory.checkpoints(3)
-    (name,) = in_memory.names
-    data = in_memory.objects.get(name.key)
-    for changed in [*(data[:end] for end in range(0, len(data), 7)), data[:-1], data + b"\0"]:
-        overwrite(in_memory.objects, name.key, changed)
-        assert in_memory.start(in_memory.new_store()) is None
-        assert len(in_memory.refusals) == 1
-
-
-def test_a_damaged_checkpoint_is_passed_over_for_the_next_older_one(world: World, new_store: NewStore) -> None:
-    world.checkpoints(3, 5, 7)
-    newest, middle, _ = reversed(world.names)
-    for name in (newest, middle):
-        overwrite(world.objects, name.key, world.objects.get(name.key)[:-1])
-    store = new_store()
-    header = world.start(store)
-    assert header is not None
-    assert header.position == 2
-    assert [position for position, _ in world.refusals] == [4, 3]
-    assert world.follow(store) == world.follow(new_store())
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        replace(identity(), cluster_id="another"),
-        replace(identity(), partitions=PARTITIONS + 1),
-        replace(identity(), topic_id="AAAAAAAAAAAAAAAAAAAAAw"),
-    ],
-)
-def test_a_checkpoint_of_another_cluster_mapping_or_topic_is_refused(in_memory: World, other: ViewIdentity) -> None:
-    in_memory.checkpoints(3)
-    (name,) = in_memory.names
-    moved = TierPlace(other.topic_id, in_memory.number).checkpoint(name.position)
-    if moved != name.key:
-        in_memory.objects.put_if_absent(moved, in_memory.objects.get(name.key))
-    assert in_memory.start(in_memory.new_store(), of=other) is None
-    assert [error.message for _, error in in_memory.refusals] == ["live set is of another cluster, topic or mapping"]
-
-
-def test_a_checkpoint_under_another_name_is_refused(in_memory: World) -> None:
-    in_memory.checkpoints(3)
-    data = in_memory.objects.get(in_memory.names[0].key)
-    other = (in_memory.number + 1) % PARTITIONS
-    in_memory.objects.put_if_absent(TierPlace(identity().topic_id, other).checkpoint(2), data)
-    in_memory.objects.put_if_absent(TierPlace(identity().topic_id, in_memory.number).checkpoint(1), data)
-    assert in_memory.start(in_memory.new_store(), number=other, end=10) is None
-    assert "another's name" in in_memory.refusals[0][1].message
-    in_memory.objects.delete(in_memory.names[1].key)
-    assert in_memory.start(in_memory.new_store()) is None
-    assert "another's name" in in_memory.refusals[0][1].message
-
-
-@pytest.mark.parametrize(("days", "used"), [(15, True), (15.01, False)])
-def test_a_checkpoint_older_than_half_the_life_of_tombstones_is_refused(
-    in_memory: World, days: float, used: bool
-) -> None:
-    in_memory.checkpoints(3)
-    in_memory.clock.advance(days * DAY_MS / 1000)
-    assert (in_memory.start(in_memory.new_store()) is not None) is used
-    assert [error.message for _, error in in_memory.refusals] == ([] if used else ["checkpoint is too old"])
-
-
-def test_a_checkpoint_beyond_the_end_of_the_topic_is_refused(in_memory: World) -> None:
-    in_memory.checkpoints(3, 5)
-    in_memory.said.topic.truncate(in_memory.number, 2)
-    header = in_memory.start(in_memory.new_store())
-    assert header is not None
-    assert header.position == 2
-    assert [position for position, _ in in_memory.refusals] == [3]
-
-
-def test_a_store_that_does_not_answer_leaves_a_plain_replay(in_memory: World) -> None:
-    def down(operation: str, key: str, writes: int) -> None:
-        raise StorageUnavailable("down")
-
-    in_memory.objects = MemoryStore(in_memory.clock, down)
-    reasons: list[TierstateError] = []
-    store = in_memory.new_store()
-    started = start_from_checkpoint(
-        store,
-        in_memory.objects,
-        identity(),
-        in_memory.number,
-        Position(9),
-        TimestampMs(0),
-        lambda key, error: reasons.append(error),
-    )
-    assert started is None
-    assert [type(reason) for reason in reasons] == [StorageUnavailable]
 
 
 # --- what is never written --------------------------------------------------------------------------------------------

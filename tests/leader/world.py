@@ -24,6 +24,7 @@ from tierstate.leader.copier import CopyTools, copy_segment
 from tierstate.leader.decide import Policy
 from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.observe import Observer
+from tierstate.leader.orphan_watch import OrphanWatch
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.leader.status import PartitionStatus, StatusBoard
 from tierstate.leader.term import Reign, Seat, begin_term
@@ -50,13 +51,20 @@ TRIMS_ALL = {"local.retention.bytes": "0"}
 
 
 class FaultyTopic(MemoryTierTopic):
-    """The twin with a network: ``on_append(number, key)`` runs before an append lands, ``after_append`` after it."""
+    """The twin with a network: ``on_append(number, key)`` runs before an append lands, ``after_append`` after it,
+    ``on_end`` before an end is told.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.appends = 0
         self.on_append: Callable[[int, str], None] = lambda number, key: None
         self.after_append: Callable[[int, str], None] = lambda number, key: None
+        self.on_end: Callable[[], None] = lambda: None
+
+    def end(self, tier_partition: int) -> Position:
+        self.on_end()
+        return super().end(tier_partition)
 
     def append(self, tier_partition: int, key: str, value: bytes | None) -> Position:
         number, self.appends = self.appends, self.appends + 1
@@ -246,6 +254,7 @@ class Process:
         allow_unclean: bool = False,
         groups: GroupPolicy | None = None,
         observe: Observer | None = None,
+        orphans: OrphanWatch | None = None,
     ) -> PartitionWorker:
         world = self.world
         groups = groups or GroupPolicy(True, (), 7 * 86_400.0)
@@ -260,7 +269,15 @@ class Process:
         )
         policy = Policy(lag_ms, delay_ms, allow_unclean)
         return PartitionWorker(
-            self.seat, world.partition, world.name, observe or plain, self.tools, policy, self.board, self.events.append
+            self.seat,
+            world.partition,
+            world.name,
+            observe or plain,
+            self.tools,
+            policy,
+            self.board,
+            self.events.append,
+            orphans=orphans,
         )
 
     def work(self, worker: PartitionWorker | None = None) -> PartitionWorker:

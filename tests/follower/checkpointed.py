@@ -1,0 +1,83 @@
+"""A topic, and checkpoints of the view of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+
+from tests.follower.archived import run
+from tests.follower.said import Topic, elected, identity, log_start
+from tierstate.follower.checkpoint import checkpoint, start_from_checkpoint
+from tierstate.follower.digests import live_set_digest
+from tierstate.follower.live_set_object import LiveSetHeader
+from tierstate.follower.object_names import PositionName, TierPlace
+from tierstate.follower.replay import catch_up
+from tierstate.follower.rocksdb_view import ViewIdentity
+from tierstate.runtime.clock import ManualClock
+from tierstate.state.errors import (
+    TierstateError,
+)
+from tierstate.state.keys import key_of
+from tierstate.state.offsets import Position
+from tierstate.state.view import ViewStore
+from tierstate.storage.memory import MemoryStore
+
+NewStore = Callable[[], ViewStore]
+KEEP = 3
+
+
+@dataclass
+class World:
+    """A topic of which partition 0's facts are in one tier-state partition, and checkpoints of that."""
+
+    new_store: NewStore
+    said: Topic = field(default_factory=Topic)
+    clock: ManualClock = field(default_factory=ManualClock)
+
+    def __post_init__(self) -> None:
+        self.objects = MemoryStore(self.clock)
+        self.leader = elected(0, 1, 1)
+        self.number = self.said.number(key_of(self.leader))
+        self.at = self.said.say(self.leader)
+        self.refusals: list[tuple[int, TierstateError]] = []
+
+    @property
+    def names(self) -> list[PositionName]:
+        return TierPlace(self.said.topic.topic_id, self.number).checkpoints(self.objects)
+
+    def speak(self, *offsets: int) -> World:
+        for offset in offsets:
+            self.said.say(log_start(0, offset, self.leader, self.at, counter=offset))
+        return self
+
+    def act(self, keep: int = KEEP) -> Generator[str, None, Position]:
+        return checkpoint(
+            self.said.topic, self.objects, identity(), self.number, self.clock, keep, self.new_store, self._refused
+        )
+
+    def checkpoints(self, *offsets: int) -> World:
+        """One after each of these facts."""
+        for offset in offsets:
+            run(self.speak(offset).act())
+        return self
+
+    def _refused(self, key: str, error: TierstateError) -> None:
+        self.refusals.append((int(key.rpartition("/")[2] or -1), error))
+
+    def start(
+        self, store: ViewStore, of: ViewIdentity | None = None, number: int | None = None, end: int | None = None
+    ) -> LiveSetHeader | None:
+        """``refusals``: positions of the checkpoints that were passed over, and why."""
+        self.refusals.clear()
+        number = self.number if number is None else number
+        at = self.said.topic.end(number) if end is None else Position(end)
+        now = self.clock.now_ms()
+        return start_from_checkpoint(store, self.objects, of or identity(), number, at, now, self._refused)
+
+    def follow(self, store: ViewStore) -> tuple[str, int]:
+        """Up to the end: digest of the live set, and position."""
+        catch_up(self.said.topic, store, {self.number: self.said.topic.end(self.number)})
+        return self.digest(store), store.position(self.number)
+
+    def digest(self, store: ViewStore) -> str:
+        return live_set_digest(store.entries(self.number)).hexdigest()
