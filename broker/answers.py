@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..state.epochs import LeaderEpoch
 from ..state.errors import TierstateError
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation
+from .error_codes import error_of
 
 Address = tuple[str, int]
 """Host and port."""
+Place = tuple[str, int]
+"""Topic and partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,14 @@ class RawOffset:
 
 
 @dataclass(frozen=True, slots=True)
+class RawConfig:
+    """``code`` is Kafka's error code; 0 is none. ``entries``: settings by Kafka's names."""
+
+    code: int
+    entries: dict[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
 class RawFetch:
     """``batches`` as the broker stores them; the last one may be cut. ``aborted``: (producer id, first offset)."""
 
@@ -76,3 +88,26 @@ class FetchSpec:
     leader_epoch: LeaderEpoch | None = None
     wait_ms: int = 0
     topic_id: TopicId | None = None
+
+
+def metadata_of(answer: Any) -> RawMetadata:
+    """Of kafka-python's message; so are the next two."""
+    brokers = {BrokerId(one.node_id): (str(one.host), int(one.port)) for one in answer.brokers}
+    return RawMetadata(answer.cluster_id or "", brokers, {one.name: topic_of(one) for one in answer.topics})
+
+
+def topic_of(said: Any) -> RawTopic:
+    partitions = {}
+    for one in said.partitions:
+        epoch = LeaderEpoch(one.leader_epoch) if one.leader_epoch >= 0 else None
+        leader = BrokerId(one.leader_id) if one.leader_id >= 0 else None
+        partitions[one.partition_index] = RawPartition(leader, epoch, tuple(one.replica_nodes), tuple(one.isr_nodes))
+    topic_id = TopicId.of(said.topic_id.bytes) if said.topic_id is not None and said.topic_id.int else None
+    return RawTopic(said.name or "", topic_id, said.is_internal, partitions, error_of(said.error_code, topic=said.name))
+
+
+def configs_of(answer: Any) -> dict[str, RawConfig]:
+    return {
+        said.resource_name: RawConfig(said.error_code, {each.name: each.value for each in said.configs})
+        for said in answer.results
+    }

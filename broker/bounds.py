@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..state.epochs import LeaderEpoch
+from ..state.errors import TierstateError
 from ..state.ids import BrokerId
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation, LocalBounds
-from .answers import RawOffset
+from .answers import Place, RawOffset
 from .error_codes import error_of
 from .raw import EARLIEST, LATEST, RawClient
 
@@ -20,12 +23,40 @@ def read_bounds(
     compares it with. Raises LeaderMoved (it does not lead, or has not heard of this epoch), Fenced (a newer epoch
     exists), UnknownTopic, AccessDenied, BrokerUnavailable, TimedOut.
     """
-    facts = {"topic": topic, "partition": partition, "broker": broker, "epoch": epoch}
-    stable = _checked(raw.list_offset(broker, topic, partition, LATEST, Isolation.READ_COMMITTED, epoch), facts)
-    fence = stable.leader_epoch if epoch is None else epoch
-    high = _checked(raw.list_offset(broker, topic, partition, LATEST, leader_epoch=fence), facts)
-    start = _checked(raw.list_offset(broker, topic, partition, EARLIEST, leader_epoch=fence), facts)
-    return LocalBounds(start.offset, high.offset, stable.offset, fence)
+    said = read_bounds_of(raw, broker, {(topic, partition): epoch})[topic, partition]
+    if isinstance(said, TierstateError):
+        raise said
+    return said
+
+
+def read_bounds_of(
+    raw: RawClient, broker: BrokerId, asked: Mapping[Place, LeaderEpoch | None]
+) -> dict[Place, LocalBounds | TierstateError]:
+    """`read_bounds` of many partitions of one broker, by three requests: what each would answer or raise.
+
+    Raises what concerns all of them: BrokerUnavailable, TimedOut.
+    """
+    fences, failed = dict(asked), dict[Place, TierstateError]()
+
+    def ask(at: TimestampMs, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> dict[Place, RawOffset]:
+        left = {place: epoch for place, epoch in fences.items() if place not in failed}
+        said = raw.list_offsets(broker, left, at, isolation) if left else {}
+        for place in left:
+            facts = {"topic": place[0], "partition": place[1], "broker": broker, "epoch": asked[place]}
+            error = error_of(said[place].code, **facts)
+            if error is not None:
+                failed[place] = error
+        return said
+
+    stable = ask(LATEST, Isolation.READ_COMMITTED)
+    for place, epoch in asked.items():
+        fences[place] = stable[place].leader_epoch if epoch is None else epoch
+    high, start = ask(LATEST), ask(EARLIEST)
+    return {
+        place: failed.get(place)
+        or LocalBounds(start[place].offset, high[place].offset, stable[place].offset, fences[place])
+        for place in asked
+    }
 
 
 def offset_at(raw: RawClient, broker: BrokerId, topic: str, partition: int, at: TimestampMs) -> Offset | None:

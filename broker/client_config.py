@@ -1,9 +1,12 @@
-"""The properties of every confluent-kafka client, in one place. ``[kafka]`` settings pass through as they are."""
+"""The properties of every Kafka client, in one place. ``[kafka]`` settings pass through as they are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from ..state.errors import InvalidRequest
+from .answers import Address
 
 
 def admin_config(kafka: Mapping[str, str]) -> dict[str, Any]:
@@ -45,3 +48,19 @@ def kafka_error(error: BaseException) -> str:
     """What a KafkaException says, in a few words."""
     first = error.args[0] if error.args else error
     return first.str() if hasattr(first, "str") else f"{type(error).__name__} {error}".strip()
+
+
+def bootstrap_addresses(kafka: Mapping[str, str]) -> list[Address]:
+    """``bootstrap.servers`` as (host, port); the port defaults to 9092."""
+    text = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list") or ""
+    addresses = []
+    for one in filter(None, (part.strip().rpartition("://")[2] for part in text.split(","))):
+        host, colon, port = one.rpartition(":")
+        if not colon or one.endswith("]"):
+            host, port = one, "9092"
+        if not port.isdigit() or not host:
+            raise InvalidRequest("not a broker's address: host:port expected", address=one)
+        addresses.append((host.strip("[]"), int(port)))
+    if not addresses:
+        raise InvalidRequest("[kafka] has no bootstrap.servers")
+    return addresses

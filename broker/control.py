@@ -6,23 +6,25 @@ twin in `memory_broker.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from confluent_kafka.admin import AdminClient
 
 from ..state.epochs import LeaderEpoch
+from ..state.errors import TierstateError
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset
 from ..state.routing import LocalBounds
-from .bounds import read_bounds
+from .answers import Place, RawMetadata
+from .bounds import read_bounds, read_bounds_of
 from .existence import may_describe, topic_exists
 from .groups import TopicGroups, read_groups
 from .leadership import Leadership
 from .local_reads import PATIENCE_S
 from .raw import RawClient
-from .topics import TopicConfig, TopicDescription, describe_topic, list_topics, read_config
+from .topics import TopicConfig, TopicDescription, describe_topic, describe_topics, read_config, read_configs
 from .truncation import LONGEST_SECONDS, delete_records_on
 
 ADMIN_SECONDS = 10.0
@@ -42,7 +44,7 @@ class BrokerControl(Protocol):
     def cluster(self) -> ClusterDescription: ...
 
     def topics(self) -> tuple[TopicDescription, ...]:
-        """Every topic, by name."""
+        """Every topic these credentials may see, by name. While nothing changed, it may be the very same tuple."""
         ...
 
     def topic(self, name: str) -> TopicDescription:
@@ -63,6 +65,14 @@ class BrokerControl(Protocol):
         """
         ...
 
+    def configs(self, topics: Collection[str], *, broker: BrokerId) -> dict[str, TopicConfig | TierstateError]:
+        """`config` of many as ``broker`` knows them: what each would answer or raise. For looks, in few requests."""
+        ...
+
+    def bounds_of(self, places: Collection[Place], *, broker: BrokerId) -> dict[Place, LocalBounds | TierstateError]:
+        """`bounds` of many on one broker: what each would answer or raise. For looks, in few requests."""
+        ...
+
     def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
         """Whether ``broker`` knows a topic of this id. See `existence.topic_exists`."""
         ...
@@ -73,6 +83,10 @@ class BrokerControl(Protocol):
 
     def groups(self, topic: str) -> TopicGroups:
         """Who stands where on a topic, and what could not be learned (`TopicGroups.why_incomplete`)."""
+        ...
+
+    def groups_of(self, topics: Collection[str]) -> dict[str, TopicGroups]:
+        """`groups` of each of these topics, by one listing."""
         ...
 
     def delete_records_on(
@@ -92,13 +106,18 @@ class KafkaControl:
         self._raw = raw
         self._admin = admin
         self._leadership = leadership
+        self._described: tuple[RawMetadata, tuple[TopicDescription, ...]] | None = None
 
     def cluster(self) -> ClusterDescription:
         found = self._raw.metadata()
         return ClusterDescription(found.cluster_id, tuple(sorted(found.brokers)))
 
     def topics(self) -> tuple[TopicDescription, ...]:
-        return list_topics(self._raw)
+        found = self._raw.metadata(None)
+        described = self._described
+        if described is None or described[0] is not found:
+            described = self._described = found, describe_topics(found)
+        return described[1]
 
     def topic(self, name: str) -> TopicDescription:
         return describe_topic(self._raw, name)
@@ -115,6 +134,12 @@ class KafkaControl:
             topic, partition, lambda leader: read_bounds(self._raw, leader, topic, partition, epoch), PATIENCE_S
         )
 
+    def configs(self, topics: Collection[str], *, broker: BrokerId) -> dict[str, TopicConfig | TierstateError]:
+        return read_configs(self._raw, broker, topics)
+
+    def bounds_of(self, places: Collection[Place], *, broker: BrokerId) -> dict[Place, LocalBounds | TierstateError]:
+        return read_bounds_of(self._raw, broker, dict.fromkeys(places))
+
     def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
         return topic_exists(self._raw, broker, topic_id)
 
@@ -122,7 +147,10 @@ class KafkaControl:
         return may_describe(self._raw, broker, topics)
 
     def groups(self, topic: str) -> TopicGroups:
-        return read_groups(self._admin, topic, ADMIN_SECONDS)
+        return self.groups_of([topic])[topic]
+
+    def groups_of(self, topics: Collection[str]) -> dict[str, TopicGroups]:
+        return read_groups(self._admin, topics, ADMIN_SECONDS)
 
     def delete_records_on(
         self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float = LONGEST_SECONDS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -57,12 +57,12 @@ class TopicGroups:
         return min(here, key=lambda one: (-1 if one.committed is None else one.committed, one.group), default=None)
 
 
-def read_groups(admin: AdminClient, topic: str, timeout: float) -> TopicGroups:
-    """Every group's committed offsets and assigned members on ``topic``. Trouble with one group is a problem of its.
+def read_groups(admin: AdminClient, topics: Collection[str], timeout: float) -> dict[str, TopicGroups]:
+    """Every group's committed offsets and assigned members on each topic. Trouble with one group is a problem of its.
 
-    Kafka lists only the groups these credentials may see, without a word: whether they see all is asked first
-    (DESCRIBE on the cluster). A share group has no committed offsets that a request here could show, so it is a
-    problem too. BrokerUnavailable, TimedOut when nothing is answered at all.
+    One listing for all topics. Kafka lists only the groups these credentials may see, without a word: whether they see
+    all is asked first (DESCRIBE on the cluster). A share group has no committed offsets that a request here could show,
+    so it is a problem too. BrokerUnavailable, TimedOut when nothing is answered at all.
     """
     problems: list[GroupProblem] = []
     if not _sees_all_groups(admin, timeout):
@@ -70,13 +70,21 @@ def read_groups(admin: AdminClient, topic: str, timeout: float) -> TopicGroups:
     listing = _result(admin.list_consumer_groups(request_timeout=timeout))
     problems += [GroupProblem(None, f"a broker did not list its groups: {error}") for error in listing.errors or ()]
     names = sorted(group.group_id for group in listing.valid or ())
-    positions: dict[tuple[str, int], Offset | None] = {}
-    for name, partition in _assigned(admin, topic, names, timeout, problems):
-        positions[name, partition] = None
-    for name, partition, offset in _committed(admin, topic, names, timeout, problems):
-        positions[name, partition] = offset
-    found = tuple(GroupPosition(name, partition, offset) for (name, partition), offset in sorted(positions.items()))
-    return TopicGroups(found, tuple(problems))
+    of_topics: dict[str, list[GroupProblem]] = {topic: [] for topic in topics}
+    positions: dict[str, dict[tuple[str, int], Offset | None]] = {topic: {} for topic in topics}
+    for topic, name, partition in _assigned(admin, names, timeout, problems):
+        if topic in positions:
+            positions[topic][name, partition] = None
+    for topic, name, partition, offset in _committed(admin, names, timeout, problems, of_topics):
+        if topic in positions:
+            positions[topic][name, partition] = offset
+    return {
+        topic: TopicGroups(
+            tuple(GroupPosition(name, partition, offset) for (name, partition), offset in sorted(found.items())),
+            (*problems, *of_topics[topic]),
+        )
+        for topic, found in positions.items()
+    }
 
 
 def _sees_all_groups(admin: AdminClient, timeout: float) -> bool:
@@ -85,8 +93,9 @@ def _sees_all_groups(admin: AdminClient, timeout: float) -> bool:
 
 
 def _assigned(
-    admin: AdminClient, topic: str, names: list[str], timeout: float, problems: list[GroupProblem]
-) -> list[tuple[str, int]]:
+    admin: AdminClient, names: list[str], timeout: float, problems: list[GroupProblem]
+) -> list[tuple[str, str, int]]:
+    """Topic, group, partition."""
     if not names:
         return []
     found = []
@@ -99,13 +108,18 @@ def _assigned(
         for member in members:
             # What a member will be given counts as what it has.
             lists = [one.topic_partitions for one in (member.assignment, member.target_assignment) if one is not None]
-            found += [(name, part.partition) for parts in lists for part in parts if part.topic == topic]
+            found += [(part.topic, name, part.partition) for parts in lists for part in parts]
     return found
 
 
 def _committed(
-    admin: AdminClient, topic: str, names: list[str], timeout: float, problems: list[GroupProblem]
-) -> list[tuple[str, int, Offset]]:
+    admin: AdminClient,
+    names: list[str],
+    timeout: float,
+    problems: list[GroupProblem],
+    of_topics: dict[str, list[GroupProblem]],
+) -> list[tuple[str, str, int, Offset]]:
+    """Topic, group, partition, next offset. ``of_topics``: topic to what could not be learned of it alone."""
     asked = {
         name: admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)], request_timeout=timeout)[name]
         for name in names
@@ -118,12 +132,11 @@ def _committed(
             problems.append(GroupProblem(name, f"the offsets of group {name} are unknown: {error}"))
             continue
         for part in parts:
-            if part.topic == topic and part.error is not None:
-                problems.append(
-                    GroupProblem(name, f"the offset of group {name} on {topic}-{part.partition} is unknown")
-                )
-            elif part.topic == topic and part.offset >= 0:
-                found.append((name, part.partition, Offset(part.offset)))
+            if part.topic in of_topics and part.error is not None:
+                why = f"the offset of group {name} on {part.topic}-{part.partition} is unknown"
+                of_topics[part.topic].append(GroupProblem(name, why))
+            elif part.offset >= 0:
+                found.append((part.topic, name, part.partition, Offset(part.offset)))
     return found
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ..runtime.id_source import CountingIds, IdSource
 from ..state.epochs import LeaderEpoch
@@ -15,17 +16,21 @@ from ..state.errors import (
     InvalidRequest,
     NotTiered,
     OffsetOutOfRange,
+    TierstateError,
     TimedOut,
     UnknownTopic,
 )
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset
 from ..state.routing import LocalBounds
+from .answers import Place
 from .control import ClusterDescription
 from .error_codes import LeaderMoved
 from .groups import GroupPosition, GroupProblem, TopicGroups
 from .topics import PartitionDescription, TopicConfig, TopicDescription
 from .truncation import LONGEST_SECONDS
+
+V = TypeVar("V")
 
 
 @dataclass(slots=True)
@@ -81,6 +86,11 @@ class MemoryBroker:
             topic = _Topic(TopicId.of(self._ids.uuid()), TopicConfig.of(config or {}), parts)
             self._topics[name] = topic
             return topic.topic_id
+
+    def configure(self, name: str, config: Mapping[str, str]) -> None:
+        """Exactly these settings from now on, in Kafka's names."""
+        with self._lock:
+            self._topic(name).config = TopicConfig.of(config)
 
     def delete_topic(self, name: str) -> None:
         with self._lock:
@@ -193,6 +203,16 @@ class MemoryBroker:
                 raise Fenced("a newer leader epoch exists", topic=topic, epoch=epoch)
             return part.bounds
 
+    def configs(self, topics: Collection[str], *, broker: BrokerId) -> dict[str, TopicConfig | TierstateError]:
+        with self._lock:
+            self._reach(broker)
+            return {topic: _answer(self.config, topic) for topic in topics}
+
+    def bounds_of(self, places: Collection[Place], *, broker: BrokerId) -> dict[Place, LocalBounds | TierstateError]:
+        with self._lock:
+            self._reach(broker)
+            return {place: _answer(self.bounds, *place, broker=broker) for place in places}
+
     def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
         with self._lock:
             self._reach(broker)
@@ -212,6 +232,9 @@ class MemoryBroker:
             positions = tuple(GroupPosition(group, part, offset) for (group, part), offset in sorted(found.items()))
             hidden = () if self._hidden_groups is None else (GroupProblem(None, self._hidden_groups),)
             return TopicGroups(positions, hidden)
+
+    def groups_of(self, topics: Collection[str]) -> dict[str, TopicGroups]:
+        return {topic: self.groups(topic) for topic in topics}
 
     def delete_records_on(
         self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float = LONGEST_SECONDS
@@ -253,3 +276,10 @@ class MemoryBroker:
             raise LeaderMoved("the partition has no leader now")
         if broker not in self._brokers or broker in self._down:
             raise BrokerUnavailable("the cluster has no such broker now", broker=broker)
+
+
+def _answer(ask: Callable[..., V], *given: object, **named: object) -> V | TierstateError:
+    try:
+        return ask(*given, **named)
+    except TierstateError as error:
+        return error

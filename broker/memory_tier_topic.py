@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 from ..runtime.clock import Clock, SystemClock
-from ..state.errors import PositionLost
+from ..state.errors import PositionLost, TierstateError
 from ..state.offsets import Position, TimestampMs
 from ..state.view import Entry
 from .tier_reader import UNKNOWN_EPOCH, TierBatch, TierReader
@@ -59,6 +60,13 @@ class MemoryTierTopic:
     def end(self, tier_partition: int) -> Position:
         with self._grown:
             return Position(len(self._logs[tier_partition].entries))
+
+    def ends(self, tier_partitions: Collection[int]) -> dict[int, Position]:
+        found = {}
+        for number in tier_partitions:
+            with suppress(TierstateError):
+                found[number] = self.end(number)
+        return found
 
     def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
         with self._grown:

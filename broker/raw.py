@@ -15,7 +15,7 @@ from uuid import UUID
 
 from kafka.errors import IncompatibleBrokerVersion, KafkaError
 from kafka.net.sasl import get_sasl_mechanism
-from kafka.protocol.admin import DeleteRecordsRequest
+from kafka.protocol.admin import DeleteRecordsRequest, DescribeConfigsRequest
 from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.frame import KafkaBytes
@@ -28,7 +28,21 @@ from ..state.errors import AccessDenied, BrokerUnavailable, CorruptData, Invalid
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation
-from .answers import Address, FetchSpec, RawFetch, RawMetadata, RawOffset, RawPartition, RawTopic
+from .answer_memo import AnswerMemo
+from .answers import (
+    Address,
+    FetchSpec,
+    Place,
+    RawConfig,
+    RawFetch,
+    RawMetadata,
+    RawOffset,
+    RawTopic,
+    configs_of,
+    metadata_of,
+    topic_of,
+)
+from .client_config import bootstrap_addresses
 from .error_codes import error_of
 from .framed_socket import FramedSocket, tls_context
 
@@ -38,6 +52,8 @@ METADATA_SECONDS = 3.0
 IDLE_CONNECTIONS = 8
 """Kept open to each broker; the broker serves one request of a connection at a time, so busy callers need several."""
 CLIENT_ID = "tierstate"
+TOPIC_RESOURCE = 2
+"""Kafka's number for topics in DescribeConfigs."""
 
 
 class RawClient:
@@ -54,9 +70,13 @@ class RawClient:
         self._idle: dict[Address, list[_Connection]] = defaultdict(list)
         self._lock = threading.Lock()
         self._closed = False
+        self._whole_metadata = AnswerMemo(metadata_of)
+        self._configs = AnswerMemo(configs_of)
 
     def metadata(self, topics: Sequence[str] | None = ()) -> RawMetadata:
         """From any broker that answers: the brokers, and these topics (None: all). Creates nothing.
+
+        Of all topics the same answer is the same object.
 
         Raises BrokerUnavailable when none answers, AccessDenied when they refuse the credentials.
         """
@@ -67,11 +87,12 @@ class RawClient:
         for address in addresses:
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, min_version=10, max_version=12)
             try:
-                answer = self._read(address, request, min(METADATA_SECONDS, self.timeout))
+                seconds = min(METADATA_SECONDS, self.timeout)
+                answer = self._read(address, request, seconds, self._whole_metadata if wanted is None else None)
             except (BrokerUnavailable, TimedOut) as error:
                 failure = error
                 continue
-            found = _metadata(answer)
+            found: RawMetadata = answer if wanted is None else metadata_of(answer)
             with self._lock:
                 self._brokers = dict(found.brokers)
             return found
@@ -90,7 +111,7 @@ class RawClient:
         lowest = 12 if by_id else 10
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, min_version=lowest, max_version=12)
         answer = self._read(self._address(broker), request, min(METADATA_SECONDS, self.timeout))
-        return tuple(_topic(one) for one in answer.topics)
+        return tuple(topic_of(one) for one in answer.topics)
 
     def list_offset(
         self,
@@ -102,20 +123,60 @@ class RawClient:
         leader_epoch: LeaderEpoch | None = None,
     ) -> RawOffset:
         """`LATEST`, `EARLIEST`, or the first offset at or after a time."""
+        asked = {(topic, partition): leader_epoch}
+        return self.list_offsets(broker, asked, timestamp, isolation)[topic, partition]
+
+    def list_offsets(
+        self,
+        broker: BrokerId,
+        asked: Mapping[Place, LeaderEpoch | None],
+        timestamp: TimestampMs,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> dict[Place, RawOffset]:
+        """`list_offset` of many partitions, each with the leader epoch it is asked in, by one request.
+
+        Raises CorruptData when the broker leaves one out.
+        """
         kind = ListOffsetsRequest.ListOffsetsTopic
-        part = kind.ListOffsetsPartition(
-            partition_index=partition, current_leader_epoch=_or_minus_one(leader_epoch), timestamp=timestamp
-        )
+        topics = defaultdict(list)
+        for (topic, partition), epoch in asked.items():
+            topics[topic].append(
+                kind.ListOffsetsPartition(
+                    partition_index=partition, current_leader_epoch=_or_minus_one(epoch), timestamp=timestamp
+                )
+            )
         request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=_level(isolation),
-            topics=[kind(name=topic, partitions=[part])],
+            topics=[kind(name=topic, partitions=parts) for topic, parts in topics.items()],
             timeout_ms=int(self.timeout * 1000),
             min_version=4,
         )
-        said = self._read(self._address(broker), request, self.timeout).topics[0].partitions[0]
-        epoch = LeaderEpoch(said.leader_epoch) if said.leader_epoch >= 0 else None
-        return RawOffset(said.error_code, Offset(said.offset), TimestampMs(said.timestamp), epoch)
+        answer = self._read(self._address(broker), request, self.timeout)
+        found = {(topic.name, said.partition_index): said for topic in answer.topics for said in topic.partitions}
+        if not found.keys() >= asked.keys():
+            raise CorruptData("the broker's answer leaves a partition out", request="ListOffsets", broker=broker)
+        return {
+            place: RawOffset(
+                said.error_code,
+                Offset(said.offset),
+                TimestampMs(said.timestamp),
+                LeaderEpoch(said.leader_epoch) if said.leader_epoch >= 0 else None,
+            )
+            for place, said in found.items()
+        }
+
+    def topic_configs(self, broker: BrokerId, topics: Sequence[str], names: Sequence[str]) -> dict[str, RawConfig]:
+        """The settings of these ``names`` of every topic, by one request."""
+        kind = DescribeConfigsRequest.DescribeConfigsResource
+        wanted = [
+            kind(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=list(names)) for topic in topics
+        ]
+        request = DescribeConfigsRequest(
+            resources=wanted, include_synonyms=False, include_documentation=False, min_version=1, max_version=4
+        )
+        found: dict[str, RawConfig] = self._read(self._address(broker), request, self.timeout, self._configs)
+        return found
 
     def end_of_epoch(self, broker: BrokerId, topic: str, partition: int, epoch: LeaderEpoch) -> RawOffset:
         """Where the leader's log leaves an epoch: offset -1 when it never had that one (OffsetForLeaderEpoch)."""
@@ -199,20 +260,22 @@ class RawClient:
             raise BrokerUnavailable("the cluster has no such broker now", broker=broker)
         return address
 
-    def _read(self, address: Address, request: Any, seconds: float) -> Any:
+    def _read(self, address: Address, request: Any, seconds: float, memo: AnswerMemo[Any] | None = None) -> Any:
         """For requests that may be repeated: a pooled connection may have died unseen, a fresh one has not."""
         deadline = self._clock.monotonic() + seconds
         pooled = self._borrow(address)
         if pooled is not None:
             try:
-                return self._ask_and_keep(address, pooled, request, deadline)
+                return self._ask_and_keep(address, pooled, request, deadline, memo)
             except BrokerUnavailable:
                 pass
-        return self._ask_and_keep(address, self._connect(address, deadline), request, deadline)
+        return self._ask_and_keep(address, self._connect(address, deadline), request, deadline, memo)
 
-    def _ask_and_keep(self, address: Address, connection: _Connection, request: Any, deadline: float) -> Any:
+    def _ask_and_keep(
+        self, address: Address, connection: _Connection, request: Any, deadline: float, memo: AnswerMemo[Any] | None
+    ) -> Any:
         try:
-            answer = connection.ask(request, deadline)
+            answer = connection.ask(request, deadline, memo)
         except BaseException:
             connection.close()  # an answer may still be under way on it
             raise
@@ -268,7 +331,7 @@ class _Connection:
             frames.close()
             raise
 
-    def ask(self, request: Any, deadline: float) -> Any:
+    def ask(self, request: Any, deadline: float, memo: AnswerMemo[Any] | None = None) -> Any:
         """One request, one answer. BrokerUnavailable, TimedOut, CorruptData, InvalidRequest (broker too old)."""
         self._count += 1
         try:
@@ -283,7 +346,10 @@ class _Connection:
         try:
             kind = request.header.get_response_class()
             correlation_id = kind.parse_header(payload).correlation_id
-            answer = kind.decode(memoryview(payload)[payload.tell() :])
+            body = memoryview(payload)[payload.tell() :]
+            answer = (
+                kind.decode(body) if memo is None else memo.of(bytes(body), lambda same: kind.decode(memoryview(same)))
+            )
         except (ValueError, IndexError, TypeError, KeyError, ArithmeticError, KafkaError) as error:
             raise CorruptData("the broker's answer cannot be read", request=type(request).__name__) from error
         if correlation_id != self._count:
@@ -317,37 +383,6 @@ class _Connection:
         if not mechanism.is_authenticated():
             raise AccessDenied("SASL authentication failed", mechanism=name)
         return lifetime / 1000
-
-
-def bootstrap_addresses(kafka: Mapping[str, str]) -> list[Address]:
-    """``bootstrap.servers`` as (host, port); the port defaults to 9092."""
-    text = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list") or ""
-    addresses = []
-    for one in filter(None, (part.strip().rpartition("://")[2] for part in text.split(","))):
-        host, colon, port = one.rpartition(":")
-        if not colon or one.endswith("]"):
-            host, port = one, "9092"
-        if not port.isdigit() or not host:
-            raise InvalidRequest("not a broker's address: host:port expected", address=one)
-        addresses.append((host.strip("[]"), int(port)))
-    if not addresses:
-        raise InvalidRequest("[kafka] has no bootstrap.servers")
-    return addresses
-
-
-def _metadata(answer: Any) -> RawMetadata:
-    brokers = {BrokerId(one.node_id): (str(one.host), int(one.port)) for one in answer.brokers}
-    return RawMetadata(answer.cluster_id or "", brokers, {one.name: _topic(one) for one in answer.topics})
-
-
-def _topic(said: Any) -> RawTopic:
-    partitions = {}
-    for one in said.partitions:
-        epoch = LeaderEpoch(one.leader_epoch) if one.leader_epoch >= 0 else None
-        leader = BrokerId(one.leader_id) if one.leader_id >= 0 else None
-        partitions[one.partition_index] = RawPartition(leader, epoch, tuple(one.replica_nodes), tuple(one.isr_nodes))
-    topic_id = TopicId.of(said.topic_id.bytes) if said.topic_id is not None and said.topic_id.int else None
-    return RawTopic(said.name or "", topic_id, said.is_internal, partitions, error_of(said.error_code, topic=said.name))
 
 
 def _raise(code: int, **facts: object) -> None:

@@ -19,6 +19,8 @@ from ..state.view import Entry
 from .client_config import consumer_config
 
 UNKNOWN_EPOCH = -1
+FETCH_WAIT_MS = 500
+"""How long a broker holds back the answer that there is nothing new; what is new it answers at once."""
 FOREIGN_BYTES = "hex:"
 """How the text of a key begins whose bytes are not UTF-8 (or begin like this themselves): its bytes in hex follow."""
 
@@ -70,7 +72,7 @@ class KafkaReader:
         self._positions, self._epochs = dict(positions), dict(epochs)
         for partition, position in positions.items():
             self._check_truncation(partition, position)
-        self._consumer: Any = Consumer(consumer_config(kafka))
+        self._consumer: Any = Consumer({**consumer_config(kafka), "fetch.wait.max.ms": FETCH_WAIT_MS})
         # A consumer that knows the leaders begins at once; else its first look takes half a second (seen).
         with suppress(KafkaException):
             self._consumer.list_topics(name, timeout=3)

@@ -6,7 +6,9 @@ Appends are idempotent with ``acks=all``; any failure after sending is an *unkno
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
@@ -14,10 +16,11 @@ from confluent_kafka.admin import AdminClient
 
 from ..runtime.clock import SystemClock
 from ..state.epochs import LeaderEpoch
-from ..state.errors import BrokerUnavailable, InvalidRequest, TimedOut, UnknownOutcome, UnknownTopic
+from ..state.errors import BrokerUnavailable, InvalidRequest, TierstateError, TimedOut, UnknownOutcome, UnknownTopic
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Position, TimestampMs
 from ..state.routing import Isolation
+from .answers import Place
 from .bounds import offset_at
 from .client_config import admin_config, kafka_error, producer_config
 from .error_codes import error_of
@@ -60,6 +63,10 @@ class TierTopic(Protocol):
 
     def end(self, tier_partition: int) -> Position:
         """The high watermark now. Raises BrokerUnavailable."""
+        ...
+
+    def ends(self, tier_partitions: Collection[int]) -> dict[int, Position]:
+        """`end` of many, by few requests. Whose leader does not answer at once is left out: `end` says why."""
         ...
 
     def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
@@ -168,6 +175,25 @@ class KafkaTierTopic:
 
         return self._on_leader(tier_partition, ask)
 
+    def ends(self, tier_partitions: Collection[int]) -> dict[int, Position]:
+        return self._latest_of(tier_partitions, Isolation.READ_UNCOMMITTED)
+
+    def _latest_of(self, tier_partitions: Collection[int], isolation: Isolation) -> dict[int, Position]:
+        """One request for the leaders, one to each of them."""
+        found: dict[int, Position] = {}
+        with suppress(TierstateError):
+            topic = self._raw.metadata([self._name]).topics.get(self._name)
+            leaders = defaultdict[BrokerId, dict[Place, LeaderEpoch | None]](dict)
+            for number in tier_partitions:
+                said = topic.partitions.get(number) if topic else None
+                if said is not None and said.leader is not None:
+                    leaders[said.leader][self._name, number] = None
+            for broker, asked in leaders.items():
+                with suppress(TierstateError):
+                    answers = self._raw.list_offsets(broker, asked, LATEST, isolation)
+                    found |= {at[1]: Position(said.offset) for at, said in answers.items() if said.code == 0}
+        return found
+
     def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
         end = self.end(tier_partition)  # first: what is appended between the two answers is not passed over
         found = self._on_leader(
@@ -204,13 +230,23 @@ class KafkaTierTopic:
 
     def _open_transactions(self) -> list[str]:
         """Nobody writes transactions here. Views read on regardless (``read_uncommitted``), but nothing is deleted."""
-        found = []
-        for number in range(self._mapped):
-            end = self.end(number)  # before the stable offset is asked: what is appended in between opens nothing
-            stable = self._latest(number, Isolation.READ_COMMITTED)
-            if stable < end:
-                found.append(f"a foreign transaction is open in partition {number} from position {stable} on")
-        return found
+        numbers = range(self._mapped)
+        # the ends before the stable offsets: what is appended in between opens nothing
+        ends, stable = (
+            self._latest_of_all(numbers, each) for each in (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)
+        )
+        return [
+            f"a foreign transaction is open in partition {number} from position {stable[number]} on"
+            for number in numbers
+            if stable[number] < ends[number]
+        ]
+
+    def _latest_of_all(self, tier_partitions: Collection[int], isolation: Isolation) -> dict[int, Position]:
+        """`_latest_of`, after those that it left out too. Raises BrokerUnavailable."""
+        found = self._latest_of(tier_partitions, isolation)
+        return {
+            number: found[number] if number in found else self._latest(number, isolation) for number in tier_partitions
+        }
 
     def current_topic_id(self) -> str:
         return describe_topic_id(self._admin, self._name)

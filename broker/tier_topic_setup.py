@@ -54,13 +54,11 @@ def create_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec, now: Timest
     """
     admin: Any = AdminClient(admin_config(kafka))
     created = _create(admin, spec)
-    # a created topic is known to every broker a moment later, not at once
-    known = Retry(SystemClock(), RandomIds(), 15.0).call(
-        lambda: describe_topic_id(admin, spec.name), (UnknownTopic, BrokerUnavailable)
-    )
-    topic = KafkaTierTopic(kafka, spec.name, known, 0)
+    # a created topic is known to every broker a moment later, not at once; and each question may go to another
+    patient, late = Retry(SystemClock(), RandomIds(), 15.0), (UnknownTopic, BrokerUnavailable)
+    topic = KafkaTierTopic(kafka, spec.name, patient.call(lambda: describe_topic_id(admin, spec.name), late), 0)
     try:
-        if read_meta(topic) is None:
+        if patient.call(lambda: read_meta(topic), late) is None:
             cluster_id = admin.list_topics(timeout=10).cluster_id
             partitions = partition_count(admin, spec.name)
             meta = TopicMeta(partitions, cluster_id, now)

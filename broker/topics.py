@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from ..state.epochs import LeaderEpoch
-from ..state.errors import BrokerUnavailable, UnknownTopic
+from ..state.errors import BrokerUnavailable, TierstateError, UnknownTopic
 from ..state.ids import BrokerId, TopicId
-from .answers import RawTopic
-from .error_codes import error_of_exception
+from .answers import RawConfig, RawMetadata, RawTopic
+from .error_codes import error_of, error_of_exception
 from .raw import RawClient
 
+CONFIGS_A_REQUEST = 500
+_PREFIXES = {"timestamp_type": "message."}
 LIKE_TOTAL = -2
 """``local.retention.*`` = -2: as the topic's own ``retention.*``."""
 
@@ -53,6 +55,11 @@ class TopicConfig:
     unclean_leader_election_enable: bool = False
 
     @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Kafka's names of all these."""
+        return tuple(f"{_PREFIXES.get(each.name, '')}{each.name.replace('_', '.')}" for each in fields(cls))
+
+    @classmethod
     def of(cls, entries: Mapping[str, str]) -> TopicConfig:
         """From Kafka's names; a broker older than a setting does not name it, which means its default."""
         default = cls()
@@ -83,10 +90,9 @@ def describe_topic(raw: RawClient, name: str) -> TopicDescription:
     return _description(found)
 
 
-def list_topics(raw: RawClient) -> tuple[TopicDescription, ...]:
-    """Every topic these credentials may see, by name."""
-    found = sorted(raw.metadata(None).topics.items())
-    return tuple(_description(topic) for _, topic in found if topic.error is None)
+def describe_topics(found: RawMetadata) -> tuple[TopicDescription, ...]:
+    """Every topic that was answered, by name."""
+    return tuple(_description(topic) for _, topic in sorted(found.topics.items()) if topic.error is None)
 
 
 def read_config(admin: AdminClient, name: str, timeout: float) -> TopicConfig:
@@ -97,6 +103,28 @@ def read_config(admin: AdminClient, name: str, timeout: float) -> TopicConfig:
     except KafkaException as error:
         raise error_of_exception(error, topic=name) from error
     return TopicConfig.of({key: entry.value for key, entry in entries.items() if entry.value is not None})
+
+
+def read_configs(raw: RawClient, broker: BrokerId, topics: Collection[str]) -> dict[str, TopicConfig | TierstateError]:
+    """`read_config` of many, from one broker and in few requests: what each would answer or raise.
+
+    Raises what concerns all of them: BrokerUnavailable, TimedOut.
+    """
+    wanted = sorted(topics)
+    found: dict[str, TopicConfig | TierstateError] = {}
+    for at in range(0, len(wanted), CONFIGS_A_REQUEST):
+        some = wanted[at : at + CONFIGS_A_REQUEST]
+        answers = raw.topic_configs(broker, some, TopicConfig.names())
+        for topic in some:
+            said = answers.get(topic)
+            left_out = BrokerUnavailable("the broker's answer leaves the topic out", topic=topic, broker=broker)
+            found[topic] = left_out if said is None else _config(topic, said)
+    return found
+
+
+def _config(topic: str, said: RawConfig) -> TopicConfig | TierstateError:
+    entries = {name: value for name, value in said.entries.items() if value is not None}
+    return error_of(said.code, topic=topic) or TopicConfig.of(entries)
 
 
 def _description(topic: RawTopic) -> TopicDescription:

@@ -30,6 +30,10 @@ class Context:
     deadline: Deadline = field(default_factory=Deadline)
     quiet: bool = False
     no_color: bool = False
+    own_process: bool = False
+    """The command has the process to itself, and may end it (`serving.py`); not so where Python code runs a command."""
+    served: bool = False
+    """It was one that serves: when it is over, the process is."""
 
     @cached_property
     def settings(self) -> Settings:

@@ -165,7 +165,8 @@ def _waits(view: PartitionView) -> tuple[str, ...]:
     """What a person must do before agents obey."""
     now = standing(view)
     paused = f"{told(now)}: `tierstate resume` ends it" if now is not None and is_paused(view) else None
-    return tuple(each for each in (paused, doubt_of(view)) if each is not None)
+    doubt = doubt_of(view)
+    return tuple(each for each in (paused, doubt.said if doubt else None) if each is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ def command(
     clock = SystemClock()
     with opened_broker(context) as broker:
         (partition,) = user_partitions(broker, topic.topic, topic.partition)
+        _refuse_untiered(context, broker.control, topic)
         meant = AtOffset(_first_at(context, topic, before)) if isinstance(before, AtTime) else before
         with opened_topic(context) as tier_topic, following(context, tier_topic, [partition]) as follower:
             view, bounds = follower.partition(partition), _bounds(broker.control, topic)
@@ -90,6 +91,22 @@ def command(
                 context.output.document(document)
             if obeyed is not None:
                 _conclude(context, topic, plan, obeyed)
+
+
+def _refuse_untiered(context: Context, broker: BrokerControl, topic: TopicArgument) -> None:
+    """No agent cuts the log of a topic that it refuses. Raises NotTiered."""
+    from ..leader.reasons import Reason
+    from ..state.errors import NotTiered
+    from .partition_facts import why_untiered
+
+    why = why_untiered(broker, context.settings, topic.topic)
+    if why is not None and why.kind is not Reason.EXCLUDED:
+        raise NotTiered(
+            "no agent deletes records of this topic: use Kafka's own tool; `tierstate disable --remote delete` gives "
+            "up what is remote",
+            topic=topic,
+            because=why,
+        )
 
 
 def _bounds(broker: BrokerControl, topic: TopicArgument) -> LocalBounds:

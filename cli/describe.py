@@ -27,7 +27,7 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
     What only an agent knows is asked from it; one that does not answer is said to be silent, never healthy.
     """
     from ..runtime.clock import SystemClock
-    from .partition_facts import look_at
+    from .partition_facts import look_at, why_untiered
 
     with opened_broker(context) as broker:
         partitions = user_partitions(broker, topic.topic, topic.partition)
@@ -35,7 +35,10 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
             while True:
                 for partition in partitions:
                     follower.require_fresh(follower.tier_partition(partition), 1.0)
-                facts = [look_at(follower.partition(each), broker.control, topic.topic) for each in partitions]
+                untiered = why_untiered(broker.control, context.settings, topic.topic)
+                facts = [
+                    look_at(follower.partition(each), broker.control, topic.topic, untiered) for each in partitions
+                ]
                 if context.as_json:
                     context.output.document([each.as_json() for each in facts])
                 else:
@@ -70,8 +73,12 @@ def _print(context: Context, facts: PartitionFacts) -> None:
     ):
         for each in found:
             line(f"  {what}  {each}")
+    if facts.cut_elsewhere is not None:
+        line(f"  CUT ELSEWHERE  {facts.cut_elsewhere}")
     if facts.lineage_unknown:
         line("  LINEAGE UNKNOWN  remote segments exist that the current lineage cannot place")
+    if facts.untiered is not None:
+        line(f"  not tiered    {facts.untiered}")
     if facts.agent is None:
         line("  agent         none has led this partition yet")
     elif isinstance(facts.agent, str):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,8 +9,10 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .keeping import seed_of, why_not_ready
+from .keeping import seed_of
 from .opened import open_store_of, opened_broker, opened_topic
+from .serving import serve, service_logs
+from .watching import feed_view_gauges, why_behind, why_unhealthy
 
 LOOPBACK = ("127.", "::1", "localhost")
 
@@ -26,19 +27,21 @@ def command(context: Context, listen: str | None) -> None:
     from ..fetch.open import open_reader
     from ..follower.open import open_view
     from ..follower.rocksdb_view import ViewIdentity
+    from ..follower.view_watch import ViewWatch
     from ..runtime.clock import SystemClock
     from ..runtime.listener import fan_out
-    from ..runtime.logs import log_events, open_logs
+    from ..runtime.logs import log_events
     from ..runtime.management import Health, ManagementServer
     from ..runtime.metrics import Metrics
-    from ..runtime.service import run_services
-    from ..storage.segment.keyring import KeyRing
+    from ..runtime.service import Service
+    from ..state.view import READY_AGE_S
+    from ..storage.segment.keyring_file import KeyRingFile
 
     if listen is not None:
         context.overrides += (f"gateway.listen={listen}",)
     settings = context.settings_with("kafka.bootstrap.servers", "store.url")
     clock, metrics = SystemClock(), Metrics()
-    logger = open_logs(os.environ, as_json=context.as_json, colour=not context.no_color)
+    logger = service_logs(context)
     listener = fan_out(metrics.listen, log_events(logger))
     with ExitStack() as opened:
         broker = opened.enter_context(opened_broker(context))
@@ -64,7 +67,7 @@ def command(context: Context, listen: str | None) -> None:
             clock=clock,
             cache=settings.cache,
             state_dir=settings.state_dir,
-            keys=KeyRing.load(keyring) if keyring else None,
+            keys=KeyRingFile(keyring, listener) if keyring else None,
             listener=listener,
         )
         opened.callback(reader.close)
@@ -72,17 +75,22 @@ def command(context: Context, listen: str | None) -> None:
         server = open_gateway(reader, settings.gateway, clock, hidden=(settings.tier_state.topic,))
         opened.callback(server.close)
 
-        def not_ready() -> list[str]:
-            return why_not_ready(follower, topic.mapped_partitions)
-
+        watch = ViewWatch(topic, follower, clock)
+        feed_view_gauges(metrics, watch)
+        services: list[Service] = []
         health = Health(
-            not_healthy=list, not_ready=not_ready, metrics=metrics.exposition, status=lambda name, partition: None
+            not_healthy=lambda: why_unhealthy(services, follower),
+            not_ready=lambda: why_behind(follower, watch, READY_AGE_S),  # reads go on from an older view, too
+            metrics=metrics.exposition,
+            status=lambda name, partition: None,
         )
         management = ManagementServer(settings.management.listen, health)
         opened.callback(management.close)
         _announce(context, server.url, str(management.address), open_to_all=settings.gateway.auth.tokens is None)
         context.deadline.cancel()
-        run_services([management.service(), server.process()])
+        watches = [Service("view watch", watch.run), Service("topic watch", watch.run_problems)]
+        services += [management.service(), *watches, server.process()]
+        serve(context, services, logger.warning)
 
 
 def _gateway() -> Any:

@@ -32,7 +32,6 @@ ARCHIVE_EVERY_S = 60.0
 PARTIAL_AFTER_MS = 3_600_000
 """A window of the archive that is not full is archived in part once its oldest record is an hour old: compaction may
 touch nothing younger than a day."""
-FRESH_S, PATIENCE_S = 60.0, 1.0
 CHECKPOINT_EVERY_S = 6 * 3600.0
 CUT_EVERY_S = 24 * 3600.0
 REMEMBER_MS = 30 * 86_400_000
@@ -70,20 +69,6 @@ class Archives:
                 return position
             self.reached(tier_partition, position)
         return position
-
-
-def why_not_ready(follower: Follower, tier_partitions: int) -> list[str]:
-    """What keeps a view from being ready: each of its partitions, and the first one up to a minute ago."""
-    from ..state.errors import TierstateError
-    from ..state.view import READY_AGE_S
-
-    try:
-        follower.require_fresh(0, FRESH_S, PATIENCE_S)
-        for number in range(1, tier_partitions):
-            follower.require_fresh(number, READY_AGE_S, PATIENCE_S)
-    except TierstateError as error:
-        return [str(error)]
-    return []
 
 
 def seed_of(store: ObjectStore, identity: ViewIdentity, clock: Clock, listener: Listener) -> Seed:
@@ -163,6 +148,7 @@ def chores_of(
     from ..follower.archive_base import cut_archive
     from ..follower.checkpoint import checkpoint
     from ..follower.rocksdb_view import RocksView
+    from ..follower.until_stopped import UntilStopped
     from ..leader.keeper import Chore
     from ..schemas.codec import decode_fact
     from ..state.errors import Unavailable
@@ -182,17 +168,19 @@ def chores_of(
         except OSError as error:
             raise Unavailable("scratch folder cannot be written", path=scratch, reason=error.strerror) from error
 
-    def archived(number: int) -> Act[None]:
+    def archived(number: int, stop: threading.Event) -> Act[None]:
         now, known = clock.now_ms(), archives.known(number)
-        reached = yield from archive(topic, store, identity, number, now, PARTIAL_AFTER_MS, known)
+        reached = yield from archive(UntilStopped(topic, stop), store, identity, number, now, PARTIAL_AFTER_MS, known)
         archives.reached(number, reached)
 
-    def checkpointed(number: int) -> Act[object]:
+    def checkpointed(number: int, stop: threading.Event) -> Act[object]:
         keep, refused = settings.checkpoint.keep, _refused(listener)
         with _scratch() as fresh:
-            return (yield from checkpoint(topic, store, identity, number, clock, keep, fresh, refused))
+            return (
+                yield from checkpoint(UntilStopped(topic, stop), store, identity, number, clock, keep, fresh, refused)
+            )
 
-    def cut(number: int) -> Act[object]:
+    def cut(number: int, stop: threading.Event) -> Act[object]:
         older = TimestampMs(clock.now_ms() - round(settings.archive.keep * 1000))
         with _scratch() as fresh:
             return (yield from cut_archive(store, identity, number, older, fresh))

@@ -14,6 +14,7 @@ from ..state.errors import TierstateError
 from .context import Context
 from .exit_codes import BUG, DONE, INTERRUPTED, UNAVAILABLE, exit_code
 from .flags import add_global_options, global_options
+from .serving import leave
 from .table import BY_NAME, ENTRIES, SECTIONS
 
 DEBUG_VARIABLE = "TIERSTATE_DEBUG"
@@ -67,9 +68,9 @@ root = Commands(
 )
 
 
-def run(args: Sequence[str]) -> int:
+def run(args: Sequence[str], context: Context | None = None) -> int:
     """The exit code of one call."""
-    context = Context()
+    context = context or Context()
     try:
         code = _run(args, context)
     finally:
@@ -114,7 +115,11 @@ def _run(args: Sequence[str], context: Context) -> int:
 def main() -> None:
     if COMPLETE_VARIABLE in os.environ:
         root.main(prog_name="tierstate")  # click's shell completion: prints and exits
-    sys.exit(run(sys.argv[1:]))
+    context = Context(own_process=True)
+    code = run(sys.argv[1:], context)
+    if context.served:
+        leave(code)
+    sys.exit(code)
 
 
 def _trace(error: BaseException) -> bool:

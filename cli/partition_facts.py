@@ -6,14 +6,18 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..leader.decide import excluded, internal, refusal
 from ..leader.orders import order_done
 from ..state.errors import TierstateError
 from ..state.facts import OrderKind
 from ..state.offsets import Offset, OffsetRange
+from .cut_elsewhere import cut_elsewhere
 from .give_order import standing, told
 
 if TYPE_CHECKING:
     from ..broker.control import BrokerControl
+    from ..leader.reasons import Why
+    from ..runtime.settings import Settings
     from ..state.partition_view import PartitionView
 
 
@@ -42,12 +46,27 @@ class PartitionFacts:
     lineage_unknown: bool
     agent: dict[str, Any] | str | None
     """What the agent says; a text when it did not answer; None when no term names one."""
+    cut_elsewhere: str | None = None
+    """What somebody else deleted on the broker, and the command that extends it to the remote tier."""
+    untiered: str | None = None
+    """Why the topic is not tiered, by its name, its configuration and the settings of who asks."""
+    untiered_reason: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def look_at(view: PartitionView, broker: BrokerControl, topic: str) -> PartitionFacts:
+def why_untiered(broker: BrokerControl, settings: Settings, topic: str) -> Why | None:
+    """As every agent with these settings would refuse it, also where none has ever led. Raises what the broker does."""
+    if broker.topic(topic).internal or topic == settings.tier_state.topic:
+        return internal(topic)
+    refused = refusal(broker.config(topic))
+    if refused is None and settings.tiering.include and not settings.tiering.covers(topic):
+        return excluded(topic)
+    return refused
+
+
+def look_at(view: PartitionView, broker: BrokerControl, topic: str, untiered: Why | None = None) -> PartitionFacts:
     """Ask the broker for its bounds; a broker that does not answer leaves them None."""
     partition = view.partition.partition
     try:
@@ -79,6 +98,9 @@ def look_at(view: PartitionView, broker: BrokerControl, topic: str) -> Partition
         contradictions=view.contradictions,
         lineage_unknown=view.lineage_unknown,
         agent=ask_agent(view, topic),
+        cut_elsewhere=cut_elsewhere(view, topic, local_start),
+        untiered=None if untiered is None else untiered.said,
+        untiered_reason=None if untiered is None else untiered.kind.value,
     )
 
 

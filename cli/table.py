@@ -40,6 +40,7 @@ ENTRIES = (
     Entry("Change", "pause", "Leave a topic or partition as it is, until resumed.", "pause"),
     Entry("Change", "resume", "Go on with what was paused or disabled.", "resume"),
     Entry("Change", "disable", "Tier a topic no more; keep or delete its remote tier.", "disable"),
+    Entry("Change", "sweep", "Show what no segment needs in the store, and delete what may go.", "sweep"),
     Entry("Change", "undelete", "Take back that a topic is missing.", "undelete"),
     Entry("Change", "release", "Show or release the integrity holds of a partition.", "release"),
     Entry("Store", "certify", "Certify that an object store keeps every promise it must.", "certify"),

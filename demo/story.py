@@ -159,7 +159,7 @@ class Story:
         described = self.house.json("describe", TOPIC)
         for p in described:
             status = p["agent"] if isinstance(p["agent"], dict) else {}
-            if p["local_start"] == 0 or "local retention" not in (status.get("not_trimmed") or ""):
+            if p["local_start"] == 0 or status.get("not_trimmed_reason") not in ("local-retention", "only-active"):
                 return False
         # a file leaves the folder when its segment is below the log start; `.deleted` ones go a second later
         return all(

@@ -25,12 +25,11 @@ from ..state.segment import RemoteSegment, SegmentState
 from ..state.view import TierView
 from .local import LocalTier
 from .piece import Fetched, LogicalBounds
+from .recent_views import VIEW_AGE_S, RecentViews
 from .remote import RemoteTier
 
 BOUNDS_AGE_S = 1.0
 """How old bounds may be that a read is routed by. Only a hint: the local tier's own answer decides."""
-VIEW_AGE_S = 5.0
-"""How old a view may be that a remote read is routed by. Expiry's grace (``expire.grace``) is far above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +54,12 @@ class LogicalPartition:
         local: LocalTier,
         remote: RemoteTier,
         clock: Clock,
+        recent: RecentViews,
     ) -> None:
+        """``recent``: shared by all partitions, so that each finds out only once that the tier-state topic is away."""
         self.topic, self.partition = topic, partition
         self.local = local
+        self._recent = recent
         self._view, self._remote, self._clock = view, remote, clock
         self._tier_partition = view.tier_partition(partition)
         self._lock = threading.Lock()
@@ -70,6 +72,11 @@ class LogicalPartition:
     def fresh_view(self, max_age: float = VIEW_AGE_S) -> PartitionView:
         """The partition, with everything that was true ``max_age`` seconds ago. Raises ViewBehind."""
         self._view.require_fresh(self._tier_partition, max_age)
+        return self.view()
+
+    def recent_view(self) -> PartitionView:
+        """To route a read by: as `fresh_view`, or older while the tier-state topic is away. Raises ViewBehind."""
+        self._recent.require(self._tier_partition)
         return self.view()
 
     def local_bounds(self, max_age: float = 0.0) -> LocalBounds:
@@ -87,7 +94,7 @@ class LogicalPartition:
     def bounds(self, max_age: float = 0.0) -> LogicalBounds:
         """Both tiers. Raises ViewBehind, BrokerUnavailable."""
         local = self.local_bounds(max_age)
-        return logical_bounds(self.fresh_view(), local)
+        return logical_bounds(self.recent_view(), local)
 
     def route(self, offset: int, isolation: Isolation, tier: Tier) -> Route:
         """Where ``offset`` is. OffsetOutOfRange and LogGap are raised only by fresh bounds and a fresh view."""
@@ -95,7 +102,7 @@ class LogicalPartition:
             where = self._routed(self.view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation, tier)
             if not isinstance(where, ReadRemote):
                 return where
-            return self._routed(self.fresh_view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation, tier)
+            return self._routed(self.recent_view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation, tier)
         except (OffsetOutOfRange, LogGap):
             bounds = self.local_bounds()
             return self._routed(self.fresh_view(max_age=0.0), bounds, offset, isolation, tier)

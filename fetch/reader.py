@@ -29,6 +29,7 @@ from .piece import Fetched as Fetched
 from .piece import LogicalBounds as LogicalBounds
 from .piece import LogicalTopic as LogicalTopic
 from .read_ahead import read_ahead
+from .recent_views import RecentViews
 from .remote import RemoteTier
 
 FETCH_BYTES = 1024 * 1024
@@ -46,6 +47,7 @@ class LogReader:
     ) -> None:
         self._view, self._control, self._clock = view, control, clock
         self._local, self.remote = local, remote
+        self._recent = RecentViews(view, clock)
         self._lock = threading.Lock()
         self._topics: dict[str, tuple[float, LogicalTopic]] = {}
         self._partitions: dict[tuple[str, TopicIdPartition], LogicalPartition] = {}
@@ -81,7 +83,7 @@ class LogReader:
         with self._lock:
             log = self._partitions.get((topic, place))
             if log is None:
-                log = LogicalPartition(topic, place, self._view, self._local, self.remote, self._clock)
+                log = LogicalPartition(topic, place, self._view, self._local, self.remote, self._clock, self._recent)
                 self._partitions[topic, place] = log
         return log
 

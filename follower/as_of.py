@@ -8,6 +8,7 @@ follower that runs but is cut off, or sleeps with its machine, ages too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..broker.tier_topic import TierTopic
 from ..runtime.clock import Clock
@@ -21,12 +22,23 @@ LOOK_S = 60.0
 """How often a running follower asks for the ends."""
 
 
+@dataclass(frozen=True, slots=True)
+class EndReached:
+    """``asked``: the monotonic second at which ``end`` was the end; ``generation``: of the view that asked."""
+
+    tier_partition: int
+    end: Position
+    asked: float
+    asked_ms: TimestampMs
+    generation: int
+
+
 class AsOf:
     """Keeps the as-of of a view alive, and says when it is too old."""
 
     def __init__(self, topic: TierTopic, clock: Clock, tier_partitions: Sequence[int]) -> None:
         self._topic, self._clock, self._numbers = topic, clock, tier_partitions
-        self._ends: dict[int, tuple[Position, TimestampMs]] = {}
+        self._ends: dict[int, EndReached] = {}
         self._looked: float | None = None
 
     def begin(self, store: ViewStore) -> None:
@@ -55,16 +67,24 @@ class AsOf:
         """Whether every tombstone since then is still in the topic."""
         return self._clock.now_ms() - store.as_of(tier_partition) <= MAX_AGE_MS
 
-    def keep_up(self, store: ViewStore) -> None:
-        """Note what was reached, and ask for the ends again when it is time. Raises BrokerUnavailable."""
-        for number, (end, at_ms) in list(self._ends.items()):
-            if store.position(number) >= end:
-                store.mark_as_of(number, at_ms)
-                del self._ends[number]
+    def reached(self, store: ViewStore) -> list[EndReached]:
+        """Which of the ends that were asked for are reached; the view's age is noted."""
+        found = [each for number, each in self._ends.items() if store.position(number) >= each.end]
+        for each in found:
+            store.mark_as_of(each.tier_partition, each.asked_ms)
+            del self._ends[each.tier_partition]
+        return found
+
+    def keep_up(self, store: ViewStore, generation: int) -> None:
+        """Ask for the ends again when it is time. Raises BrokerUnavailable."""
         now = self._clock.monotonic()
         if self._looked is None or now - self._looked >= LOOK_S:
             self._looked = now
             at_ms = self._clock.now_ms()
+            ends = self._topic.ends(self._numbers)
             for number in self._numbers:
-                if number not in self._ends:
-                    self._ends[number] = (self._topic.end(number), at_ms)
+                if number in self._ends:
+                    continue
+                end = ends[number] if number in ends else self._topic.end(number)
+                if store.position(number) <= end:  # else the topic was truncated, and no end is reached by that
+                    self._ends[number] = EndReached(number, end, now, at_ms, generation)

@@ -38,7 +38,8 @@ from .replay import reader_at
 
 R = TypeVar("R")
 TOPIC_ID_CHECK_S = 30.0
-POLL_S = 0.1
+POLL_S = 0.5
+"""A record ends a poll; a stop, another interest, a view that was lost are noticed so late at most."""
 BROKER_RETRY_S = 1.0
 RETRY_S = 3.0
 """After anything else that may pass, a full disk above all."""
@@ -127,6 +128,16 @@ class Follower:
     def lost(self) -> str | None:
         """Why the view is about to be rebuilt; None when it need not be. Meanwhile it answers as it is."""
         return self._lost
+
+    @property
+    def trouble(self) -> TierstateError | None:
+        """What keeps the tail from going on now, and may pass: a full disk above all."""
+        return self._trouble
+
+    @property
+    def failure(self) -> TierstateError | None:
+        """Why the tail ended for good; None while it follows, or may again."""
+        return self._failure
 
     def partition(self, partition: TopicIdPartition) -> PartitionView:
         number = self.tier_partition(partition)
@@ -299,7 +310,7 @@ class Follower:
                 self._check_topic_id()
                 self._as_of.check(self.store)
                 read = self._read_topic(timeout)
-                self._as_of.keep_up(self.store)
+                self._keep_fresh()
             except (PositionLost, CorruptData) as lost:
                 self._lose(str(lost))
                 if self._unproven:  # else a view that cannot be rebuilt would be rebuilt without a pause
@@ -313,6 +324,14 @@ class Follower:
             self._unproven = False
             self._set_trouble(None)
             return read
+
+    def _keep_fresh(self) -> None:
+        """Also when nobody reads: what was fresh when the topic went away is what reads go on from."""
+        for each in self._as_of.reached(self.store):
+            with self._applied:
+                if each.generation == self._generation:
+                    self._captured[each.tier_partition] = max(self._captured.get(each.tier_partition, 0.0), each.asked)
+        self._as_of.keep_up(self.store, self._generation)
 
     def _read_topic(self, timeout: float) -> int:
         if self._reader is None:
@@ -329,7 +348,7 @@ class Follower:
             for second in found:
                 self._listener(SecondValueSeen(number, second.key, second.first_position, second.second_position))
             if kept:
-                self._listener(FactsApplied(number, len(kept), batch.following))
+                self._listener(FactsApplied(number, len(kept), batch.following, self._interest.named(number, kept)))
         return read
 
     def _check_topic_id(self) -> None:
@@ -365,11 +384,10 @@ class Follower:
         self._captured.clear()
 
     def _set_trouble(self, error: TierstateError | None) -> None:
-        if error is self._trouble:
-            return
-        with self._applied:
-            self._trouble = error
-            self._applied.notify_all()
+        if error is not self._trouble:
+            with self._applied:
+                self._trouble = error
+                self._applied.notify_all()
 
     def _fail(self, error: TierstateError) -> None:
         with self._applied:

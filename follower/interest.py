@@ -53,6 +53,11 @@ class Interest:
                 dropped.add(partition)
         return kept, dropped
 
+    def named(self, tier_partition: int, entries: Sequence[Entry]) -> frozenset[TopicIdPartition]:
+        """Whom these are about."""
+        found = (self._places.of(tier_partition, entry.key).partition for entry in entries)
+        return frozenset(partition for partition in found if partition is not None)
+
 
 def unwanted(store: ViewStore, interest: Interest, partitions: int) -> list[tuple[int, TopicIdPartition]]:
     """Partitions that stand in a view and are not wanted any more."""

@@ -27,6 +27,8 @@ from rocksdict import WriteBatch as RawBatch
 from ..state.errors import CorruptData, StorageFull, TierstateError, Unavailable
 
 BLOOM_BITS = 10
+MEMTABLE_BLOOM_RATIO = 0.01
+"""Of the 64 MiB of a family: 10 bits for each of half a million keys. It is all touched when a view is opened."""
 LOCK_FILE = "/LOCK"
 _FULL = ("No space left", "File too large", "Disk quota exceeded")
 _DAMAGED = ("Corruption", "No such file", "does not exist", "Invalid argument", "Not implemented", "missing")
@@ -182,6 +184,6 @@ def _family() -> Any:
     blocks.set_bloom_filter(BLOOM_BITS, False)
     options = Options(raw_mode=True)
     options.set_block_based_table_factory(blocks)
-    options.set_memtable_prefix_bloom_ratio(0.1)
+    options.set_memtable_prefix_bloom_ratio(MEMTABLE_BLOOM_RATIO)
     options.set_memtable_whole_key_filtering(True)
     return options

@@ -13,13 +13,18 @@ from .eraser import erase
 from .expire_rule import AdvanceLogStart, RemoveObjects, StartDelete
 from .expirer import advance_log_start, delete_records_order, remove_objects, start_delete
 from .orders import CutLocal
+from .orphan_watch import OrphanWatch
+from .quarantine import NO_QUARANTINE
+from .sweep_rule import SweepOrphans
 from .term import Reign
 from .trim_rule import TrimBefore
 from .trimmer import trim_local
 
 
-def act_for(intent: Intent, reign: Reign, tools: CopyTools, policy: Policy) -> Act[object]:
-    """Not yet begun."""
+def act_for(
+    intent: Intent, reign: Reign, tools: CopyTools, policy: Policy, orphans: OrphanWatch | None = None
+) -> Act[object]:
+    """Not yet begun. ``orphans``: who asked for them to be swept."""
     match intent:
         case CopyCandidate():
             return copy_segment(reign, intent, tools)
@@ -32,7 +37,11 @@ def act_for(intent: Intent, reign: Reign, tools: CopyTools, policy: Policy) -> A
         case StartDelete(segment=segment, reason=reason):
             return start_delete(reign, segment, reason, tools.listener)
         case RemoveObjects(segment=segment):
-            return remove_objects(reign, tools.store, segment, policy.expire_grace_ms, tools.listener)
+            aside = orphans.quarantine if orphans else NO_QUARANTINE
+            return remove_objects(reign, tools.store, segment, policy.expire_grace_ms, tools.listener, aside)
+        case SweepOrphans():
+            assert orphans is not None
+            return orphans.sweep(reign)
         case Erase():
             return erase(reign, intent, tools.listener)
         case _:

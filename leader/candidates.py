@@ -10,6 +10,7 @@ from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment
 from ..state.routing import LocalBounds
+from .reasons import Reason, Why, seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class CopyCandidate:
 class NothingToCopy:
     """Why no segment is a candidate now."""
 
-    reason: str
+    why: Why
 
 
 def copied_offset(view: PartitionView, bounds: LocalBounds) -> Offset:
@@ -48,24 +49,55 @@ def next_candidate(
     epochs: Lineage,
     now: TimestampMs,
     lag_ms: int = 0,
+    pinned_s: float = 0.0,
 ) -> CopyCandidate | NothingToCopy:
     """The rolled segment that contains copied offset + 1.
 
     ``segments``: ascending, the last one active. ``epochs``: the broker's own checkpoint; a copy of an offset that it
     gives no epoch would cover nothing, and be made again and again*. ``lag_ms`` keeps young segments local only
-    (``copy.lag``); records of the future are not young (KIP-1241): who knows when they will be.
+    (``copy.lag``); records of the future are not young (KIP-1241): who knows when they will be. ``pinned_s``: how long
+    this agent has seen the last stable offset where it is, below the high watermark.
     """
     wanted = copied_offset(view, bounds) + 1
     for segment in segments[:-1]:
         if segment.next_base <= wanted:
             continue
         if segment.base_offset > wanted:
-            return NothingToCopy(f"offset {wanted} is in no local segment")
+            said = f"offset {wanted} is in no local segment: the next one begins at {segment.base_offset}"
+            return NothingToCopy(Why(Reason.NO_LOCAL_SEGMENT, said))
         if segment.next_base > bounds.last_stable_offset:
-            return NothingToCopy(f"last stable offset {bounds.last_stable_offset} is inside the segment")
+            return NothingToCopy(why_not_stable(segment, bounds, pinned_s))
         if epochs.epoch_at(wanted) is None:
-            return NothingToCopy(f"offset {wanted} has no leader epoch in the broker's checkpoint")
-        if 0 <= now - segment.max_timestamp < lag_ms:
-            return NothingToCopy("younger than copy.lag")
+            first = epochs.entries[0].start_offset if epochs.entries else "none"
+            said = f"offset {wanted} has no leader epoch in the broker's checkpoint: its first offset is {first}"
+            return NothingToCopy(Why(Reason.NO_EPOCH, said))
+        age = now - segment.max_timestamp
+        if 0 <= age < lag_ms:
+            said = f"segment {_range(segment)} is {age // 1000} s old, younger than copy.lag {seconds(lag_ms)}"
+            return NothingToCopy(Why(Reason.COPY_LAG, f"{said}: in {seconds(lag_ms - age)}"))
         return CopyCandidate(segment.base_offset, segment.next_base, segment.size_bytes)
-    return NothingToCopy("every rolled segment is copied")
+    return NothingToCopy(_all_copied(wanted, segments))
+
+
+def why_not_stable(segment: LocalSegment, bounds: LocalBounds, pinned_s: float) -> Why:
+    """Why a rolled segment is not wholly below the last stable offset."""
+    stable, high = bounds.last_stable_offset, bounds.high_watermark
+    where = f"segment {_range(segment)} of {segment.size_bytes:,} bytes"
+    if stable >= high:
+        return Why(Reason.NOT_REPLICATED, f"high watermark {high} is not past {where}: a replica in sync has no more")
+    return Why(
+        Reason.OPEN_TRANSACTION,
+        f"a transaction is open: the last stable offset {stable} is not past {where}, for {pinned_s:.0f} s at least",
+    )
+
+
+def _all_copied(wanted: int, segments: Sequence[LocalSegment]) -> Why:
+    if not segments:
+        return Why(Reason.ALL_COPIED, "every rolled segment is copied: the broker has none on its disk")
+    active = segments[-1]
+    said = f"every rolled segment is copied, up to offset {wanted - 1}; the active one begins at {active.base_offset}"
+    return Why(Reason.ALL_COPIED, f"{said} and has {active.size_bytes:,} bytes")
+
+
+def _range(segment: LocalSegment) -> str:
+    return f"{segment.base_offset}..{segment.next_base - 1}"

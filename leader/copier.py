@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..log.local_log import SegmentFiles
 from ..runtime.listener import Listener, SegmentCopied
-from ..state.errors import Fenced, StorageUnavailable, Throttled, TierstateError, TimedOut
+from ..state.errors import Fenced, NotTiered, ObjectNotFound, StorageUnavailable, Throttled, TierstateError, TimedOut
 from ..state.facts import (
     DeleteReason,
     SegmentCopyFinished,
@@ -32,10 +32,13 @@ from .candidates import CopyCandidate
 from .term import Reign
 from .upload import FormatPolicy, upload
 
+MAGIC_AT = 16
+"""Where the version of a batch stands, of every version there was."""
+
 
 @dataclass(frozen=True, slots=True)
 class CopyTools:
-    """What every copy of this agent uses. ``throttle`` is told the bytes of each piece before it is sent.
+    """What every copy of this agent uses. ``throttle`` is told the bytes of all that is sent, before it is.
 
     ``longest_s``: an attempt that takes longer aborts itself, long before a sweeper could take it for dead*.
     """
@@ -62,7 +65,9 @@ def copy_segment(reign: Reign, candidate: CopyCandidate, tools: CopyTools) -> Ac
             raise TimedOut("the copy took too long", segment=candidate.offsets, seconds=tools.longest_s)
 
     with seat.log.open_segment(reign.partition, reign.name, candidate.base_offset, candidate.next_base) as files:
+        _check_format(files, candidate)
         attempt = _attempt(reign, candidate, tools)
+        _check_answers(tools.store, attempt)
         yield "append copy-started"
         reign.append(SegmentCopyStarted(attempt))
         try:
@@ -87,6 +92,25 @@ def copy_segment(reign: Reign, candidate: CopyCandidate, tools: CopyTools) -> Ac
         )
     )
     return segment
+
+
+def _check_format(files: SegmentFiles, candidate: CopyCandidate) -> None:
+    """Raises NotTiered for message formats older than v2, before anything is said. Older batches come first."""
+    head = files.head()
+    if len(head) > MAGIC_AT and head[MAGIC_AT] < 2:
+        raise NotTiered(
+            "message format older than v2", file=files.path, segment=candidate.offsets, magic=head[MAGIC_AT]
+        )
+
+
+def _check_answers(store: ObjectStore, attempt: CopyAttempt) -> None:
+    """Raises what the store raises when it is away, before anything is said*: nobody can erase facts of an attempt
+    before its store is back, so an outage of hours would leave two facts an attempt, of every partition.
+
+    Asks for a key that no object ever has: one that is written later, a store might remember as missing.
+    """
+    with suppress(ObjectNotFound):
+        store.head(attempt.object_key)
 
 
 def _attempt(reign: Reign, candidate: CopyCandidate, tools: CopyTools) -> CopyAttempt:

@@ -15,7 +15,7 @@ from ..state.facts import OrderKind
 from ..state.ids import RemoteSegmentId
 from ..state.offsets import Offset, Position, TimestampMs
 from ..state.partition_view import PartitionView
-from ..state.retention import LocalSegment, TopicRetention
+from ..state.retention import UNLIMITED, LocalSegment, TopicRetention
 from ..state.routing import LocalBounds
 from ..state.segment import Term
 from .candidates import CopyCandidate, NothingToCopy, next_candidate
@@ -29,16 +29,18 @@ from .expire_rule import (
     next_log_start,
     next_removal,
 )
-from .orders import CutLocal, NoCut, next_cut
-from .sweep_rule import NoSweep, failed_attempt, next_sweep
-from .trim_rule import NoTrim, TrimBefore, TrimPolicy, trim_before
+from .orders import CutLocal, next_cut
+from .reasons import Reason, Why, moment
+from .sweep_rule import NoSweep, SweepOrphans, failed_attempt, next_orphans, next_sweep
+from .trim_rule import NoTrim, TrimBefore, TrimPolicy, trim_before, why_degraded
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
     """What the broker and its disk said.
 
-    ``epochs``: its leader epoch checkpoint. ``holds`` None: consumer groups could not be listed completely.
+    ``epochs``: its leader epoch checkpoint. ``holds`` None: consumer groups could not be listed completely, and
+    ``groups_unknown`` says why.
     """
 
     segments: tuple[LocalSegment, ...]
@@ -48,6 +50,7 @@ class Observed:
     holds: Mapping[str, Offset] | None
     drift: str | None = None
     """How the tier-state topic's configuration differs from what is safe."""
+    groups_unknown: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,8 @@ class Memory:
     """What only this process knows: its term, how long it has seen what abandoned, what failed lately, the archive.
 
     ``archived_to``: what is below is archived; None: no archive is kept. ``failed``: segments whose removal failed and
-    is tried after all others; ``put_off``: those of them for which it is too early.
+    is tried after all others; ``put_off``: those of them for which it is too early. ``pinned_s``: how long the last
+    stable offset stood where it is, below the high watermark. ``too_old``: the base of a segment that cannot be copied.
     """
 
     term: Term | None = None
@@ -75,6 +79,13 @@ class Memory:
     archived_to: Position | None = None
     monotonic: float = 0.0
     failed: Collection[RemoteSegmentId] = ()
+    orphans: Collection[str] = ()
+    """What this process saw condemned twice, a grace apart: `orphan_watch.py`."""
+    pinned_s: float = 0.0
+    too_old: tuple[Offset, Why] | None = None
+
+
+KEEPS_ALL = TopicRetention(UNLIMITED, UNLIMITED, UNLIMITED, UNLIMITED)
 
 
 class ActKind(StrEnum):
@@ -87,7 +98,11 @@ class ActKind(StrEnum):
     ERASE = "erase"
 
 
-Intent = CopyCandidate | TrimBefore | AdvanceLogStart | CutLocal | StartDelete | RemoveObjects | Erase
+Intent = CopyCandidate | TrimBefore | AdvanceLogStart | CutLocal | StartDelete | RemoveObjects | SweepOrphans | Erase
+
+
+Expiry = AdvanceLogStart | CutLocal | StartDelete | RemoveObjects | NoExpiry
+RETENTION_SAYS = frozenset({Reason.NO_LOG_START, Reason.NOTHING_REMOTE, Reason.NOT_COPIED, Reason.RETENTION_KEEPS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +111,8 @@ class Decision:
 
     copy: CopyCandidate | NothingToCopy
     trim: TrimBefore | NoTrim
-    expire: AdvanceLogStart | CutLocal | StartDelete | RemoveObjects | NoExpiry | NoCut
-    sweep: StartDelete | NoSweep
+    expire: Expiry
+    sweep: StartDelete | SweepOrphans | NoSweep
     erase: Erase | NothingToErase
 
     @property
@@ -117,22 +132,37 @@ class Decision:
         return {kind: answer for kind, answer in answers.items() if isinstance(answer, Intent)}
 
 
-def refusal(config: TopicConfig) -> str | None:
-    """Why a topic cannot be tiered at all; None when it can. (Internal topics are never hosted: `open.py`.)"""
+def refusal(config: TopicConfig) -> Why | None:
+    """Why a topic cannot be tiered at all; None when it can."""
     if "compact" in config.cleanup_policy:
-        return "compacted topic"
+        policy = ",".join(sorted(config.cleanup_policy))
+        return Why(Reason.REFUSED_COMPACTED, f"compacted topic: cleanup.policy={policy}")
     if config.remote_storage_enable:
-        return "remote.storage.enable=true: Kafka tiers it itself"
+        return Why(Reason.REFUSED_KAFKA_TIERED, "remote.storage.enable=true: Kafka tiers it itself")
     return None
 
 
-def standing_order(view: PartitionView) -> str | None:
+def internal(name: str) -> Why:
+    """Why one of Kafka's own topics, or the tier-state topic, is refused."""
+    return Why(Reason.REFUSED_INTERNAL, f"internal topic: {name} is never tiered")
+
+
+def excluded(name: str) -> Why:
+    """Why a topic that the settings no longer choose is not copied any more."""
+    return Why(Reason.EXCLUDED, f"excluded: tiering.include and tiering.exclude do not choose {name}")
+
+
+def standing_order(view: PartitionView) -> Why | None:
     """The newest of pause, resume and disable, when it stops copying and trimming."""
     orders = [order for order in view.orders if order.kind is not OrderKind.DELETE_RECORDS]
     if not orders:
         return None
     newest = orders[-1]  # by position in the topic: the clocks of those who ordered do not count
-    return None if newest.kind is OrderKind.RESUME else f"{newest.kind.value} ordered by {newest.issued_by}"
+    if newest.kind is OrderKind.RESUME:
+        return None
+    kind = Reason.PAUSED if newest.kind is OrderKind.PAUSE else Reason.DISABLED
+    said = f"{newest.kind.value} ordered by {newest.issued_by} at {moment(newest.at)}: `tierstate resume` takes it back"
+    return Why(kind, said)
 
 
 def is_paused(view: PartitionView) -> bool:
@@ -142,68 +172,105 @@ def is_paused(view: PartitionView) -> bool:
 
 
 def decide(
-    view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs, memory: Memory | None = None
+    view: PartitionView,
+    seen: Observed,
+    policy: Policy,
+    now: TimestampMs,
+    memory: Memory | None = None,
+    barred: Why | None = None,
 ) -> Decision:
-    """Each kind for itself; what they share is that nothing goes while anything is in doubt."""
+    """Each kind for itself; what they share is that nothing goes while anything is in doubt.
+
+    ``barred``: why the topic is not tiered (any more). What is remote already still expires, is swept and erased;
+    retention deletes nothing there while the topic is refused, because Kafka's own then means something else.
+    """
     memory = memory or Memory()
-    stopped = standing_order(view) or (f"degraded: {view.degraded[0]}" if view.degraded else None)
-    unsafe = f"the tier-state topic is not safe any more: {seen.drift}" if seen.drift is not None else None
-    if stopped is not None:
-        copy: CopyCandidate | NothingToCopy = NothingToCopy(stopped)
-    else:
-        copy = next_candidate(view, seen.bounds, seen.segments, seen.epochs, now, policy.copy_lag_ms)
-    trim = _trim(view, seen, policy, now, stopped or unsafe)
-    kept = unsafe or (stopped if is_paused(view) else None)
+    stopped = barred or standing_order(view) or (why_degraded(view) if view.degraded else None)
+    unsafe = None
+    if seen.drift is not None:
+        unsafe = Why(Reason.TIER_STATE_UNSAFE, f"the tier-state topic is not safe any more: {seen.drift}")
+    copy = NothingToCopy(stopped) if stopped is not None else _copy(view, seen, policy, now, memory)
+    trim = _trim(view, seen, policy, now, memory, stopped or unsafe)
+    kept = unsafe or (standing_order(view) if is_paused(view) else None)
     if kept is not None:
-        return Decision(copy, trim, NoExpiry(kept), NoSweep(kept), NothingToErase(kept))
+        return Decision(copy, trim, NoExpiry(kept), NoSweep(kept.said), NothingToErase(kept.said))
     return Decision(
         copy,
         trim,
-        _expire(view, seen, policy, now, memory),
+        _refused_too(refusal(seen.config), _expire(view, seen, policy, now, memory)),
         _sweep(view, seen, policy, memory),
         _erase(view, seen, now, memory),
     )
 
 
-def _retention(seen: Observed) -> TopicRetention:
-    config = seen.config
+def _copy(
+    view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs, memory: Memory
+) -> CopyCandidate | NothingToCopy:
+    found = next_candidate(view, seen.bounds, seen.segments, seen.epochs, now, policy.copy_lag_ms, memory.pinned_s)
+    if isinstance(found, CopyCandidate) and memory.too_old and memory.too_old[0] == found.base_offset:
+        return NothingToCopy(memory.too_old[1])
+    return found
+
+
+def retention_of(config: TopicConfig) -> TopicRetention:
+    """What the topic asks to be kept. While it is refused nothing goes by retention."""
+    if refusal(config) is not None:
+        return KEEPS_ALL
     return TopicRetention.of(
         config.retention_ms, config.retention_bytes, config.local_retention_ms, config.local_retention_bytes
     )
 
 
 def _trim(
-    view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs, stopped: str | None
+    view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs, memory: Memory, stopped: Why | None
 ) -> TrimBefore | NoTrim:
     if stopped is not None:
         return NoTrim(stopped)
     if seen.holds is None:
-        return NoTrim("consumer groups could not be listed completely")
+        said = "consumer groups could not be listed completely"
+        because = f": {seen.groups_unknown}" if seen.groups_unknown else ""
+        return NoTrim(Why(Reason.GROUPS_UNKNOWN, said + because))
     rules = TrimPolicy(policy.trim_delay_ms, policy.allow_unclean, seen.config.unclean_leader_election_enable)
-    return trim_before(view, seen.bounds, seen.segments, _retention(seen), rules, seen.holds, now)
+    retention = retention_of(seen.config)
+    return trim_before(view, seen.bounds, seen.segments, retention, rules, seen.holds, now, memory.pinned_s)
 
 
-def _expire(
-    view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs, memory: Memory
-) -> AdvanceLogStart | CutLocal | StartDelete | RemoveObjects | NoExpiry | NoCut:
-    """The log start first; then what it condemned, oldest first. The reason shown is retention's."""
-    moved = next_log_start(view, seen.bounds, seen.segments, _retention(seen), now)
+def _expire(view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs, memory: Memory) -> Expiry:
+    """The log start first; then what it condemned, oldest first.
+
+    The reason shown is what keeps condemned objects, where there are any; else that of the log start. Kafka cuts no
+    compacted topic, and its own tiered topics are its own: there an order reaches the remote tier only.
+    """
+    moved = next_log_start(view, seen.bounds, seen.segments, retention_of(seen.config), now)
     if isinstance(moved, AdvanceLogStart):
         return moved
+    removal = next_removal(view, now, policy.expire_grace_ms, memory.put_off)
     later = (
-        next_cut(view, seen.bounds),
+        next_cut(view, seen.bounds) if refusal(seen.config) is None else None,
         next_delete(view),
         next_removal(view, now, policy.expire_grace_ms, memory.failed),
-        next_removal(view, now, policy.expire_grace_ms, memory.put_off),
+        removal,
     )
-    return next((each for each in later if isinstance(each, Intent)), moved)
+    found = next((each for each in later if each is not None and isinstance(each, Intent)), None)
+    if found is not None or not isinstance(removal, NoExpiry):
+        return found or removal
+    waits = removal.why.kind is not Reason.RETENTION_KEEPS and moved.why.kind is not Reason.ORDER_WAITS
+    return removal if waits else moved
 
 
-def _sweep(view: PartitionView, seen: Observed, policy: Policy, memory: Memory) -> StartDelete | NoSweep:
+def _refused_too(refused: Why | None, found: Expiry) -> Expiry:
+    """Where retention deletes nothing because the topic is refused, that is the reason."""
+    if refused is None or not isinstance(found, NoExpiry) or found.why.kind not in RETENTION_SAYS:
+        return found
+    return NoExpiry(refused)
+
+
+def _sweep(view: PartitionView, seen: Observed, policy: Policy, memory: Memory) -> StartDelete | SweepOrphans | NoSweep:
     failed = failed_attempt(view, memory.term)
     if failed is not None:
         return failed
-    return next_sweep(view, seen.bounds, (), memory.abandoned, memory.monotonic, policy.sweep_grace_s)
+    abandoned = next_sweep(view, seen.bounds, (), memory.abandoned, memory.monotonic, policy.sweep_grace_s)
+    return abandoned if isinstance(abandoned, StartDelete) else next_orphans(view, memory.orphans) or abandoned
 
 
 def _erase(view: PartitionView, seen: Observed, now: TimestampMs, memory: Memory) -> Erase | NothingToErase:

@@ -63,7 +63,7 @@ def next_erasure(
     """What the term in force may erase next. ``archived_to``: what is below is archived; None: no archive is kept."""
     doubt = doubt_of(view)
     if doubt is not None:
-        return NothingToErase(doubt)
+        return NothingToErase(doubt.said)
     waiting = False
     for why, facts in _erasable(view, term, local_start, now):
         if archived_to is not None and any(live.position >= archived_to for live in facts):

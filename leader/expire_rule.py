@@ -28,6 +28,7 @@ from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment, SegmentState
 from .leases import lease_on
 from .orders import delete_before, gives_up_remote, is_forced, reason_of, waiting_order
+from .reasons import Reason, Why, moment, seconds
 from .trim_rule import doubt_of
 
 LANDING_MS = 15 * 60_000
@@ -61,7 +62,7 @@ class RemoveObjects:
 class NoExpiry:
     """Why nothing goes now."""
 
-    reason: str
+    why: Why
 
 
 def next_log_start(
@@ -93,23 +94,23 @@ def next_log_start(
         return AdvanceLogStart(end, DeleteReason.RETENTION_SIZE.value)
     waiting = waiting_order(view, bounds.high_watermark)
     why = _why_all_stays(log, retention, now)
-    return NoExpiry(why if waiting is None else f"{waiting}; {why}")
+    return NoExpiry(why if waiting is None else Why(waiting.kind, f"{waiting}; {why}"))
 
 
-def _why_all_stays(log: WholeLog, retention: TopicRetention, now: TimestampMs) -> str:
+def _why_all_stays(log: WholeLog, retention: TopicRetention, now: TimestampMs) -> Why:
     first = next(log.remote(), None)
     if first is None:
-        return "nothing is in the remote tier from the log start on"
+        return Why(Reason.NOTHING_REMOTE, f"nothing is in the remote tier from the log start {log.log_start} on")
     beginning = max(log.log_start, log.local_start)
     if first.offsets.start > beginning:
-        return f"offset {beginning} is not copied yet"
+        return Why(Reason.NOT_COPIED, f"offset {beginning} is not copied yet: nothing goes before it is known")
     age = (now - counted_from(first.segment, now)) // 1000
     said = [f"retention keeps the oldest segment, {first.offsets}"]
     if retention.total_ms >= 0:
-        said.append(f"{age} s old of {retention.total_ms // 1000} s")
+        said.append(f"{age:,} s old of {seconds(retention.total_ms)}")
     if retention.total_bytes >= 0:
-        said.append(f"{log.size_bytes} bytes in both tiers of {retention.total_bytes}")
-    return ": ".join((said[0], ", ".join(said[1:]) or "without limits"))
+        said.append(f"{log.size_bytes:,} bytes in both tiers of {retention.total_bytes:,}")
+    return Why(Reason.RETENTION_KEEPS, ": ".join((said[0], ", ".join(said[1:]) or "without limits")))
 
 
 def next_delete(view: PartitionView) -> StartDelete | NoExpiry:
@@ -123,7 +124,7 @@ def next_delete(view: PartitionView) -> StartDelete | NoExpiry:
             break  # they are in order of their starts
         if is_expired(view, segment):
             return StartDelete(view.segments[segment.segment_id], _reason(view, segment))
-    return NoExpiry(f"no segment ends below the log start {view.log_start}")
+    return NoExpiry(Why(Reason.RETENTION_KEEPS, f"no segment ends below the log start {view.log_start}"))
 
 
 def is_expired(view: PartitionView, segment: RemoteSegment) -> bool:
@@ -160,29 +161,36 @@ def next_removal(
     condemned.sort(key=lambda each: each.deleting.position if each.deleting else -1)
     reasons = []
     for segment in condemned:
-        kept = "its removal failed and is tried again later" if segment.segment_id in put_off else None
-        kept = kept or kept_because(view, segment, now, grace_ms)
+        kept = kept_because(view, segment, now, grace_ms)
+        if segment.segment_id in put_off:
+            kept = Why(Reason.REMOVAL_FAILED, "its removal failed and is tried again later")
         if kept is None:
             return RemoveObjects(segment)
-        reasons.append(f"segment {segment.segment_id}: {kept}")
+        reasons.append(Why(kept.kind, f"segment {segment.segment_id}: {kept}"))
     if not reasons:
-        return NoExpiry("no segment waits for its objects to be deleted")
-    return NoExpiry(f"{len(reasons)} condemned segments keep their objects; {reasons[0]}")
+        return NoExpiry(Why(Reason.RETENTION_KEEPS, "no segment waits for its objects to be deleted"))
+    many = "1 condemned segment keeps its objects"
+    if len(reasons) > 1:
+        many = f"{len(reasons)} condemned segments keep their objects"
+    return NoExpiry(Why(reasons[0].kind, f"{many}; {reasons[0]}"))
 
 
-def kept_because(view: PartitionView, segment: SegmentMeaning, now: TimestampMs, grace_ms: int) -> str | None:
+def kept_because(view: PartitionView, segment: SegmentMeaning, now: TimestampMs, grace_ms: int) -> Why | None:
     """What still keeps the objects of a condemned segment; None when nothing does."""
     deleting = segment.deleting
     if segment.state is not SegmentState.DELETE_SEGMENT_STARTED or segment.subject is None or deleting is None:
-        return f"its state is {segment.state}"
+        return Why(Reason.REMOVAL_FAILED, f"its state is {segment.state}")
     assert isinstance(deleting.fact, SegmentDeleteStarted)
     failed = deleting.fact.reason is DeleteReason.FAILED_ATTEMPT
     left = deleting.fact.at + (max(grace_ms, LANDING_MS) if failed else grace_ms) - now
     if left > 0:
-        return f"the grace for {'late writes' if failed else 'readers'} ends in {-(-left // 1000)} s"
+        if failed:
+            return Why(Reason.LATE_WRITES, f"the grace for late writes ends in {seconds(left)}")
+        return Why(Reason.READERS_GRACE, f"the grace for readers ends in {seconds(left)}")
     lease = lease_on(view, segment, now)
     if lease is not None and not is_forced(view, segment.subject.offsets.end):
-        return f"lease {lease.id} of {lease.holder} is on {lease.offsets}"
+        said = f"lease {lease.id} of {lease.holder} is on {lease.offsets}, until {moment(lease.expires_at)}"
+        return Why(Reason.LEASED, said)
     return None
 
 

@@ -17,7 +17,8 @@ from ..storage.segment.writer import delete_segment
 from .act import Act
 from .expire_rule import is_expired, kept_because
 from .orders import CutLocal, next_cut, reasons_standing
-from .sweep_rule import only_copy
+from .quarantine import NO_QUARANTINE, Quarantine
+from .sweep_rule import only_copy, was_abandoned
 from .term import Reign
 from .trim_rule import doubt_of
 from .trimmer import DELETE_RECORDS_TIMEOUT_S
@@ -28,7 +29,7 @@ def trusted_view(reign: Reign) -> PartitionView:
     view = reign.view(max_age=0)
     doubt = doubt_of(view)
     if doubt is not None:
-        raise Fenced(doubt, partition=reign.partition)
+        raise Fenced(doubt.said, partition=reign.partition)
     return view
 
 
@@ -77,13 +78,22 @@ def _condemned(
 
 
 def remove_objects(
-    reign: Reign, store: ObjectStore, segment: SegmentMeaning, grace_ms: int, listener: Listener
+    reign: Reign,
+    store: ObjectStore,
+    segment: SegmentMeaning,
+    grace_ms: int,
+    listener: Listener,
+    quarantine: Quarantine = NO_QUARANTINE,
 ) -> Act[None]:
     """Delete the objects of a condemned segment, see that they are gone, say so. Whichever term condemned it.
+
+    Those of an abandoned one go through the quarantine, when there is one: it may hold what nobody has elsewhere.
 
     Raises Fenced when something keeps them after all, AccessDenied and Unavailable kinds when the store does.
     """
     yield "delete objects"
+    if quarantine and segment.subject is not None and was_abandoned(segment):
+        quarantine.keep_segment(store, segment.subject.object_key)  # may take long: all is judged after it
     view = trusted_view(reign)
     standing = view.segments.get(segment.segment_id)
     kept = "the segment is erased" if standing is None else kept_because(view, standing, reign.now(), grace_ms)

@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from ..runtime.clock import Clock
 from ..runtime.metrics import Metrics, Sample
 from ..state.lineage import readable_ranges
+from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
+from ..state.retention import share
 from ..state.segment import RemoteSegment, SegmentState
 from ..state.view import TierView
+from .reasons import Reason
 from .status import PartitionStatus, StatusBoard
 
 
-def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView) -> None:
+def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clock) -> None:
     """Every gauge that the board or the view can answer, for partitions led here; asked anew at every scrape."""
+
+    def expires_in(status: PartitionStatus) -> float | None:
+        """Counts down from what was last known also while nothing new is learnt: that is when it matters."""
+        at = status.uncopied_expires_at
+        return None if at is None else max(0.0, (at - clock.now_ms()) / 1000)
 
     def by_status(value: Callable[[PartitionStatus], float | None]) -> Callable[[], Iterator[Sample]]:
         def read() -> Iterator[Sample]:
@@ -36,20 +45,47 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView) -> None:
     def total(value: Callable[[PartitionView], int]) -> Callable[[], Iterator[Sample]]:
         return lambda: iter([((), float(sum(number for _, number in by_view(value)())))])
 
-    def refused() -> Iterator[Sample]:
-        for reason, count in Counter(status.refused for status in board.all() if status.refused).items():
-            yield (reason,), count
+    def sum_of(value: Callable[[PartitionStatus], int]) -> Callable[[], Iterator[Sample]]:
+        return lambda: iter([((), float(sum(value(status) for status in board.all() if status.leads)))])
 
+    def by_kind(kind: Callable[[PartitionStatus], Reason | None]) -> Callable[[], Iterator[Sample]]:
+        def read() -> Iterator[Sample]:
+            counted = Counter(found for status in board.all() if status.leads and (found := kind(status)) is not None)
+            for reason, count in sorted(counted.items()):
+                yield (reason.value,), count
+
+        return read
+
+    def gaps() -> Iterator[Sample]:
+        for partition, status in board.by_partition().items():
+            if status.leads and status.local_start is not None:
+                missing = _missing(view.partition(partition), status.local_start)
+                yield (status.topic, str(status.partition)), missing
+
+    metrics.begin_topics(lambda: {status.topic for status in board.all()})
     metrics.gauge("remote_copy_lag_bytes", by_status(lambda status: status.copy_lag_bytes))
     metrics.gauge("remote_copy_lag_segments", by_status(lambda status: status.copy_lag_segments))
-    metrics.gauge("uncopied_expires_in_seconds", by_status(lambda status: status.uncopied_expires_in_s))
-    metrics.gauge("refused_partitions", refused)
+    metrics.gauge("uncopied_expires_in_seconds", by_status(expires_in))
+    metrics.gauge("consecutive_failures", by_status(lambda status: status.consecutive_failures))
+    metrics.gauge("local_excess_bytes", by_status(lambda status: status.local_excess_bytes))
+    metrics.gauge("refused_partitions", by_kind(lambda status: status.refused_reason))
+    metrics.gauge("partitions_not_copied", by_kind(lambda status: status.not_copied_reason))
+    metrics.gauge("partitions_not_trimmed", by_kind(lambda status: status.not_trimmed_reason))
+    metrics.gauge("lso_pinned_seconds", by_status(lambda status: status.lso_pinned_s))
+    metrics.gauge("orphan_objects", sum_of(lambda status: status.orphan_objects or 0))
+    metrics.gauge("orphan_bytes", sum_of(lambda status: status.orphan_bytes or 0))
     metrics.gauge("remote_log_size_bytes", by_view(lambda found: sum(s.log_bytes for s in found.readable)))
     metrics.gauge("remote_log_segments", by_view(lambda found: len(found.readable)))
     metrics.gauge("remote_delete_lag_segments", by_view(lambda found: len(_leaving(found))))
     metrics.gauge("remote_delete_lag_bytes", by_view(_leaving_bytes))
     metrics.gauge("abandoned_segments", by_view(lambda found: len(found.in_state(SegmentState.ABANDONED))))
     metrics.gauge("out_of_lineage_segments", by_view(_out_of_lineage))
+    metrics.gauge("overlap_bytes", by_view(_overlap))
+    metrics.gauge("future_segments", by_view(_future))
+    metrics.gauge("gap_offsets", gaps)
+    metrics.gauge("degraded_partitions", total(lambda found: bool(found.degraded)))
+    metrics.gauge("contradicted_partitions", total(lambda found: bool(found.contradictions)))
+    metrics.gauge("lineage_unknown_partitions", total(lambda found: found.lineage_unknown))
     metrics.gauge("integrity_holds", total(lambda found: len(found.holds)))
     metrics.gauge("fenced_facts_total", total(lambda found: len(found.fenced)))
 
@@ -64,3 +100,26 @@ def _leaving_bytes(view: PartitionView) -> int:
 
 def _out_of_lineage(view: PartitionView) -> int:
     return sum(not readable_ranges(segment, view.lineage) for segment in view.readable)
+
+
+def _overlap(view: PartitionView) -> int:
+    """What readable segments hold in lineage beside what they own: the same offsets, once more."""
+    held = sum(
+        share(segment.log_bytes, offsets, segment.offsets)
+        for segment in view.readable
+        for offsets in readable_ranges(segment, view.lineage)
+    )
+    return held - sum(
+        share(piece.segment.log_bytes, piece.offsets, piece.segment.offsets) for piece in view.coverage.owned
+    )
+
+
+def _future(view: PartitionView) -> int:
+    return sum(segment.max_timestamp > segment.copied_at for segment in view.readable)
+
+
+def _missing(view: PartitionView, local_start: int) -> int:
+    if view.log_start is None or local_start <= view.log_start:
+        return 0
+    between = OffsetRange(view.log_start, Offset(local_start - 1))
+    return sum(len(gap) for gap in view.coverage.gaps(between))

@@ -39,11 +39,15 @@ class GroupHolds:
         self._lock = threading.Lock()
         self._standing: dict[tuple[str, int], dict[str, tuple[Offset | None, float]]] = {}
 
+    def unknown(self, groups: TopicGroups | None) -> str | None:
+        """Why not all groups that count are known; None when they are."""
+        return "no broker listed them" if groups is None else groups.why_incomplete(self._policy.ignores)
+
     def holds(
         self, topic: str, partition: int, groups: TopicGroups | None, bounds: LocalBounds
     ) -> Mapping[str, Offset] | None:
         """Group to the lowest offset it still needs; None when not all groups are known: then nothing is trimmed."""
-        if groups is None or groups.why_incomplete(self._policy.ignores) is not None:
+        if groups is None or self.unknown(groups) is not None:
             return None
         behind = {
             each.group: each.committed

@@ -1,7 +1,8 @@
 """What an agent does for the tier-state partitions that its broker leads, beside the partitions it hosts.
 
 Chores (the archive, checkpoints) are handed in: their rooms are strangers to this one. One thread; a chore that fails
-is told and comes again at its next turn, and holds up no other.
+is told and comes again at its next turn, and holds up no other. All of it looks at ``stop`` before each irreversible
+step: what is left undone then comes again after the next start, as after a crash before that step.
 """
 
 from __future__ import annotations
@@ -9,25 +10,43 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ..runtime.clock import Clock
 from ..runtime.listener import ChoreFailed, Listener
 from ..state.errors import TierstateError
-from .act import Act, run
+from .act import Act
 from .custody import Custodian
 
 LOOK_S = 5.0
 CUSTODY_S = 60.0
 NOBODY = -1
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """``act`` for one tier-state partition, every ``every_s`` seconds, and once at the start."""
+    """``act`` for one tier-state partition, every ``every_s`` seconds, and once at the start.
+
+    It is handed the event that says that the process stops, for what takes long between two steps.
+    """
 
     name: str
     every_s: float
-    act: Callable[[int], Act[object]]
+    act: Callable[[int, threading.Event], Act[object]]
+
+
+def run_unless(stop: threading.Event, act: Act[R]) -> R | None:
+    """Every step, but none once ``stop`` is set; the act's result, or None. Its errors pass through."""
+    while True:
+        try:
+            next(act)
+        except StopIteration as done:
+            result: R = done.value
+            return result
+        if stop.is_set():
+            act.close()
+            return None
 
 
 class Keeper:
@@ -47,6 +66,11 @@ class Keeper:
         self._due: dict[tuple[str, int], float] = {}
         self._custody_due = 0.0
 
+    @property
+    def names(self) -> list[str]:
+        """Of all chores, as `ChoreFailed` has them."""
+        return ["look", "custody", *(chore.name for chore in self._chores)]
+
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``."""
         while not stop.is_set():
@@ -64,24 +88,25 @@ class Keeper:
         for number in led:
             for chore in self._chores:
                 if not stop.is_set():
-                    self._take(chore, number)
+                    self._take(chore, number, stop)
         if self._clock.monotonic() >= self._custody_due and not stop.is_set():
             self._look_after(stop)
 
-    def _take(self, chore: Chore, number: int) -> None:
+    def _take(self, chore: Chore, number: int, stop: threading.Event) -> None:
         now = self._clock.monotonic()
         if now < self._due.get((chore.name, number), 0.0):
             return
         self._due[chore.name, number] = now + chore.every_s
         try:
-            run(chore.act(number))
+            run_unless(stop, chore.act(number, stop))
         except TierstateError as error:
-            self._listener(ChoreFailed(chore.name, number, str(error)))
+            if not stop.is_set():  # it may be what ended the act
+                self._listener(ChoreFailed(chore.name, number, str(error)))
 
     def _look_after(self, stop: threading.Event) -> None:
         self._custody_due = self._clock.monotonic() + CUSTODY_S
         try:
-            while not stop.is_set() and self._custodian.advance():
+            while not stop.is_set() and run_unless(stop, self._custodian.steps()):
                 pass
         except TierstateError as error:
             self._listener(ChoreFailed("custody", NOBODY, str(error)))

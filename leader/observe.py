@@ -7,22 +7,27 @@ expensive on a busy cluster.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
 from typing import Generic, TypeVar
 
 from ..broker.control import BrokerControl
-from ..broker.groups import TopicGroups
+from ..broker.groups import GroupProblem, TopicGroups
 from ..broker.topics import TopicConfig
 from ..log.local_log import LocalLog
 from ..runtime.clock import Clock
-from ..state.errors import AccessDenied, Unavailable
+from ..state.errors import AccessDenied, TierstateError, Unavailable, UnknownTopic
 from ..state.ids import BrokerId, TopicIdPartition
+from ..state.routing import LocalBounds
 from .decide import Observed, refusal
 from .group_holds import GroupHolds, GroupPolicy
 
 CONFIG_AGE_S = 30.0
 GROUPS_AGE_S = 300.0
 DRIFT_AGE_S = 60.0
+AHEAD_AGE_S = 2.0
+"""How old bounds may be that were asked for ahead of a look. Acts that cannot be taken back ask for themselves."""
+BETWEEN_LOOKS_S = 5.0
 
 V = TypeVar("V")
 
@@ -34,17 +39,48 @@ class _Aged(Generic[V]):
         self._clock, self._age, self._ask = clock, age, ask
         self._lock = threading.Lock()
         self._known: dict[str, tuple[float, V]] = {}
+        self._asking: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    def get(self, topic: str) -> V:
-        now = self._clock.monotonic()
+    def last(self, topic: str) -> V | None:
+        """However old; None: nothing is known."""
         with self._lock:
             known = self._known.get(topic)
-        if known is not None and now - known[0] < self._age:
-            return known[1]
-        value = self._ask(topic)
+        return None if known is None else known[1]
+
+    def old(self, topics: Collection[str]) -> list[str]:
+        """Those that must be asked again, with those that soon must: they are asked together. All others are forgotten.
+
+        Empty while none must.
+        """
+        now = self._clock.monotonic()
         with self._lock:
-            self._known[topic] = (now, value)
-        return value
+            self._known = {topic: known for topic, known in self._known.items() if topic in topics}
+            self._asking.clear()  # who asks now keeps the lock that he holds
+            ages = {topic: now - self._known[topic][0] if topic in self._known else self._age for topic in topics}
+        if all(age < self._age for age in ages.values()):
+            return []
+        return [topic for topic, age in ages.items() if 2 * age >= self._age]
+
+    def put(self, topic: str, value: V) -> bool:
+        """Whether it was another one before."""
+        with self._lock:
+            before, self._known[topic] = self._known.get(topic), (self._clock.monotonic(), value)
+        return before is not None and before[1] != value
+
+    def get(self, topic: str) -> V:
+        """However many threads want it at once, one asks."""
+        with self._lock:
+            asking = self._asking[topic]
+        with asking:
+            now = self._clock.monotonic()
+            with self._lock:
+                known = self._known.get(topic)
+            if known is not None and now - known[0] < self._age:
+                return known[1]
+            value = self._ask(topic)
+            with self._lock:
+                self._known[topic] = (now, value)
+            return value
 
 
 class Observer:
@@ -59,34 +95,106 @@ class Observer:
         overrides: Callable[[str, TopicConfig], TopicConfig],
         clock: Clock,
         topic_problems: Callable[[], list[str]] = list,
+        waits: Callable[[TopicIdPartition, bool], None] = lambda partition, waits: None,
     ) -> None:
+        """``waits``: told at each look whether the last stable offset keeps a rolled segment from being copied."""
         self._broker, self._broker_id, self._log, self._respect = broker, broker_id, log, groups.respect
+        self._overrides, self._clock, self._waits = overrides, clock, waits
+        self._asked_ahead: dict[TopicIdPartition, tuple[float, LocalBounds | TierstateError]] = {}
+        self._looked_ahead = float("-inf")
         self._configs = _Aged(clock, CONFIG_AGE_S, lambda topic: overrides(topic, broker.config(topic)))
-        self._groups: _Aged[TopicGroups | None] = _Aged(clock, GROUPS_AGE_S, self._list_groups)
+        self._groups = _Aged(clock, GROUPS_AGE_S, self._list_groups)
         self._holds = GroupHolds(groups, clock)
         self._drift = _Aged(clock, DRIFT_AGE_S, lambda _: _first_problem(topic_problems))
 
     def __call__(self, partition: TopicIdPartition, name: str) -> Observed:
         """Raises Fenced when the partition left the disk, BrokerUnavailable kinds."""
-        bounds = self._broker.bounds(name, partition.partition, broker=self._broker_id)
+        bounds = self._bounds(partition, name)
         local = self._log.snapshot(partition, name)
+        self._waits(partition, bool(local.segments) and local.segments[-1].base_offset > bounds.last_stable_offset)
         config = self._configs.get(name)
         if not self._respect or refusal(config) is not None:
             return Observed(local.segments, local.lineage, bounds, config, {}, self._drift.get(""))
-        holds = self._holds.holds(name, partition.partition, self._groups.get(name), bounds)
-        return Observed(local.segments, local.lineage, bounds, config, holds, self._drift.get(""))
+        groups = self._groups.get(name)
+        holds = self._holds.holds(name, partition.partition, groups, bounds)
+        unknown = self._holds.unknown(groups)
+        return Observed(local.segments, local.lineage, bounds, config, holds, self._drift.get(""), unknown)
 
-    def _list_groups(self, topic: str) -> TopicGroups | None:
-        """None when Kafka did not answer: an incomplete listing means no trim."""
+    def _bounds(self, partition: TopicIdPartition, name: str) -> LocalBounds:
+        """Each answer that was asked for ahead is good for one look."""
+        at, said = self._asked_ahead.pop(partition, (0.0, None))
+        if said is None or self._clock.monotonic() - at >= AHEAD_AGE_S:
+            return self._broker.bounds(name, partition.partition, broker=self._broker_id)
+        if isinstance(said, TierstateError):
+            raise said
+        return said
+
+    def ahead(self, due: Mapping[TopicIdPartition, str], topics: Collection[str]) -> set[str]:
+        """Ask together what looks would ask one by one: bounds for those that are ``due``, and how topics are set.
+
+        ``topics``: all that are led. Answers those whose configuration is another one now. Raises nothing: what
+        cannot be learnt here, the looks ask again, and say why it cannot.
+        """
+        now = self._clock.monotonic()
+        if len(due) > 1:
+            said = self._all_bounds(due)
+            # answers of earlier turns are kept: who waits for a thread has not been looked at yet
+            for each in [each for each, (at, _) in self._asked_ahead.copy().items() if now - at >= AHEAD_AGE_S]:
+                self._asked_ahead.pop(each, None)
+            self._asked_ahead.update((each, (now, found)) for each, found in said.items())
+        if not due and now - self._looked_ahead < BETWEEN_LOOKS_S:
+            return set()
+        self._looked_ahead = now
+        changed = self._all_configs(topics)
+        if due and self._respect:
+            self._all_groups(topics)
+        return changed
+
+    def _all_bounds(
+        self, due: Mapping[TopicIdPartition, str]
+    ) -> Mapping[TopicIdPartition, LocalBounds | TierstateError]:
+        places = {each: (name, each.partition) for each, name in due.items()}
+        try:
+            said = self._broker.bounds_of(places.values(), broker=self._broker_id)
+        except TierstateError as error:
+            return dict.fromkeys(due, error)
+        return {each: said[place] for each, place in places.items()}
+
+    def _all_configs(self, topics: Collection[str]) -> set[str]:
+        old = self._configs.old(topics)
+        try:
+            said = self._broker.configs(old, broker=self._broker_id) if old else {}
+        except TierstateError:
+            return set()
+        known = {topic: config for topic, config in said.items() if isinstance(config, TopicConfig)}
+        return {topic for topic, config in known.items() if self._configs.put(topic, self._overrides(topic, config))}
+
+    def _all_groups(self, topics: Collection[str]) -> None:
+        configs = {topic: self._configs.last(topic) for topic in topics}
+        tiered = [topic for topic, config in configs.items() if config is not None and refusal(config) is None]
+        old = self._groups.old(tiered)
+        try:
+            said = self._broker.groups_of(old) if old else {}
+        except (Unavailable, AccessDenied) as error:
+            said = dict.fromkeys(old, _no_groups(error))
+        for topic, groups in said.items():
+            self._groups.put(topic, groups)
+
+    def _list_groups(self, topic: str) -> TopicGroups:
+        """When Kafka did not answer, any group may be missing: an incomplete listing means no trim."""
         try:
             return self._broker.groups(topic)
-        except (Unavailable, AccessDenied):
-            return None
+        except (Unavailable, AccessDenied) as error:
+            return _no_groups(error)
+
+
+def _no_groups(error: TierstateError) -> TopicGroups:
+    return TopicGroups((), (GroupProblem(None, str(error)),))
 
 
 def _first_problem(topic_problems: Callable[[], list[str]]) -> str | None:
     """None when the tier-state topic is as it must be; not being able to look is a problem too."""
     try:
         return next(iter(topic_problems()), None)
-    except (Unavailable, AccessDenied) as error:
+    except (Unavailable, AccessDenied, UnknownTopic) as error:
         return str(error)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..broker.control import BrokerControl
 from ..broker.tier_topic import TierTopic
-from ..broker.topics import TopicConfig
+from ..broker.topics import TopicConfig, TopicDescription
 from ..log.local_log import LocalLog, LogDirs
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
@@ -18,27 +17,36 @@ from ..state.errors import InvalidRequest
 from ..state.ids import TopicId, TopicIdPartition
 from ..state.view import TierView
 from ..storage.object_store import ObjectStore
-from ..storage.segment.keyring import KeyRing
+from ..storage.segment.keyring_file import KeyRingFile
 from ..storage.segment.keys import ObjectKeys
-from .agent import Agent, Hosted
+from .agent import Agent, HostedPartitions, NewWorker
+from .attention import Attention
 from .copier import CopyTools
-from .decide import Policy
+from .decide import Policy, excluded, internal
+from .discovery import Choice, Discovery
 from .group_holds import GroupPolicy
 from .observe import Observer
+from .orphan_watch import OrphanWatch
 from .partition_worker import ArchivedTo, PartitionWorker, no_archive
+from .quarantine import Quarantine
 from .status import StatusBoard
+from .sweep_rule import ArchivedDeletes, no_archived_deletes
+from .sweeper import SweepTools
 from .term import Seat
 from .upload import FormatPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """An agent ready to run, and what it shows of itself."""
+    """An agent ready to run, and what it shows of itself; ``hosted`` and ``new_worker`` are what it runs on."""
 
     agent: Agent
     board: StatusBoard
     log: LogDirs
     seat: Seat
+    hosted: HostedPartitions
+    new_worker: NewWorker
+    quota: ByteQuota
 
     def close(self) -> None:
         """Let the broker's folders go."""
@@ -57,8 +65,14 @@ def open_leader(
     listener: Listener,
     management_address: str,
     archived_to: ArchivedTo = no_archive,
+    archived_deletes: ArchivedDeletes = no_archived_deletes,
+    quota: ByteQuota | None = None,
+    attention: Attention | None = None,
 ) -> Leader:
-    """Raises InvalidRequest when the log folders belong to another cluster than the one that answers, or for a key ring
+    """``attention``: one that already listens to what lands in the view. ``quota``: of all that is uploaded; None: one
+    for the copies alone, of ``copy.quota``.
+
+    Raises InvalidRequest when the log folders belong to another cluster than the one that answers, or for a key ring
     that cannot be used.
     """
     cluster = broker.cluster()
@@ -71,6 +85,8 @@ def open_leader(
         )
     keyring = settings.encryption.keyring
     seat = Seat(log.node_id, management_address, topic, view, broker, log, clock, ids)
+    attention = attention or Attention(clock, view.tier_partition)
+    quota = quota or ByteQuota(clock, settings.copy_.quota)
     tools = CopyTools(
         store=store,
         keys=ObjectKeys.minting(settings.format.key_prefix, cluster.cluster_id, settings.format.salt_bits),
@@ -80,9 +96,9 @@ def open_leader(
             settings.format.chunk_bytes,
             cluster.cluster_id,
             TopicId(topic.topic_id),
-            None if keyring is None else KeyRing.load(keyring),
+            None if keyring is None else KeyRingFile(keyring, listener),
         ),
-        throttle=ByteQuota(clock, settings.copy_.quota).take,
+        throttle=quota.take,
         listener=listener,
         longest_s=settings.sweep.grace / 2,
     )
@@ -94,6 +110,7 @@ def open_leader(
         lambda name, config: overridden(settings, name, config),
         clock,
         topic.problems,
+        attention.wait_for_it,
     )
     policy = Policy(
         copy_lag_ms=round(settings.copy_.lag * 1000),
@@ -102,37 +119,35 @@ def open_leader(
         expire_grace_ms=round(settings.expire.grace * 1000),
         sweep_grace_s=settings.sweep.grace,
     )
+    quarantine = Quarantine(settings.sweep.quarantine_prefix, quota.take)
+    sweep = SweepTools(store, tools.keys, archived_deletes, settings.sweep.grace, listener, quarantine)
     board = StatusBoard()
 
     def new_worker(partition: TopicIdPartition, name: str) -> PartitionWorker:
-        return PartitionWorker(seat, partition, name, observe, tools, policy, board, listener, archived_to)
+        orphans = OrphanWatch(seat, partition, name, sweep)
+        return PartitionWorker(seat, partition, name, observe, tools, policy, board, listener, archived_to, orphans)
 
-    agent = Agent(hosted_partitions(settings, log, broker, seat), new_worker, board, settings.copy_.concurrency)
-    return Leader(agent, board, log, seat)
+    hosted = hosted_partitions(settings, log, broker, seat, attention)
+    agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, attention, observe.ahead)
+    return Leader(agent, board, log, seat, hosted.afresh, new_worker, quota)
 
 
 def hosted_partitions(
-    settings: Settings, log: LocalLog, broker: BrokerControl, seat: Seat
-) -> Callable[[], dict[TopicIdPartition, Hosted]]:
-    """Partitions on the disks that the settings include, under the topic id that the cluster gives the name now."""
+    settings: Settings, log: LocalLog, broker: BrokerControl, seat: Seat, attention: Attention
+) -> Discovery:
+    """Partitions on the disks that the settings include, under the topic id that the cluster gives the name now.
 
-    def hosted() -> dict[TopicIdPartition, Hosted]:
-        local = log.partitions()
-        if not local:
-            return {}
-        found = {}
-        for described in broker.topics():
-            if described.internal or described.name == settings.tier_state.topic:
-                continue
-            if not settings.tiering.covers(described.name):
-                continue
-            for each in described.partitions:
-                partition = TopicIdPartition(described.topic_id, each.partition)
-                if partition in local:
-                    found[partition] = Hosted(described.name, each.leader == seat.broker_id)
-        return found
+    Those that they exclude stay as long as facts name them: what is remote goes on expiring. Internal topics that the
+    patterns name are hosted to be refused, so that people see why.
+    """
 
-    return hosted
+    def choose(described: TopicDescription) -> Choice | None:
+        covered = settings.tiering.covers(described.name)
+        if described.internal or described.name == settings.tier_state.topic:
+            return Choice(True, internal(described.name)) if covered else None
+        return Choice(covered, None if covered else excluded(described.name))
+
+    return Discovery(log, broker, seat.broker_id, choose, seat.view.partitions, attention, seat.clock)
 
 
 def overridden(settings: Settings, name: str, config: TopicConfig) -> TopicConfig:

@@ -12,6 +12,7 @@ from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
+from .reasons import Reason, Why
 from .trim_rule import doubt_of
 
 
@@ -46,13 +47,14 @@ def delete_before(view: PartitionView, high_watermark: Offset) -> OperatorOrder 
     return max(cutting, key=lambda each: each[0])[1] if cutting else None
 
 
-def waiting_order(view: PartitionView, high_watermark: Offset) -> str | None:
+def waiting_order(view: PartitionView, high_watermark: Offset) -> Why | None:
     """The lowest order that asks for more than there is, as people are told of it; None when none does."""
     beyond = [order for order in view.orders if order.before is not None and order.before > high_watermark]
     if not beyond:
         return None
     first = min(beyond, key=lambda order: order.before or 0)
-    return f"order {first.id} waits: {first.before} is above the high watermark {high_watermark}"
+    said = f"order {first.id} waits: {first.before} is above the high watermark {high_watermark}"
+    return Why(Reason.ORDER_WAITS, said)
 
 
 def gives_up_remote(view: PartitionView) -> OperatorOrder | None:
@@ -72,7 +74,7 @@ def next_cut(view: PartitionView, bounds: LocalBounds) -> CutLocal | NoCut:
     """A delete-records order reaches the broker's log once its log start is accepted."""
     doubt = doubt_of(view)
     if doubt is not None:
-        return NoCut(doubt)
+        return NoCut(doubt.said)
     order = delete_before(view, bounds.high_watermark)
     if order is None or order.before is None:
         return NoCut("nobody ordered to delete records")

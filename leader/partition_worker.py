@@ -11,25 +11,26 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..runtime.listener import ActFailed, CopyFailed, Listener, PartitionRefused, TermEnded, TermStarted, TrimRefused
-from ..state.errors import Fenced, TierstateError
+from ..state.errors import Fenced, NotTiered, TierstateError
 from ..state.ids import RemoteSegmentId, TopicIdPartition
-from ..state.offsets import Position, TimestampMs
+from ..state.offsets import Offset, Position
 from ..state.partition_view import PartitionView
-from ..state.retention import LocalSegment
+from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
 from .act import Act, run
 from .acts import act_for
-from .candidates import CopyCandidate, copied_offset
+from .candidates import CopyCandidate
 from .copier import CopyTools
 from .decide import ActKind, Decision, Intent, Memory, Observed, Policy, decide, refusal
-from .erase_rule import NothingToErase
-from .expire_rule import NoExpiry, RemoveObjects
+from .expire_rule import RemoveObjects
 from .integrity import IntegrityWatch
-from .orders import NoCut
+from .orphan_watch import OrphanWatch
+from .partition_report import failed, refused, reported
+from .reasons import Reason, Why, why_failed
 from .setbacks import Setbacks
 from .status import PartitionStatus, StatusBoard
 from .sweep_rule import still_abandoned
-from .term import Reign, Seat, begin_term
+from .term import Reign, Seat, begin_term, branched_off
 from .trim_rule import NoTrim
 
 Observe = Callable[[TopicIdPartition, str], Observed]
@@ -58,12 +59,21 @@ class PartitionWorker:
         board: StatusBoard,
         listener: Listener,
         archived_to: ArchivedTo = no_archive,
+        orphans: OrphanWatch | None = None,
     ) -> None:
         self._seat, self.partition, self.name = seat, partition, name
         self._observe, self._tools, self._policy = observe, tools, policy
         self._board, self._listener, self._archived_to = board, listener, archived_to
-        self._watch = IntegrityWatch(seat, listener)
+        self._watch, self._orphans = IntegrityWatch(seat, listener), orphans
         self._reign: Reign | None = None
+        self.barred: Why | None = None
+        """Why the settings or its name keep it from being tiered; set by the agent at every reconcile."""
+        self._pinned: tuple[Offset, float] | None = None
+        self._too_old: tuple[Offset, Why] | None = None
+        self._removal_error: str | None = None
+        self._reading_tiers = False
+        self._beginning_for: ActKind | None = None
+        """A term that does not begin keeps only this from being done; what keeps the rest is known already."""
         self._general = Setbacks(seat.clock)
         self._by_kind = {kind: Setbacks(seat.clock) for kind in ActKind}
         self._last, self._last_other = ActKind.ERASE, seat.clock.monotonic()
@@ -76,6 +86,11 @@ class PartitionWorker:
         """How often in a row something failed; 0: all is well."""
         every = (self._general, *self._by_kind.values(), *self._put_off.values())
         return max(each.count for each in every)
+
+    @property
+    def behind(self) -> int:
+        """Rolled segments that are not copied, as of the last look."""
+        return self._status.copy_lag_segments
 
     @property
     def last_error(self) -> str | None:
@@ -96,35 +111,57 @@ class PartitionWorker:
             return (yield from self._steps())
         except TierstateError as error:
             self._general.add()
-            self._failed(error)
+            self._failed(error, self._beginning_for)
             return False
+        finally:
+            self._beginning_for, self._reading_tiers = None, False
 
     def _steps(self) -> Act[bool]:
-        seen = self._observe(self.partition, self.name)
-        refused = refusal(seen.config)
-        if refused is not None:
-            self._refuse(refused)
+        if self.barred is not None and self.barred.kind is Reason.REFUSED_INTERNAL:
+            self._refuse(self.barred)
             return False
+        seen = self._observe(self.partition, self.name)
+        refused_now = refusal(seen.config)
+        if refused_now is not None:
+            self._refuse(refused_now)  # said at once, whether or not the view is there
+        self._reading_tiers = True
         view = self._reign.view() if self._reign else self._fresh_view()
+        self._reading_tiers = False
         if (yield from self._watch.steps(self.partition, self.name)):
             return True
-        decision = decide(view, seen, self._policy, self._seat.clock.now_ms(), self._memory(view))
+        self._look_for_orphans(view)
+        now = self._seat.clock.now_ms()
+        memory = self._memory(view, seen.bounds)
+        decision = decide(view, seen, self._policy, now, memory, refused_now or self.barred)
         self._general.clear()
         for idle in ActKind:
             if idle not in decision.intents:
                 self._by_kind[idle].clear()
         self._show(view, seen, decision)
         kind = self._turn(decision)
-        if kind is None and not self._moved_away(view):
+        branched = branched_off(view, seen.epochs)
+        if branched:
+            self._end_term("the broker's log is another branch")
+        if kind is None and not branched and not self._moved_away(view):
             return False
         if self._reign is None:
+            self._beginning_for = kind
             self._reign = yield from begin_term(self._seat, self.partition, self.name)
             self._listener(TermStarted(self.partition, self.name, str(self._reign.term)))
         elif kind is not None:
             return (yield from self._take(self._reign, kind, decision.intents[kind]))
         return True
 
-    def _memory(self, view: PartitionView) -> Memory:
+    def _pinned_s(self, bounds: LocalBounds) -> float:
+        """Seconds this process has seen the last stable offset where it is, below the high watermark."""
+        stable, now = bounds.last_stable_offset, self._seat.clock.monotonic()
+        if stable >= bounds.high_watermark:
+            self._pinned = None
+        elif self._pinned is None or self._pinned[0] != stable:
+            self._pinned = stable, now
+        return now - self._pinned[1] if self._pinned else 0.0
+
+    def _memory(self, view: PartitionView, bounds: LocalBounds) -> Memory:
         now = self._seat.clock.monotonic()
         self._abandoned = still_abandoned(view, self._abandoned, now)
         condemned = {each.segment_id for each in view.unsettled if each.state is SegmentState.DELETE_SEGMENT_STARTED}
@@ -132,8 +169,21 @@ class PartitionWorker:
         put_off = [segment_id for segment_id, each in self._put_off.items() if each.waiting]
         archived_to = self._archived_to(self._seat.view.tier_partition(self.partition))
         return Memory(
-            self._reign.term if self._reign else None, self._abandoned, put_off, archived_to, now, tuple(self._put_off)
+            self._reign.term if self._reign else None,
+            self._abandoned,
+            put_off,
+            archived_to,
+            now,
+            tuple(self._put_off),
+            self._orphans.ripe if self._orphans else (),
+            self._pinned_s(bounds),
+            self._too_old,
         )
+
+    def _look_for_orphans(self, view: PartitionView) -> None:
+        if self._orphans is not None and self._orphans.look_if_due(view) and self._orphans.last is not None:
+            last = self._orphans.last
+            self._publish(replace(self._status, orphan_objects=last.objects, orphan_bytes=last.bytes))
 
     def _turn(self, decision: Decision) -> ActKind | None:
         """Copying first, but now and then the others, in turns, however long the backlog is."""
@@ -150,13 +200,18 @@ class PartitionWorker:
         if kind is not ActKind.COPY:
             self._last, self._last_other = kind, self._seat.clock.monotonic()
         try:
-            yield from act_for(intent, reign, self._tools, self._policy)
+            yield from act_for(intent, reign, self._tools, self._policy, self._orphans)
+        except NotTiered as error:
+            if not isinstance(intent, CopyCandidate):
+                raise
+            self._too_old = (intent.base_offset, Why(Reason.REFUSED_FORMAT, str(error)))
         except TierstateError as error:
             self._by_kind[kind].add()
             if isinstance(intent, RemoveObjects):
                 self._put_off.setdefault(intent.segment.segment_id, Setbacks(self._seat.clock)).add()
+                self._removal_error = str(error)
             self._tell_failure(kind, intent, error)
-            self._failed(error)
+            self._failed(error, kind)
             return False
         self._by_kind[kind].clear()
         if isinstance(intent, RemoveObjects):
@@ -169,7 +224,6 @@ class PartitionWorker:
             self._listener(CopyFailed(self.partition, self.name, intent.offsets, str(error), setbacks))
         elif kind is ActKind.TRIM:
             self._listener(TrimRefused(self.partition, self.name, str(error)))
-            self._publish(replace(self._status, not_trimmed=str(error)))
         else:
             self._listener(ActFailed(self.partition, self.name, kind.value, str(error)))
 
@@ -187,6 +241,8 @@ class PartitionWorker:
         """This broker does not lead: nothing is done, and a term that was is over."""
         self._end_term("this broker no longer leads")
         self._clear_setbacks()
+        if self._orphans is not None:
+            self._orphans.rest()
         self._publish(PartitionStatus(self.name, self.partition.partition, self.partition.topic_id, leads=False))
 
     def _clear_setbacks(self) -> None:
@@ -198,16 +254,16 @@ class PartitionWorker:
         self._seat.view.require_fresh(self._seat.view.tier_partition(self.partition), FRESH_S)
         return self._seat.view.partition(self.partition)
 
-    def _failed(self, error: TierstateError) -> None:
+    def _failed(self, error: TierstateError, kind: ActKind | None = None) -> None:
         """What is fenced ends the term, and so does whatever ended it already; all else is tried again within it."""
         if self._reign is not None and (isinstance(error, Fenced) or self._reign.ended):
             self._end_term(self._reign.ended or str(error))
+        times = max(self._general.count, self._by_kind[kind].count if kind else 0)
         self._publish(
             replace(
-                self._status,
+                failed(self._status, why_failed(error, times, reading_tiers=self._reading_tiers), kind),
                 term=str(self._reign.term) if self._reign else None,
                 last_error=str(error),
-                not_copied=str(error) if self._copies_fail else self._status.not_copied,
                 consecutive_failures=self.setbacks,
             )
         )
@@ -219,55 +275,32 @@ class PartitionWorker:
             self._listener(TermEnded(self.partition, self.name, str(self._reign.term), reason))
             self._reign = None
 
-    def _refuse(self, reason: str) -> None:
-        if self._status.refused != reason:
-            self._listener(PartitionRefused(self.partition, self.name, reason))
-        self._clear_setbacks()
-        self._publish(replace(self._status, leads=True, refused=reason, not_copied=reason, not_trimmed=reason))
+    def _refuse(self, why: Why) -> None:
+        if self._status.refused_reason != why.kind:
+            self._listener(PartitionRefused(self.partition, self.name, why.said))
+            self._clear_setbacks()
+        self._publish(refused(self._status, why))
 
     def _show(self, view: PartitionView, seen: Observed, decision: Decision) -> None:
-        copied = copied_offset(view, seen.bounds)
-        behind = [segment for segment in seen.segments[:-1] if segment.next_base > copied + 1]
-        no_trim = decision.trim.reason if isinstance(decision.trim, NoTrim) else None
-        if no_trim is not None and no_trim != self._status.not_trimmed:
-            self._listener(TrimRefused(self.partition, self.name, no_trim))
-        if isinstance(decision.copy, CopyCandidate):
-            not_copied = self._status.not_copied if self._copies_fail else None
-        else:
-            not_copied = decision.copy.reason
+        failing = {kind for kind, each in self._by_kind.items() if each.count}
+        before, now = self._status, self._seat.clock.now_ms()
+        status = reported(before, view, seen, decision, failing, now)
+        if isinstance(decision.trim, NoTrim) and status.not_trimmed_reason != before.not_trimmed_reason:
+            self._listener(TrimRefused(self.partition, self.name, decision.trim.why.said))
+        if status.refused_reason is not None and status.refused_reason != before.refused_reason:
+            self._listener(PartitionRefused(self.partition, self.name, status.refused or ""))
+        if status.not_expired_reason is Reason.REMOVAL_FAILED and self._removal_error is not None:
+            status = replace(status, not_expired=f"{status.not_expired}: {self._removal_error}")
         self._publish(
             replace(
-                self._status,
-                leads=True,
-                refused=None,
+                status,
                 term=str(self._reign.term) if self._reign else None,
-                copied_to=copied,
-                local_start=seen.bounds.local_start,
-                last_stable_offset=seen.bounds.last_stable_offset,
-                not_copied=not_copied,
-                not_trimmed=no_trim or (self._status.not_trimmed if self._by_kind[ActKind.TRIM].count else None),
-                not_expired=decision.expire.reason if isinstance(decision.expire, NoExpiry | NoCut) else None,
-                not_erased=decision.erase.reason if isinstance(decision.erase, NothingToErase) else None,
-                held_by=decision.trim.held_by,
-                copy_lag_segments=len(behind),
-                copy_lag_bytes=sum(segment.size_bytes for segment in behind),
-                uncopied_expires_in_s=_expires_in(behind, seen.config.retention_ms, self._seat.clock.now_ms()),
+                lso_pinned_s=self._pinned_s(seen.bounds),
                 consecutive_failures=self.setbacks,
                 last_error=self._status.last_error if self.setbacks else None,
             )
         )
 
-    @property
-    def _copies_fail(self) -> bool:
-        return bool(self._general.count or self._by_kind[ActKind.COPY].count)
-
     def _publish(self, status: PartitionStatus) -> None:
         self._status = status
         self._board.put(self.partition, status)
-
-
-def _expires_in(behind: list[LocalSegment], retention_ms: int, now: TimestampMs) -> float | None:
-    """Seconds until Kafka's own retention by time takes something that is not copied."""
-    if not behind or retention_ms < 0:
-        return None
-    return max(0.0, (min(segment.max_timestamp for segment in behind) + retention_ms - now) / 1000)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from ..state.facts import DeleteReason, SegmentCopyFinished, SegmentDeleteFinished
-from ..state.ids import RemoteSegmentId
-from ..state.offsets import Offset, OffsetRange
+from ..state.facts import DeleteReason, SegmentCopyFinished, SegmentDeleteFinished, SegmentDeleteStarted
+from ..state.ids import RemoteSegmentId, TopicIdPartition
+from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.routing import LocalBounds
 from ..state.segment import SegmentState, Term
-from ..storage.object_store import ObjectInfo
+from ..storage.object_store import ObjectInfo, UnfinishedUpload
 from ..storage.segment.keys import ObjectKeys, ObjectKind
 from .expire_rule import StartDelete
 from .trim_rule import doubt_of
@@ -37,6 +37,23 @@ class Finding:
     segment_id: RemoteSegmentId | None
     condemned: bool
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What an upload that never ended left in the store; otherwise as `Finding`."""
+
+    upload: UnfinishedUpload
+    segment_id: RemoteSegmentId | None
+    condemned: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOrphans:
+    """Delete objects that two looks a grace apart found condemned. ``keys``: of objects, and ids of uploads."""
+
+    keys: tuple[str, ...]
 
 
 Seen = Mapping[RemoteSegmentId, float]
@@ -74,7 +91,7 @@ def next_sweep(
     """``own``: attempts in progress of this very process. ``grace_s``: twice what an attempt may take (`copier.py`)."""
     doubt = doubt_of(view)
     if doubt is not None:
-        return NoSweep(doubt)
+        return NoSweep(doubt.said)
     reasons = []
     for segment in view.unsettled:
         if segment.state is not SegmentState.ABANDONED or segment.segment_id in own or segment.subject is None:
@@ -87,6 +104,12 @@ def next_sweep(
     if not reasons:
         return NoSweep("no segment is abandoned")
     return NoSweep(f"{len(reasons)} abandoned segments stay; {reasons[0]}")
+
+
+def was_abandoned(segment: SegmentMeaning) -> bool:
+    """Whether the sweep condemned it."""
+    fact = segment.deleting.fact if segment.deleting else None
+    return isinstance(fact, SegmentDeleteStarted) and fact.reason is DeleteReason.ABANDONED
 
 
 def only_copy(view: PartitionView, segment: SegmentMeaning, bounds: LocalBounds) -> str | None:
@@ -105,44 +128,121 @@ def only_copy(view: PartitionView, segment: SegmentMeaning, bounds: LocalBounds)
     return None
 
 
+ArchivedDeletes = Callable[[TopicIdPartition, Collection[RemoteSegmentId]], Mapping[RemoteSegmentId, str]]
+"""Those of the segment ids that an accepted delete-finished in the archive of this very tier-state topic names, with
+the base key it names. An archive that is not there, or that cannot be trusted, names none."""
+
+
+def no_archived_deletes(
+    partition: TopicIdPartition, segment_ids: Collection[RemoteSegmentId]
+) -> Mapping[RemoteSegmentId, str]:
+    """Where no archive is kept, none is known."""
+    return {}
+
+
 def classify(
     listed: Iterable[ObjectInfo],
     keys: ObjectKeys,
     view: PartitionView,
-    condemned_in_archive: Callable[[RemoteSegmentId], bool],
+    archived_deletes: ArchivedDeletes,
 ) -> list[Finding]:
     """What was listed, less what the facts of this partition account for. ``view``: captured after the listing.
 
-    ``condemned_in_archive``: whether the archive of this tier-state topic has an accepted delete of that segment id.
+    ``keys``: those below the folder that was listed.
     """
-    findings = [finding for each in listed if (finding := _judge(each, keys, view, condemned_in_archive)) is not None]
+    judge = _Judge(keys, view, archived_deletes)
+    verdicts = [(each, judge.verdict(each.key)) for each in listed]
+    archived = judge.archived()
+    findings = [
+        Finding(each, verdict.segment_id, *archived.get(verdict.base_key, (verdict.condemned, verdict.why)))
+        for each, verdict in verdicts
+        if verdict is not None
+    ]
     # of one segment the manifest goes first: what is half deleted is never taken for a segment
     return sorted(findings, key=lambda each: (each.segment_id or "", not each.found.key.endswith(ObjectKind.MANIFEST)))
 
 
-def _judge(
-    found: ObjectInfo,
+def classify_uploads(
+    uploads: Iterable[UnfinishedUpload],
     keys: ObjectKeys,
     view: PartitionView,
-    condemned_in_archive: Callable[[RemoteSegmentId], bool],
-) -> Finding | None:
-    parsed = keys.parse(found.key)
-    if parsed is None or parsed.partition != view.partition:
-        return Finding(found, None, False, "no name of an object of this partition")
-    segment = view.segments.get(parsed.segment_id)
-    if segment is not None and segment.subject is not None:
-        if segment.subject.object_key != parsed.base_key:
-            return Finding(found, parsed.segment_id, False, "its segment id belongs to another object")
-        if segment.state is not SegmentState.DELETE_SEGMENT_FINISHED:
+    archived_deletes: ArchivedDeletes,
+    older_than: TimestampMs,
+) -> list[Leftover]:
+    """Uploads that began before ``older_than`` (by the store's clock) and that no attempt in progress needs.
+
+    As objects, they are condemned by a fact that names their segment: one of nobody's may be another program's.
+    """
+    judge = _Judge(keys, view, archived_deletes)
+    verdicts = [
+        (each, verdict)
+        for each in uploads
+        if each.started_at < older_than and (verdict := judge.upload_verdict(each.key)) is not None
+    ]
+    archived = judge.archived()
+    return [
+        Leftover(each, verdict.segment_id, *archived.get(verdict.base_key, (verdict.condemned, verdict.why)))
+        for each, verdict in verdicts
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    segment_id: RemoteSegmentId | None
+    base_key: str
+    condemned: bool
+    why: str
+
+
+class _Judge:
+    """Verdicts by the facts of one partition; what no fact names is collected, to ask the archive once for all."""
+
+    def __init__(self, keys: ObjectKeys, view: PartitionView, archived_deletes: ArchivedDeletes) -> None:
+        self._keys, self._view, self._archived_deletes = keys, view, archived_deletes
+        self._unknown: set[RemoteSegmentId] = set()
+
+    def verdict(self, key: str) -> _Verdict | None:
+        """Of an object; None: facts account for it."""
+        parsed = self._keys.parse(key)
+        if parsed is None or parsed.partition != self._view.partition:
+            return _Verdict(None, key, False, "no name of an object of this partition")
+        segment_id, base_key = parsed.segment_id, parsed.base_key
+        segment = self._view.segments.get(segment_id)
+        if segment is not None and segment.subject is not None:
+            if segment.subject.object_key != base_key:
+                return _Verdict(segment_id, base_key, False, "its segment id belongs to another object")
+            if segment.state is not SegmentState.DELETE_SEGMENT_FINISHED:
+                return None
+            if is_deleted(segment):
+                return _Verdict(segment_id, base_key, True, "its segment was deleted")
+        self._unknown.add(segment_id)
+        return _Verdict(segment_id, base_key, False, "no fact names its segment")
+
+    def upload_verdict(self, key: str) -> _Verdict | None:
+        """Of an unfinished upload; None: an attempt may be at it."""
+        verdict = self.verdict(key)
+        if verdict is not None:
+            return verdict
+        parsed = self._keys.parse(key)
+        assert parsed is not None
+        if self._view.segments[parsed.segment_id].state is SegmentState.COPY_SEGMENT_STARTED:
             return None
-        if is_deleted(segment):
-            return Finding(found, parsed.segment_id, True, "its segment was deleted")
-    if condemned_in_archive(parsed.segment_id):
-        return Finding(found, parsed.segment_id, True, "its segment was deleted, says the archive")
-    return Finding(found, parsed.segment_id, False, "no fact names its segment")
+        return _Verdict(parsed.segment_id, parsed.base_key, True, "its attempt has ended")
+
+    def archived(self) -> dict[str, tuple[bool, str]]:
+        """By base key, as the archive names it, what it says of those that no live fact names."""
+        if not self._unknown:
+            return {}
+        deleted = self._archived_deletes(self._view.partition, self._unknown)
+        return {base_key: (True, "its segment was deleted, says the archive") for base_key in deleted.values()}
 
 
 def is_deleted(segment: SegmentMeaning) -> bool:
     """An accepted fact says that the objects are gone: whatever is there landed after it. A fenced one says nothing."""
     finished = (live for live in segment.facts if isinstance(live.fact, SegmentDeleteFinished))
     return any(live.key not in segment.fenced for live in finished)
+
+
+def next_orphans(view: PartitionView, ripe: Collection[str]) -> SweepOrphans | None:
+    """``ripe``: keys of what two looks a grace apart found condemned."""
+    return SweepOrphans(tuple(ripe)) if ripe and doubt_of(view) is None else None

@@ -1,85 +1,179 @@
-"""Sweep objects that outlived their facts: what landed after its segment was deleted.
+"""Sweep objects that outlived their facts: what landed after its segment was deleted, and uploads that never ended.
 
     LIST  →  a view captured after it  →  classify  →  the grace  →  all of it again  →  delete
 
-Nothing is condemned by the absence of a fact.
+Nothing is condemned by the absence of a fact. `orphan_watch.py` looks, twice; the act here deletes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ..runtime.listener import Listener, OrphansFound
-from ..state.errors import Fenced
-from ..state.ids import RemoteSegmentId
+from ..runtime.listener import Listener
+from ..state.errors import Fenced, ObjectNotFound, TierstateError
+from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView
-from ..storage.object_store import ObjectInfo, ObjectStore
-from ..storage.segment.keys import ObjectKeys
+from ..storage.object_store import ObjectInfo, ObjectStore, UnfinishedUpload
+from ..storage.segment.keys import ObjectKeys, folder_of, keys_below
 from .act import Act
 from .expirer import trusted_view
-from .sweep_rule import Finding, classify
+from .quarantine import NO_QUARANTINE, Quarantine
+from .sweep_rule import ArchivedDeletes, Finding, Leftover, classify, classify_uploads
 from .term import Reign
 
 
 @dataclass(frozen=True, slots=True)
 class SweepTools:
-    """What every sweep of this agent uses. ``grace_s``: between the two looks that condemn an object.
-
-    ``condemned_in_archive``: whether the archive of this very tier-state topic has an accepted delete of a segment id.
-    """
+    """What every sweep of this agent uses. ``grace_s``: between the two looks that condemn an object."""
 
     store: ObjectStore
     keys: ObjectKeys
-    condemned_in_archive: Callable[[RemoteSegmentId], bool]
+    archived_deletes: ArchivedDeletes
     grace_s: float
     listener: Listener
+    quarantine: Quarantine = NO_QUARANTINE
 
 
-def list_then_read(reign: Reign, store: ObjectStore, prefix: str) -> tuple[list[ObjectInfo], PartitionView]:
-    """Objects first, facts second*: an object is written after the fact that names it, so every object listed here that
-    some attempt of any agent wrote has its fact in this view.
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the objects of a partition. ``view``: captured after they were listed; ``listed`` are all of them.
+
+    ``uploads_unseen``: why uploads that never ended could not be listed.
     """
-    listed = list(store.list(prefix))
-    return listed, reign.view(max_age=0)
+
+    view: PartitionView
+    listed: tuple[ObjectInfo, ...]
+    findings: tuple[Finding, ...]
+    leftovers: tuple[Leftover, ...]
+    uploads_unseen: str | None = None
+
+    @property
+    def orphans(self) -> list[Finding]:
+        """What no fact names."""
+        return [each for each in self.findings if not each.condemned]
+
+    @property
+    def condemned(self) -> dict[str, Finding | Leftover]:
+        """By what names it for good: an object's key, an upload's id. Of one segment the manifest first."""
+        objects: dict[str, Finding | Leftover] = {each.found.key: each for each in self.findings if each.condemned}
+        return objects | {each.upload.upload_id: each for each in self.leftovers if each.condemned}
 
 
-def look_for_orphans(reign: Reign, tools: SweepTools) -> list[Finding]:
-    """One look at the partition's objects; deletes nothing."""
-    prefix = tools.keys.partition_prefix(reign.name, reign.partition.topic_id, reign.partition.partition)
-    listed, view = list_then_read(reign, tools.store, prefix)
-    findings = classify(listed, tools.keys, view, tools.condemned_in_archive)
-    orphans = [each for each in findings if not each.condemned]
-    tools.listener(
-        OrphansFound(
-            reign.partition,
-            reign.name,
-            objects=len(orphans),
-            bytes=sum(each.found.size for each in orphans),
-            condemned=len(findings) - len(orphans),
-        )
-    )
-    return findings
-
-
-def sweep_orphans(reign: Reign, tools: SweepTools, first_seen: Mapping[str, float]) -> Act[dict[str, float]]:
-    """One look, and the deletion of what was condemned for the whole grace; what to hand to the next sweep.
-
-    ``first_seen``: object key to when (monotonic seconds) this process first found it condemned; empty at first.
-    Raises Fenced when the term no longer rules or something must be cleared up by somebody.
+def folders_of(keys: ObjectKeys, name: str, view: PartitionView) -> dict[str, ObjectKeys]:
+    """Where objects of a partition lie, and how to read the names there: where they are written now, and below every
+    prefix and salt of before that its facts remember.
     """
-    trusted_view(reign)
-    now = reign.seat.clock.monotonic()
-    condemned = [each for each in look_for_orphans(reign, tools) if each.condemned]
-    seen = {each.found.key: first_seen.get(each.found.key, now) for each in condemned}
-    for each in condemned:
-        if now - seen[each.found.key] < tools.grace_s:
-            continue
-        yield "delete orphan"
-        again = classify([each.found], tools.keys, trusted_view(reign), tools.condemned_in_archive)
-        if not again or not again[0].condemned:
-            raise Fenced("the object is not condemned any more", partition=reign.partition, object=each.found.key)
+    partition = view.partition
+    folders = {keys.partition_prefix(name, partition.topic_id, partition.partition): keys}
+    for segment in view.segments.values():
+        folder = folder_of(segment.subject.object_key) if segment.subject else None
+        if folder is not None and folder not in folders and (below := keys_below(folder, name, partition)) is not None:
+            folders[folder] = below
+    return folders
+
+
+def look(
+    tools: SweepTools,
+    name: str,
+    before: PartitionView,
+    fresh_view: Callable[[], PartitionView],
+    now_ms: TimestampMs,
+) -> Look:
+    """Read only. Objects first, facts second*: an object is written after the fact that names it, so every object
+    listed here that some attempt of any agent wrote has its fact in the view. ``before``: tells where to look.
+
+    Raises Unavailable kinds, AccessDenied.
+    """
+    folders = folders_of(tools.keys, name, before)
+    listed = {folder: _listed(tools.store, folder, folders) for folder in folders}
+    uploads: dict[str, list[UnfinishedUpload]] = {}
+    unseen = None
+    try:
+        uploads = {folder: list(tools.store.unfinished_uploads(folder)) for folder in folders}
+    except TierstateError as error:  # the rights may not cover it; objects are looked at all the same
+        unseen = str(error)
+    view = fresh_view()
+    older_than = TimestampMs(round(now_ms - tools.grace_s * 1000))
+    findings: list[Finding] = []
+    leftovers: list[Leftover] = []
+    for folder, keys in folders.items():
+        findings += classify(listed[folder], keys, view, tools.archived_deletes)
+        leftovers += classify_uploads(uploads.get(folder, ()), keys, view, tools.archived_deletes, older_than)
+    everything = tuple(each for some in listed.values() for each in some)
+    return Look(view, everything, tuple(findings), tuple(leftovers), unseen)
+
+
+def _listed(store: ObjectStore, folder: str, folders: Iterable[str]) -> list[ObjectInfo]:
+    """One prefix of before may lie below another: what is in the longer one is not looked at twice."""
+    inner = tuple(each for each in folders if each != folder and each.startswith(folder))
+    return [each for each in store.list(folder) if not (inner and each.key.startswith(inner))]
+
+
+def delete_orphan(
+    tools: SweepTools,
+    item: Finding | Leftover,
+    name: str,
+    trusted: Callable[[], PartitionView],
+    *,
+    condemned_only: bool = True,
+) -> None:
+    """The deletion itself, or the move aside, right after it was judged again. ``trusted``: the view up to now, proved
+    to be one to act on. Not ``condemned_only``: a person named the object, and that no fact names it is enough.
+
+    Raises Fenced when that is so no more, and what ``trusted`` raises.
+    """
+    _judge_again(tools, item, name, trusted(), condemned_only)
+    if isinstance(item, Leftover):
+        tools.store.abort_upload(item.upload)
+        return
+    if tools.quarantine:
+        try:
+            tools.quarantine.keep(tools.store, item.found.key)
+        except ObjectNotFound:
+            return
+        _judge_again(tools, item, name, trusted(), condemned_only)  # the copy may have taken long
+    tools.store.delete(item.found.key)
+
+
+def _judge_again(
+    tools: SweepTools, item: Finding | Leftover, name: str, view: PartitionView, condemned_only: bool
+) -> None:
+    key = item.upload.key if isinstance(item, Leftover) else item.found.key
+    folders = folders_of(tools.keys, name, view)
+    inside = [folder for folder in folders if key.startswith(folder)]
+    keys = folders[max(inside, key=len)] if inside else tools.keys
+    again: Finding | Leftover | None
+    if isinstance(item, Leftover):
+        older_than = TimestampMs(item.upload.started_at + 1)
+        again = next(iter(classify_uploads([item.upload], keys, view, tools.archived_deletes, older_than)), None)
+    else:
+        again = next(iter(classify([item.found], keys, view, tools.archived_deletes)), None)
+    if again is None or (condemned_only and not again.condemned):
+        raise Fenced("the object is not condemned any more", partition=view.partition, object=key)
+
+
+def sweep_orphans(reign: Reign, tools: SweepTools, ripe: dict[str, Finding | Leftover]) -> Act[int]:
+    """Delete what two looks a grace apart found condemned, each after one more proof; how many went.
+
+    What is done, or is not to be done any more, is taken out of ``ripe``. Raises Fenced when the term no longer rules
+    or something must be cleared up by somebody.
+    """
+
+    def trusted() -> PartitionView:
+        view = trusted_view(reign)
         reign.confirm_leadership()
-        tools.store.delete(each.found.key)
-        del seen[each.found.key]
-    return seen
+        return view
+
+    done = 0
+    trusted_view(reign)
+    for name, item in list(ripe.items()):
+        yield "abort upload" if isinstance(item, Leftover) else "delete orphan"
+        try:
+            delete_orphan(tools, item, reign.name, trusted)
+        except Fenced:
+            del ripe[name]
+            raise
+        del ripe[name]
+        done += 1
+    return done

@@ -161,6 +161,17 @@ def ends_in(checkpoint: Lineage, epoch: LeaderEpoch) -> bool:
     return checkpoint.last_epoch == epoch
 
 
+def branched_off(view: PartitionView, checkpoint: Lineage) -> bool:
+    """Whether the broker's log has another epoch where the lineage in force says that something is copied*.
+
+    After an unclean election only a new term tells readers which copies are of records that were lost, and it may come
+    to a leader that has nothing else to do: everything it has rolled looks copied.
+    """
+    copied_to = view.coverage.owned[-1].offsets.end if view.coverage.owned else -1
+    starts = [entry.start_offset for entry in checkpoint.entries if entry.start_offset <= copied_to]
+    return any(checkpoint.epoch_at(start) != view.lineage.epoch_at(start) for start in starts)
+
+
 def began_meanwhile(seen: set[tuple[int, int]], now: set[tuple[int, int]]) -> bool:
     """Whether the view gained or lost a `LeaderElected` while the lineage was composed*: compose again then."""
     return seen != now

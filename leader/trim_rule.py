@@ -13,6 +13,8 @@ from ..state.offsets import Offset, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment, TopicRetention, local_retention_end
 from ..state.routing import LocalBounds
+from .candidates import why_not_stable
+from .reasons import Reason, Why, moment, seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class TrimBefore:
 class NoTrim:
     """Why the local tier stays as it is. ``held_by``: the consumer groups, when they are the reason."""
 
-    reason: str
+    why: Why
     held_by: tuple[str, ...] = ()
 
 
@@ -48,47 +50,113 @@ def trim_before(
     policy: TrimPolicy,
     holds: Mapping[str, Offset],
     now: TimestampMs,
+    pinned_s: float = 0.0,
 ) -> TrimBefore | NoTrim:
-    """``holds``: consumer group to the lowest offset it still needs from the broker (empty: nobody holds)."""
+    """``holds``: consumer group to the lowest offset it still needs from the broker (empty: nobody holds).
+
+    ``pinned_s``: as in `next_candidate`.
+    """
     doubt = doubt_of(view)
     if doubt is not None:
         return NoTrim(doubt)
     if policy.unclean_elections and not policy.allow_unclean:
-        return NoTrim("unclean.leader.election.enable=true on the topic (trim.allow_unclean is off)")
+        said = "unclean.leader.election.enable=true on the topic, and trim.allow_unclean is off"
+        return NoTrim(Why(Reason.UNCLEAN_ELECTIONS, said))
     kept_from = local_retention_end(segments, retention, now)
     if kept_from is None or kept_from <= bounds.local_start:
-        return NoTrim("local retention keeps every local segment")
+        return NoTrim(_why_all_stays(bounds, segments, retention, now))
     durable = _durable_end(view, bounds, now - policy.delay_ms)
-    limits = {
-        "local retention": kept_from,
-        "not copied yet, or within trim.delay": Offset(durable + 1),
-        "last stable offset": bounds.last_stable_offset,
-    }
-    reason, limit = min(limits.items(), key=lambda item: item[1])
+    limit = min(kept_from, Offset(durable + 1), bounds.last_stable_offset)
     held_by = tuple(sorted(group for group, offset in holds.items() if offset < limit))
+    could = limit
     if held_by:
-        first = min(held_by, key=lambda group: holds[group])
-        reason, limit = f"consumer group {first} still reads there", holds[first]
+        limit = min(holds[group] for group in held_by)
     # the broker deletes whole segments only: a limit inside one is the border below it
     borders = [segment.next_base for segment in segments[:-1] if segment.next_base <= limit]
     if not borders or borders[-1] <= bounds.local_start:
-        return NoTrim(reason, held_by)
+        if held_by:
+            return NoTrim(_why_held(holds, held_by, segments, could), held_by)
+        if bounds.last_stable_offset <= durable:
+            stuck = next(each for each in segments if each.next_base > limit)
+            return NoTrim(why_not_stable(stuck, bounds, pinned_s))
+        return NoTrim(_why_not_durable(view, segments, Offset(durable + 1), policy.delay_ms, now))
     return TrimBefore(borders[-1], held_by)
 
 
-def doubt_of(view: PartitionView) -> str | None:
+def doubt_of(view: PartitionView) -> Why | None:
     """What somebody must clear up before anything is trimmed; asked again right before DeleteRecords."""
     if view.degraded:
-        return f"degraded: {view.degraded[0]}"
+        return why_degraded(view)
     if view.holds:
-        return f"held: {view.holds[0].reason}"
+        hold = view.holds[0]
+        said = f"held: {hold.reason} ({_count(len(view.holds), 'hold')}, the first of {moment(hold.at)})"
+        return Why(Reason.HELD, said)
     if view.contradictions:
-        return f"contradiction: {view.contradictions[0]}"
+        return Why(Reason.CONTRADICTION, f"contradiction: {view.contradictions[0]}{_more(view.contradictions)}")
     if view.lineage_unknown:
-        return "lineage unknown: remote segments exist that the current lineage cannot place"
+        first = next(iter(view.lineage.entries), None)
+        begins = "no epoch" if first is None else f"epoch {first.epoch} at offset {first.start_offset}"
+        said = "lineage unknown: remote segments exist that the current lineage cannot place: it begins with"
+        return Why(Reason.LINEAGE_UNKNOWN, f"{said} {begins}")
     if view.log_start is None:
-        return "no term has written a log start yet"
+        return Why(Reason.NO_LOG_START, "no term has written a log start yet")
     return None
+
+
+def why_degraded(view: PartitionView) -> Why:
+    """Of a view with a fact that this version cannot read."""
+    return Why(Reason.DEGRADED, f"degraded: {view.degraded[0]}{_more(view.degraded)}")
+
+
+def _more(found: Sequence[str]) -> str:
+    return f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number > 1 else ''}"
+
+
+def _why_all_stays(
+    bounds: LocalBounds, segments: Sequence[LocalSegment], retention: TopicRetention, now: TimestampMs
+) -> Why:
+    """Local retention lets nothing go that is not gone already."""
+    left = [each for each in segments[:-1] if each.next_base > bounds.local_start]
+    if not left:
+        active = f", {segments[-1].size_bytes:,} bytes" if segments else ""
+        said = f"only the active segment is left on the broker, from {bounds.local_start} on{active}"
+        return Why(Reason.ONLY_ACTIVE, said)
+    oldest, limits = left[0], []
+    if retention.local_ms >= 0:
+        limits.append(f"{max(0, now - oldest.max_timestamp) // 1000:,} s old of {seconds(retention.local_ms)}")
+    if retention.local_bytes >= 0:
+        limits.append(f"{sum(each.size_bytes for each in segments):,} local bytes of {retention.local_bytes:,}")
+    kept = f"{oldest.base_offset}..{oldest.next_base - 1}"
+    said = f"local retention keeps the oldest local segment, {kept}: {', '.join(limits) or 'without limits'}"
+    return Why(Reason.LOCAL_RETENTION, said)
+
+
+def _why_held(
+    holds: Mapping[str, Offset], held_by: tuple[str, ...], segments: Sequence[LocalSegment], could: Offset
+) -> Why:
+    first = min(held_by, key=lambda group: holds[group])
+    held = sum(each.size_bytes for each in segments[:-1] if each.next_base > holds[first] and each.next_base <= could)
+    others = f", and {_count(len(held_by) - 1, 'more group')}" if len(held_by) > 1 else ""
+    said = f"consumer group {first} still reads there, at offset {holds[first]}{others}: {held:,} bytes below {could}"
+    return Why(Reason.GROUP_HOLDS, f"{said} could go otherwise")
+
+
+def _why_not_durable(
+    view: PartitionView, segments: Sequence[LocalSegment], following: Offset, delay_ms: int, now: TimestampMs
+) -> Why:
+    owner = view.coverage.at(following)
+    if owner is None:
+        waiting = [each for each in segments[:-1] if each.next_base > following]
+        size = sum(each.size_bytes for each in waiting)
+        wait = f"{_count(len(waiting), 'rolled segment')} of {size:,} bytes"
+        return Why(Reason.NOT_COPIED, f"offset {following} is not copied yet: {wait} wait for it")
+    age = now - owner.segment.copied_at
+    said = f"segment {owner.segment.offsets} was copied {max(0, age) // 1000:,} s ago, within trim.delay"
+    return Why(Reason.TRIM_DELAY, f"{said} {seconds(delay_ms)}: it goes in {seconds(delay_ms - age)}")
 
 
 def _durable_end(view: PartitionView, bounds: LocalBounds, copied_before: int) -> Offset:

@@ -41,7 +41,8 @@ def trim_local(reign: Reign, store: ObjectStore, before: Offset, listener: Liste
     doubt = standing_order(view) or doubt_of(view)
     changed = not still_replaced(view, local_start, before, replacing)
     if doubt or changed or view.trim_intended != before:
-        raise Fenced(doubt or "what replaces the local data changed", partition=partition, before=before)
+        said = doubt.said if doubt else "what replaces the local data changed"
+        raise Fenced(said, partition=partition, before=before)
     reign.confirm_leadership()
     try:
         new_start = seat.broker.delete_records_on(
@@ -57,8 +58,11 @@ def trim_local(reign: Reign, store: ObjectStore, before: Offset, listener: Liste
 
 
 def still_replaced(view: PartitionView, local_start: Offset, before: Offset, replacing: list[RemoteSegment]) -> bool:
-    """Whether the segments whose objects were looked at hold everything below ``before``, without a gap."""
-    return given_up(view, local_start, before) == replacing and view.coverage.prefix_end(local_start) >= before - 1
+    """Whether the segments whose objects were looked at hold everything below ``before`` that the log still has,
+    without a gap: what lies below the log start is nobody's to read.
+    """
+    start = Offset(max(local_start, view.log_start or 0))
+    return given_up(view, local_start, before) == replacing and view.coverage.prefix_end(start) >= before - 1
 
 
 def given_up(view: PartitionView, local_start: Offset, before: Offset) -> list[RemoteSegment]:

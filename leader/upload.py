@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..log.batch import first_codec
 from ..log.epoch_checkpoint import format_epoch_checkpoint
@@ -17,9 +16,11 @@ from ..storage.object_store import ObjectStore
 from ..storage.segment.encryption import IV_BYTES, KeyWrapper, SegmentCipher
 from ..storage.segment.keys import ObjectKind, object_key
 from ..storage.segment.manifest import Encryption, SegmentManifest, TierstateBlock, metadata_of, with_own_size
+from ..storage.segment.transform import WorkAhead
 from ..storage.segment.writer import (
     IndexesObject,
     LogObject,
+    Pace,
     SegmentSource,
     plan_compression,
     put_indexes,
@@ -35,7 +36,7 @@ from .term import Reign
 class FormatPolicy:
     """The ``[format]`` settings, and what every manifest of this agent says of its origin.
 
-    ``keys`` None: nothing is encrypted. Public keys are enough.
+    ``keys`` None: nothing is encrypted. Public keys are enough. ``work_ahead`` is shared by all copies.
     """
 
     compression: str
@@ -45,6 +46,7 @@ class FormatPolicy:
     tier_state_topic_id: TopicId
     keys: KeyWrapper | None = None
     random: RandomBytes = system_random
+    work_ahead: WorkAhead = field(default_factory=WorkAhead)
 
     def cipher(self) -> tuple[SegmentCipher, Encryption] | tuple[None, None]:
         """For one attempt, with a data key of its own."""
@@ -60,13 +62,18 @@ def upload(
     files: SegmentFiles,
     store: ObjectStore,
     policy: FormatPolicy,
-    throttle: Callable[[int], object],
+    pace: Pace,
 ) -> Act[RemoteSegment]:
-    """Upload and verify. Raises CorruptData when the log is not what it must be; then nothing was committed."""
+    """Upload and verify. ``pace`` is told of every byte of all three objects before it goes.
+
+    Raises CorruptData when the log is not what it must be; then nothing was committed.
+    """
     log = CheckedLog(files, attempt.offsets, policy.chunk_bytes)
     compression = plan_compression(policy.compression, first_codec(files.head(), source=str(files.path)))
+    cipher, encryption = policy.cipher()
+    yield "put log"
     source = SegmentSource(
-        log=_throttled(log, throttle),
+        log=log.pieces(),
         log_bytes=files.log_bytes,
         offset_index=b"",
         time_index=b"",
@@ -74,8 +81,6 @@ def upload(
         leader_epochs=format_epoch_checkpoint(files.lineage.up_to(attempt.offsets.end)),
         transaction_index=files.transaction_index,
     )
-    cipher, encryption = policy.cipher()
-    yield "put log"
     written = put_log(
         store,
         attempt.object_key,
@@ -85,11 +90,13 @@ def upload(
         iv=policy.iv,
         chunk_bytes=policy.chunk_bytes,
         level=policy.zstd_level,
+        work_ahead=policy.work_ahead,
+        pace=pace,
     )
     # the broker's own indexes where they match the log that was just read, rebuilt ones otherwise
     source = replace(source, offset_index=log.offset_index(), time_index=log.time_index())
     yield "put indexes"
-    indexes = put_indexes(store, attempt.object_key, source, cipher=cipher, iv=policy.iv)
+    indexes = put_indexes(store, attempt.object_key, source, cipher=cipher, iv=policy.iv, pace=pace)
     _verify(store, attempt.object_key, ObjectKind.LOG, written.stored_bytes)
     _verify(store, attempt.object_key, ObjectKind.INDEXES, indexes.stored_bytes)
     aborted = files.aborted(attempt.offsets)
@@ -113,14 +120,9 @@ def upload(
     )
     assert manifest.tierstate is not None
     yield "put manifest"
-    _verify(store, attempt.object_key, ObjectKind.MANIFEST, put_manifest(store, attempt.object_key, manifest))
+    manifest_bytes = put_manifest(store, attempt.object_key, manifest, pace=pace)
+    _verify(store, attempt.object_key, ObjectKind.MANIFEST, manifest_bytes)
     return manifest.tierstate.segment
-
-
-def _throttled(log: CheckedLog, throttle: Callable[[int], object]) -> Iterator[memoryview]:
-    for piece in log.pieces():
-        throttle(len(piece))
-        yield piece
 
 
 def _verify(store: ObjectStore, base_key: str, kind: ObjectKind, expected: int) -> None:

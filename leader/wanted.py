@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from ..log.local_log import LocalLog
 from ..state.ids import TopicIdPartition
@@ -13,6 +13,7 @@ class Wanted:
 
     def __init__(self, log: LocalLog, led: Callable[[], Collection[int]]) -> None:
         self._log, self._led = log, led
+        self._listed: Mapping[TopicIdPartition, str] | None = None
         self._hosted: frozenset[TopicIdPartition] = frozenset()
         self._leads: frozenset[int] = frozenset()
 
@@ -22,7 +23,10 @@ class Wanted:
 
     def refresh(self) -> bool:
         """Look again; whether anything changed. Raises what the disks and the cluster raise."""
-        hosted, leads = frozenset(self._log.partitions()), frozenset(self._led())
+        # the agent lists the disks whenever something came or went; listing 2,000 folders takes 10 ms
+        listed = self._log.partitions() if self._listed is None else self._log.listed()
+        leads = frozenset(self._led())
+        hosted = self._hosted if listed is self._listed else frozenset(listed)
         changed = (hosted, leads) != (self._hosted, self._leads)
-        self._hosted, self._leads = hosted, leads
+        self._listed, self._hosted, self._leads = listed, hosted, leads
         return changed

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Protocol, Self
+from typing import Protocol, Self
 
 from ..state.epochs import Lineage
 from ..state.errors import Fenced, InvalidRequest, Unavailable
@@ -22,7 +23,9 @@ from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.retention import LocalSegment
 from ..state.segment import AbortedRange
 from .batch import HEADER_BYTES
+from .folder_watch import FolderWatch, Touched
 from .partition import PartitionFolder, folder_name, open_partition, read_topic_id
+from .quiet_reader import QuietReader
 from .time_index import ENTRY_BYTES
 from .transaction_index import ENTRY_BYTES as TRANSACTION_BYTES
 from .transaction_index import parse_transaction_index
@@ -45,7 +48,7 @@ class LocalSnapshot:
 class SegmentFiles(Protocol):
     """Every file of one rolled segment, open: a broker that deletes them meanwhile changes nothing."""
 
-    log: BinaryIO
+    log: QuietReader
     log_bytes: int
     path: Path
     lineage: Lineage
@@ -76,8 +79,16 @@ class SegmentFiles(Protocol):
 class LocalLog(Protocol):
     """Thread-safe; every call looks anew."""
 
-    def partitions(self) -> dict[TopicIdPartition, str]:
-        """Every live partition on the disks, with its topic's name."""
+    def partitions(self) -> Mapping[TopicIdPartition, str]:
+        """Every live partition on the disks, with its topic's name; the very same object while it is the same."""
+        ...
+
+    def listed(self) -> Mapping[TopicIdPartition, str]:
+        """The last answer of `partitions`, without a look at the disks."""
+        ...
+
+    def touched(self) -> Touched:
+        """What changed on the disks since the last call, as far as the system tells: a hint, and never more."""
         ...
 
     def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
@@ -122,6 +133,34 @@ def _meta_properties(folder: Path) -> LogDirsIdentity:
     return LogDirsIdentity(found["cluster.id"], BrokerId(int(node)))
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A live folder, and the file that said whose. ``stamp``: that file's inode, time of change (ns) and size."""
+
+    metadata: str
+    stamp: tuple[int, int, int] | None
+    topic: str
+    partition: TopicIdPartition
+
+
+def _stamp(file: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(file)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_ctime_ns, found.st_size
+
+
+def _live(folder: os.DirEntry[str]) -> _Known | None:
+    """None while its topic id is unknown."""
+    metadata = f"{folder.path}/partition.metadata"
+    stamp = _stamp(metadata)  # before it is read: one that is replaced now is read again
+    named, topic_id = folder_name(Path(folder.name)), read_topic_id(Path(folder.path))
+    if named is None or topic_id is None:
+        return None
+    return _Known(metadata, stamp, named[0], TopicIdPartition(topic_id, named[1]))
+
+
 class LogDirs:
     """The real `LocalLog`. Holds a lock in each folder: one agent per broker."""
 
@@ -134,20 +173,49 @@ class LogDirs:
             for folder in folders:
                 _lock(locks, folder / ".tierstate.lock")
             self._locks = locks.pop_all()
+        self._known: dict[str, _Known] = {}
+        self._listed: Mapping[TopicIdPartition, str] = {}
+        self._watch: FolderWatch | None = None
+        self._looking = threading.Lock()
 
-    def partitions(self) -> dict[TopicIdPartition, str]:
-        return {partition: topic for topic, partition in self._live_folders()}
-
-    def _live_folders(self) -> Iterator[tuple[str, TopicIdPartition]]:
-        for folder in self.folders:
+    def partitions(self) -> Mapping[TopicIdPartition, str]:
+        with self._looking:
+            found: dict[str, _Known] = {}
+            new: list[str] = []
             try:
-                for path in [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir()]:
-                    named = folder_name(path)
-                    topic_id = read_topic_id(path) if named else None
-                    if named is not None and topic_id is not None:
-                        yield named[0], TopicIdPartition(topic_id, named[1])
+                for entry in self._entries():
+                    known = self._known.get(entry.path)
+                    if known is not None and known.stamp == _stamp(known.metadata):
+                        found[entry.path] = known
+                    elif entry.is_dir() and folder_name(Path(entry.name)) is not None:
+                        new.append(entry.path)  # one whose topic id the broker is about to write is watched already
+                        if (live := _live(entry)) is not None:
+                            found[entry.path] = live
             except OSError as error:
                 raise _unreadable(error) from error
+            if self._watch is not None:
+                self._watch.watch(new)
+            if found != self._known:
+                self._known = found
+                self._listed = {known.partition: known.topic for known in found.values()}
+            return self._listed
+
+    def listed(self) -> Mapping[TopicIdPartition, str]:
+        return self._listed
+
+    def touched(self) -> Touched:
+        with self._looking:
+            if self._watch is None:  # what happened before the first call is not known
+                self._watch = FolderWatch(self.folders)
+                self._locks.callback(self._watch.close)
+                self._watch.watch(self._known)
+                return replace(self._watch.touched(), folders=True)
+            return self._watch.touched()
+
+    def _entries(self) -> Iterator[os.DirEntry[str]]:
+        for folder in self.folders:
+            with os.scandir(folder) as entries:
+                yield from entries
 
     def _folder(self, partition: TopicIdPartition, name: str) -> Path:
         for folder in self.folders:
@@ -236,12 +304,14 @@ class OpenSegment:
         self._later = [s.base_offset for s in before.segments if s.base_offset > base_offset]
         with ExitStack() as opened:
             try:
-                self.log: BinaryIO = opened.enter_context(self.path.open("rb"))
-                self.log_bytes = os.fstat(self.log.fileno()).st_size
+                file = opened.enter_context(self.path.open("rb"))
+                self.log_bytes = os.fstat(file.fileno()).st_size
             except FileNotFoundError as error:
                 raise Fenced("the segment left the disk meanwhile", file=self.path) from error
             except OSError as error:
                 raise _unreadable(error) from error
+            self.log = QuietReader(file.fileno(), self.log_bytes, str(self.path))
+            opened.callback(self.log.close)
             self.offset_index = self._optional(base_offset, ".index")
             self.time_index = self._optional(base_offset, ".timeindex")
             self.producer_snapshot = self._optional(next_base, ".snapshot") or b""
@@ -258,11 +328,7 @@ class OpenSegment:
             raise _unreadable(error) from error
 
     def head(self) -> bytes:
-        """The first bytes of the log; the file's position is where it was."""
-        try:
-            return os.pread(self.log.fileno(), HEADER_BYTES, 0)
-        except OSError as error:
-            raise _unreadable(error) from error
+        return self.log.read(min(HEADER_BYTES, self.log_bytes), 0)
 
     def aborted(self, offsets: OffsetRange) -> tuple[AbortedRange, ...]:
         """Of this and all later segments: the marker of an abort may lie in a later one."""

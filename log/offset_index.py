@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..state.errors import CorruptData
@@ -28,21 +28,26 @@ class OffsetIndexEntry:
 
 def parse_offset_index(data: bytes, base_offset: int, source: str) -> list[OffsetIndexEntry]:
     """Ascending. Raises CorruptData when entries do not increase."""
+    return list(offset_index_entries(data, base_offset, source))
+
+
+def offset_index_entries(data: bytes, base_offset: int, source: str) -> Iterator[OffsetIndexEntry]:
+    """`parse_offset_index`, one after the other: as objects the entries of 1 GiB may be 30 MiB."""
     if len(data) % _ENTRY.size:
         raise CorruptData("offset index is cut off", file=source, bytes=len(data))
-    entries: list[OffsetIndexEntry] = []
+    last: OffsetIndexEntry | None = None
     for number, (relative, position) in enumerate(_ENTRY.iter_unpack(data)):
-        if entries and relative == 0 and position == 0:
+        if last is not None and relative == 0 and position == 0:
             break
         if relative == 0 and position == 0 and not any(data):
             break
         entry = OffsetIndexEntry(Offset(base_offset + relative), position)
         if relative < 0 or position < 0:
             raise CorruptData("offset index entry is negative", file=source, position=number * _ENTRY.size)
-        if entries and (entry.offset <= entries[-1].offset or entry.position <= entries[-1].position):
+        if last is not None and (entry.offset <= last.offset or entry.position <= last.position):
             raise CorruptData("offset index does not increase", file=source, position=number * _ENTRY.size)
-        entries.append(entry)
-    return entries
+        last = entry
+        yield entry
 
 
 def lookup_position(entries: list[OffsetIndexEntry], offset: int) -> int:
@@ -74,21 +79,31 @@ class OffsetIndexBuilder:
 class OffsetIndexCheck:
     """Whether an index file fits a log: push the log's batches, then ask `fits`.
 
-    Every entry must point to the beginning of a batch whose offsets do not exceed the entry's.
+    Every entry must point to the beginning of a batch whose offsets do not exceed the entry's. ``entries`` are taken as
+    the log goes on; when they end in CorruptData, they do not fit.
     """
 
-    def __init__(self, entries: list[OffsetIndexEntry], end_offset: int) -> None:
-        self._at = {entry.position: entry.offset for entry in entries}
-        self._wrong = any(entry.offset > end_offset for entry in entries)
+    def __init__(self, entries: Iterable[OffsetIndexEntry], end_offset: int) -> None:
+        self._entries, self._end_offset = iter(entries), end_offset
+        self._wrong = False
+        self._next = self._take()
 
     def add(self, batch: BatchHeader) -> None:
-        offset = self._at.pop(batch.position, None)
-        if offset is not None and offset < batch.base_offset:
+        entry = self._next
+        if entry is not None and entry.position <= batch.position:
+            self._wrong |= entry.position < batch.position or not batch.base_offset <= entry.offset <= self._end_offset
+            self._next = self._take()
+
+    def _take(self) -> OffsetIndexEntry | None:
+        try:
+            return next(self._entries, None)
+        except CorruptData:
             self._wrong = True
+            return None
 
     @property
     def fits(self) -> bool:
-        return not self._at and not self._wrong
+        return self._next is None and not self._wrong
 
 
 def build_offset_index(batches: Iterable[BatchHeader], base_offset: int, interval_bytes: int = INTERVAL_BYTES) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +67,7 @@ def open_partition(path: Path) -> PartitionFolder:
     if named is None or not path.is_dir():
         raise InvalidRequest("not a partition folder (topic-partition)", path=path)
     topic, partition = named
-    bases = sorted(Offset(int(m[1])) for entry in path.iterdir() if (m := _LOG.fullmatch(entry.name)))
+    bases = sorted(Offset(int(m[1])) for name in os.listdir(path) if (m := _LOG.fullmatch(name)))
     checkpoint = path / "leader-epoch-checkpoint"
     lineage = parse_epoch_checkpoint(checkpoint.read_bytes(), str(checkpoint)) if checkpoint.exists() else Lineage()
     return PartitionFolder(path, topic, partition, read_topic_id(path), tuple(bases), lineage)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..state.errors import CorruptData
@@ -27,19 +27,24 @@ class TimeIndexEntry:
 
 def parse_time_index(data: bytes, base_offset: int, source: str) -> list[TimeIndexEntry]:
     """Ascending by timestamp. Raises CorruptData when entries do not increase."""
+    return list(time_index_entries(data, base_offset, source))
+
+
+def time_index_entries(data: bytes, base_offset: int, source: str) -> Iterator[TimeIndexEntry]:
+    """`parse_time_index`, one after the other: as objects the entries of 1 GiB may be 30 MiB."""
     if len(data) % _ENTRY.size:
         raise CorruptData("time index is cut off", file=source, bytes=len(data))
-    entries: list[TimeIndexEntry] = []
+    last: TimeIndexEntry | None = None
     for number, (timestamp, relative) in enumerate(_ENTRY.iter_unpack(data)):
-        if timestamp == 0 and relative == 0 and (entries or not any(data)):
+        if timestamp == 0 and relative == 0 and (last is not None or not any(data)):
             break
         if relative < 0:
             raise CorruptData("time index entry is negative", file=source, position=number * _ENTRY.size)
         entry = TimeIndexEntry(TimestampMs(timestamp), Offset(base_offset + relative))
-        if entries and (entry.timestamp < entries[-1].timestamp or entry.offset < entries[-1].offset):
+        if last is not None and (entry.timestamp < last.timestamp or entry.offset < last.offset):
             raise CorruptData("time index does not increase", file=source, position=number * _ENTRY.size)
-        entries.append(entry)
-    return entries
+        last = entry
+        yield entry
 
 
 def lookup_offset(entries: list[TimeIndexEntry], timestamp: int) -> Offset | None:
@@ -53,7 +58,7 @@ class TimeIndexBuilder:
 
     def __init__(self, base_offset: int) -> None:
         self._base = base_offset
-        self._entries: list[tuple[int, int]] = []
+        self._entries, self._entered = bytearray(), -1
         self._highest, self._highest_offset = -1, base_offset
 
     def add(self, batch: BatchHeader, indexed: bool) -> None:
@@ -68,13 +73,14 @@ class TimeIndexBuilder:
         return self._highest
 
     def _append(self) -> None:
-        if self._highest >= 0 and (not self._entries or self._highest > self._entries[-1][0]):
-            self._entries.append((self._highest, self._highest_offset - self._base))
+        if self._highest > self._entered:
+            self._entries += _ENTRY.pack(self._highest, self._highest_offset - self._base)
+            self._entered = self._highest
 
     def bytes(self) -> bytes:
         """With the entry that rolling a segment adds."""
         self._append()
-        return b"".join(_ENTRY.pack(*entry) for entry in self._entries)
+        return bytes(self._entries)
 
 
 def build_time_index(batches: Iterable[BatchHeader], base_offset: int, interval_bytes: int = INTERVAL_BYTES) -> bytes:

@@ -195,11 +195,12 @@ class CheckpointUsed:
 
 @dataclass(frozen=True, slots=True)
 class FactsApplied:
-    """A follower applied facts of one tier-state partition."""
+    """A follower applied facts of one tier-state partition, about these partitions."""
 
     tier_partition: int
     facts: int
     position: int
+    partitions: frozenset[TopicIdPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +223,37 @@ class StoreThrottled:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteRepeated:
+    """A write failed, and the same ``bytes`` are about to be sent to the object store again."""
+
+    store: str
+    object_key: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ConditionalPutIgnored:
     """The object store overwrites where it was asked not to. Keys are never reused, so nothing is lost by it alone."""
 
     store: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRingRead:
+    """The key ring's file changed and was read again: new segments are encrypted under ``active``."""
+
+    file: str
+    active: str
+    active_before: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRingRefused:
+    """The key ring's file changed and cannot be used: the ring that was read before goes on, with ``active``."""
+
+    file: str
+    active: str
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +295,10 @@ Event = (
     | FactsApplied
     | SecondValueSeen
     | StoreThrottled
+    | WriteRepeated
     | ConditionalPutIgnored
+    | KeyRingRead
+    | KeyRingRefused
     | RemoteFetched
     | ChunkCacheOff
 )

@@ -1,11 +1,11 @@
-"""Logs on stderr: lines for people, or one JSON object a line. No secret by name, no global configuration of ours."""
+"""Logs on stderr: lines for people, or one JSON object a line. No secret, by name or by value."""
 
 from __future__ import annotations
 
 import logging
 import re
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import fields
 from typing import Any, TextIO
 
@@ -22,6 +22,7 @@ from .listener import (
     Event,
     FactsApplied,
     HoldReported,
+    KeyRingRefused,
     Listener,
     PartitionRefused,
     RemoteFetched,
@@ -33,6 +34,8 @@ from .listener import (
 )
 
 FORMAT_VARIABLE = "TIERSTATE_LOG"
+SHORTEST_SECRET = 4
+"""What is shorter is in too many words to be hidden by its value."""
 _SECRET = re.compile(r"password|secret|token|authorization|private_key", re.IGNORECASE)
 _WARNINGS = (
     ActFailed,
@@ -41,6 +44,7 @@ _WARNINGS = (
     CustodyStepTaken,
     HoldReported,
     ConditionalPutIgnored,
+    KeyRingRefused,
     CopyFailed,
     PartitionRefused,
     SecondValueSeen,
@@ -57,9 +61,14 @@ def open_logs(
     as_json: bool = False,
     colour: bool = True,
     debug: bool = False,
+    secrets: Collection[str] = (),
     stream: TextIO | None = None,
 ) -> FilteringBoundLogger:
-    """A logger to ``stream`` (stderr): JSON on demand or with ``TIERSTATE_LOG=json``, colours only on a terminal."""
+    """A logger to ``stream`` (stderr): JSON on demand or with ``TIERSTATE_LOG=json``, colours only on a terminal.
+
+    ``secrets``: values that are hidden wherever they stand, also within what a library says.
+    """
+    hidden = sorted({secret for secret in secrets if len(secret) >= SHORTEST_SECRET}, key=len, reverse=True)
     to = stream if stream is not None else sys.stderr
     renderer: structlog.typing.Processor = structlog.processors.JSONRenderer(default=str)
     if not (as_json or environ.get(FORMAT_VARIABLE) == "json"):
@@ -71,6 +80,7 @@ def open_logs(
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             _mask,
+            lambda logger, method, entry: _without(entry, hidden),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.INFO),
@@ -117,6 +127,18 @@ def _mask(logger: object, method: str, entry: MutableMapping[str, Any]) -> Mutab
     for name in entry:
         if _SECRET.search(name):
             entry[name] = "(hidden)"
+    return entry
+
+
+def _without(entry: MutableMapping[str, Any], secrets: Sequence[str]) -> MutableMapping[str, Any]:
+    if not secrets:
+        return entry
+    for name, value in entry.items():
+        text = value if isinstance(value, str) else str(value)
+        for secret in secrets:
+            if secret in text:
+                text = text.replace(secret, "(hidden)")
+                entry[name] = text
     return entry
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import re
+import selectors
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
@@ -53,23 +55,36 @@ class ManagementServer:
             self._server = kind((listen.host, listen.port), handler)
         except OSError as error:
             raise InvalidSettings([f"management.listen: cannot listen on {listen}, {error.strerror}"]) from error
+        self._server.timeout = 0  # a client that left before it was taken: nobody waits for the next one
+        self._wakes, self._waker = socket.socketpair()
         self.address = Address(listen.host, self._server.server_address[1])
         """With the port that was taken."""
 
     def service(self) -> Service:
         """To be started, stopped and joined with the others."""
-        return Service("management", self._serve, on_stop=self._server.shutdown)
+        return Service("management", self._serve, on_stop=self._wake)
 
     def close(self) -> None:
         """Gives the port back when it was never served."""
         self._server.server_close()
+        self._wakes.close()
+        self._waker.close()
+
+    def _wake(self) -> None:
+        with suppress(OSError):  # it ended meanwhile by itself
+            self._waker.send(b"!")
 
     def _serve(self, stopping: threading.Event) -> None:
+        """Sleeps until somebody calls: `serve_forever` would wake ten times a second to see whether it is to stop."""
         try:
-            # Always, also when already told to stop: `shutdown` waits until this loop has ended.
-            self._server.serve_forever(poll_interval=0.1)
+            with selectors.DefaultSelector() as calls:
+                for caller in (self._server, self._wakes):
+                    calls.register(caller, selectors.EVENT_READ)
+                while not stopping.is_set():
+                    if any(key.fileobj is self._server for key, _ in calls.select()):
+                        self._server.handle_request()
         finally:
-            self._server.server_close()
+            self.close()
 
 
 class _Server(ThreadingHTTPServer):

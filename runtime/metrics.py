@@ -25,6 +25,8 @@ from .listener import (
     FactsApplied,
     FactsErased,
     HoldReported,
+    KeyRingRead,
+    KeyRingRefused,
     LocalTrimmed,
     LogStartMoved,
     OrphansFound,
@@ -39,11 +41,13 @@ from .listener import (
     TermStarted,
     TrimRefused,
     ViewRebuilt,
+    WriteRepeated,
 )
 
 COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "store_throttled_total": ("Times the object store asked to slow down.", ()),
     "store_throttled_seconds_total": ("Seconds waited because it did.", ()),
+    "store_repeated_bytes_total": ("Bytes sent to the object store once more, because a write failed.", ()),
     "store_conditional_puts_ignored_total": ("Starts at which the store was seen to ignore If-None-Match.", ()),
     "remote_copy_segments_total": ("Segments copied to the remote tier.", ("topic",)),
     "remote_copy_bytes_total": ("Log bytes copied to the remote tier.", ("topic",)),
@@ -69,6 +73,8 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tier_view_checkpoints_used_total": ("Tier-state partitions of which an empty view began with a checkpoint.", ()),
     "tier_state_facts_applied_total": ("Facts applied to the view.", ()),
     "tier_state_second_values_total": ("Keys of the tier-state topic under which a second value landed.", ()),
+    "key_ring_reads_total": ("Times the key ring's file changed and was read again.", ()),
+    "key_ring_refusals_total": ("Times it changed and could not be used: the ring before goes on.", ()),
     "remote_fetch_bytes_total": ("Bytes read from the object store for readers.", ()),
     "remote_fetch_requests_total": ("Reads of the object store for readers: manifests, indexes, runs of chunks.", ()),
     "tierstate_chunk_cache_off_total": ("Times the disk cache was not used, or turned itself off.", ()),
@@ -91,8 +97,25 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "out_of_lineage_segments": ("Segments on a branch of the log that lost an election.", _PARTITION),
     "abandoned_segments": ("Copies whose term ended before they did.", _PARTITION),
     "refused_partitions": ("Partitions that are not tiered, by reason.", ("reason",)),
+    "partitions_not_copied": ("Partitions led here of which no segment is copied now, by reason.", ("reason",)),
+    "partitions_not_trimmed": ("Partitions led here of which no local space is freed now, by reason.", ("reason",)),
     "integrity_holds": ("Holds that a person must release.", ()),
     "fenced_facts_total": ("Facts of terms that were over when they arrived.", ()),
+    "consecutive_failures": ("Failures in a row about a partition; 0: all is well.", _PARTITION),
+    "local_excess_bytes": (
+        "Bytes of rolled segments that local retention lets go and the broker still has.",
+        _PARTITION,
+    ),
+    "gap_offsets": ("Offsets from the log start to the local start that neither tier has.", _PARTITION),
+    "future_segments": ("Remote segments with a timestamp after their copy: their age counts from then.", _PARTITION),
+    "degraded_partitions": ("Partitions with facts that this version cannot read, or foreign ones beside them.", ()),
+    "contradicted_partitions": ("Partitions whose accepted facts contradict each other.", ()),
+    "lineage_unknown_partitions": ("Partitions with remote segments that the lineage in force cannot place.", ()),
+    "discovery_failing": ("1 while the agent cannot learn what its broker hosts; it decides nothing then.", ()),
+    "object_store_away": ("1 while the object store did not answer when it was last asked.", ()),
+    "copy_quota_waited_seconds_total": ("Seconds that copies waited for copy.quota.", ()),
+    "tier_view_age_seconds": ("Since the view was last known to be at the end of the topic.", ("tier_partition",)),
+    "tier_state_topic_problems": ("Differences of the tier-state topic's configuration from what is safe.", ()),
     "tier_state_apply_lag": ("Facts between the view and the end of the tier-state topic.", ("tier_partition",)),
     "tier_state_position": ("Position of the view.", ("tier_partition",)),
     "orphan_objects": ("Objects that no fact names.", ()),
@@ -121,6 +144,7 @@ class Metrics:
         }
         self._seconds = {name: Histogram(name, doc, registry=self._registry) for name, doc in SECONDS.items()}
         self._gauges = _Gauges()
+        self._topics: list[Callable[[], Iterable[str]]] = []
         self._registry.register(self._gauges)
         ProcessCollector(registry=self._registry)
 
@@ -175,8 +199,14 @@ class Metrics:
             case StoreThrottled():
                 self._add("store_throttled_total", 1)
                 self._add("store_throttled_seconds_total", event.seconds)
+            case WriteRepeated():
+                self._add("store_repeated_bytes_total", event.bytes)
             case ConditionalPutIgnored():
                 self._add("store_conditional_puts_ignored_total", 1)
+            case KeyRingRead():
+                self._add("key_ring_reads_total", 1)
+            case KeyRingRefused():
+                self._add("key_ring_refusals_total", 1)
             case RemoteFetched():
                 self._add("remote_fetch_requests_total", 1)
                 self._add("remote_fetch_bytes_total", event.bytes)
@@ -193,8 +223,21 @@ class Metrics:
         """
         self._gauges.add(name, GAUGES[name], read)
 
+    def begin(self, name: str, *labels: str) -> None:
+        """A counter begins at 0 for these labels: an alert sees an increase from there, not one that begins at 1."""
+        self._counters[name].labels(*labels)
+
+    def begin_topics(self, read: Callable[[], Iterable[str]]) -> None:
+        """All counters by topic begin at 0 for the topics that ``read`` answers, at every scrape."""
+        self._topics.append(read)
+
     def exposition(self) -> bytes:
         """Prometheus' text format."""
+        topics = {topic for read in self._topics for topic in read()}
+        for name, (_, labels) in COUNTERS.items():
+            if labels == ("topic",):
+                for topic in topics:
+                    self.begin(name, topic)
         return generate_latest(self._registry)
 
     def _add(self, name: str, amount: float, *labels: str) -> None:

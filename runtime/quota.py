@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import threading
 
+from ..state.errors import Unavailable
 from .clock import Clock
+from .listener import Event, Listener, WriteRepeated
+
+LOOK_S = 0.2
+"""How often somebody who waits looks whether it is time to stop."""
 
 
 class ByteQuota:
@@ -16,14 +21,35 @@ class ByteQuota:
         self._tokens = float(bytes_per_second)
         self._then = clock.monotonic()
         self._lock = threading.Lock()
+        self._stopped = False
+        self._waited = 0.0
+
+    @property
+    def waited(self) -> float:
+        """Seconds that all callers of `take` together have waited until now."""
+        return self._waited
 
     def take(self, size: int) -> float:
-        """Waits until ``size`` bytes may go; the seconds waited. Callers that come later wait behind the debt."""
+        """Waits until ``size`` bytes may go; the seconds waited. Callers that come later wait behind the debt.
+
+        Raises Unavailable once `stop` was called, also where nothing is to be waited for.
+        """
         with self._lock:
             seconds = self._charge(size)
-        if seconds > 0:
-            self._clock.sleep(seconds)
-        return seconds
+        left = seconds
+        while not self._stopped:
+            if left <= 0:
+                return seconds
+            pause = min(left, LOOK_S)
+            self._clock.sleep(pause)
+            with self._lock:
+                self._waited += pause
+            left -= pause
+        raise Unavailable("the process is stopping")
+
+    def stop(self) -> None:
+        """Nobody takes any more; who waits stops waiting. At once, from any thread, a signal's handler too."""
+        self._stopped = True
 
     def try_take(self, size: int) -> float:
         """0 when ``size`` bytes may go now; else nothing is taken, and the seconds after which to ask again."""
@@ -45,3 +71,13 @@ class ByteQuota:
         self._tokens = min(float(self._rate), self._tokens + (now - self._then) * self._rate)
         self._then = now
         return self._tokens
+
+
+def repeats_taken_from(quota: ByteQuota) -> Listener:
+    """For the listener of a store: what it sends again waits for its rate, too, and no longer than until `stop`."""
+
+    def take(event: Event) -> None:
+        if isinstance(event, WriteRepeated):
+            quota.take(event.bytes)
+
+    return take

@@ -8,8 +8,8 @@ A service that fails takes the process with it: half an agent is worse than none
 from __future__ import annotations
 
 import contextlib
-import queue
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +17,33 @@ from types import FrameType
 
 from ..state.errors import TimedOut
 
-STOP_SECONDS = 30.0
-Over = queue.SimpleQueue[None]
-"""Something in it: it is time to stop."""
+STOP_SECONDS = 8.0
+"""What all services together get to return after they were asked to. A process is gone 10 s after its signal."""
+TURN_SECONDS = 1.0
+"""How long one service may keep those that were started before it from being asked to stop."""
+
+
+class _Over:
+    """What the main thread waits for: a signal, or the end of a service. `tell` is for any thread, and at any time."""
+
+    def __init__(self) -> None:
+        self._hears, self._tells = socket.socketpair()
+        self._tells.setblocking(False)
+
+    def tell(self) -> None:
+        with contextlib.suppress(OSError):  # told often enough, or nobody waits any more
+            self._tells.send(b"\0")
+
+    def wait(self) -> None:
+        self._hears.recv(1)
+
+    def fileno(self) -> int:
+        """For `signal.set_wakeup_fd`."""
+        return self._tells.fileno()
+
+    def close(self) -> None:
+        self._hears.close()
+        self._tells.close()
 
 
 class Service:
@@ -50,6 +74,14 @@ class Service:
             if self._on_stop is not None and self._thread.is_alive():
                 self._on_stop()
 
+    @property
+    def ended(self) -> str | None:
+        """How its work ended, for people; None: not begun, or at work."""
+        if self._thread.ident is None or self._thread.is_alive():
+            return None
+        how = "ended" if self.failure is None else f"died: {self.failure!r}"
+        return f"service {self.name} {how}"
+
     def join(self, timeout: float) -> bool:
         """Whether the thread is over within ``timeout`` seconds."""
         if self._thread.ident is not None:
@@ -66,24 +98,31 @@ class Service:
                 self._on_end()
 
 
-def run_services(services: Sequence[Service], stop_seconds: float = STOP_SECONDS) -> None:
+def run_services(
+    services: Sequence[Service], stop_seconds: float = STOP_SECONDS, on_stop: Callable[[], None] | None = None
+) -> None:
     """Starts them in order, waits for a signal or for the first to end, stops them in reverse order.
+
+    ``on_stop`` is called before they are. One that does not stop keeps the others waiting for `TURN_SECONDS` only.
 
     Returns after SIGTERM or when one ended well; raises KeyboardInterrupt after SIGINT, the first failure, or TimedOut
     when some did not stop in ``stop_seconds``. A second signal ends the process at once. Main thread only.
     """
     # No Event: a handler that sets the one its own thread is about to wait for would meet that event's own lock, held.
-    over: Over = queue.SimpleQueue()
-    with _signals(over) as received:
+    # And nothing that only the main thread can be interrupted in: the system may hand the signal to any thread, or to
+    # this one right before it waits; the wakeup descriptor is written wherever and whenever that is.
+    with contextlib.closing(_Over()) as over, _signals(over) as received:
         started: list[Service] = []
         try:
             for service in services:
-                if not over.empty():
+                if received:
                     break
-                service.start(lambda: over.put(None))
+                service.start(over.tell)
                 started.append(service)
-            over.get()
+            over.wait()
         finally:
+            if on_stop is not None:
+                on_stop()
             late = _stop(started, stop_seconds)
     failure = next((service.failure for service in services if service.failure is not None), None)
     if failure is not None:
@@ -99,19 +138,19 @@ def _stop(services: Sequence[Service], seconds: float) -> list[str]:
     deadline = time.monotonic() + seconds
     for service in reversed(services):
         service.stop()
-        service.join(deadline - time.monotonic())
-    return [service.name for service in services if not service.join(0)]
+        service.join(min(TURN_SECONDS, deadline - time.monotonic()))
+    return [service.name for service in services if not service.join(deadline - time.monotonic())]
 
 
 @contextlib.contextmanager
-def _signals(over: Over) -> Iterator[list[int]]:
-    """SIGINT and SIGTERM put into ``over``; their numbers are collected. The former handlers come back afterwards."""
+def _signals(over: _Over) -> Iterator[list[int]]:
+    """SIGINT and SIGTERM end what waits for ``over``; their numbers are collected. What was before comes back after."""
     received: list[int] = []
+    woken = signal.set_wakeup_fd(over.fileno(), warn_on_full_buffer=False)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def take(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        over.put(None)
         for each in before:
             signal.signal(each, signal.SIG_DFL)
 
@@ -122,3 +161,4 @@ def _signals(over: Over) -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(woken)

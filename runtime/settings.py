@@ -176,6 +176,9 @@ class Sweep(Section):
     """Orphans and abandoned segments."""
 
     grace: Duration = Field(default=86_400.0, ge=0, description="Between the two looks that condemn an object.")
+    quarantine_prefix: str = Field(
+        default="", description="Swept objects are moved below this key prefix instead of being deleted."
+    )
 
 
 class Lease(Section):

@@ -45,7 +45,7 @@ from .object_store import (
     checked_key,
     over_limit,
 )
-from .parts import drained, parts_of
+from .parts import Part, PartShares, UploadShare, drained, parts_of
 from .patience import Patience, never
 
 UPLOAD_ID = "tierstate_upload"
@@ -75,6 +75,7 @@ class AzureStore:
         self._name = container
         self._prefix = f"{checked_key(prefix.strip('/'))}/" if prefix.strip("/") else ""
         self._options, self._ids = options or AzureOptions(), ids or RandomIds()
+        self._shares = PartShares(self._options.concurrency)
         self._patience = Patience(self._options.limits, clock or SystemClock(), self._ids, listener, self.description)
         try:
             self._container, self._credential = azure_client(container, self._options, self.description)
@@ -93,22 +94,27 @@ class AzureStore:
             return
         signed = {UPLOAD_ID: self._ids.uuid().hex()}
         try:
-            self._write(key, lambda: blob.upload_blob(body, length=len(body), overwrite=False, metadata=signed))
+            self._write(
+                key,
+                lambda: blob.upload_blob(body, length=len(body), overwrite=False, metadata=signed),
+                size=len(body),
+            )
         except (ObjectExists, StorageUnavailable) as error:
             if not self._landed(blob, key, signed, error):
                 # Blocks of an upload that never ended are in the way of this request (azurite), not of a commit.
-                self._commit(blob, key, [bytearray(body)])
+                with PartShares(1).upload() as share:  # its own: who asks may hold a share of ours for this body
+                    self._commit(blob, key, parts_of([body], len(body) or 1, share), share)
 
     def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
         blob = self._blob(key)
         asked = self._options.part_bytes if part_bytes == DEFAULT_PART_BYTES else part_bytes
-        parts = parts_of(pieces, asked)
-        begin = list(itertools.islice(parts, 2))
-        if len(begin) == 2:
-            return self._commit(blob, key, drained(begin, parts))
-        whole = begin[0] if begin else bytearray()
-        self.put_if_absent(key, whole)
-        return len(whole)
+        with self._shares.upload() as share:
+            parts = parts_of(pieces, asked, share)
+            begin = [next(parts)]
+            if begin[0].last and len(begin[0].data) <= ONE_REQUEST_BYTES:
+                self.put_if_absent(key, begin[0].data)
+                return len(begin[0].data)
+            return self._commit(blob, key, drained(begin, parts), share)
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
         blob, signed = self._blob(key), {UPLOAD_ID: self._ids.uuid().hex()}
@@ -212,9 +218,9 @@ class AzureStore:
     def _batch_delete(self, names: builtins.list[str]) -> builtins.list[Any]:
         return [*self._container.delete_blobs(*names, delete_snapshots="include", raise_on_any_failure=False)]
 
-    def _commit(self, blob: BlobClient, key: str, parts: Iterable[bytearray]) -> int:
+    def _commit(self, blob: BlobClient, key: str, parts: Iterable[Part], share: UploadShare) -> int:
         upload_id = self._ids.uuid().hex()
-        upload = BlockUpload(blob, upload_id, self._options.concurrency, partial(self._write, key))
+        upload = BlockUpload(blob, upload_id, self._options.concurrency, share, partial(self._write, key))
         signed = {UPLOAD_ID: upload_id}
         blocks, size = upload.stage(parts)
         condition: dict[str, Any] = {"match_condition": MatchConditions.IfMissing}
@@ -283,9 +289,9 @@ class AzureStore:
             answered=answered or "the whole object",
         )
 
-    def _write(self, key: str, act: Callable[[], A], given_up: Callable[[], bool] = never) -> A:
+    def _write(self, key: str, act: Callable[[], A], given_up: Callable[[], bool] = never, size: int = 0) -> A:
         """What ``act`` answers, repeated and typed."""
-        return self._patience.write(key, lambda: self._typed(key, act), given_up)
+        return self._patience.write(key, lambda: self._typed(key, act), given_up, size)
 
     def _read(self, key: str, act: Callable[[], A]) -> A:
         """As `_write`, with the patience of a reader."""

@@ -284,7 +284,7 @@ class DirectoryStore:
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
         """Depth first with folders named ``name/``: exactly the order of whole keys, one folder in memory a level."""
-        for name, entry in self._entries(folder):
+        for name, entry in self._entries(folder, prefix):
             key = folder + name
             if name.endswith("/"):
                 below_prefix = key.startswith(prefix) or prefix.startswith(key)
@@ -294,12 +294,16 @@ class DirectoryStore:
                 with contextlib.suppress(FileNotFoundError):  # deleted since the folder was read
                     yield _info(key, entry.stat(follow_symlinks=False))
 
-    def _entries(self, folder: str) -> Sequence[tuple[str, os.DirEntry[str]]]:
+    def _entries(self, folder: str, prefix: str) -> Sequence[tuple[str, os.DirEntry[str]]]:
+        """Those on the way to ``prefix``, or beyond it."""
         found = []
         with self._typed(folder), os.scandir(os.path.join(self._root, folder)) as entries:
             for entry in entries:
+                key = folder + entry.name
+                if not (key.startswith(prefix) or prefix.startswith(key)):
+                    continue
                 with contextlib.suppress(InvalidRequest):
-                    checked_key(folder + entry.name)
+                    checked_key(key)
                     if entry.is_dir(follow_symlinks=False):
                         found.append((entry.name + "/", entry))
                     elif entry.is_file(follow_symlinks=False):

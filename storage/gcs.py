@@ -46,13 +46,15 @@ from .object_store import (
     checked_key,
     over_limit,
 )
-from .parts import drained, parts_of
+from .parts import Part, PartShares, UploadShare, drained, parts_of
 from .patience import NotRepeatable, Patience, never
 
 UPLOAD_ID = "tierstate-upload"
 """Name of the metadata entry that says which upload made an object."""
 _BINARY = "application/octet-stream"
 _ONE_REQUEST_BYTES = 8 * MIB
+_PARTS = 2
+"""Of one upload: one in flight, for they go in turn, and the next one."""
 """Google's client sends more than this by a resumable upload of its own, which cannot continue a half-kept part."""
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 _BATCH = 1000
@@ -77,6 +79,7 @@ class GcsStore:
         self._options = options or GcsOptions()
         self._ids = ids or RandomIds()
         self._patience = Patience(self._options.limits, clock or SystemClock(), self._ids, listener, self.description)
+        self._shares = PartShares(_PARTS)
         self._timeout = (self._options.connect_timeout, self._options.read_timeout)
         self._once: dict[str, Any] = {"timeout": self._timeout, "retry": None}
         self._session: Any = authorized_session(self._options, self.description)
@@ -97,7 +100,7 @@ class GcsStore:
             return
         blob = self._signed(key)
         try:
-            self._write(key, lambda: self._put(blob, body, generation=0))
+            self._write(key, lambda: self._put(blob, body, generation=0), size=len(body))
         except ObjectExists:
             if not self._is_ours(blob, None):
                 raise
@@ -105,16 +108,21 @@ class GcsStore:
     def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
         blob = self._signed(key)
         asked = self._options.part_bytes if part_bytes == DEFAULT_PART_BYTES else part_bytes
-        parts = parts_of(pieces, -(-asked // STEP) * STEP)
-        begin = list(itertools.islice(parts, 2)) or [bytearray()]
-        if len(begin) == 1 and len(begin[0]) <= _ONE_REQUEST_BYTES:
-            self.put_if_absent(key, begin[0])
-            return len(begin[0])
+        with self._shares.upload() as share:
+            parts = parts_of(pieces, -(-asked // STEP) * STEP, share)
+            begin = [next(parts)]
+            if begin[0].last and len(begin[0].data) <= _ONE_REQUEST_BYTES:
+                self.put_if_absent(key, begin[0].data)
+                return len(begin[0].data)
+            return self._resumed(key, blob, drained(begin, parts), share)
+
+    def _resumed(self, key: str, blob: Any, parts: Iterable[Part], share: UploadShare) -> int:
         session = {"content_type": _BINARY, "checksum": None, "if_generation_match": 0, **self._once}
         url = self._write(key, lambda: blob.create_resumable_upload_session(**session))
-        upload = ResumableUpload(self._session, url, self._timeout, partial(self._write, key), self.description)
+        send = partial(self._write, key)
+        upload = ResumableUpload(self._session, url, self._timeout, send, self.description, share)
         try:
-            resource = upload.send(drained(begin, parts))
+            resource = upload.send(parts)
         except (ObjectExists, StorageUnavailable):
             # A lost answer: the retry meets our own object (412) or a session that is no more (404).
             if upload.whole is None or not self._is_ours(blob, upload.whole):
@@ -310,7 +318,7 @@ class GcsStore:
         """As `_read`, with the patience of a writer."""
         return self._patience.write(key, lambda: self._typed(key, act))
 
-    def _write(self, key: str, act: Callable[[], Any], given_up: Callable[[], bool] = never) -> Any:
+    def _write(self, key: str, act: Callable[[], Any], given_up: Callable[[], bool] = never, size: int = 0) -> Any:
         """As `_delete`; but a write finds no object missing: its bucket is, or its upload session."""
 
         def once() -> Any:
@@ -320,7 +328,7 @@ class GcsStore:
                 gone = NotRepeatable("the upload is gone: its session ended", key=key, store=self.description)
                 raise gone from failure.__cause__
 
-        return self._patience.write(key, once, given_up)
+        return self._patience.write(key, once, given_up, size)
 
     def _typed(self, key: str, act: Callable[[], Any]) -> Any:
         try:

@@ -19,6 +19,7 @@ import google_crc32c
 
 from ..state.errors import StorageUnavailable
 from .gcs_errors import FOREIGN, refused
+from .parts import Part, UploadShare
 from .patience import ABORT_SECONDS
 
 STEP = 256 * 1024
@@ -37,7 +38,7 @@ class Whole:
 class ResumableUpload:
     """``session_url`` from `Blob.create_resumable_upload_session`; ``send`` makes one request, typed and repeated.
 
-    Beside the request ``send`` gets what tells whether the upload is given up.
+    Beside the request ``send`` gets what tells whether the upload is given up, and the bytes of the request's body.
     """
 
     def __init__(
@@ -45,11 +46,12 @@ class ResumableUpload:
         transport: Any,
         session_url: str,
         timeout: tuple[float, float],
-        send: Callable[[Callable[[], Any], Callable[[], bool]], Any],
+        send: Callable[[Callable[[], Any], Callable[[], bool], int], Any],
         store: str,
+        share: UploadShare,
     ) -> None:
         self._transport, self._url, self._timeout, self._request = transport, session_url, timeout, send
-        self._store = store
+        self._store, self._share = store, share
         self._position = 0
         self._crc = 0
         self._whole: Whole | None = None
@@ -60,25 +62,20 @@ class ResumableUpload:
         """None until the last part was about to be sent: before that there can be no object."""
         return self._whole
 
-    def send(self, parts: Iterable[bytearray]) -> dict[str, Any]:
+    def send(self, parts: Iterable[Part]) -> dict[str, Any]:
         """Sends every part; returns the object's resource. Ends the session on any failure, the iterator's too.
 
-        One part is in flight while the next is made: three parts in memory, with the one that may be the last.
+        One part is in flight while the next is made, as far as ``parts`` has a share for both.
         """
         flight: Future[dict[str, Any] | None] | None = None
         with ThreadPoolExecutor(1, thread_name_prefix="tierstate-part") as pool:
             try:
-                held: bytes | None = None
                 for part in parts:
-                    if held is not None:
-                        if flight is not None:
-                            flight.result()
-                        flight = pool.submit(self._send, held, False)
-                    held = bytes(part)
+                    if flight is not None:
+                        flight.result()
+                    flight = pool.submit(self._send, [bytes(part.data)], part.last)
                     del part  # else it is in memory twice
-                if flight is not None:
-                    flight.result()
-                resource = self._send(held or b"", True)
+                resource = flight.result() if flight is not None else None
             except BaseException:  # also a closed generator or an interrupt
                 self._failed = True
                 if flight is not None:
@@ -90,14 +87,26 @@ class ResumableUpload:
             raise StorageUnavailable("the store does not end the upload", store=self._store, position=self._position)
         return resource
 
-    def _send(self, part: bytes, last: bool) -> dict[str, Any] | None:
+    def _send(self, held: list[bytes], last: bool) -> dict[str, Any] | None:
+        """``held``: the part, in a list that is emptied before another upload may make one in its place."""
+        try:
+            return self._sent(held[0], last)
+        finally:
+            held.clear()
+            self._share.give_back()
+
+    def _sent(self, part: bytes, last: bool) -> dict[str, Any] | None:
         """One part, in as many requests as the store needs to keep all of it."""
         self._crc = google_crc32c.extend(self._crc, part)
         start, stop = self._position, self._position + len(part)
         if last:
             self._whole = Whole(stop, base64.b64encode(self._crc.to_bytes(4, "big")).decode())
         while True:
-            answer = self._request(lambda: self._put(part[self._position - start :], stop, last), lambda: self._failed)
+            answer = self._request(
+                lambda: self._put(part[self._position - start :], stop, last),
+                lambda: self._failed,
+                stop - self._position,
+            )
             if answer.status_code != 308:
                 if not last:
                     raise StorageUnavailable("the store ended the upload early", store=self._store, position=stop)

@@ -9,6 +9,7 @@ After StorageUnavailable or Throttled from a write the outcome is unknown: the o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -124,6 +125,9 @@ class ObjectStore(Protocol):
         ...
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
 def checked_key(key: str) -> str:
     """``key`` itself. Raises InvalidRequest for one that some store would refuse, normalise or hide."""
     parts = key.split("/")
@@ -133,7 +137,7 @@ def checked_key(key: str) -> str:
         raise InvalidRequest("an object key has no parts '.' or '..'", key=repr(key))
     if parts[0] == TEMPORARY_FOLDER:
         raise InvalidRequest("this key prefix is reserved for unfinished objects", key=repr(key))
-    if any(ord(letter) < 32 or ord(letter) == 127 for letter in key):
+    if _CONTROL.search(key):
         raise InvalidRequest("an object key has no control characters", key=repr(key))
     try:
         length = len(key.encode())

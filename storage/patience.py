@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
-from ..runtime.listener import Listener, StoreThrottled
+from ..runtime.listener import Listener, StoreThrottled, WriteRepeated
 from ..runtime.retry import BackOff
 from ..state.errors import StorageUnavailable, Throttled
 
@@ -54,9 +54,13 @@ class Patience:
     def __init__(self, limits: Limits, clock: Clock, ids: IdSource, listener: Listener, store: str) -> None:
         self.limits, self.clock, self.ids, self.listener, self.store = limits, clock, ids, listener, store
 
-    def write(self, key: str, act: Callable[[], A], given_up: Callable[[], bool] = never) -> A:
-        """``given_up`` is asked about once a second: True when nobody wants the write any more."""
-        return _repeated(Attempts(self, key, None, given_up), act)
+    def write(self, key: str, act: Callable[[], A], given_up: Callable[[], bool] = never, size: int = 0) -> A:
+        """``given_up`` is asked about once a second: True when nobody wants the write any more.
+
+        ``size``: bytes of its body. The listener is told before they are sent again, and may hold them back.
+        """
+        attempts = Attempts(self, key, None, given_up)
+        return _repeated(attempts, act, lambda: self._tell_repeated(key, size))
 
     def read(self, key: str, act: Callable[[], A]) -> A:
         return _repeated(self.reading(key), act)
@@ -67,6 +71,10 @@ class Patience:
     def reading(self, key: str) -> Attempts:
         """For a read that comes in pieces and tells its progress."""
         return Attempts(self, key, self.limits.request_timeout)
+
+    def _tell_repeated(self, key: str, size: int) -> None:
+        if size:
+            self.listener(WriteRepeated(self.store, key, size))
 
 
 class Attempts:
@@ -117,9 +125,10 @@ class Attempts:
         raise error
 
 
-def _repeated(attempts: Attempts, act: Callable[[], A]) -> A:
+def _repeated(attempts: Attempts, act: Callable[[], A], before_repeat: Callable[[], object] = lambda: None) -> A:
     while True:
         try:
             return act()
         except (Throttled, StorageUnavailable) as error:
             attempts.failed(error)
+        before_repeat()

@@ -74,20 +74,25 @@ class S3Store:
     def put_if_absent(self, key: str, data: Data) -> None:
         full, marker, checksum = self._full(key), self._requests.new_marker(), crc32_of(data)
         try:
-            self._requests.write(key, lambda: self._put(full, data, checksum, marker, IfNoneMatch="*"))
+            self._requests.write(
+                key, lambda: self._put(full, data, checksum, marker, IfNoneMatch="*"), size=memoryview(data).nbytes
+            )
         except ObjectExists:
             if not self._requests.made_by(marker, key, full):
                 raise
 
     def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
         full = self._full(key)
-        parts = parts_of(pieces, self._options.part_size(part_bytes))
-        begin = list(itertools.islice(parts, 2))
-        if len(begin) < 2:
-            whole = begin[0] if begin else bytearray()
-            self.put_if_absent(key, whole)
-            return len(whole)
-        return MultipartUpload(self._requests, key, full).send(drained(begin, parts))
+        size = self._options.part_size(part_bytes)
+        with self._requests.shares.upload() as share:
+            parts = parts_of(pieces, size, share)
+            first = next(parts)
+            if first.last:
+                self.put_if_absent(key, first.data)
+                return len(first.data)
+            begin = [first]
+            del first  # it is the upload's
+            return MultipartUpload(self._requests, key, full, share).send(drained(begin, parts))
 
     def get(self, key: str, limit: int | None = None) -> bytes:
         return self._whole(key, self._full(key), limit)[0]

@@ -30,7 +30,7 @@ class S3Options:
     ``sse``: who encrypts objects at rest; ``none`` leaves it to the bucket. ``sse_kms_key_id`` None: the account's key.
     ``proxy`` None: as the environment says (HTTPS_PROXY, NO_PROXY). ``credentials`` None: boto3's own chain.
     ``part_bytes``: of an upload that does not ask for another size; 5 MiB at least.
-    ``concurrency``: parts of one upload in flight; an upload holds at most (concurrency + 2) parts.
+    ``concurrency``: parts of one upload; all uploads together hold at most two more (`parts.PartShares`).
     """
 
     endpoint: str | None = None

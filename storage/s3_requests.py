@@ -15,6 +15,7 @@ from ..runtime.listener import Listener
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound, TierstateError, Unavailable
 from ..state.offsets import ByteRange
 from .object_store import RangeNotSatisfiable, beyond_end
+from .parts import PartShares
 from .patience import Patience, never
 from .s3_errors import translated
 from .s3_options import S3Options, s3_client
@@ -40,14 +41,18 @@ class S3Requests:
     ) -> None:
         self.bucket, self.store, self.options, self._ids = bucket, store, options, ids
         self.patience = Patience(options.limits, clock, ids, listener, store)
+        self.shares = PartShares(options.concurrency)
         try:
             self.client: S3Client = s3_client(options)
         except (BotoCoreError, ValueError) as error:
             raise InvalidRequest("the S3 client cannot be built", store=store, reason=error) from error
 
-    def write(self, key: str, request: Callable[[], A], given_up: Callable[[], bool] = never) -> A:
-        """The answer. ``key`` for errors; ``request`` may be sent again. Raises the errors of the seam."""
-        return self.patience.write(key, lambda: self.once(key, request), given_up)
+    def write(self, key: str, request: Callable[[], A], given_up: Callable[[], bool] = never, size: int = 0) -> A:
+        """The answer. ``key`` for errors; ``request`` may be sent again, its body of ``size`` bytes too.
+
+        Raises the errors of the seam.
+        """
+        return self.patience.write(key, lambda: self.once(key, request), given_up, size)
 
     def read(self, key: str, request: Callable[[], A]) -> A:
         """As `write`, with the patience of a reader."""

@@ -13,12 +13,18 @@ from typing import TYPE_CHECKING, Any, cast
 from ..state.errors import InvalidRequest, ObjectExists, ObjectNotFound, TierstateError, Unavailable
 from ..state.offsets import TimestampMs
 from .object_store import Data, UnfinishedUpload
+from .parts import Part, UploadShare
 from .s3_body import SentBody
 from .s3_errors import UploadGone
 from .s3_requests import MARKER, S3Requests
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3.type_defs import CompletedPartTypeDef, ListMultipartUploadsOutputTypeDef, MultipartUploadTypeDef
+    from mypy_boto3_s3.type_defs import (
+        CompletedPartTypeDef,
+        ListMultipartUploadsOutputTypeDef,
+        MultipartUploadTypeDef,
+        UploadPartOutputTypeDef,
+    )
 
 MAX_PARTS = 10_000
 """S3's limit; 8 MiB parts reach 78 GiB, far above a segment's 2 GiB."""
@@ -34,25 +40,31 @@ def crc32_of(data: Data) -> str:
 class MultipartUpload:
     """One object. `send` completes or aborts it."""
 
-    def __init__(self, requests: S3Requests, key: str, full: str) -> None:
-        self._requests, self._client, self._key = requests, requests.client, key
+    def __init__(self, requests: S3Requests, key: str, full: str, share: UploadShare) -> None:
+        self._requests, self._client, self._key, self._share = requests, requests.client, key, share
         self._where: dict[str, Any] = {"Bucket": requests.bucket, "Key": full}
         self._full, self._marker, self._failed = full, requests.new_marker(), False
         self._upload_id = self._create()
 
-    def send(self, parts: Iterable[bytearray]) -> int:
-        """Uploads every part and completes the object; returns its bytes. Aborts on any failure, the iterator's too."""
+    def send(self, parts: Iterable[Part]) -> int:
+        """Uploads every part and completes the object; returns its bytes. Aborts on any failure, the iterator's too.
+
+        As many parts are in flight as ``parts`` has a share for.
+        """
         size, concurrency = 0, self._requests.options.concurrency
         done: list[CompletedPartTypeDef] = []
         waiting: deque[Future[CompletedPartTypeDef]] = deque()
-        with ThreadPoolExecutor(concurrency, thread_name_prefix="tierstate-part") as pool:
+        threads = ThreadPoolExecutor(concurrency, thread_name_prefix="tierstate-part")
+        with threads as pool:
             try:
-                for number, part in enumerate(parts, 1):
-                    size += len(part)
+                for part in parts:  # `enumerate` would hold each until it has the next one
+                    number = len(done) + len(waiting) + 1
+                    size += len(part.data)
                     if number > MAX_PARTS:
                         raise InvalidRequest("the object has more parts than S3 allows", key=self._key, limit=MAX_PARTS)
-                    waiting.append(pool.submit(self._part, number, part))
-                    if len(waiting) >= concurrency:
+                    waiting.append(pool.submit(self._part, number, [part.data]))
+                    del part  # else it is kept until the next one is made
+                    while waiting and waiting[0].done():
                         done.append(waiting.popleft().result())
                 done.extend(each.result() for each in waiting)
                 self._complete(done)
@@ -100,19 +112,27 @@ class MultipartUpload:
             if found.upload_id != upload_id and 0 <= ours - found.started_at <= took_s * 1000 + _CLOCK_STEP_MS:
                 abort(self._requests, self._key, self._full, found.upload_id)
 
-    def _part(self, number: int, data: bytearray) -> CompletedPartTypeDef:
+    def _part(self, number: int, held: list[bytearray]) -> CompletedPartTypeDef:
+        """``held``: the part, in a list that is emptied before another upload may make one in its place."""
+        try:
+            return self._sent(number, held[0])
+        finally:
+            held.clear()
+            self._share.give_back()
+
+    def _sent(self, number: int, data: bytearray) -> CompletedPartTypeDef:
         crc = crc32_of(data)
-        answer = self._requests.write(
-            self._key,
-            lambda: self._client.upload_part(
+
+        def request() -> UploadPartOutputTypeDef:
+            return self._client.upload_part(
                 **self._where,
                 UploadId=self._upload_id,
                 PartNumber=number,
                 Body=cast(Any, SentBody(data)),  # botocore takes what has read, seek and tell; its stubs want more
                 ChecksumCRC32=crc,
-            ),
-            given_up=lambda: self._failed,
-        )
+            )
+
+        answer = self._requests.write(self._key, request, given_up=lambda: self._failed, size=len(data))
         return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumCRC32": crc}
 
     def _complete(self, done: list[CompletedPartTypeDef]) -> None:

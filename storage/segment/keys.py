@@ -141,6 +141,14 @@ def may_be_of(key: str, topic: str | None, partition: int | None) -> bool:
     return re.search(rf"{re.escape(topic)}-{_ID}/{number}/\d{{20}}-{_ID}\.[a-z-]+$", key) is not None
 
 
+def keys_below(folder: str, topic: str, partition: TopicIdPartition) -> ObjectKeys | None:
+    """Names under whatever prefix a folder of this partition (`folder_of`) begins with; None: it is no folder of it."""
+    tail = f"{topic}-{partition.topic_id}/{partition.partition}/"
+    if not folder.endswith(tail) or SALT in folder:
+        return None
+    return ObjectKeys(folder.removesuffix(tail))
+
+
 def folder_of(base_key: str) -> str:
     """What the keys of this segment's partition began with when it was written, whatever the prefix is now."""
     return base_key[: base_key.rindex("/") + 1]

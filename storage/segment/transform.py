@@ -5,7 +5,8 @@
 
 Each thread works ahead of the one behind it by a bounded number of bytes, so that the next part is made while the last
 ones are sent: hashing, zstd and AES-GCM let other threads run. The order is kept, an error of any stage ends all, and
-no thread outlives `LogTransform.pieces`.
+no thread outlives `LogTransform.pieces`. Where many logs are copied at once nothing is made ahead (`WorkAhead`): then
+they are what keeps the processors and the store busy.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 import google_crc32c
@@ -27,6 +28,12 @@ from .encryption import OVERHEAD_BYTES, SegmentCipher
 
 AHEAD_BYTES = 2 * MIB
 """How far a stage works ahead. Uploads ask for a whole part at once, so more would only be more memory."""
+_ALL_AHEAD_BYTES = 2 * AHEAD_BYTES
+_LEAST_AHEAD_BYTES = MIB
+"""A piece, mostly: a limit below it would allow as much."""
+
+ZSTD_BYTES = 4 * MIB
+"""The most that zstd needs for a chunk of 4 MiB at its default level: tables, a window of 2 MiB, two blocks."""
 
 Pieces = Generator[bytes, None, None]
 
@@ -79,6 +86,33 @@ class ChunkForm:
         return ChunkIndex.of_fixed(self.chunk_bytes, log_bytes, size + OVERHEAD_BYTES, last + OVERHEAD_BYTES)
 
 
+class WorkAhead:
+    """How far the stages of all copies that share it work ahead: `AHEAD_BYTES` for two copies, 1 MiB for four.
+
+    With more copies than that nothing is made before it is asked for. Thread-safe.
+    """
+
+    def __init__(self, each: int = AHEAD_BYTES, all_copies: int = _ALL_AHEAD_BYTES) -> None:
+        self.each, self._all = each, all_copies
+        self._copies = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def copy(self) -> Iterator[Callable[[], int]]:
+        """For as long as a copy lasts; called, it answers the bytes that each of its stages may be ahead now."""
+        with self._lock:
+            self._copies += 1
+        try:
+            yield self._limit
+        finally:
+            with self._lock:
+                self._copies -= 1
+
+    def _limit(self) -> int:
+        share = min(self.each, self._all // max(1, self._copies))
+        return share if share >= min(self.each, _LEAST_AHEAD_BYTES) else 0
+
+
 class LogTransform:
     """One pass over one log: take `pieces` once, to the end; the attributes then speak of all of it.
 
@@ -95,22 +129,24 @@ class LogTransform:
         self._key, self._stored_limit = key, stored_limit
         self._stored_sizes: list[int] = []
 
-    def pieces(self, ahead_bytes: int = AHEAD_BYTES) -> Pieces:
+    def pieces(self, work_ahead: WorkAhead) -> Pieces:
         """What is stored, in order. Close it, also after an error: that ends its threads.
 
-        Memory: two pieces of the log and ``ahead_bytes``; with AES-GCM as much again, with zstd four chunks beside
-        zstd's workspace. A log no longer than ``ahead_bytes`` is transformed in the caller's thread.
+        Memory: three pieces of the log and the bytes ahead; with zstd or AES-GCM as much again, and zstd's workspace of
+        `ZSTD_BYTES`. A log no longer than what a lone copy works ahead is transformed in the caller's thread.
         Raises what ``log`` raises; CorruptData when it has another length; InvalidRequest above ``stored_limit``.
         """
-        threaded = self._log_bytes > ahead_bytes
-        pieces = self._summed()
-        if threaded:
-            pieces = ahead(pieces, ahead_bytes)
-        if not self._form.as_it_is:
-            pieces = self._stored(pieces)
+        threaded = self._log_bytes > work_ahead.each
+        with work_ahead.copy() as limit:
+            pieces = self._summed()
             if threaded:
-                pieces = ahead(pieces, ahead_bytes)
-        return pieces
+                pieces = ahead(pieces, limit)
+            if not self._form.as_it_is:
+                pieces = self._stored(pieces)
+                if threaded:
+                    pieces = ahead(pieces, limit)
+            with closing(pieces):
+                yield from pieces
 
     def chunk_index(self) -> ChunkIndex:
         return self._form.index(self._log_bytes, self._stored_sizes)
@@ -152,14 +188,20 @@ class LogTransform:
             yield from chunks
             return
         compressor = zstandard.ZstdCompressor(level=self._form.level, write_content_size=True)
-        # One buffer for all: a growing one for each would cost more in new pages than zstd does.
-        buffer = memoryview(bytearray(min(self._form.chunk_bytes, self._log_bytes)))
+        left = self._log_bytes
         for chunk in chunks:
-            filled = 0
-            for piece in chunk:
-                buffer[filled : filled + len(piece)] = piece
-                filled += len(piece)
-            yield [compressor.compress(buffer[:filled])]
+            plain_bytes = min(self._form.chunk_bytes, left)
+            left -= plain_bytes
+            yield _compressed(compressor, chunk, plain_bytes)
+
+
+def _compressed(compressor: zstandard.ZstdCompressor, chunk: Iterable[Data], plain_bytes: int) -> Iterator[bytes]:
+    """One frame with its content's size, as it is made: the chunk is never in memory whole, plain or compressed."""
+    frame = compressor.compressobj(size=plain_bytes)
+    for piece in chunk:
+        if made := frame.compress(piece):
+            yield made
+    yield frame.flush()
 
 
 def _cut(plain: Pieces, chunk_bytes: int, log_bytes: int) -> Generator[Iterable[memoryview], None, None]:
@@ -181,11 +223,11 @@ def _cut(plain: Pieces, chunk_bytes: int, log_bytes: int) -> Generator[Iterable[
         pass
 
 
-def ahead(pieces: Pieces, limit: int) -> Pieces:
+def ahead(pieces: Pieces, limit: Callable[[], int]) -> Pieces:
     """The same pieces, made on a thread of their own; an error comes after the pieces made before it.
 
-    Another piece is made while those that wait have fewer than ``limit`` bytes. Closing it closes ``pieces``, and waits
-    for the one that is being made.
+    Another piece is made while those that wait have fewer than ``limit()`` bytes; where that is 0, once it is asked
+    for. Closing it closes ``pieces``, and waits for the one that is being made.
     """
     worker = _Ahead(pieces, limit)
     try:
@@ -196,22 +238,24 @@ def ahead(pieces: Pieces, limit: int) -> Pieces:
 
 
 class _Ahead:
-    def __init__(self, pieces: Pieces, limit: int) -> None:
+    def __init__(self, pieces: Pieces, limit: Callable[[], int]) -> None:
         self._pieces, self._limit = pieces, limit
         self._changed = threading.Condition()
         self._made: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._error: BaseException | None = None
-        self._ended = self._stopped = False
+        self._ended = self._stopped = self._asked = False
         self._thread = threading.Thread(target=self._run, name="tierstate-transform", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
             with closing(self._pieces):
-                for piece in self._pieces:
-                    if not self._put(piece):
+                while self._may_make():
+                    if (piece := next(self._pieces, None)) is None:
                         return
+                    self._put(piece)
+                    del piece  # the taker's
         except BaseException as error:  # whatever it is, the taker raises it
             self._error = error
         finally:
@@ -219,17 +263,26 @@ class _Ahead:
                 self._ended = True
                 self._changed.notify_all()
 
-    def _put(self, piece: bytes) -> bool:
+    def _may_make(self) -> bool:
+        """Waits until there is room, or need, for one more; False when nobody wants any."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._stopped or self._waiting_bytes < self._limit() or (self._asked and not self._made)
+            )
+            return not self._stopped
+
+    def _put(self, piece: bytes) -> None:
         with self._changed:
             self._made.append(piece)
             self._waiting_bytes += len(piece)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._stopped or self._waiting_bytes < self._limit)
-            return not self._stopped
 
     def take(self) -> bytes | None:
         with self._changed:
+            self._asked = True
+            self._changed.notify_all()
             self._changed.wait_for(lambda: self._made or self._ended)
+            self._asked = False
             if self._made:
                 piece = self._made.popleft()
                 self._waiting_bytes -= len(piece)

@@ -5,7 +5,7 @@ act can name it before taking it. What becomes of the log's bytes on their way i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -16,11 +16,19 @@ from .chunks import MAX_CHUNK_BYTES, MAX_INT, ChunkIndex
 from .encryption import SegmentCipher
 from .keys import ObjectKind, object_key
 from .manifest import IndexKind, IndexSpan, IndexSpans, SegmentManifest, format_manifest
-from .transform import AHEAD_BYTES, ChunkForm, LogTransform
+from .transform import ChunkForm, LogTransform, WorkAhead
 
 DEFAULT_CHUNK_BYTES = 4 * 1024 * 1024
 DEFAULT_LEVEL = 3
 """zstd's own default, and Aiven's."""
+
+
+Pace = Callable[[int], object]
+"""Told how many bytes are about to be given to the store; it may wait first, and what it raises ends the write."""
+
+
+def at_once(size: int) -> None:
+    """No pace: nothing is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +91,15 @@ def put_log(
     chunk_bytes: int = DEFAULT_CHUNK_BYTES,
     level: int = DEFAULT_LEVEL,
     part_bytes: int = DEFAULT_PART_BYTES,
-    ahead_bytes: int = AHEAD_BYTES,
+    work_ahead: WorkAhead | None = None,
     beyond_java: bool = False,
+    pace: Pace = at_once,
 ) -> LogObject:
     """Streams the log, encrypted with a ``cipher``, under a new ``iv()`` a chunk.
 
-    Memory, however long the log: the store's parts in flight and `LogTransform.pieces`. ``source.log`` is read on
-    another thread, ahead of the store; it has ended when this returns or raises.
+    Memory, however long the log: the store's parts (`parts.PartShares`) and `LogTransform.pieces`; ``work_ahead`` is
+    that of all copies that run at once, None: this one alone. ``source.log`` is read on another thread, ahead of the
+    store; it has ended when this returns or raises.
     Raises ObjectExists; CorruptData when the source is not ``log_bytes`` long; InvalidRequest for sizes that Aiven's
     reader would overflow on, unless ``beyond_java``.
     """
@@ -101,8 +111,8 @@ def put_log(
         raise InvalidRequest("Aiven's reader cannot read a log this long", log_bytes=source.log_bytes, limit=limit)
     key = object_key(base_key, ObjectKind.LOG)
     log = LogTransform(source.log, source.log_bytes, form, key, limit)
-    with closing(log.pieces(ahead_bytes)) as pieces:
-        stored = store.put_stream(key, pieces, part_bytes=part_bytes)
+    with closing(log.pieces(work_ahead or WorkAhead())) as pieces:
+        stored = store.put_stream(key, _paced(pieces, pace), part_bytes=part_bytes)
     chunks = log.chunk_index()
     if stored != chunks.stored_bytes:
         raise CorruptData("the store took another number of bytes", file=key, stored=stored, sent=chunks.stored_bytes)
@@ -116,6 +126,7 @@ def put_indexes(
     *,
     cipher: SegmentCipher | None = None,
     iv: Callable[[], bytes] | None = None,
+    pace: Pace = at_once,
 ) -> IndexesObject:
     """All indexes, one behind the other, never compressed; with a ``cipher`` each one that is not empty is encrypted,
     under a new ``iv()``. Raises ObjectExists.
@@ -139,11 +150,12 @@ def put_indexes(
         written = form.encrypted(part)
         spans[kind] = IndexSpan(len(stored), len(written))
         stored += written
+    pace(len(stored))
     store.put_if_absent(object_key(base_key, ObjectKind.INDEXES), bytes(stored))
     return IndexesObject(spans, len(stored), plain.digest())
 
 
-def put_manifest(store: ObjectStore, base_key: str, manifest: SegmentManifest) -> int:
+def put_manifest(store: ObjectStore, base_key: str, manifest: SegmentManifest, *, pace: Pace = at_once) -> int:
     """Commits the segment and returns the manifest's bytes. Raises ObjectExists.
 
     Call `manifest.with_own_size` first when there is a descriptor in it: InvalidRequest otherwise.
@@ -151,8 +163,15 @@ def put_manifest(store: ObjectStore, base_key: str, manifest: SegmentManifest) -
     data = format_manifest(manifest)
     if manifest.tierstate is not None and manifest.tierstate.segment.manifest_bytes != len(data):
         raise InvalidRequest("the descriptor names another size of its manifest", bytes=len(data), key=base_key)
+    pace(len(data))
     store.put_if_absent(object_key(base_key, ObjectKind.MANIFEST), data)
     return len(data)
+
+
+def _paced(pieces: Iterable[Data], pace: Pace) -> Iterator[Data]:
+    for piece in pieces:
+        pace(memoryview(piece).nbytes)
+        yield piece
 
 
 def delete_segment(store: ObjectStore, base_key: str) -> None:

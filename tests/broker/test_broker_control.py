@@ -148,6 +148,21 @@ def test_settings_are_the_topics_own_or_the_default(world: World, topic_name: st
     assert not config.remote_storage_enable
 
 
+def test_settings_of_many_are_those_of_each_and_one_that_fails_fails_alone(
+    world: World, topic_name: str, name: str
+) -> None:
+    own = {"local.retention.bytes": "5", "retention.bytes": "6", "message.timestamp.type": "LogAppendTime"}
+    world.create(f"{topic_name}-2", 1, own | {"cleanup.policy": "compact", "unclean.leader.election.enable": "true"})
+    asked = [name, f"{topic_name}-2", "no-such-topic"]
+    for _ in range(2):
+        found = world.control.configs(asked, broker=ME)
+        assert found.keys() == set(asked)
+        assert [found[topic] for topic in asked[:2]] == [world.control.config(topic) for topic in asked[:2]]
+        assert isinstance(found["no-such-topic"], UnknownTopic)
+    with pytest.raises(BrokerUnavailable):
+        world.control.configs(asked, broker=BrokerId(77))
+
+
 def test_a_deleted_topic_is_unknown_by_id_and_its_namesake_is_another(world: World, name: str) -> None:
     old = world.control.topic(name).topic_id
     assert world.control.topic_exists(old, broker=ME)
@@ -183,6 +198,21 @@ def test_bounds_follow_appends_and_deletes(world: World, name: str) -> None:
     assert world.control.bounds(name, 0) == expected
     assert world.control.bounds(name, 0, broker=ME, epoch=LeaderEpoch(0)) == expected
     assert world.control.bounds(name, 1).high_watermark == 0
+
+
+def test_bounds_of_many_are_those_of_each_and_one_that_fails_fails_alone(world: World, name: str) -> None:
+    world.append(name, 0, 30)
+    world.append(name, 1, 7)
+    world.control.delete_records_on(ME, name, 0, Offset(10))
+    places = [(name, 0), (name, 1), (name, 2), ("no-such-topic", 0)]
+    found = world.control.bounds_of(places, broker=ME)
+    assert found.keys() == set(places)
+    assert [found[name, number] for number in (0, 1)] == [world.control.bounds(name, number) for number in (0, 1)]
+    assert isinstance(found[name, 2], UnknownTopic)
+    assert isinstance(found["no-such-topic", 0], UnknownTopic)
+    assert world.control.bounds_of([], broker=ME) == {}
+    with pytest.raises(BrokerUnavailable):
+        world.control.bounds_of(places, broker=BrokerId(77))
 
 
 def test_an_epoch_the_broker_has_not_heard_of_is_not_answered(world: World, name: str) -> None:
@@ -241,6 +271,17 @@ def test_the_furthest_group_holds_and_exclusions_let_go(world: World, name: str)
     assert other is not None
     assert other.group == f"{name}-fast"
     assert groups.holding(0, lambda group: True) is None
+
+
+def test_groups_of_many_topics_are_those_of_each(world: World, topic_name: str, name: str) -> None:
+    world.create(f"{topic_name}-2", 1, {})
+    world.commit(f"{name}-both", name, 0, 20)
+    world.commit(f"{name}-both", f"{topic_name}-2", 0, 7)
+    world.commit(f"{name}-one", name, 1, 5)
+    asked = [name, f"{topic_name}-2", "no-such-topic"]
+    found = world.control.groups_of(asked)
+    assert found == {topic: world.control.groups(topic) for topic in asked}
+    assert [(each.group, each.committed) for each in found[f"{topic_name}-2"].positions] == [(f"{name}-both", 7)]
 
 
 def test_a_member_without_a_commit_is_behind_everybody(world: World, name: str) -> None:

@@ -127,6 +127,13 @@ def test_the_end_counts_every_append_and_partitions_do_not_mix(topic: TierTopic)
     before = topic.end(0), topic.end(1)
     topic.append(1, "a/0/x", b"v")
     assert (topic.end(0), topic.end(1)) == (before[0], before[1] + 1)
+    assert topic.ends([0, 1]) == {0: topic.end(0), 1: topic.end(1)}
+
+
+def test_who_does_not_answer_is_left_out_of_the_ends_and_the_others_are_not(topic: TierTopic) -> None:
+    assert topic.ends([1]).keys() == {1}
+    if isinstance(topic, KafkaTierTopic):  # the twin has no partition that nobody leads
+        assert topic.ends([1, 7]).keys() == {1}
 
 
 def test_a_position_past_the_end_is_lost_and_never_reset(topic: TierTopic) -> None:

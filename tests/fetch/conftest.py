@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fetch.two_tiers import GOLDEN, Folder, FolderTier, Golden, OneTopic, TwoTiers
+from tierstate.broker.tier_topic import TierTopic
 from tierstate.fetch.reader import LogReader
 from tierstate.fetch.remote import RemoteTier
 from tierstate.runtime.clock import SystemClock
@@ -21,7 +22,14 @@ from tierstate.storage.segment.cache import ChunkCache
 def golden_log() -> Iterator[Callable[..., Golden]]:
     made: list[Golden] = []
 
-    def make(case: str = "transactions", *, copies: int | None = None, prefetch: int = 0, **copy: Any) -> Golden:
+    def make(
+        case: str = "transactions",
+        *,
+        copies: int | None = None,
+        prefetch: int = 0,
+        topic: TierTopic | None = None,
+        **copy: Any,
+    ) -> Golden:
         folder = Folder(next(path for path in (GOLDEN / case).iterdir() if path.is_dir()))
         place = TopicIdPartition(TopicId.of(b"golden-topic-id!"), 0)
         gets: list[Callable[[str], None]] = []
@@ -30,7 +38,7 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
             if operation == "get" and gets:
                 gets.pop(0)(key)
 
-        tiers = TwoTiers(place, "t", MemoryStore(SystemClock(), between))
+        tiers = TwoTiers(place, "t", MemoryStore(SystemClock(), between), topic)
         tiers.elect(folder.lineage())
         tiers.start_log_at(0)
         pairs = list(zip(folder.bases, folder.bases[1:], strict=False))[:copies]

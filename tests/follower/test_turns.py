@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
-from tierstate.follower.as_of import MAX_AGE_MS
+from tests.leader.world import FaultyTopic
+from tierstate.follower.as_of import LOOK_S, MAX_AGE_MS
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.listener import Event, ViewRebuilt
-from tierstate.state.errors import ViewBehind
+from tierstate.state.errors import BrokerUnavailable, ViewBehind
 from tierstate.state.keys import tier_partition_of
 from tierstate.state.offsets import Position
 from tierstate.state.view import READY_AGE_S
@@ -74,6 +75,45 @@ def test_ready_is_an_end_captured_in_the_last_six_hours(said: Topic, follower: F
     clock.advance(2)
     follower.require_ready(NUMBER)
     assert follower.store.position(NUMBER) == 1
+
+
+def idle(clock: ManualClock) -> tuple[FaultyTopic, Follower, list[float]]:
+    """A follower that reached the end before anybody asked for a fresh view, and when ends were asked for."""
+    topic, asked = FaultyTopic(), list[float]()
+    topic.on_end = lambda: asked.append(clock.monotonic())
+    follower = open_view(topic, "cluster", clock, tail=False)
+    follower.advance(), follower.advance()
+    return topic, follower, asked
+
+
+def test_a_view_that_nobody_asked_for_is_as_fresh_as_its_tail_made_it(clock: ManualClock) -> None:
+    """Who begins to read only once the topic is away goes on from it."""
+
+    def away() -> None:
+        raise BrokerUnavailable("no answer")
+
+    topic, follower, _ = idle(clock)
+    topic.on_end = away
+    clock.advance(READY_AGE_S - 1)
+    follower.require_ready(0)
+    clock.advance(1)
+    with pytest.raises(BrokerUnavailable):
+        follower.require_ready(0)
+
+
+def test_what_the_tail_reached_before_other_partitions_were_wanted_counts_no_more(clock: ManualClock) -> None:
+    """Nor does an end that was asked for before, and is reached only now."""
+    _, follower, asked = idle(clock)
+    asked.clear()
+    follower.require_ready(0)
+    assert asked == []
+    clock.advance(LOOK_S)
+    follower.advance()
+    assert len(asked) == 1
+    follower.reconsider()
+    follower.advance()
+    follower.require_ready(0)
+    assert len(asked) == 2
 
 
 def test_a_truncated_topic_is_noticed_by_whoever_wants_a_fresh_view(

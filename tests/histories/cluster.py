@@ -18,15 +18,18 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from tests.log.batches import Batch, record
+from tierstate.broker.answers import Place
 from tierstate.broker.control import ClusterDescription
 from tierstate.broker.error_codes import LeaderMoved
 from tierstate.broker.groups import TopicGroups
 from tierstate.broker.topics import PartitionDescription, TopicConfig, TopicDescription
 from tierstate.log.batch import HEADER_BYTES
+from tierstate.log.folder_watch import Touched
 from tierstate.log.local_log import LocalSnapshot, SegmentFiles
+from tierstate.log.quiet_reader import QuietReader
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.epochs import LeaderEpoch, Lineage
-from tierstate.state.errors import Fenced, OffsetOutOfRange, TimedOut, UnknownTopic
+from tierstate.state.errors import Fenced, OffsetOutOfRange, TierstateError, TimedOut, UnknownTopic
 from tierstate.state.ids import BrokerId, TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 from tierstate.state.retention import LocalSegment
@@ -247,8 +250,17 @@ class HistoryControl:
         end = Offset(leader.end)
         return LocalBounds(Offset(leader.start), end, end, LeaderEpoch(now))
 
+    def configs(self, topics: Iterable[str], *, broker: BrokerId) -> dict[str, TopicConfig | TierstateError]:
+        return {topic: self.config(topic) for topic in topics}
+
+    def bounds_of(self, places: Iterable[Place], *, broker: BrokerId) -> dict[Place, LocalBounds | TierstateError]:
+        return {place: self.bounds(*place, broker=broker) for place in places}
+
     def groups(self, topic: str) -> TopicGroups:
         return TopicGroups(())
+
+    def groups_of(self, topics: Iterable[str]) -> dict[str, TopicGroups]:
+        return {topic: self.groups(topic) for topic in topics}
 
     def delete_records_on(
         self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float = 5.0
@@ -292,6 +304,12 @@ class HistoryLog:
     def partitions(self) -> dict[TopicIdPartition, str]:
         return {self.partition: NAME} if self._cluster.exists else {}
 
+    def listed(self) -> dict[TopicIdPartition, str]:
+        return self.partitions()
+
+    def touched(self) -> Touched:
+        return Touched(frozenset(), False, True)
+
     def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
         if partition != self._cluster.partition or not self._cluster.exists:
             raise Fenced("the partition is not on these disks", partition=partition)
@@ -321,10 +339,11 @@ class _OpenSegment:
         self.confirm()
         batches = next(found for start, _, found in log.broker.segments() if start == base)
         self._data = b"".join(batch.data for batch in batches)
-        self.log: BinaryIO = os.fdopen(os.memfd_create("log"), "w+b")
-        self.log.write(self._data)
-        self.log.flush()
+        self._file: BinaryIO = os.fdopen(os.memfd_create("log"), "w+b")
+        self._file.write(self._data)
+        self._file.flush()
         self.log_bytes, self.path = len(self._data), Path(f"/log/{base:020d}.log")
+        self.log = QuietReader(self._file.fileno(), self.log_bytes, str(self.path))
         self.lineage = Lineage.of(*log.broker.epochs)
         self.offset_index: bytes | None = None
         self.time_index: bytes | None = None
@@ -349,4 +368,4 @@ class _OpenSegment:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.log.close()
+        self._file.close()

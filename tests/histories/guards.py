@@ -15,6 +15,7 @@ from typing import Any
 
 from tierstate.leader.erase_rule import in_erasing_order
 from tierstate.leader.expire_rule import AdvanceLogStart, NoExpiry, StartDelete, next_delete, next_log_start
+from tierstate.leader.reasons import Reason, Why
 from tierstate.leader.trim_rule import doubt_of
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import DeleteReason, OperatorOrder, OrderKind
@@ -86,14 +87,14 @@ def _sweeps_what_is_in_progress(view: Any, bounds: Any, *rest: Any) -> Any:
     for segment in view.unsettled:
         if segment.state in (SegmentState.ABANDONED, SegmentState.COPY_SEGMENT_STARTED):
             return StartDelete(segment, DeleteReason.ABANDONED)
-    return NoExpiry("nothing")
+    return NoExpiry(Why(Reason.RETENTION_KEEPS, "nothing"))
 
 
 def _backwards(segment: Any) -> Any:
     return in_erasing_order(segment)[::-1]
 
 
-def _doubt_but_holds(view: Any) -> str | None:
+def _doubt_but_holds(view: Any) -> Why | None:
     return doubt_of(replace(view, holds=()))
 
 

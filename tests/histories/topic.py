@@ -8,7 +8,7 @@ before it (KIP-534). Replicas are cleaned apart from each other, and every poll 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -171,6 +171,9 @@ class ProcessTopic:
         if not self._kind and self._topic.rnd.random() < 0.01:
             raise BrokerUnavailable("end of the tier-state topic is unknown")
         return Position(len(self._topic.log))
+
+    def ends(self, tier_partitions: Collection[int]) -> dict[int, Position]:
+        return {}
 
     def position_at(self, tier_partition: int, timestamp_ms: int) -> Position:
         return Position(bisect_left(self._topic.times, timestamp_ms))

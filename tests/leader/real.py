@@ -19,8 +19,9 @@ from tierstate.broker.tier_topic_setup import TierTopicSpec, create_tier_topic, 
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.leader.open import Leader, open_leader
+from tierstate.leader.partition_worker import ArchivedTo, no_archive
 from tierstate.log.local_log import LogDirs
-from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.clock import Clock, SystemClock
 from tierstate.runtime.id_source import RandomIds
 from tierstate.runtime.listener import Event
 from tierstate.runtime.settings import Settings
@@ -28,6 +29,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.partition_view import PartitionView
 from tierstate.storage.directory import DirectoryStore
+from tierstate.storage.object_store import ObjectStore
 from tierstate.storage.segment.reader import SegmentReader
 
 RECORD = b"%0120d"
@@ -54,6 +56,7 @@ class RealTopic:
     sandbox: KafkaSandbox
     name: str
     store_folder: Path
+    archived_to: ArchivedTo = no_archive
 
     @property
     def spec(self) -> TierTopicSpec:
@@ -88,12 +91,23 @@ class RealTopic:
             }
         )
 
+    def log_folders(self, index: int) -> list[Path]:
+        return [self.sandbox.brokers[index].log_dir]
+
+    @property
+    def clock(self) -> Clock:
+        return SystemClock()
+
+    @property
+    def store(self) -> ObjectStore:
+        return DirectoryStore(self.store_folder)
+
     @contextmanager
     def agent(self, index: int = 0, **trim: Any) -> Iterator[Job]:
         """Beside one broker."""
-        clock, events = SystemClock(), list[Event]()
+        clock, events = self.clock, list[Event]()
         with ExitStack() as opened:
-            log = opened.enter_context(LogDirs([self.sandbox.brokers[index].log_dir]))
+            log = opened.enter_context(LogDirs(self.log_folders(index)))
             broker = opened.enter_context(open_broker(self.sandbox.client_config))
             topic: KafkaTierTopic = open_tier_topic(self.sandbox.client_config, self.spec)
             opened.callback(topic.close)
@@ -105,11 +119,12 @@ class RealTopic:
                 broker.control,
                 topic,
                 view,
-                DirectoryStore(self.store_folder),
+                self.store,
                 clock,
                 RandomIds(),
                 events.append,
                 "127.0.0.1:1",
+                self.archived_to,
             )
             yield Job(leader, broker, view, events)
 

@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from tests.leader.world import World
-from tierstate.leader.agent import ACTS_A_TURN, Agent, Hosted
+from tierstate.leader.agent import ACTS_A_TURN, Agent
+from tierstate.leader.attention import Attention
+from tierstate.leader.discovery import Hosted
+from tierstate.leader.reasons import Why
 from tierstate.leader.status import PartitionStatus, StatusBoard
+from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import BrokerUnavailable, Unavailable
 from tierstate.state.ids import TopicId, TopicIdPartition
 
@@ -27,9 +31,10 @@ class Worker:
     def __init__(self, place: TopicIdPartition, acts: int, journal: list[int], failures: int = 0) -> None:
         self.partition, self.name = place, "t"
         self.acts, self.journal, self.failures = acts, journal, failures
-        self.setbacks = 0
+        self.setbacks = self.behind = 0
         self.last_error: str | None = None
         self.rested = 0
+        self.barred: Why | None = None
         self.before_act: Callable[[], object] = lambda: None
         self._busy = threading.Lock()
 
@@ -67,7 +72,8 @@ class Loop:
         self.hosted: dict[TopicIdPartition, Hosted] = {place: Hosted("t", True) for place in self.workers}
         self.answers: list[Exception] = []
         self.board = StatusBoard()
-        self.agent = Agent(self._hosted, self._new_worker, self.board, concurrency)
+        self.attention = Attention(ManualClock(), lambda place: 0)
+        self.agent = Agent(self._hosted, self._new_worker, self.board, concurrency, self.attention)
         self.stop = threading.Event()
 
     def _hosted(self) -> dict[TopicIdPartition, Hosted]:
@@ -181,6 +187,65 @@ def test_a_partition_that_moves_away_rests_and_one_that_is_gone_leaves_the_board
     loop.agent.run(loop.stop)
 
 
+def test_a_partition_is_looked_at_when_something_calls_and_not_at_every_turn() -> None:
+    loop = Loop((0, 0), (0, 0))
+    looks: list[int] = []
+    for number, worker in enumerate(loop.workers.values()):
+        worker.before_act = lambda number=number: looks.append(number)  # type: ignore[misc]
+    settle(loop)
+    assert looks == [0, 1]
+    settle(loop)
+    assert looks == [0, 1]
+    loop.attention.call([partition(1)])
+    settle(loop)
+    assert looks == [0, 1, 1]
+    loop.stop.set()
+    loop.agent.run(loop.stop)
+
+
+def test_a_partition_that_does_not_lead_rests_once() -> None:
+    loop = Loop((0, 0))
+    loop.hosted[partition(0)] = Hosted("t", False)
+    settle(loop)
+    settle(loop)
+    assert loop.workers[partition(0)].rested == 1
+    loop.stop.set()
+    loop.agent.run(loop.stop)
+
+
+def test_whose_leadership_goes_takes_no_further_act_however_much_it_has_to_do() -> None:
+    loop = Loop((1000, 0))
+
+    def lose() -> None:
+        if len(loop.journal) == 3:
+            loop.hosted[partition(0)] = Hosted("t", False)
+            loop.agent.reconcile(loop.stop)
+
+    loop.workers[partition(0)].before_act = lose
+    settle(loop)
+    settle(loop)
+    assert loop.journal == [0] * 4
+    assert loop.workers[partition(0)].rested == 1
+    loop.stop.set()
+    loop.agent.run(loop.stop)
+
+
+def test_a_topic_whose_settings_changed_is_looked_at_again() -> None:
+    loop = Loop((0, 0))
+    looks: list[int] = []
+    loop.workers[partition(0)].before_act = lambda: looks.append(0)
+    changes = [set[str](), {"t"}, set[str](), set[str]()]
+    loop.agent = Agent(
+        loop._hosted, loop._new_worker, loop.board, 1, loop.attention, lambda due, topics: changes.pop(0)
+    )
+    for _ in range(3):
+        settle(loop)
+    assert looks == [0, 0]
+    loop.stop.set()
+    changes.append(set())
+    loop.agent.run(loop.stop)
+
+
 def test_a_partition_that_goes_while_it_is_worked_on_leaves_the_board_when_that_is_over() -> None:
     """A status that its worker writes last must not stay for ever."""
     loop = Loop((1, 0))
@@ -212,6 +277,7 @@ def test_an_agent_on_a_real_folder_copies_and_trims(world: World) -> None:
         lambda place, name: process.worker(),
         process.board,
         concurrency=2,
+        attention=Attention(world.clock, lambda place: 0),
     )
     agent.run_once(threading.Event())
     assert world.local_start() == world.bases[-1]

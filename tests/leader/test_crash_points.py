@@ -10,6 +10,7 @@ import pytest
 from tests.leader.world import Process, World
 from tierstate.leader.act import run, run_until
 from tierstate.leader.copier import copy_segment
+from tierstate.leader.reasons import Reason
 from tierstate.leader.term import begin_term
 from tierstate.leader.trimmer import trim_local
 from tierstate.state.errors import StorageFull
@@ -37,7 +38,7 @@ def finish(world: World) -> None:
     view = world.check_promises()
     assert view.coverage.prefix_end(view.log_start or 0) == world.bases[-1] - 1
     assert world.local_start() == world.bases[-1]
-    assert process.status().not_copied == "every rolled segment is copied"
+    assert process.status().not_copied_reason == Reason.ALL_COPIED
 
 
 def test_the_steps_are_the_ones_that_are_tried(world: World) -> None:

@@ -12,17 +12,19 @@ from tests.state.conftest import NOW
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.broker.topics import TopicConfig
 from tierstate.leader.candidates import CopyCandidate, NothingToCopy, copied_offset, next_candidate
-from tierstate.leader.decide import ActKind, Observed, Policy, decide, refusal, standing_order
+from tierstate.leader.decide import ActKind, Memory, Observed, Policy, decide, refusal, standing_order
 from tierstate.leader.erase_rule import NothingToErase
 from tierstate.leader.expire_rule import NoExpiry
 from tierstate.leader.group_holds import GroupHolds, GroupPolicy
 from tierstate.leader.open import overridden
+from tierstate.leader.orders import CutLocal
+from tierstate.leader.reasons import Reason, Why
 from tierstate.leader.sweep_rule import NoSweep
 from tierstate.leader.trim_rule import NoTrim, TrimBefore
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import Lineage
-from tierstate.state.facts import OrderKind
+from tierstate.state.facts import LiveFact, OperatorOrder, OrderKind
 from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 from tierstate.state.retention import LocalSegment
 
@@ -30,6 +32,14 @@ EPOCHS = Lineage.of((0, 0))
 CANDIDATE = CopyCandidate(Offset(100), Offset(200), 1000)
 POLICY = Policy(copy_lag_ms=0, trim_delay_ms=1000, allow_unclean=False)
 CONFIG = TopicConfig(local_retention_ms=0)
+
+
+def not_copied(kind: Reason, said: str) -> NothingToCopy:
+    return NothingToCopy(Why(kind, said))
+
+
+def kind_of(found: CopyCandidate | NothingToCopy) -> Reason | None:
+    return found.why.kind if isinstance(found, NothingToCopy) else None
 
 
 def test_the_candidate_is_the_rolled_segment_after_what_is_copied() -> None:
@@ -50,25 +60,37 @@ def test_a_failed_segment_is_not_skipped_for_a_later_one() -> None:
 
 
 def test_the_active_segment_is_never_a_candidate() -> None:
-    assert next_candidate(ALL, BOUNDS, SEGMENTS, EPOCHS, NOW) == NothingToCopy("every rolled segment is copied")
-    assert next_candidate(copied(), BOUNDS, SEGMENTS[:1], EPOCHS, NOW) == NothingToCopy(
-        "every rolled segment is copied"
+    assert next_candidate(ALL, BOUNDS, SEGMENTS, EPOCHS, NOW) == not_copied(
+        Reason.ALL_COPIED,
+        "every rolled segment is copied, up to offset 399; the active one begins at 400 and has 1,000 bytes",
     )
-    assert next_candidate(copied(), BOUNDS, (), EPOCHS, NOW) == NothingToCopy("every rolled segment is copied")
+    assert kind_of(next_candidate(copied(), BOUNDS, SEGMENTS[:1], EPOCHS, NOW)) == Reason.ALL_COPIED
+    assert kind_of(next_candidate(copied(), BOUNDS, (), EPOCHS, NOW)) == Reason.ALL_COPIED
 
 
 def test_an_offset_without_a_leader_epoch_is_not_copied_for_ever() -> None:
     """Its copy would be in no lineage there, so it would still be missing: the same segment, again and again."""
     found = next_candidate(copied((0, 99)), BOUNDS, SEGMENTS, Lineage.of((0, 101)), NOW)
-    assert found == NothingToCopy("offset 100 has no leader epoch in the broker's checkpoint")
+    said = "offset 100 has no leader epoch in the broker's checkpoint: its first offset is 101"
+    assert found == not_copied(Reason.NO_EPOCH, said)
     assert next_candidate(copied((0, 99)), BOUNDS, SEGMENTS, Lineage.of((0, 100)), NOW) == CANDIDATE
 
 
 @pytest.mark.parametrize(("stable", "copies"), [(201, True), (200, True), (199, False), (101, False), (100, False)])
 def test_a_segment_must_lie_wholly_below_the_last_stable_offset(stable: int, copies: bool) -> None:
     bounds = replace(BOUNDS, last_stable_offset=Offset(stable))
-    found = next_candidate(copied((0, 99)), bounds, SEGMENTS, EPOCHS, NOW)
-    assert found == (CANDIDATE if copies else NothingToCopy(f"last stable offset {stable} is inside the segment"))
+    found = next_candidate(copied((0, 99)), bounds, SEGMENTS, EPOCHS, NOW, pinned_s=12.4)
+    said = f"the last stable offset {stable} is not past segment 100..199 of 1,000 bytes, for 12 s at least"
+    no = not_copied(Reason.OPEN_TRANSACTION, f"a transaction is open: {said}")
+    assert found == (CANDIDATE if copies else no)
+
+
+def test_a_segment_that_a_replica_lacks_waits_for_it_and_no_transaction_is_blamed() -> None:
+    bounds = replace(BOUNDS, last_stable_offset=Offset(150), high_watermark=Offset(150))
+    assert next_candidate(copied((0, 99)), bounds, SEGMENTS, EPOCHS, NOW) == not_copied(
+        Reason.NOT_REPLICATED,
+        "high watermark 150 is not past segment 100..199 of 1,000 bytes: a replica in sync has no more",
+    )
 
 
 def test_copying_goes_on_at_the_local_start_when_there_is_a_gap_below_it() -> None:
@@ -88,14 +110,21 @@ def test_a_local_start_inside_a_segment_takes_that_segment() -> None:
 
 def test_an_offset_that_no_local_segment_has_is_said() -> None:
     found = next_candidate(copied((0, 99)), BOUNDS, SEGMENTS[2:], EPOCHS, NOW)
-    assert found == NothingToCopy("offset 100 is in no local segment")
+    said = "offset 100 is in no local segment: the next one begins at 200"
+    assert found == not_copied(Reason.NO_LOCAL_SEGMENT, said)
 
 
 @pytest.mark.parametrize(("age", "copies"), [(0, False), (4999, False), (5000, True), (-1, True), (-(10**9), True)])
 def test_young_segments_wait_for_the_copy_lag_and_future_ones_do_not(age: int, copies: bool) -> None:
     segment = LocalSegment(Offset(100), Offset(200), 1000, TimestampMs(NOW - age))
     found = next_candidate(copied((0, 99)), BOUNDS, (segment, SEGMENTS[-1]), EPOCHS, NOW, lag_ms=5000)
-    assert found == (CANDIDATE if copies else NothingToCopy("younger than copy.lag"))
+    assert found == CANDIDATE if copies else kind_of(found) == Reason.COPY_LAG
+
+
+def test_a_young_segment_says_when_it_will_be_copied() -> None:
+    segment = LocalSegment(Offset(100), Offset(200), 1000, TimestampMs(NOW - 2000))
+    found = next_candidate(copied((0, 99)), BOUNDS, (segment, SEGMENTS[-1]), EPOCHS, NOW, lag_ms=5000)
+    assert found == not_copied(Reason.COPY_LAG, "segment 100..199 is 2 s old, younger than copy.lag 5 s: in 3 s")
 
 
 # --- decide ------------------------------------------------------------------------------------------------------
@@ -117,47 +146,53 @@ def test_nothing_left_is_idle() -> None:
 
 
 def test_unknown_groups_stop_trimming_only() -> None:
-    found = decide(copied((0, 99)), seen(holds=None), POLICY, LATER)
+    found = decide(copied((0, 99)), seen(holds=None, groups_unknown="a broker is away"), POLICY, LATER)
     assert found.copy == CANDIDATE
-    assert found.trim == NoTrim("consumer groups could not be listed completely")
+    said = "consumer groups could not be listed completely: a broker is away"
+    assert found.trim == NoTrim(Why(Reason.GROUPS_UNKNOWN, said))
 
 
 def test_a_tier_state_topic_that_drifted_stops_everything_but_copying() -> None:
     found = decide(copied((0, 99)), seen(drift="cleanup.policy is delete"), POLICY, LATER)
     assert found.intents == {ActKind.COPY: CANDIDATE}
-    kept = "the tier-state topic is not safe any more: cleanup.policy is delete"
-    assert (found.trim, found.expire, found.sweep) == (NoTrim(kept), NoExpiry(kept), NoSweep(kept))
-    assert found.erase == NothingToErase(kept)
+    kept = Why(Reason.TIER_STATE_UNSAFE, "the tier-state topic is not safe any more: cleanup.policy is delete")
+    assert (found.trim, found.expire, found.sweep) == (NoTrim(kept), NoExpiry(kept), NoSweep(kept.said))
+    assert found.erase == NothingToErase(kept.said)
 
 
 def test_a_degraded_partition_is_neither_copied_nor_trimmed() -> None:
     found = decide(copied(extra=(build.unknown(9, "log-start/1/0/9"),)), seen(), POLICY, LATER)
     assert isinstance(found.copy, NothingToCopy)
     assert isinstance(found.trim, NoTrim)
-    assert found.copy.reason == found.trim.reason
-    assert found.copy.reason.startswith("degraded: ")
+    assert found.copy.why == found.trim.why
+    assert found.copy.why.kind == Reason.DEGRADED
 
 
 @pytest.mark.parametrize(
     ("kinds", "stops"),
     [
         ([], None),
-        ([OrderKind.PAUSE], "pause ordered by ops"),
+        ([OrderKind.PAUSE], (Reason.PAUSED, "pause ordered by ops at ")),
         ([OrderKind.PAUSE, OrderKind.RESUME], None),
-        ([OrderKind.RESUME, OrderKind.PAUSE], "pause ordered by ops"),
-        ([OrderKind.PAUSE, OrderKind.DISABLE_KEEP], "disable-keep ordered by ops"),
-        ([OrderKind.DISABLE_DELETE, OrderKind.DELETE_RECORDS], "disable-delete ordered by ops"),
+        ([OrderKind.RESUME, OrderKind.PAUSE], (Reason.PAUSED, "pause ordered by ops at ")),
+        ([OrderKind.PAUSE, OrderKind.DISABLE_KEEP], (Reason.DISABLED, "disable-keep ordered by ops at ")),
+        ([OrderKind.DISABLE_DELETE, OrderKind.DELETE_RECORDS], (Reason.DISABLED, "disable-delete ordered by ops at ")),
         ([OrderKind.DELETE_RECORDS], None),
     ],
 )
-def test_the_newest_order_by_position_stops_everything(kinds: list[OrderKind], stops: str | None) -> None:
+def test_the_newest_order_by_position_stops_everything(
+    kinds: list[OrderKind], stops: tuple[Reason, str] | None
+) -> None:
     """All of these were ordered at the same time by the clock."""
     view = copied(extra=tuple(build.order(20 + at, at, kind) for at, kind in enumerate(kinds)))
-    assert standing_order(view) == stops
+    order = standing_order(view)
     decision = decide(view, seen(), POLICY, LATER)
     if stops:
-        assert (decision.copy, decision.trim) == (NothingToCopy(stops), NoTrim(stops))
+        assert order is not None
+        assert (order.kind, order.said.startswith(stops[1])) == (stops[0], True)
+        assert (decision.copy, decision.trim) == (NothingToCopy(order), NoTrim(order))
     else:
+        assert order is None
         assert not decision.idle
 
 
@@ -166,13 +201,54 @@ def test_the_newest_order_by_position_stops_everything(kinds: list[OrderKind], s
     [
         (TopicConfig(), None),
         (TopicConfig(cleanup_policy=frozenset()), None),
-        (TopicConfig(cleanup_policy=frozenset({"compact"})), "compacted topic"),
-        (TopicConfig(cleanup_policy=frozenset({"compact", "delete"})), "compacted topic"),
+        (TopicConfig(cleanup_policy=frozenset({"compact"})), "compacted topic: cleanup.policy=compact"),
+        (
+            TopicConfig(cleanup_policy=frozenset({"compact", "delete"})),
+            "compacted topic: cleanup.policy=compact,delete",
+        ),
         (TopicConfig(remote_storage_enable=True), "remote.storage.enable=true: Kafka tiers it itself"),
     ],
 )
 def test_what_cannot_be_tiered_is_refused(config: TopicConfig, reason: str | None) -> None:
-    assert refusal(config) == reason
+    found = refusal(config)
+    assert (found.said if found else None) == reason
+
+
+def cut(before: int) -> LiveFact:
+    order = OperatorOrder(
+        build.partition, build.fact_id(1), OrderKind.DELETE_RECORDS, Offset(before), False, "ops", NOW
+    )
+    return build.live(20, order)
+
+
+def test_what_is_remote_of_a_topic_excluded_later_still_expires() -> None:
+    """By retention too; of a refused one only orders delete, because Kafka's retention means something else there."""
+    why = Why(Reason.EXCLUDED, "excluded")
+    config = replace(CONFIG, retention_ms=0)
+    found = decide(ALL, seen(config=config), POLICY, TimestampMs(LATER + 10**9), barred=why)
+    assert (found.copy, found.trim) == (NothingToCopy(why), NoTrim(why))
+    assert set(found.intents) == {ActKind.EXPIRE}
+    compacted = replace(config, cleanup_policy=frozenset({"compact"}))
+    found = decide(ALL, seen(config=compacted), POLICY, TimestampMs(LATER + 10**9), barred=refusal(compacted))
+    assert found.idle
+    ordered = copied((0, 99), extra=(cut(100),))
+    found = decide(ordered, seen(config=compacted), POLICY, LATER, barred=refusal(compacted))
+    assert set(found.intents) == {ActKind.EXPIRE}
+
+
+def test_an_order_never_cuts_the_brokers_log_of_a_refused_topic() -> None:
+    """Kafka refuses to cut a compacted topic; one that it tiers is its own."""
+    ordered = copied((100, 199), log_start=100, extra=(cut(100),))
+    assert isinstance(decide(ordered, seen(), POLICY, LATER).expire, CutLocal)
+    compacted = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
+    assert decide(ordered, seen(config=compacted), POLICY, LATER, barred=refusal(compacted)).idle
+
+
+def test_a_segment_of_an_old_format_is_not_tried_again_and_the_next_one_is() -> None:
+    old = Why(Reason.REFUSED_FORMAT, "message format older than v2")
+    assert decide(copied(), seen(), POLICY, LATER, Memory(too_old=(Offset(0), old))).copy == NothingToCopy(old)
+    found = decide(copied(log_start=100), seen(), POLICY, LATER, Memory(too_old=(Offset(0), old)))
+    assert found.copy == CANDIDATE
 
 
 # --- settings over Kafka's ------------------------------------------------------------------------------------------

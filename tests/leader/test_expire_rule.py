@@ -19,6 +19,7 @@ from tierstate.leader.expire_rule import (
     next_removal,
 )
 from tierstate.leader.leases import CLOCK_TOLERANCE_MS, expired_leases
+from tierstate.leader.reasons import Reason, Why
 from tierstate.leader.trim_rule import doubt_of
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import (
@@ -133,19 +134,19 @@ def test_time_and_size_move_the_log_start_one_after_the_other() -> None:
     [
         (FOREVER, "retention keeps the oldest segment, 0..99: without limits"),
         (keep(ms=9000), "retention keeps the oldest segment, 0..99: 9 s old of 9 s"),
-        (keep(size=4000), "retention keeps the oldest segment, 0..99: 4500 bytes in both tiers of 4000"),
+        (keep(size=4000), "retention keeps the oldest segment, 0..99: 4,500 bytes in both tiers of 4,000"),
         (
             keep(ms=9000, size=9000),
-            "retention keeps the oldest segment, 0..99: 9 s old of 9 s, 4500 bytes in both tiers of 9000",
+            "retention keeps the oldest segment, 0..99: 9 s old of 9 s, 4,500 bytes in both tiers of 9,000",
         ),
     ],
 )
 def test_why_everything_stays_is_said_with_numbers(retention: TopicRetention, reason: str) -> None:
-    assert log_start(view_of(), retention) == NoExpiry(reason)
+    assert log_start(view_of(), retention) == NoExpiry(Why(Reason.RETENTION_KEEPS, reason))
 
 
 def test_an_empty_remote_tier_expires_nothing() -> None:
-    said = NoExpiry("nothing is in the remote tier from the log start on")
+    said = NoExpiry(Why(Reason.NOTHING_REMOTE, "nothing is in the remote tier from the log start 0 on"))
     assert log_start(view_of(segments=()), keep(ms=0, size=0)) == said
 
 
@@ -153,7 +154,8 @@ def test_what_is_not_copied_yet_keeps_the_log_start() -> None:
     facts = [build.leader(0, 1, lineage=LINEAGE), build.log_start(1, TERM, 0)]
     facts += [build.started(2, 3, TERM, 300, 399), finished(3, 3, 300, 399, 9000)]
     bounds = replace(BOUNDS, local_start=Offset(0))
-    assert log_start(build.view(*facts), keep(ms=0), bounds) == NoExpiry("offset 0 is not copied yet")
+    said = "offset 0 is not copied yet: nothing goes before it is known"
+    assert log_start(build.view(*facts), keep(ms=0), bounds) == NoExpiry(Why(Reason.NOT_COPIED, said))
 
 
 def test_the_brokers_log_start_never_moves_the_tiers() -> None:
@@ -194,7 +196,7 @@ def test_an_order_above_the_high_watermark_waits_and_holds_up_nothing() -> None:
     beyond = order(50, OrderKind.DELETE_RECORDS, 451)
     why = "retention keeps the oldest segment, 0..99: without limits"
     said = f"order {build.fact_id(7)} waits: 451 is above the high watermark 450; {why}"
-    assert log_start(view_of(beyond)) == NoExpiry(said)
+    assert log_start(view_of(beyond)) == NoExpiry(Why(Reason.ORDER_WAITS, said))
     assert log_start(view_of(beyond), keep(ms=8999)) == AdvanceLogStart(Offset(100), "retention-time")
     both = view_of(beyond, order(51, OrderKind.DELETE_RECORDS, 450, number=8))
     assert log_start(both) == AdvanceLogStart(Offset(450), f"operator-order {build.fact_id(8)}")
@@ -238,8 +240,10 @@ def doubtful() -> dict[str, PartitionView]:
 def test_nothing_goes_while_anything_is_doubtful(doubt: str) -> None:
     sound, view = doubtful()["none"], doubtful()[doubt]
     assert doubt_of(sound) is None
-    assert (doubt_of(view) or "").startswith(doubt)
-    said = NoExpiry(doubt_of(view) or "")
+    why = doubt_of(view)
+    assert why is not None
+    assert why.said.startswith(doubt)
+    said = NoExpiry(why)
     assert isinstance(log_start(sound, keep(size=0)), AdvanceLogStart)
     assert isinstance(next_delete(sound), StartDelete)
     assert isinstance(next_removal(sound, NOW, GRACE), RemoveObjects)
@@ -255,7 +259,7 @@ def test_nothing_goes_while_anything_is_doubtful(doubt: str) -> None:
 def test_the_oldest_segment_that_ends_below_the_log_start_goes(offset: int, first: int | None) -> None:
     found = next_delete(view_of(log_start=offset))
     if first is None:
-        assert found == NoExpiry(f"no segment ends below the log start {offset}")
+        assert found == NoExpiry(Why(Reason.RETENTION_KEEPS, f"no segment ends below the log start {offset}"))
     else:
         assert isinstance(found, StartDelete)
         assert found.segment.segment_id == build.segment_id(first)
@@ -321,14 +325,14 @@ def removal(*extra: LiveFact, put_off: tuple[int, ...] = ()) -> int | str:
     off = {build.segment_id(number) for number in put_off}
     found = next_removal(view_of(*extra), NOW, GRACE, off)
     if isinstance(found, NoExpiry):
-        return found.reason
+        return found.why.said
     return next(number for number in range(10) if build.segment_id(number) == found.segment.segment_id)
 
 
 def test_objects_go_after_the_grace_for_readers() -> None:
     assert removal() == "no segment waits for its objects to be deleted"
     assert removal(delete_started(50, 1, age=GRACE)) == 1
-    said = f"1 condemned segments keep their objects; segment {build.segment_id(1)}: the grace for readers ends in 1 s"
+    said = f"1 condemned segment keeps its objects; segment {build.segment_id(1)}: the grace for readers ends in 1 s"
     assert removal(delete_started(50, 1, age=GRACE - 1)) == said
 
 

@@ -18,6 +18,7 @@ from tests.leader.world import World, object_keys, run_with
 from tierstate.leader.act import run
 from tierstate.leader.expire_rule import NoExpiry, next_removal
 from tierstate.leader.leases import CLOCK_TOLERANCE_MS
+from tierstate.leader.reasons import Reason
 from tierstate.runtime.listener import LogStartMoved, SegmentDeleteBegan, SegmentDeleted
 from tierstate.state.errors import (
     AccessDenied,
@@ -236,7 +237,7 @@ def test_a_lease_that_was_there_before_the_delete_keeps_the_objects_even_if_the_
     world.clock.advance(GRACE_MS / 1000)
     waiting = next_removal(two_expire.reign.view(max_age=0), world.clock.now_ms(), GRACE_MS)
     assert isinstance(waiting, NoExpiry)
-    assert "lease" in waiting.reason
+    assert waiting.why.kind == Reason.LEASED
 
 
 def test_a_forced_order_removes_what_is_leased(world: World) -> None:

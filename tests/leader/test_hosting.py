@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from tests.leader.world import World
-from tierstate.leader.agent import Hosted
+from tierstate.leader.attention import Attention
+from tierstate.leader.discovery import Hosted
 from tierstate.leader.open import hosted_partitions, open_leader
+from tierstate.leader.reasons import Reason
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import InvalidRequest, Unavailable
 from tierstate.state.ids import TopicIdPartition
 
 
-def hosted(world: World, **tiering: list[str]) -> dict[TopicIdPartition, Hosted]:
+def hosted(world: World, **tiering: list[str]) -> Mapping[TopicIdPartition, Hosted]:
     settings = Settings.model_validate({"tiering": {"include": [".*"], **tiering}})
-    return hosted_partitions(settings, world.log, world.broker, world.process().seat)()
+    attention = Attention(world.clock, lambda partition: 0)
+    return hosted_partitions(settings, world.log, world.broker, world.process().seat, attention)()
 
 
 def add_folder(world: World, name: str, topic_id: object) -> None:
@@ -43,9 +46,15 @@ def test_patterns_choose_and_exclusion_wins(world: World) -> None:
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "_tier-state"])
-def test_internal_topics_are_never_hosted(name: str, world: World) -> None:
-    add_folder(world, f"{name}-0", world.broker.create_topic(name))
-    assert set(hosted(world)) == {world.partition}
+def test_internal_topics_are_hosted_only_where_the_patterns_name_them_and_to_be_refused(
+    name: str, world: World
+) -> None:
+    topic_id = world.broker.create_topic(name)
+    add_folder(world, f"{name}-0", topic_id)
+    barred = hosted(world)[TopicIdPartition(topic_id, 0)].barred
+    assert barred is not None
+    assert barred.kind is Reason.REFUSED_INTERNAL
+    assert set(hosted(world, include=[world.name])) == {world.partition}
 
 
 def test_a_folder_of_an_earlier_topic_of_the_same_name_is_not_hosted(world: World) -> None:

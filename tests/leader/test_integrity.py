@@ -64,7 +64,7 @@ def test_a_contradiction_becomes_one_hold_that_quotes_the_facts(world: World, pr
 def test_while_a_hold_stands_nothing_is_trimmed(world: World, process: Process) -> None:
     contradict(world, process)
     run(watch(process).steps(world.partition))
-    assert (doubt_of(world.view()) or "").startswith("held")
+    assert f"{doubt_of(world.view())}".startswith("held: ")
 
 
 def test_the_same_contradiction_is_reported_once_however_many_agents_see_it(world: World, process: Process) -> None:

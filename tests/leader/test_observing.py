@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +16,10 @@ from tierstate.leader.act import run
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.gauges import feed_gauges
 from tierstate.leader.group_holds import GroupPolicy
-from tierstate.leader.observe import CONFIG_AGE_S, GROUPS_AGE_S, Observer
+from tierstate.leader.observe import AHEAD_AGE_S, CONFIG_AGE_S, GROUPS_AGE_S, Observer
 from tierstate.runtime.metrics import Metrics
-from tierstate.state.errors import AccessDenied, Fenced, StorageFull, Unavailable
-from tierstate.state.ids import BrokerId
+from tierstate.state.errors import AccessDenied, Fenced, StorageFull, Unavailable, UnknownTopic
+from tierstate.state.ids import BrokerId, TopicIdPartition
 from tierstate.state.offsets import Offset
 
 
@@ -62,6 +63,120 @@ def test_bounds_are_asked_every_time_configuration_and_groups_rarely(world: Worl
     world.clock.advance(GROUPS_AGE_S)
     observe(world.partition, world.name)
     assert broker.asked == {"bounds": 12, "config": 3, "groups": 2}
+
+
+def test_what_was_asked_ahead_is_good_for_one_look_and_not_for_long(world: World) -> None:
+    broker = Counted(world)
+    observe = observer(world, broker)
+    due = {world.partition: world.name, TopicIdPartition(world.topic_id, 1): world.name}
+    assert observe.ahead(due, {world.name}) == set()
+    assert broker.asked == {"bounds_of": 1, "configs": 1, "groups_of": 1}
+    observe(world.partition, world.name)
+    assert broker.asked["bounds"] == broker.asked["config"] == broker.asked["groups"] == 0
+    observe(world.partition, world.name)
+    assert broker.asked["bounds"] == 1
+    observe.ahead(due, {world.name})
+    world.clock.advance(AHEAD_AGE_S)
+    observe(world.partition, world.name)
+    assert broker.asked == {"bounds_of": 2, "configs": 1, "groups_of": 1, "bounds": 2}
+
+
+def test_what_failed_ahead_fails_the_look_of_its_own_partition_alone(world: World) -> None:
+    observe = observer(world, world.broker)
+    gone = TopicIdPartition(world.topic_id, 7)
+    observe.ahead({world.partition: world.name, gone: world.name}, {world.name})
+    with pytest.raises(UnknownTopic):
+        observe(gone, world.name)
+    assert observe(world.partition, world.name).bounds == world.broker.bounds(world.name, 0)
+
+
+def test_nothing_is_asked_ahead_of_no_look_but_configuration_every_half_minute(world: World) -> None:
+    broker = Counted(world)
+    observe = observer(world, broker)
+    observe.ahead({}, {world.name})
+    for _ in range(40):
+        world.clock.advance(0.25)
+        observe.ahead({}, {world.name})
+    assert broker.asked == {"configs": 1}
+    world.clock.advance(CONFIG_AGE_S)
+    observe.ahead({}, {world.name})
+    assert broker.asked == {"configs": 2}
+
+
+def test_a_configuration_that_changed_is_told_once(world: World) -> None:
+    observe = observer(world, world.broker)
+    assert observe.ahead({}, {world.name}) == set()
+    world.broker.configure(world.name, {"retention.ms": "1000"})
+    world.clock.advance(CONFIG_AGE_S)
+    assert observe.ahead({}, {world.name}) == {world.name}
+    assert observe(world.partition, world.name).config.retention_ms == 1000
+    world.clock.advance(CONFIG_AGE_S)
+    assert observe.ahead({}, {world.name}) == set()
+
+
+def test_a_cluster_that_answers_nothing_ahead_fails_looks_and_nothing_else(world: World) -> None:
+    broker = Counted(world)
+    broker.refuses = {"bounds_of", "configs", "groups_of"}
+    observe = observer(world, broker)
+    due = {world.partition: world.name, TopicIdPartition(world.topic_id, 1): world.name}
+    assert observe.ahead(due, {world.name}) == set()
+    with pytest.raises(AccessDenied):
+        observe(world.partition, world.name)
+    assert observe(world.partition, world.name).holds == {}
+
+
+def test_who_waits_for_a_transaction_is_told(world: World) -> None:
+    told = []
+    policy = GroupPolicy(False, (), 60.0)
+    observe = Observer(
+        world.broker,
+        BrokerId(1),
+        world.log,
+        policy,
+        lambda name, config: config,
+        world.clock,
+        list,
+        lambda *it: told.append(it),
+    )
+    observe(world.partition, world.name)
+    world.broker.open_transaction(world.name, 0, Offset(world.bases[1]))
+    observe(world.partition, world.name)
+    assert told == [(world.partition, False), (world.partition, True)]
+
+
+def test_threads_that_want_the_same_at_once_ask_once_and_all_get_it(world: World) -> None:
+    another, asked = threading.Barrier(2), []
+
+    def problems() -> list[str]:
+        asked.append(1)
+        with suppress(threading.BrokenBarrierError):  # long enough for others to come, were they let in
+            another.wait(0.5)
+        return ["retention.ms is 1"]
+
+    policy, seen = GroupPolicy(False, (), 60.0), []
+    observe = Observer(world.broker, BrokerId(1), world.log, policy, lambda name, config: config, world.clock, problems)
+
+    def look() -> None:
+        seen.append(observe(world.partition, world.name).drift)
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(30)
+    assert (len(asked), seen) == (1, ["retention.ms is 1"] * 4)
+
+
+def test_answers_ahead_of_an_earlier_turn_still_wait_for_their_looks(world: World) -> None:
+    broker = Counted(world)
+    observe = observer(world, broker)
+    mine, other = world.partition, TopicIdPartition(world.topic_id, 1)
+    third = TopicIdPartition(world.topic_id, 2)
+    observe.ahead({mine: world.name, other: world.name}, {world.name})
+    world.clock.advance(AHEAD_AGE_S / 2)
+    observe.ahead({other: world.name, third: world.name}, {world.name})
+    observe(mine, world.name)
+    assert broker.asked["bounds"] == 0
 
 
 def test_groups_are_not_listed_where_they_do_not_count(world: World, new_world: Callable[..., World]) -> None:
@@ -169,7 +284,7 @@ def gauges(metrics: Metrics) -> dict[str, float]:
 def test_the_gauges_tell_what_lags_and_what_is_stored(world: World) -> None:
     process = world.process()
     metrics = Metrics()
-    feed_gauges(metrics, process.board, process.view)
+    feed_gauges(metrics, process.board, process.view, process.seat.clock)
     worker = process.worker()
 
     def full(operation: str, key: str, writes: int) -> None:
@@ -206,7 +321,7 @@ def test_abandoned_copies_and_fenced_facts_are_counted(world: World) -> None:
         run(copy_segment(reign, candidate, process.tools))
     other.work()
     metrics = Metrics()
-    feed_gauges(metrics, other.board, other.view)
+    feed_gauges(metrics, other.board, other.view, other.seat.clock)
     found = gauges(metrics)
     at = f'{{partition="0",topic="{world.name}"}}'
     assert found[f"abandoned_segments{at}"] == 1
@@ -218,8 +333,8 @@ def test_refused_partitions_are_counted_by_reason(new_world: Callable[..., World
     process = world.process()
     process.work()
     metrics = Metrics()
-    feed_gauges(metrics, process.board, process.view)
-    assert gauges(metrics)['refused_partitions{reason="compacted topic"}'] == 1
+    feed_gauges(metrics, process.board, process.view, process.seat.clock)
+    assert gauges(metrics)['refused_partitions{reason="refused-compacted"}'] == 1
 
 
 def test_what_the_broker_will_expire_uncopied_is_foreseen(new_world: Callable[..., World]) -> None:

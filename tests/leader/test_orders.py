@@ -54,7 +54,7 @@ def test_an_order_above_the_high_watermark_does_not_hide_a_lower_one() -> None:
 @pytest.mark.parametrize("doubt", ["held", "degraded", "contradiction", "lineage unknown"])
 def test_nothing_is_cut_while_anything_is_doubtful(doubt: str) -> None:
     view = doubtful()[doubt]
-    assert next_cut(view, AT_ZERO) == NoCut(doubt_of(view) or "")
+    assert next_cut(view, AT_ZERO) == NoCut(f"{doubt_of(view)}")
 
 
 @pytest.mark.parametrize(

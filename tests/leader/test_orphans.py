@@ -7,18 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.leader.expiry import Expiry, by_size, check_expiry, say, say_hold
-from tests.leader.world import Process, World, run_with
+from tests.leader.expiry import check_expiry, say, say_hold
+from tests.leader.orphans import GRACE_S, KEYS, Late
+from tests.leader.world import World, run_with
 from tierstate.leader.act import Act, run, run_until
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.expire_rule import StartDelete, next_delete
 from tierstate.leader.expirer import advance_log_start, start_delete
-from tierstate.leader.sweep_rule import (
-    Finding,
-    classify,
-)
-from tierstate.leader.sweeper import SweepTools, look_for_orphans, sweep_orphans
-from tierstate.runtime.listener import OrphansFound
+from tierstate.leader.sweep_rule import classify
 from tierstate.state.errors import BrokerUnavailable, Fenced, StorageUnavailable
 from tierstate.state.facts import (
     DeleteReason,
@@ -28,47 +24,7 @@ from tierstate.state.facts import (
 from tierstate.state.ids import RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import SegmentState
-from tierstate.storage.segment.keys import ObjectKeys, ObjectKind, object_key
-
-GRACE_S = 86_400.0
-KEYS = ObjectKeys()
-
-
-class Late:
-    """A world where two of five segments are deleted, and writes of a gone attempt land after it."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.process = world.process()
-        self.reign = self.process.copy_all()
-        self.gone = world.view().readable[0]
-        Expiry(self.process, self.reign, by_size(world, 3)).work()
-        self.archived: set[RemoteSegmentId] = set()
-        self.tools = self.tools_of(self.process)
-
-    def tools_of(self, process: Process) -> SweepTools:
-        return SweepTools(self.world.store, KEYS, self.archived.__contains__, GRACE_S, process.events.append)
-
-    def land(self, *kinds: ObjectKind) -> list[str]:
-        keys = [object_key(self.gone.object_key, kind) for kind in kinds or tuple(ObjectKind)]
-        for key in keys:
-            self.world.store.put_if_absent(key, b"late")
-        return keys
-
-    def forget(self) -> None:
-        """The facts of deleted segments are erased."""
-        for segment in self.world.view().unsettled:
-            for live in segment.facts:
-                self.world.topic.append(0, live.key, None)
-
-    def findings(self) -> dict[str, Finding]:
-        return {each.found.key: each for each in look_for_orphans(self.reign, self.tools)}
-
-    def sweep(self, seen: dict[str, float] | None = None) -> dict[str, float]:
-        return run(sweep_orphans(self.reign, self.tools, seen or {}))
-
-    def told(self) -> OrphansFound:
-        return [event for event in self.process.events if isinstance(event, OrphansFound)][-1]
+from tierstate.storage.segment.keys import ObjectKind, object_key
 
 
 @pytest.fixture
@@ -116,7 +72,9 @@ def test_an_erased_segment_is_known_by_the_archive_alone(late: Late) -> None:
     late.forget()
     assert {(each.condemned, each.why) for each in late.findings().values()} == {(False, "no fact names its segment")}
     assert (late.told().objects, late.told().bytes, late.told().condemned) == (3, 12, 0)
-    late.archived.add(late.gone.segment_id)
+    late.archived[late.gone.segment_id] = f"elsewhere/{late.gone.object_key}"
+    assert {each.condemned for each in late.findings().values()} == {False}, "another object"
+    late.archived[late.gone.segment_id] = late.gone.object_key
     said = "its segment was deleted, says the archive"
     assert {(each.condemned, each.why) for each in late.findings().values()} == {(True, said)}
 
@@ -126,8 +84,8 @@ def test_a_fenced_delete_condemns_no_object(late: Late, world: World) -> None:
     late.land()
     late.forget()
     zombie = late.reign
-    late.process = world.process()
-    late.reign, late.tools = late.process.begin(), late.tools_of(late.process)
+    process = world.process()
+    late.restart(process, process.begin())
     now = world.clock.now_ms()
     say(world, SegmentDeleteStarted(late.gone, zombie.term, 101, DeleteReason.RETENTION_SIZE, now))
     say(world, SegmentDeleteFinished(late.gone, zombie.term, 102, now))
@@ -145,11 +103,9 @@ def test_objects_of_nobody_are_reported_and_stay_for_ever(late: Late, world: Wor
     keys = foreign_keys(world)
     for key in keys:
         world.store.put_if_absent(key, b"12345")
-    seen: dict[str, float] = {}
     for _ in range(4):
-        seen = late.sweep(seen)
+        assert late.sweep() == 0
         world.clock.advance(GRACE_S)
-    assert seen == {}
     assert set(keys) <= world.objects()
     assert (late.told().objects, late.told().bytes, late.told().condemned) == (len(keys), 5 * len(keys), 0)
 
@@ -172,8 +128,9 @@ def test_an_object_under_a_deleted_segments_id_but_another_name_is_not_condemned
 
 def test_a_listing_of_another_partition_finds_nothing_condemned(late: Late, world: World) -> None:
     late.land()
+    late.archived = {late.gone.segment_id: late.gone.object_key}
     view = replace(world.view(), partition=TopicIdPartition(world.topic_id, 1))
-    found = classify(world.store.list(), KEYS, view, lambda segment_id: True)
+    found = classify(world.store.list(), KEYS, view, late.says_archive)
     assert len(found) == len(world.objects())
     assert not any(each.condemned for each in found)
 
@@ -198,26 +155,28 @@ def test_objects_are_listed_before_facts_are_read(late: Late, world: World) -> N
 
 def test_a_condemned_object_goes_when_two_looks_a_grace_apart_found_it(late: Late, world: World) -> None:
     keys = late.land()
-    seen = late.sweep()
+    late.sweep()
     assert set(keys) <= world.objects()
     world.clock.advance(GRACE_S - 1)
-    seen = late.sweep(seen)
+    late.sweep()
     assert set(keys) <= world.objects()
     world.clock.advance(1)
-    assert late.sweep(seen) == {}
+    assert late.sweep() == 3
     assert world.objects().isdisjoint(keys)
     assert len(check_expiry(world).readable) == 3
 
 
 def test_an_object_that_appears_later_waits_for_a_grace_of_its_own(late: Late, world: World) -> None:
     first = late.land(ObjectKind.LOG)
-    seen = late.sweep()
+    late.sweep()
     second = late.land(ObjectKind.INDEXES)
     world.clock.advance(GRACE_S)
-    seen = late.sweep(seen)
+    late.sweep()
     assert world.objects().isdisjoint(first)
     assert set(second) <= world.objects()
-    assert list(seen) == second
+    world.clock.advance(GRACE_S)
+    late.sweep()
+    assert world.objects().isdisjoint(second)
 
 
 @pytest.mark.parametrize("step", range(3))
@@ -225,16 +184,15 @@ def test_a_process_that_dies_before_any_deletion_is_finished_by_the_next_after_a
     step: int, late: Late, world: World
 ) -> None:
     keys = late.land()
-    seen = late.sweep()
-    world.clock.advance(GRACE_S)
-    assert run_until(sweep_orphans(late.reign, late.tools, seen), step) == ["delete orphan"] * step
+    late.ripen()
+    assert run_until(late.watch.sweep(late.reign), step) == ["delete orphan"] * step
     assert len(world.objects()) == 12 - step
     process = world.process()
-    late.reign, late.tools = process.begin(), late.tools_of(process)
-    seen = late.sweep()
+    late.restart(process, process.begin())
+    late.sweep()
     assert len(world.objects()) == 12 - step
     world.clock.advance(GRACE_S)
-    late.sweep(seen)
+    late.sweep()
     assert world.objects().isdisjoint(keys)
     check_expiry(world)
 
@@ -242,8 +200,7 @@ def test_a_process_that_dies_before_any_deletion_is_finished_by_the_next_after_a
 @pytest.mark.parametrize("write", range(3))
 def test_a_store_that_fails_at_any_deletion_is_asked_again(write: int, late: Late, world: World) -> None:
     keys = late.land()
-    seen = late.sweep()
-    world.clock.advance(GRACE_S)
+    late.ripen()
     number = world.store.writes + write
 
     def fail(operation: str, key: str, writes: int) -> None:
@@ -252,9 +209,9 @@ def test_a_store_that_fails_at_any_deletion_is_asked_again(write: int, late: Lat
 
     world.faults = fail
     with pytest.raises(StorageUnavailable):
-        late.sweep(seen)
+        late.sweep()
     assert len(world.objects().intersection(keys)) == 3 - write
-    late.sweep(seen)
+    run(late.watch.sweep(late.reign))
     assert world.objects().isdisjoint(keys)
 
 
@@ -272,9 +229,8 @@ def happenings(late: Late) -> dict[str, Callable[[], object]]:
 @pytest.mark.parametrize("happening", ["hold", "term", "leadership", "checkpoint", "erased"])
 def test_what_happens_after_the_look_keeps_the_objects(happening: str, late: Late, world: World) -> None:
     keys = late.land()
-    seen = late.sweep()
-    world.clock.advance(GRACE_S)
-    act = sweep_orphans(late.reign, late.tools, seen)
+    late.ripen()
+    act = late.watch.sweep(late.reign)
     with pytest.raises((Fenced, BrokerUnavailable)):
         run_with(act, "delete orphan", happenings(late)[happening])
     assert set(keys) <= world.objects()

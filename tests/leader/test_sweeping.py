@@ -133,7 +133,7 @@ def test_copies_out_of_lineage_do_not_stand_in_for_a_finished_one() -> None:
 @pytest.mark.parametrize("doubt", ["held", "degraded", "contradiction", "lineage unknown", "no term has written"])
 def test_nothing_is_swept_while_anything_is_doubtful(doubt: str) -> None:
     view = doubtful()[doubt]
-    assert sweep(view) == NoSweep(doubt_of(view) or "")
+    assert sweep(view) == NoSweep(f"{doubt_of(view)}")
 
 
 def test_an_attempt_of_the_own_term_that_ended_goes_without_a_grace() -> None:

@@ -12,6 +12,7 @@ from tests.leader.test_crash_points import COPY_STEPS, TERM_STEPS, TRIM_STEPS, f
 from tests.leader.world import World, run_with
 from tierstate.leader.act import Act, run
 from tierstate.leader.copier import copy_segment
+from tierstate.leader.reasons import Reason
 from tierstate.leader.term import Reign, begin_term, confirmed
 from tierstate.leader.trimmer import trim_local
 from tierstate.runtime.listener import TermEnded, TermStarted
@@ -298,7 +299,7 @@ def test_no_term_begins_when_there_is_nothing_to_do(new_world: Callable[..., Wor
     process = world.process()
     process.work()
     assert world.topic.appends == 0
-    assert process.status().not_copied == "every rolled segment is copied"
+    assert process.status().not_copied_reason == Reason.ALL_COPIED
 
 
 def test_lineage_is_continued_below_a_checkpoint_that_trimming_cut(new_world: Callable[..., World]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.state.conftest import NOW, Build
+from tierstate.leader.reasons import Reason, Why
 from tierstate.leader.trim_rule import NoTrim, TrimBefore, TrimPolicy, trim_before
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import IntegrityHold, LiveFact
@@ -42,6 +43,14 @@ def copied(*ranges: tuple[int, int], extra: tuple[LiveFact, ...] = (), log_start
 ALL = copied((0, 99), (100, 199), (200, 299), (300, 399))
 
 
+def why(found: TrimBefore | NoTrim) -> Reason | None:
+    return found.why.kind if isinstance(found, NoTrim) else None
+
+
+def said(found: TrimBefore | NoTrim) -> str:
+    return found.why.said if isinstance(found, NoTrim) else ""
+
+
 def judge(
     view: PartitionView = ALL,
     bounds: LocalBounds = BOUNDS,
@@ -68,7 +77,7 @@ def test_the_active_segment_is_never_trimmed() -> None:
     [TopicRetention(-1, -1, -1, -1), TopicRetention(-1, -1, 10**6, -1), TopicRetention(-1, -1, -1, 10**9)],
 )
 def test_local_retention_that_keeps_everything(retention: TopicRetention) -> None:
-    assert judge(retention=retention) == NoTrim("local retention keeps every local segment")
+    assert why(judge(retention=retention)) == Reason.LOCAL_RETENTION
 
 
 def test_local_retention_by_size_keeps_the_newest() -> None:
@@ -78,7 +87,7 @@ def test_local_retention_by_size_keeps_the_newest() -> None:
 def test_local_retention_that_lets_go_only_what_is_gone_already() -> None:
     bounds = replace(BOUNDS, local_start=Offset(200))
     retention = TopicRetention(-1, -1, -1, 2500)
-    assert judge(bounds=bounds, retention=retention) == NoTrim("local retention keeps every local segment")
+    assert why(judge(bounds=bounds, retention=retention)) == Reason.LOCAL_RETENTION
 
 
 @pytest.mark.parametrize(
@@ -99,13 +108,13 @@ def test_only_a_gap_free_prefix_of_copied_segments_goes_and_only_whole_local_seg
 
 @pytest.mark.parametrize("ranges", [[], [(100, 199)], [(1, 399)], [(0, 98)]])
 def test_what_is_not_copied_from_the_start_on_stays(ranges: list[tuple[int, int]]) -> None:
-    assert judge(copied(*ranges)) == NoTrim("not copied yet, or within trim.delay")
+    assert why(judge(copied(*ranges))) == Reason.NOT_COPIED
 
 
 def test_the_prefix_begins_at_the_local_start_when_that_is_higher() -> None:
     bounds = replace(BOUNDS, local_start=Offset(200))
     assert judge(copied((200, 299)), bounds) == TrimBefore(Offset(300))
-    assert judge(copied((0, 99), (300, 399)), bounds) == NoTrim("not copied yet, or within trim.delay")
+    assert why(judge(copied((0, 99), (300, 399)), bounds)) == Reason.NOT_COPIED
 
 
 def test_the_prefix_begins_at_the_log_start_when_that_is_higher() -> None:
@@ -113,7 +122,7 @@ def test_the_prefix_begins_at_the_log_start_when_that_is_higher() -> None:
 
 
 def test_a_young_copy_stays_local_for_the_delay() -> None:
-    assert judge(now=LATER - 1) == NoTrim("not copied yet, or within trim.delay")
+    assert why(judge(now=LATER - 1)) == Reason.TRIM_DELAY
     assert judge(policy=replace(POLICY, delay_ms=0), now=NOW) == TrimBefore(Offset(400))
 
 
@@ -123,7 +132,7 @@ def test_nothing_above_the_last_stable_offset_goes(stable: int, before: int) -> 
 
 
 def test_a_last_stable_offset_in_the_first_segment_keeps_everything() -> None:
-    assert judge(bounds=replace(BOUNDS, last_stable_offset=Offset(99))) == NoTrim("last stable offset")
+    assert why(judge(bounds=replace(BOUNDS, last_stable_offset=Offset(99)))) == Reason.OPEN_TRANSACTION
 
 
 @pytest.mark.parametrize(("offset", "before"), [(400, 400), (399, 300), (200, 200), (199, 100)])
@@ -134,30 +143,33 @@ def test_a_group_keeps_the_segment_it_reads(offset: int, before: int) -> None:
 
 def test_the_group_furthest_behind_is_the_reason() -> None:
     said = judge(holds={"b": 99, "a": 40, "c": 500})
-    assert said == NoTrim("consumer group a still reads there", ("a", "b"))
+    assert isinstance(said, NoTrim)
+    assert said.held_by == ("a", "b")
+    assert said.why == Why(
+        Reason.GROUP_HOLDS,
+        "consumer group a still reads there, at offset 40, and 1 more group: 4,000 bytes below 400 could go otherwise",
+    )
 
 
 def test_a_group_that_is_not_what_holds_is_not_blamed() -> None:
     assert judge(copied((0, 99)), holds={"reader": 150}) == TrimBefore(Offset(100))
-    assert judge(copied(), holds={"reader": 0}) == NoTrim("not copied yet, or within trim.delay")
+    assert why(judge(copied(), holds={"reader": 0})) == Reason.NOT_COPIED
 
 
 def test_a_degraded_view_trims_nothing() -> None:
     view = copied((0, 399), extra=(build.unknown(9, "log-start/1/0/9"),))
-    assert isinstance(found := judge(view), NoTrim)
-    assert found.reason.startswith("degraded: ")
+    assert why(judge(view)) == Reason.DEGRADED
 
 
 def test_a_hold_trims_nothing() -> None:
     hold = IntegrityHold(build.partition, build.fact_id(5), BrokerId(2), "two values", "a", "b", NOW)
     view = copied((0, 399), extra=(build.live(9, hold),))
-    assert judge(view) == NoTrim("held: two values")
+    assert why(judge(view)) == Reason.HELD
 
 
 def test_a_contradiction_trims_nothing() -> None:
     view = copied((0, 399), extra=(build.finished(9, 7, TERM, 400, 499),))
-    assert isinstance(found := judge(view), NoTrim)
-    assert found.reason.startswith("contradiction: ")
+    assert why(judge(view)) == Reason.CONTRADICTION
 
 
 def test_an_unknown_lineage_trims_nothing() -> None:
@@ -167,22 +179,51 @@ def test_an_unknown_lineage_trims_nothing() -> None:
     facts = [build.leader(0, 1), build.log_start(1, TERM, 0), build.started(2, 1, TERM), build.finished(3, 1, TERM)]
     view = build.view(*facts, leader, build.log_start(11, term, 0))
     assert view.lineage_unknown
-    assert isinstance(found := judge(view), NoTrim)
-    assert found.reason.startswith("lineage unknown")
+    assert why(judge(view)) == Reason.LINEAGE_UNKNOWN
 
 
 def test_without_a_log_start_nothing_is_trimmed() -> None:
     facts = [build.leader(0, 1, lineage=LINEAGE), build.started(2, 1, TERM, 0, 399), build.finished(3, 1, TERM, 0, 399)]
-    assert judge(build.view(*facts)) == NoTrim("no term has written a log start yet")
+    assert why(judge(build.view(*facts))) == Reason.NO_LOG_START
 
 
 def test_topics_with_unclean_elections_need_permission() -> None:
     unclean = replace(POLICY, unclean_elections=True)
-    assert isinstance(found := judge(policy=unclean), NoTrim)
-    assert found.reason.startswith("unclean.leader.election.enable=true")
+    assert why(judge(policy=unclean)) == Reason.UNCLEAN_ELECTIONS
     assert judge(policy=replace(unclean, allow_unclean=True)) == TrimBefore(Offset(400))
 
 
 def test_a_partition_with_one_segment_trims_nothing() -> None:
     said = trim_before(ALL, BOUNDS, SEGMENTS[-1:], RETENTION, POLICY, {}, LATER)
-    assert said == NoTrim("local retention keeps every local segment")
+    assert why(said) == Reason.ONLY_ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (
+            judge(copied()),
+            "offset 0 is not copied yet: 4 rolled segments of 4,000 bytes wait for it",
+        ),
+        (
+            judge(now=LATER - 1),
+            "segment 0..99 was copied 0 s ago, within trim.delay 1 s: it goes in 1 s",
+        ),
+        (
+            judge(bounds=replace(BOUNDS, last_stable_offset=Offset(99))),
+            "a transaction is open: the last stable offset 99 is not past segment 0..99 of 1,000 bytes, "
+            "for 0 s at least",
+        ),
+        (
+            judge(retention=TopicRetention(-1, -1, 10**6, 10**9)),
+            "local retention keeps the oldest local segment, 0..99: 1 s old of 1,000 s, "
+            "5,000 local bytes of 1,000,000,000",
+        ),
+        (
+            judge(bounds=replace(BOUNDS, local_start=Offset(400))),
+            "only the active segment is left on the broker, from 400 on, 1,000 bytes",
+        ),
+    ],
+)
+def test_people_are_told_why_with_numbers(found: TrimBefore | NoTrim, sentence: str) -> None:
+    assert said(found) == sentence

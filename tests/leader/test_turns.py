@@ -13,6 +13,7 @@ from tests.leader.turns import Busy, Desk, abandoned, erasable_left, failures, f
 from tests.leader.world import TRIMS_ALL, World
 from tierstate.leader.decide import Observed
 from tierstate.leader.partition_worker import OTHERS_EVERY_S
+from tierstate.leader.reasons import Reason
 from tierstate.leader.setbacks import MAX_BACKOFF_S, Setbacks
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import AccessDenied, BrokerUnavailable
@@ -215,7 +216,8 @@ def test_a_paused_partition_does_nothing(reigns: bool, world: World) -> None:
     assert (world.topic.end(0), world.objects(), world.local_start()) == (end, objects, 0)
     assert not any(busy.done().values())
     status = desk.process.status()
-    assert status.not_copied == status.not_trimmed == status.not_expired == "pause ordered by ops"
+    assert status.not_copied == status.not_trimmed == status.not_expired
+    assert status.not_copied_reason == Reason.PAUSED
     say_order(world, OrderKind.RESUME, number=3)
     desk.work(seconds=1)
     assert all(busy.done().values())

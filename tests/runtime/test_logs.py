@@ -4,10 +4,12 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, get_args
 
 import pytest
 
-from tierstate.runtime.listener import FactsApplied, RemoteFetched, ViewRebuilt
+from tierstate.runtime.listener import Event, FactsApplied, RemoteFetched, ViewRebuilt
 from tierstate.runtime.logs import log_events, open_logs, take_library_logs
 
 
@@ -46,6 +48,32 @@ def test_secrets_are_hidden_by_name() -> None:
     open_logs({}, as_json=True, stream=stream).info("x", sasl_password="hunter2", Authorization="hunter2", topic="t")
     assert "hunter2" not in stream.getvalue()
     assert json.loads(stream.getvalue())["topic"] == "t"
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_secrets_are_hidden_by_value_also_within_what_others_say_and_at_debug_level(as_json: bool) -> None:
+    stream = io.StringIO()
+    logger = open_logs({}, as_json=as_json, debug=True, secrets=["hunter2", "", "a"], stream=stream)
+    logger.debug("hunter2", error=ValueError("login of app:hunter2 failed"), topic="a topic")
+    log_events(logger)(ViewRebuilt("refused: hunter2"))
+    try:
+        raise ValueError("hunter2")
+    except ValueError:
+        logger.exception("failed")
+    assert "hunter2" not in stream.getvalue()
+    assert stream.getvalue().count("(hidden)") >= 4
+    assert "a topic" in stream.getvalue(), "what is too short is in too many words"
+
+
+@pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: str(kind.__name__))
+def test_every_event_about_a_partition_says_which_and_of_which_topic(kind: type[Any]) -> None:
+    names = {field.name for field in fields(kind)}
+    about = {"partition", "topic"} & names
+    assert about in (set(), {"partition", "topic"}), names
+    if kind.__name__.startswith(("Segment", "Copy", "Term", "Trim", "Local", "LogStart", "Partition", "Act", "Hold")):
+        assert about
+    assert "event" not in names, "a name of the log's own"
+    assert not names & {"level", "timestamp"}
 
 
 def test_trouble_is_a_warning_and_what_happens_all_the_time_is_for_debugging() -> None:

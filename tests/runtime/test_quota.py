@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierstate.runtime.clock import ManualClock
-from tierstate.runtime.quota import ByteQuota
+from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.listener import StoreThrottled, WriteRepeated
+from tierstate.runtime.quota import ByteQuota, repeats_taken_from
+from tierstate.state.errors import Unavailable
 
 
 def test_one_seconds_worth_goes_at_once_then_bytes_wait_for_their_rate() -> None:
@@ -54,3 +60,69 @@ def test_never_more_than_the_rate_and_one_burst(steps: list[tuple[int, float]]) 
         sent += size
         assert sent <= 100 * (clock.monotonic() - start) + 100 + 0.1
         clock.advance(pause)
+
+
+def test_seconds_waited_are_counted() -> None:
+    quota = ByteQuota(ManualClock(), 100)
+    quota.take(350), quota.take(100)
+    assert quota.waited == pytest.approx(3.5)
+
+
+class Busy(ManualClock):
+    """Something happens while somebody sleeps."""
+
+    def __init__(self, happen: Callable[[], object]) -> None:
+        super().__init__()
+        self._happen = happen
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self._happen()
+
+
+def test_who_waits_for_hours_is_woken_by_a_stop() -> None:
+    clock = Busy(lambda: quota.stop())
+    quota = ByteQuota(clock, 100)
+    began = clock.monotonic()
+    with pytest.raises(Unavailable, match="stopping"):
+        quota.take(1_000_000)
+    assert clock.monotonic() - began <= 1
+
+
+@pytest.mark.parametrize("rate", [0, 100])
+def test_nobody_takes_after_a_stop_even_where_nothing_is_to_be_waited_for(rate: int) -> None:
+    quota = ByteQuota(ManualClock(), rate)
+    quota.stop()
+    with pytest.raises(Unavailable, match="stopping"):
+        quota.take(0)
+
+
+def test_what_a_store_sends_again_is_taken_from_the_quota_and_nothing_else_is() -> None:
+    quota = ByteQuota(ManualClock(), 100)
+    listen = repeats_taken_from(quota)
+    listen(StoreThrottled("s3:", "a", 500))
+    assert quota.waited == 0
+    listen(WriteRepeated("s3:", "a", 500))
+    assert quota.waited == pytest.approx(4)
+
+
+def test_threads_share_one_rate() -> None:
+    clock, rate = SystemClock(), 1_000_000
+    quota, went = ByteQuota(clock, rate), list[tuple[float, int]]()
+    began = clock.monotonic()
+
+    def take() -> None:
+        for size in (150_000, 70_000, 250_000):
+            quota.take(size)
+            went.append((clock.monotonic(), size))
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    total = 0
+    for when, size in sorted(went):
+        total += size
+        assert total <= rate * (when - began) + rate
+    assert total == 4 * 470_000

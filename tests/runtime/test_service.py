@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -73,6 +74,48 @@ def test_a_service_that_does_not_stop_is_named_and_does_not_hold_the_process() -
     never.set()
 
 
+def test_a_service_that_hangs_does_not_keep_those_before_it_from_being_told() -> None:
+    """Here it hangs until one of them is."""
+    told = threading.Event()
+
+    def listening(stopping: threading.Event) -> None:
+        stopping.wait()
+        told.set()
+
+    hanging = Service("hanging", lambda stopping: void(told.wait()))
+    run_services([Service("listening", listening), hanging, Service("once", lambda stopping: None)], 10.0)
+
+
+def test_what_is_to_happen_at_the_stop_happens_before_anything_is_stopped() -> None:
+    order: list[str] = []
+
+    def work(stopping: threading.Event) -> None:
+        stopping.wait()
+        order.append("stopped")
+
+    run_services([Service("working", work), signal_us(signal.SIGTERM)], on_stop=lambda: order.append("told"))
+    assert order == ["told", "stopped"]
+
+
+def test_a_service_says_how_it_ended_and_nothing_while_it_works() -> None:
+    def fail(stopping: threading.Event) -> None:
+        raise CorruptData("batch CRC does not match")
+
+    working, failing, done = (
+        Service("working", until_stopped),
+        Service("failing", fail),
+        Service("done", lambda stopping: None),
+    )
+    for service in (working, failing, done):
+        assert service.ended is None, "not begun"
+        service.start()
+    assert failing.join(10)
+    assert done.join(10)
+    assert (working.ended, done.ended) == (None, "service done ended")
+    assert "batch CRC" in str(failing.ended)
+    working.stop()
+
+
 def void(value: object) -> None:
     """A wait without its answer."""
 
@@ -90,6 +133,20 @@ def test_stopping_what_never_started_is_harmless() -> None:
     service = Service("idle", until_stopped)
     service.stop()
     assert service.join(0)
+
+
+@pytest.mark.timeout(20)  # the guard: without it nothing ends
+def test_a_signal_that_another_thread_receives_stops_everything() -> None:
+    """The system chooses the thread; one that waits is woken by no signal but its own."""
+
+    def told(stopping: threading.Event) -> None:
+        time.sleep(0.2)  # by then the main thread waits
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        stopping.wait()
+
+    services = [Service("told", told), Service("waits", until_stopped)]
+    run_services(services)
+    assert [service.ended for service in services] == ["service told ended", "service waits ended"]
 
 
 def test_a_second_signal_ends_a_process_that_will_not_stop() -> None:

@@ -15,6 +15,7 @@ from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
 from tierstate.storage.segment.keyring import KeyRing
 from tierstate.storage.segment.manifest import Encryption, IndexKind, SegmentManifest
 from tierstate.storage.segment.reader import SegmentReader
+from tierstate.storage.segment.transform import WorkAhead
 from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log, put_manifest
 
 from .conftest import BASE_KEY
@@ -68,7 +69,14 @@ def test_a_written_segment_reads_back(
         return os.urandom(IV_BYTES)
 
     written = put_log(
-        store, BASE_KEY, source, compression, cipher=cipher, iv=iv, chunk_bytes=chunk_bytes, ahead_bytes=ahead_bytes
+        store,
+        BASE_KEY,
+        source,
+        compression,
+        cipher=cipher,
+        iv=iv,
+        chunk_bytes=chunk_bytes,
+        work_ahead=WorkAhead(ahead_bytes),
     )
     others = put_indexes(store, BASE_KEY, source, cipher=cipher, iv=iv)
     put_manifest(

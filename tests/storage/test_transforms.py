@@ -7,6 +7,7 @@ import os
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from tierstate.storage.object_store import DEFAULT_PART_BYTES, MIB, Data
 from tierstate.storage.segment.encryption import OVERHEAD_BYTES, SegmentCipher
 from tierstate.storage.segment.keys import ObjectKind, object_key
 from tierstate.storage.segment.manifest import IndexKind
-from tierstate.storage.segment.transform import AHEAD_BYTES
+from tierstate.storage.segment.transform import AHEAD_BYTES, WorkAhead
 from tierstate.storage.segment.writer import LogObject, SegmentSource, put_indexes, put_log
 
 from .conftest import BASE_KEY
@@ -86,7 +87,7 @@ def put(
         cipher=cipher,
         iv=iv,
         chunk_bytes=chunk_bytes,
-        ahead_bytes=ahead_bytes,
+        work_ahead=WorkAhead(ahead_bytes),
     )
 
 
@@ -189,7 +190,7 @@ def test_the_log_is_read_and_hashed_while_the_store_is_busy_and_the_order_is_kep
             cipher=form[1],
             iv=lambda: next(ivs).to_bytes(12, "big"),
             chunk_bytes=1000,
-            ahead_bytes=ahead_bytes,
+            work_ahead=WorkAhead(ahead_bytes),
         )
         return taken
 
@@ -221,12 +222,12 @@ def test_a_store_that_does_not_take_stops_the_reading(form: tuple[Compression, S
                 too_far.set()
             yield os.urandom(piece)
 
-    # the docstring's: two pieces and what waits; the same again to encrypt, four chunks to compress
-    most = 2 * piece + ahead_bytes
+    # the docstring's: three pieces and what waits; the same again to compress, with a chunk inside zstd, or to encrypt
+    most = 3 * piece + ahead_bytes
     if form[0] is Compression.ZSTD:
-        most += 4 * 1000 + ahead_bytes
+        most += 3 * piece + ahead_bytes + 1000
     elif form[1] is not None:
-        most += 2 * piece + ahead_bytes
+        most += 3 * piece + ahead_bytes
 
     def take(stored: Iterator[Data]) -> None:
         nonlocal most
@@ -284,8 +285,9 @@ def test_an_error_between_source_and_store_ends_the_copy_and_every_thread(compre
 
     store = MemoryStore()
     files = source([LOG[:1000]] * 10, 10_000)
+    at_once = WorkAhead(1)
     with pytest.raises(OSError, match="no randomness"):
-        put_log(store, BASE_KEY, files, compression, cipher=CIPHER, iv=failing, chunk_bytes=1000, ahead_bytes=1)
+        put_log(store, BASE_KEY, files, compression, cipher=CIPHER, iv=failing, chunk_bytes=1000, work_ahead=at_once)
     assert list(store.list()) == []
     assert transform_threads() == []
 
@@ -295,7 +297,7 @@ def test_a_key_that_is_taken_is_found_before_anything_is_read(tmp_path: Path) ->
     store.put_if_absent(LOG_KEY, b"taken")
     log = iter([LOG])
     with pytest.raises(ObjectExists):
-        put_log(store, BASE_KEY, source(log, len(LOG)), Compression.ZSTD, ahead_bytes=1)
+        put_log(store, BASE_KEY, source(log, len(LOG)), Compression.ZSTD, work_ahead=WorkAhead(1))
     assert next(log) == LOG
     assert transform_threads() == []
 
@@ -313,11 +315,9 @@ def test_memory_is_bounded_by_what_is_said_whatever_the_log(form: tuple[Compress
         for _ in stored:
             pass
 
-    bound = 2 * piece + AHEAD_BYTES + MIB // 2
-    if form[0] is Compression.ZSTD:
-        bound += 4 * chunk_bytes
-    elif form[1] is not None:
-        bound += 2 * piece + AHEAD_BYTES
+    bound = 3 * piece + AHEAD_BYTES + MIB // 2
+    if form != (Compression.NONE, None):
+        bound += 3 * piece + AHEAD_BYTES
     tracemalloc.start()
     try:
         put(TakingStore(take), pieces(), log_bytes, form, chunk_bytes=chunk_bytes, ahead_bytes=AHEAD_BYTES)
@@ -325,3 +325,55 @@ def test_memory_is_bounded_by_what_is_said_whatever_the_log(form: tuple[Compress
     finally:
         tracemalloc.stop()
     assert peak < bound
+
+
+@pytest.mark.parametrize(("copies", "each"), [(1, 2 * MIB), (2, 2 * MIB), (4, MIB), (5, 0), (8, 0)], ids=str)
+def test_copies_that_run_at_once_share_how_far_they_work_ahead(copies: int, each: int) -> None:
+    work_ahead = WorkAhead()
+    with ExitStack() as opened:
+        asked = [opened.enter_context(work_ahead.copy()) for _ in range(copies)]
+        assert [limit() for limit in asked] == [each] * copies
+    with work_ahead.copy() as alone:
+        assert alone() == AHEAD_BYTES
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_of_many_copies_makes_nothing_before_it_is_asked_for(
+    form: tuple[Compression, SegmentCipher | None],
+) -> None:
+    work_ahead, made, asked = WorkAhead(1, all_copies=5), 0, 0
+    too_far = threading.Event()
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal made
+        for _ in range(20):
+            made += 1
+            if made > most:
+                too_far.set()
+            yield os.urandom(1000)
+
+    most = 1
+
+    def take(stored: Iterator[Data]) -> None:
+        nonlocal asked, most
+        next(stored)
+        assert not too_far.wait(0.2), "nobody asked for a second piece"
+        most = 20
+        for _ in stored:
+            asked += 1
+
+    with ExitStack() as opened:
+        for _ in range(5):
+            opened.enter_context(work_ahead.copy())
+        put_log(
+            TakingStore(take),
+            BASE_KEY,
+            source(pieces(), 20_000),
+            form[0],
+            cipher=form[1],
+            iv=iv,
+            chunk_bytes=1000,
+            work_ahead=work_ahead,
+        )
+    assert asked >= 19
+    assert transform_threads() == []

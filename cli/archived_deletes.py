@@ -1,0 +1,64 @@
+"""What a sweep asks of the archive about segments that no live fact names. Wiring: the archive's room is a stranger."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..follower.rocksdb_view import ViewIdentity
+    from ..runtime.clock import Clock
+    from ..runtime.listener import Listener
+    from ..state.ids import RemoteSegmentId, TopicIdPartition
+    from ..storage.object_store import ObjectStore
+
+    Asked = tuple[TopicIdPartition, RemoteSegmentId]
+
+ASK_AGAIN_S = 7 * 86_400.0
+"""An answer means reading the whole archive of a tier-state partition, and what is erased tomorrow is seen to be
+deleted today: so "not deleted" holds for a week. "Deleted" holds for ever."""
+
+
+class ArchivedDeletes:
+    """`sweep_rule.ArchivedDeletes` over the archive of one tier-state topic. Remembers what it was told; thread-safe.
+
+    An archive that is damaged, or not to be read now, names nothing: told, and asked again at the next look.
+    """
+
+    def __init__(self, store: ObjectStore, identity: ViewIdentity, clock: Clock, listener: Listener) -> None:
+        self._store, self._identity, self._clock, self._listener = store, identity, clock, listener
+        self._deleted: dict[Asked, str] = {}
+        self._unknown: dict[Asked, float] = {}
+        self._lock = threading.Lock()
+
+    def __call__(
+        self, partition: TopicIdPartition, segment_ids: Collection[RemoteSegmentId]
+    ) -> Mapping[RemoteSegmentId, str]:
+        with self._lock:  # one reading at a time
+            wanted = [(partition, each) for each in segment_ids]
+            now = self._clock.monotonic()
+            new = [
+                each
+                for each in wanted
+                if each not in self._deleted and now - self._unknown.get(each, -ASK_AGAIN_S) >= ASK_AGAIN_S
+            ]
+            if new:
+                self._ask(partition, new, now)
+            return {asked[1]: self._deleted[asked] for asked in wanted if asked in self._deleted}
+
+    def _ask(self, partition: TopicIdPartition, wanted: list[Asked], now: float) -> None:
+        from ..follower.time_travel import archived_entries
+        from ..leader.archived_deletes import deleted_in
+        from ..runtime.listener import ChoreFailed
+        from ..state.errors import TierstateError
+        from ..state.keys import tier_partition_of
+
+        number = tier_partition_of(partition, self._identity.partitions)
+        try:
+            found = deleted_in(archived_entries(self._store, self._identity, number), wanted)
+        except TierstateError as error:  # no archive, or none to be trusted: nothing is condemned on doubt
+            self._listener(ChoreFailed("archived deletes", number, str(error)))
+            return
+        self._deleted.update(found)
+        self._unknown.update({each: now for each in wanted if each not in found})

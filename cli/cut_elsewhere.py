@@ -1,0 +1,29 @@
+"""A broker's log that begins above everything tierstate trimmed or ordered: somebody else cut it. Pure.
+
+The broker's log start never moves the tier's (`leader/expire_rule.py`), so nothing remote goes with it; people are
+told, with the command that extends the cut, because an operator who ran DeleteRecords may have meant both tiers.
+"""
+
+from __future__ import annotations
+
+from ..state.offsets import Offset
+from ..state.partition_view import PartitionView
+
+
+def cut_elsewhere(view: PartitionView, topic: str, local_start: Offset | None) -> str | None:
+    """One sentence; None when every record that left the broker is one we trimmed, or deleted in both tiers."""
+    if view.log_start is None or local_start is None:
+        return None
+    trimmed = view.trim_intended
+    if local_start <= max(view.log_start, trimmed or 0):
+        return None
+    known = (
+        f"our newest trim {trimmed}"
+        if trimmed is not None
+        else f"the log start {view.log_start}, and we trimmed nothing"
+    )
+    return (
+        f"the broker begins at {local_start}, above {known}: by Kafka's own retention, or by DeleteRecords of an "
+        f"operator; nothing remote was deleted. To delete it there too: "
+        f"tierstate delete-records {topic}:{view.partition.partition} --before {local_start} --execute"
+    )

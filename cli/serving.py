@@ -1,0 +1,118 @@
+"""A process that serves, and is gone ten seconds after it was told to stop, whatever hangs in it.
+
+Services get `STOP_SECONDS` to return. What has not returned then (a request to a store that never answers, a listing)
+is abandoned: nothing is closed under it, the process ends. That is as harmless as `kill -9`, which every act must
+survive anyway: an upload that is cut off is never readable, and the next term sweeps it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
+
+from .exit_codes import DONE, exit_code
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from ..runtime.service import Service
+    from ..runtime.settings import Settings
+    from .context import Context
+
+CLOSING_SECONDS = 1.0
+"""What closing clients and files gets after the last service returned, beside what the services left of theirs."""
+
+DEBUG_VARIABLE = "TIERSTATE_DEBUG"
+"""The variable of `main.py`: stack traces, and here the lines that are for debugging."""
+
+Warn = Callable[..., object]
+
+
+def service_logs(context: Context) -> FilteringBoundLogger:
+    """Of a process that serves: its own lines and its libraries' warnings, without any secret of the settings."""
+    from ..runtime.logs import open_logs, take_library_logs
+
+    logger = open_logs(
+        os.environ,
+        as_json=context.as_json,
+        colour=not context.no_color,
+        debug=os.environ.get(DEBUG_VARIABLE) == "1",
+        secrets=list(secrets_of(context.settings)),
+    )
+    take_library_logs(logger)
+    return logger
+
+
+def secrets_of(settings: Settings) -> Iterator[str]:
+    """Every value that `tierstate config` hides."""
+    from pydantic import SecretStr
+
+    for name, value in settings.kafka.items():
+        if settings.is_masked(f"kafka.{name}"):
+            yield str(value)
+    for section in settings:
+        for value in dict(section[1]).values() if hasattr(section[1], "model_fields") else ():
+            if isinstance(value, SecretStr):
+                yield value.get_secret_value()
+
+
+def serve(context: Context, services: Sequence[Service], warn: Warn) -> None:
+    """`run_services`; in a process of its own it does not return when something had to be abandoned.
+
+    Then the exit code is that of the error that ended the process, and 0 after SIGTERM. ``warn`` gets one line.
+    """
+    from ..runtime.service import STOP_SECONDS, run_services
+    from ..state.errors import TimedOut
+
+    if not context.own_process:
+        run_services(services, STOP_SECONDS)
+        return
+    closing = _Closing(warn)
+    context.served = True
+    try:
+        run_services(services, STOP_SECONDS, closing.begin)
+    except BaseException as error:
+        asked = isinstance(error, TimedOut) and all(service.failure is None for service in services)
+        closing.code = DONE if asked else exit_code(error)
+        late = ",".join(service.name for service in services if not service.join(0))
+        if late:
+            reason = None if asked else str(error)
+            closing.leave("services did not stop and are abandoned", services=late, error=reason)
+        raise
+
+
+class _Closing:
+    """From the moment of the stop on, a thread that ends the process when everything else takes too long."""
+
+    def __init__(self, warn: Warn) -> None:
+        self._warn, self.code = warn, DONE
+
+    def begin(self) -> None:
+        threading.Thread(target=self._watch, name="closing", daemon=True).start()
+
+    def _watch(self) -> None:
+        from ..runtime.service import STOP_SECONDS
+
+        threading.Event().wait(STOP_SECONDS + CLOSING_SECONDS)
+        self.leave("closing took too long and is abandoned")
+
+    def leave(self, what: str, **facts: object) -> NoReturn:
+        """Never returns."""
+        self._warn(what, exit_code=self.code, **{name: value for name, value in facts.items() if value is not None})
+        leave(self.code)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process now. What is buffered for people is written first.
+
+    Not by `sys.exit`: the interpreter's own end waits for what client libraries still hold (seen: for more than ten
+    seconds), and no thread of ours runs any more that could cut it short.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
+            stream.flush()
+    os._exit(code)

@@ -1,0 +1,105 @@
+"""What a process that serves knows about its own health: its services, its view, its store. Nothing here waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..broker.tier_topic import TierTopic
+    from ..follower.follower import Follower
+    from ..follower.view_watch import ViewWatch
+    from ..leader.open import Leader
+    from ..runtime.clock import Clock
+    from ..runtime.metrics import Metrics
+    from ..runtime.service import Service
+    from ..storage.object_store import ObjectStore
+    from ..storage.store_watch import StoreWatch
+
+FRESH_S = 60.0
+"""Whoever decides from a view that was last known to be at the end longer ago is told that it is behind."""
+
+
+class AgentWatches:
+    """What an agent watches beside its work: the ends of the tier-state topic, its configuration, the store."""
+
+    def __init__(self, topic: TierTopic, follower: Follower, store: ObjectStore, clock: Clock) -> None:
+        from ..follower.view_watch import ViewWatch
+        from ..storage.store_watch import StoreWatch
+
+        self.view, self.store = ViewWatch(topic, follower, clock), StoreWatch(store, clock)
+        self._follower = follower
+        self.services: list[Service] = []
+        """Of the whole process, once it runs."""
+
+    def threads(self) -> list[Service]:
+        """Not yet started."""
+        from ..runtime.service import Service
+
+        return [
+            Service("view watch", self.view.run),
+            Service("topic watch", self.view.run_problems),
+            Service("store watch", self.store.run),
+        ]
+
+    def not_healthy(self) -> list[str]:
+        return why_unhealthy(self.services, self._follower)
+
+    def not_ready(self, blind: str | None) -> list[str]:
+        """``blind``: why the agent cannot learn what its broker hosts."""
+        found = why_topic_away(self.view) + why_behind(self._follower, self.view, FRESH_S)
+        return found + ([blind] if blind else []) + why_store_away(self.store)
+
+    def feed(self, metrics: Metrics, leader: Leader, chores: Sequence[str]) -> None:
+        """Gauges of the process; those of its partitions are in `leader/gauges.py`."""
+        feed_view_gauges(metrics, self.view)
+        metrics.gauge("copy_quota_waited_seconds_total", lambda: [((), leader.quota.waited)])
+        metrics.gauge("discovery_failing", lambda: [((), leader.agent.last_error is not None)])
+        metrics.gauge("object_store_away", lambda: [((), self.store.trouble is not None)])
+        for chore in chores:
+            metrics.begin("tier_state_chore_failures_total", chore)
+
+
+def why_unhealthy(services: Sequence[Service], follower: Follower) -> list[str]:
+    """What only a new process brings back: a thread that ended."""
+    found = [service.ended for service in services if service.ended]
+    return found if follower.failure is None else [*found, f"the follower of the view ended: {follower.failure}"]
+
+
+def why_topic_away(watch: ViewWatch) -> list[str]:
+    return [f"the tier-state topic is away: {watch.away[0]}"] if watch.away else []
+
+
+def why_behind(follower: Follower, watch: ViewWatch, max_age: float) -> list[str]:
+    """What keeps the view from being what somebody can rely on who accepts one that is ``max_age`` seconds old."""
+    if follower.failure is not None:
+        return [f"the follower of the view ended: {follower.failure}"]
+    found = []
+    if follower.trouble is not None:
+        found.append(f"the view does not get on: {follower.trouble}")
+    if follower.lost is not None:
+        found.append(f"the view is being rebuilt: {follower.lost}")
+    old = {number: age for number, age in watch.ages().items() if age >= max_age or not watch.reached(number)}
+    if old:
+        oldest = max(old, key=lambda number: old[number])
+        found.append(
+            f"{len(old)} tier-state partitions are behind. oldest={oldest} seconds={old[oldest]:.0f} "
+            f"records={watch.lags().get(oldest, 'unknown')}"
+        )
+    return found
+
+
+def why_store_away(watch: StoreWatch) -> list[str]:
+    return [] if watch.trouble is None else [f"the object store is away: {watch.trouble}"]
+
+
+def feed_view_gauges(metrics: Metrics, watch: ViewWatch) -> None:
+    """Of any process with a view."""
+
+    def numbered(values: dict[int, float] | dict[int, int]) -> list[tuple[tuple[str], float]]:
+        return [((str(number),), float(value)) for number, value in values.items()]
+
+    metrics.gauge("tier_state_position", lambda: numbered(watch.positions()))
+    metrics.gauge("tier_state_apply_lag", lambda: numbered(watch.lags()))
+    metrics.gauge("tier_view_age_seconds", lambda: numbered(watch.ages()))
+    metrics.gauge("tier_state_topic_problems", lambda: [] if watch.problems is None else [((), watch.problems)])

@@ -1,0 +1,47 @@
+"""What the archive says of segments whose facts were erased: the ones that an accepted delete-finished names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from ..schemas.codec import decode_fact
+from ..state.apply import PartitionState
+from ..state.errors import CorruptData, InvalidRequest
+from ..state.facts import LiveFact
+from ..state.ids import RemoteSegmentId, TopicIdPartition
+from ..state.keys import KeyKind, parse_key
+from ..state.view import Entry
+from .sweep_rule import is_deleted
+
+
+def deleted_in(
+    entries: Iterable[Entry], wanted: Collection[tuple[TopicIdPartition, RemoteSegmentId]]
+) -> dict[tuple[TopicIdPartition, RemoteSegmentId], str]:
+    """Those of ``wanted`` that are deleted, with the base key of their objects.
+
+    ``entries``: the whole history of a tier-state partition, tombstones included, as it was archived. What a tombstone
+    erases counts all the same, else nothing would be left to ask. Terms are read too: they tell which deletes were
+    accepted. Memory: the terms of the partitions that are asked for, and the facts of those segments.
+    Raises CorruptData for a key that no tierstate minted: what it meant nobody knows.
+    """
+    states = {partition: PartitionState(partition) for partition, _ in wanted}
+    asked = frozenset(wanted)
+    for entry in entries:
+        try:
+            key = parse_key(entry.key)
+        except InvalidRequest as error:
+            raise CorruptData(
+                "the archive holds a key of unknown form", key=repr(entry.key), position=entry.position
+            ) from error
+        if key is None or entry.value is None or key.partition not in states:
+            continue
+        of_segment = key.segment_id is not None and (key.partition, key.segment_id) in asked
+        if of_segment or key.kind is KeyKind.LEADER:
+            fact = decode_fact(entry.key, entry.value)
+            states[key.partition].insert(LiveFact(entry.key, entry.position, fact))
+    found = {}
+    for partition, state in states.items():
+        for segment_id, segment in state.view().segments.items():
+            if segment.subject is not None and is_deleted(segment):
+                found[partition, segment_id] = segment.subject.object_key
+    return found

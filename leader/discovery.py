@@ -1,0 +1,138 @@
+"""Which partitions are on the disks, which of them this broker leads, and which of them something happened to.
+
+The system tells when a file comes or goes on the disks. The metadata is asked for at most every `METADATA_S` seconds,
+which is how long it takes at most until a partition whose leadership went rests, and what was learnt is kept while the
+answers stay the same. Disks are listed anew every `DISKS_S` seconds, whatever was told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from ..broker.control import BrokerControl
+from ..broker.topics import TopicDescription
+from ..log.local_log import LocalLog
+from ..runtime.clock import Clock
+from ..state.ids import BrokerId, TopicIdPartition
+from .attention import BLIND_S, LONGEST_S, Attention
+from .reasons import Why
+
+METADATA_S = 2.0
+DISKS_S = 30.0
+FACTS_S = 10.0
+"""How old what the view knows of excluded partitions may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """A partition on this broker's disks that the settings include, or did: ``barred`` says why it is not tiered."""
+
+    name: str
+    leads: bool
+    barred: Why | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Of a topic. One that is not ``covered`` stays hosted as long as facts name it; ``barred``: why not tiered."""
+
+    covered: bool
+    barred: Why | None = None
+
+
+class Discovery:
+    """What an agent asks at every turn. One thread."""
+
+    def __init__(
+        self,
+        log: LocalLog,
+        broker: BrokerControl,
+        broker_id: BrokerId,
+        choose: Callable[[TopicDescription], Choice | None],
+        with_facts: Callable[[], Collection[TopicIdPartition]],
+        attention: Attention,
+        clock: Clock,
+    ) -> None:
+        """``choose``: None for a topic of no interest whatsoever. ``with_facts``: partitions that facts name."""
+        self._log, self._broker, self._broker_id = log, broker, broker_id
+        self._choose, self._with_facts, self._attention, self._clock = choose, with_facts, attention, clock
+        self._uncovered = False
+        self._left: frozenset[TopicIdPartition] = frozenset()
+        self._looked = float("-inf")
+        self._local: Mapping[TopicIdPartition, str] = {}
+        self._folders: dict[str, TopicIdPartition] = {}
+        self._touched: set[str] = set()
+        self._topics: tuple[TopicDescription, ...] = ()
+        self._hosted: dict[TopicIdPartition, Hosted] = {}
+        self._listed = self._asked = float("-inf")
+
+    def __call__(self) -> Mapping[TopicIdPartition, Hosted]:
+        """The very same object while nothing changed. Raises what the disks and the cluster raise."""
+        told = self._log.touched()
+        self._touched |= told.names
+        self._attention.longest_s = BLIND_S if told.blind else LONGEST_S
+        # a folder that was no partition yet when it was listed may have become one
+        listed = self._list(told.folders or not self._touched <= self._folders.keys())
+        asked = self._ask(listed)
+        if asked or listed:
+            self._hosted = self._compose()
+        if self._look():
+            self._hosted = self._compose()
+        self._attention.call(self._folders[name] for name in self._touched if name in self._folders)
+        self._touched.clear()
+        return self._hosted
+
+    def afresh(self) -> Mapping[TopicIdPartition, Hosted]:
+        """The same, with the disks and the cluster asked now, however lately they were."""
+        self._listed = self._asked = float("-inf")
+        return self()
+
+    def _list(self, told: bool) -> bool:
+        now = self._clock.monotonic()
+        if not told and now - self._listed < DISKS_S:
+            return False
+        self._listed = float("-inf")  # a listing that fails comes again at once
+        local = self._log.partitions()
+        self._listed = now
+        if local is self._local:
+            return False
+        changed, self._local = local != self._local, local
+        self._folders = {f"{name}-{partition.partition}": partition for partition, name in local.items()}
+        return changed
+
+    def _ask(self, at_once: bool) -> bool:
+        now = self._clock.monotonic()
+        if not self._local or (not at_once and now - self._asked < METADATA_S):
+            return False
+        self._asked = float("-inf")
+        topics = self._broker.topics()
+        self._asked = now
+        changed, self._topics = topics != self._topics, topics
+        return changed
+
+    def _look(self) -> bool:
+        """Whether facts came or went of partitions that are not covered (any more)."""
+        now = self._clock.monotonic()
+        if not self._uncovered or now - self._looked < FACTS_S:
+            return False
+        self._looked = now
+        before, self._left = self._left, frozenset(self._with_facts())
+        return before != self._left
+
+    def _compose(self) -> dict[TopicIdPartition, Hosted]:
+        """Under the topic id that the cluster gives the name now."""
+        found = {}
+        self._uncovered = False
+        for described in self._topics:
+            choice = self._choose(described)
+            if choice is None:
+                continue
+            for each in described.partitions:
+                partition = TopicIdPartition(described.topic_id, each.partition)
+                if partition not in self._local:
+                    continue
+                self._uncovered = self._uncovered or not choice.covered
+                if choice.covered or partition in self._left:
+                    found[partition] = Hosted(described.name, each.leader == self._broker_id, choice.barred)
+        return found

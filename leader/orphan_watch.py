@@ -1,0 +1,111 @@
+"""When this process looks for orphans of a partition it leads, and what two of its looks a grace apart condemned.
+
+A look is one LIST of the partition's folder and takes no term. Looks are a day apart, each partition at its own moment
+of the day, which a restart does not move; with a grace of less than a day, a grace apart. What this process does not
+see condemned for the whole grace it does not delete, whatever an earlier process saw.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from ..runtime.listener import ActFailed, OrphansFound
+from ..state.errors import TierstateError
+from ..state.ids import TopicIdPartition
+from ..state.offsets import TimestampMs
+from ..state.partition_view import PartitionView
+from .act import Act
+from .quarantine import Quarantine
+from .sweep_rule import Finding, Leftover
+from .sweeper import Look, SweepTools, look, sweep_orphans
+from .term import Reign, Seat
+
+LOOK_EVERY_S = 86_400.0
+LEAST_S = 1.0
+AGAIN_S = 600.0
+"""After a look that failed."""
+
+
+def until_turn(partition: TopicIdPartition, now_ms: TimestampMs, every_s: float) -> float:
+    """Seconds until this partition's moment comes round: spread evenly, and the same in every process."""
+    share = zlib.crc32(str(partition).encode()) / 2**32
+    return (1 - (now_ms / 1000 / every_s - share) % 1) * every_s
+
+
+class OrphanWatch:
+    """Of one partition, by one thread at a time. ``name``: of its topic."""
+
+    def __init__(self, seat: Seat, partition: TopicIdPartition, name: str, tools: SweepTools) -> None:
+        self._seat, self._partition, self._name, self._tools = seat, partition, name, tools
+        self._every_s = min(max(tools.grace_s, LEAST_S), LOOK_EVERY_S)
+        self._first_seen: dict[str, float] = {}
+        self._ripe: dict[str, Finding | Leftover] = {}
+        self._due = self._next_turn()
+        self.last: OrphansFound | None = None
+
+    @property
+    def ripe(self) -> tuple[str, ...]:
+        """What may be deleted now, by key or upload id."""
+        return tuple(self._ripe)
+
+    @property
+    def quarantine(self) -> Quarantine:
+        return self._tools.quarantine
+
+    def rest(self) -> None:
+        """This broker does not lead: another process may see to them now."""
+        self._first_seen.clear()
+        self._ripe.clear()
+        self.last = None
+
+    def look_if_due(self, view: PartitionView) -> bool:
+        """Whether it was time, and a look came to an end. Never raises a tierstate error: it is told, and tried again
+        in ten minutes.
+        """
+        if self._seat.clock.monotonic() < self._due:
+            return False
+        try:
+            self.look(view)
+        except TierstateError as error:
+            self._tell(str(error))
+            self._due = self._seat.clock.monotonic() + AGAIN_S
+            return False
+        return True
+
+    def look(self, before: PartitionView) -> Look:
+        """Now. Raises what `sweeper.look` raises, and ViewBehind."""
+        clock = self._seat.clock
+        found = look(self._tools, self._name, before, self._fresh_view, clock.now_ms())
+        now, condemned = clock.monotonic(), found.condemned
+        self._first_seen = {name: self._first_seen.get(name, now) for name in condemned}
+        waiting = {name: self._tools.grace_s - (now - seen) for name, seen in self._first_seen.items()}
+        self._ripe = {name: condemned[name] for name, left in waiting.items() if left <= 0}
+        self._due = min([self._next_turn(), *(now + left for left in waiting.values() if left > 0)])
+        orphans = found.orphans
+        self.last = OrphansFound(
+            self._partition,
+            self._name,
+            objects=len(orphans),
+            bytes=sum(each.found.size for each in orphans),
+            condemned=len(condemned),
+        )
+        self._tools.listener(self.last)
+        if found.uploads_unseen:
+            self._tell(f"unfinished uploads cannot be listed: {found.uploads_unseen}")
+        return found
+
+    def sweep(self, reign: Reign) -> Act[int]:
+        """Delete what is ripe."""
+        return sweep_orphans(reign, self._tools, self._ripe)
+
+    def _fresh_view(self) -> PartitionView:
+        view = self._seat.view
+        view.require_fresh(view.tier_partition(self._partition), 0)
+        return view.partition(self._partition)
+
+    def _next_turn(self) -> float:
+        clock = self._seat.clock
+        return clock.monotonic() + until_turn(self._partition, clock.now_ms(), self._every_s)
+
+    def _tell(self, error: str) -> None:
+        self._tools.listener(ActFailed(self._partition, self._name, "look for orphans", error))

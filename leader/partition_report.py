@@ -1,0 +1,90 @@
+"""What a partition's status says after a look at it: how far each tier is, and why something is not done."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from ..state.offsets import TimestampMs
+from ..state.partition_view import PartitionView
+from ..state.retention import LocalSegment, local_retention_end
+from .candidates import NothingToCopy, copied_offset
+from .decide import ActKind, Decision, Observed, retention_of
+from .erase_rule import NothingToErase
+from .expire_rule import NoExpiry
+from .reasons import Reason, Why
+from .status import PartitionStatus
+from .trim_rule import NoTrim
+
+REFUSALS = frozenset(
+    {Reason.REFUSED_COMPACTED, Reason.REFUSED_KAFKA_TIERED, Reason.REFUSED_INTERNAL, Reason.REFUSED_FORMAT}
+)
+
+
+def reported(
+    before: PartitionStatus,
+    view: PartitionView,
+    seen: Observed,
+    decision: Decision,
+    failing: Collection[ActKind],
+    now: TimestampMs,
+) -> PartitionStatus:
+    """``failing``: kinds of acts that went wrong when last tried; ``before`` says why, and goes on to say it."""
+    behind = [segment for segment in seen.segments[:-1] if segment.next_base > copied_offset(view, seen.bounds) + 1]
+    expires_at = _expires_at(behind, seen.config.retention_ms)
+    status = replace(
+        before,
+        leads=True,
+        copied_to=copied_offset(view, seen.bounds),
+        local_start=seen.bounds.local_start,
+        last_stable_offset=seen.bounds.last_stable_offset,
+        not_erased=decision.erase.reason if isinstance(decision.erase, NothingToErase) else None,
+        held_by=decision.trim.held_by,
+        copy_lag_segments=len(behind),
+        copy_lag_bytes=sum(segment.size_bytes for segment in behind),
+        uncopied_expires_in_s=None if expires_at is None else max(0.0, (expires_at - now) / 1000),
+        uncopied_expires_at=expires_at,
+        local_excess_bytes=_local_excess(seen, now),
+    )
+    copy = decision.copy.why if isinstance(decision.copy, NothingToCopy) else None
+    trim = decision.trim.why if isinstance(decision.trim, NoTrim) else None
+    expire = decision.expire.why if isinstance(decision.expire, NoExpiry) else None
+    if copy is not None or ActKind.COPY not in failing:
+        status = status.copying(copy)
+    if trim is not None or ActKind.TRIM not in failing:
+        status = status.trimming(trim)
+    if expire is not None or ActKind.EXPIRE not in failing:
+        status = status.expiring(expire)
+    return status.refusing(copy if copy is not None and copy.kind in REFUSALS else None)
+
+
+def refused(before: PartitionStatus, why: Why) -> PartitionStatus:
+    """Of a partition that is not tiered, whatever else is known of it."""
+    return replace(before, leads=True).refusing(why).copying(why).trimming(why).expiring(why)
+
+
+def failed(before: PartitionStatus, why: Why, kind: ActKind | None) -> PartitionStatus:
+    """``kind``: the act that went wrong; None: nothing could even be decided."""
+    if before.refused is not None:
+        return before
+    status = before
+    if kind in (None, ActKind.COPY):
+        status = status.copying(why)
+    if kind in (None, ActKind.TRIM):
+        status = status.trimming(why)
+    if kind in (None, ActKind.EXPIRE):
+        status = status.expiring(why)
+    return status
+
+
+def _expires_at(behind: Sequence[LocalSegment], retention_ms: int) -> int | None:
+    """When Kafka's own retention by time takes something that is not copied (ms); None: not in sight."""
+    if not behind or retention_ms < 0:
+        return None
+    return min(segment.max_timestamp for segment in behind) + retention_ms
+
+
+def _local_excess(seen: Observed, now: TimestampMs) -> int:
+    """Bytes that local retention lets go, whatever keeps them."""
+    end = local_retention_end(seen.segments, retention_of(seen.config), now)
+    return 0 if end is None else sum(each.size_bytes for each in seen.segments[:-1] if each.next_base <= end)

@@ -1,0 +1,271 @@
+"""Why something is not done: every reason has a kind that can be counted, and a sentence with numbers.
+
+The kinds are stable names: metrics carry them as labels, and `docs/reasons.md` is made from `MEANINGS`. Each one is
+produced on a real broker by `tests/scenarios/test_reasons.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from ..state import errors
+from ..state.errors import TierstateError
+
+
+class Reason(StrEnum):
+    """The kind of a reason."""
+
+    ALL_COPIED = "all-copied"
+    OPEN_TRANSACTION = "open-transaction"
+    NOT_REPLICATED = "not-replicated"
+    COPY_LAG = "copy-lag"
+    NO_EPOCH = "no-epoch"
+    NO_LOCAL_SEGMENT = "no-local-segment"
+
+    ONLY_ACTIVE = "only-active"
+    LOCAL_RETENTION = "local-retention"
+    NOT_COPIED = "not-copied"
+    TRIM_DELAY = "trim-delay"
+    GROUP_HOLDS = "group-holds"
+    GROUPS_UNKNOWN = "groups-unknown"
+    UNCLEAN_ELECTIONS = "unclean-elections"
+
+    NOTHING_REMOTE = "nothing-remote"
+    RETENTION_KEEPS = "retention-keeps"
+    ORDER_WAITS = "order-waits"
+    READERS_GRACE = "readers-grace"
+    LATE_WRITES = "late-writes"
+    LEASED = "leased"
+    REMOVAL_FAILED = "removal-failed"
+
+    PAUSED = "paused"
+    DISABLED = "disabled"
+    EXCLUDED = "excluded"
+    REFUSED_COMPACTED = "refused-compacted"
+    REFUSED_KAFKA_TIERED = "refused-kafka-tiered"
+    REFUSED_INTERNAL = "refused-internal"
+    REFUSED_FORMAT = "refused-format"
+
+    DEGRADED = "degraded"
+    HELD = "held"
+    CONTRADICTION = "contradiction"
+    LINEAGE_UNKNOWN = "lineage-unknown"
+    NO_LOG_START = "no-log-start"
+    TIER_STATE_UNSAFE = "tier-state-unsafe"
+
+    CORRUPT_DATA = "corrupt-data"
+    STORE_AWAY = "store-away"
+    STORE_FULL = "store-full"
+    TIER_STATE_AWAY = "tier-state-away"
+    BROKER_AWAY = "broker-away"
+    ACCESS_DENIED = "access-denied"
+    FENCED = "fenced"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """One sentence with its numbers (offsets, bytes, seconds, names) and, where it is not plain, what would end it."""
+
+    kind: Reason
+    said: str
+
+    def __str__(self) -> str:
+        return self.said
+
+
+_FAILURES: tuple[tuple[tuple[type[TierstateError], ...], Reason], ...] = (
+    ((errors.CorruptData, errors.ObjectNotFound), Reason.CORRUPT_DATA),
+    ((errors.StorageUnavailable, errors.Throttled), Reason.STORE_AWAY),
+    ((errors.StorageFull,), Reason.STORE_FULL),
+    ((errors.ViewBehind, errors.PositionLost, errors.UnknownOutcome), Reason.TIER_STATE_AWAY),
+    ((errors.BrokerUnavailable,), Reason.BROKER_AWAY),
+    ((errors.AccessDenied,), Reason.ACCESS_DENIED),
+    ((errors.Fenced,), Reason.FENCED),
+)
+
+
+def why_failed(error: TierstateError, times: int = 1, *, reading_tiers: bool = False) -> Why:
+    """The reason that an error is. ``times``: how often in a row it went wrong.
+
+    ``reading_tiers``: the tier-state topic was asked, which may be away while all else answers.
+    """
+    kind = next((kind for kinds, kind in _FAILURES if isinstance(error, kinds)), Reason.FAILED)
+    if (reading_tiers or "tier_partition" in error.facts) and kind in (Reason.BROKER_AWAY, Reason.FAILED):
+        kind = Reason.TIER_STATE_AWAY
+    return Why(kind, f"{error}" if times < 2 else f"{error} (failed {times} times in a row)")
+
+
+def moment(ms: int) -> str:
+    """ISO 8601, UTC, seconds."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds(ms: int) -> str:
+    """Of a duration in milliseconds: whole seconds, rounded up, so that what is left never reads 0 s."""
+    return f"{-(-ms // 1000):,} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """For people: what a reason means, and what an operator can do. ``acts`` are those that say it."""
+
+    acts: str
+    meaning: str
+    can_do: str
+
+
+NOTHING = "Nothing: all is well."
+
+MEANINGS: Mapping[Reason, Meaning] = {
+    Reason.ALL_COPIED: Meaning("copy", "All but the active segment is in the remote tier.", NOTHING),
+    Reason.OPEN_TRANSACTION: Meaning(
+        "copy, trim",
+        "A transaction is open inside the segment: what it wrote may still be aborted.",
+        "Find it with `kafka-transactions.sh find-hanging`; it ends with its commit, abort or time-out.",
+    ),
+    Reason.NOT_REPLICATED: Meaning(
+        "copy",
+        "A replica in sync has not fetched the segment to its end.",
+        "Look at the followers; the broker drops one that lags from the in-sync replicas by itself.",
+    ),
+    Reason.COPY_LAG: Meaning("copy", "The segment is younger than `copy.lag`.", "Wait, or shorten `copy.lag`."),
+    Reason.NO_EPOCH: Meaning(
+        "copy",
+        "The broker's leader-epoch-checkpoint knows no epoch for the next offset.",
+        "Compare `leader-epoch-checkpoint` with another replica's; let another replica lead.",
+    ),
+    Reason.NO_LOCAL_SEGMENT: Meaning(
+        "copy",
+        "The next offset to be copied is above the local start, and in no file of the partition's folder.",
+        "Look at the broker's log and its disk; let another replica lead.",
+    ),
+    Reason.ONLY_ACTIVE: Meaning("trim", "The broker has nothing left but the active segment.", NOTHING),
+    Reason.LOCAL_RETENTION: Meaning(
+        "trim", "The topic wants this much to stay local.", "Shorten `local.retention.ms` or `local.retention.bytes`."
+    ),
+    Reason.NOT_COPIED: Meaning(
+        "trim, expire", "The oldest local segment is not in the remote tier.", "See why it is not copied."
+    ),
+    Reason.TRIM_DELAY: Meaning(
+        "trim", "The segment was copied less than `trim.delay` ago.", "Wait, or shorten `trim.delay`."
+    ),
+    Reason.GROUP_HOLDS: Meaning(
+        "trim",
+        "A consumer group has not read it; a plain consumer below the local start would be reset.",
+        "Let the group catch up, read with `TieredConsumer`, exclude it (`trim.exclude_groups`), or delete it.",
+    ),
+    Reason.GROUPS_UNKNOWN: Meaning(
+        "trim",
+        "Not all consumer groups could be listed, so one that still reads may be hidden.",
+        "Grant DESCRIBE on the cluster and on groups, or look at the group that is named.",
+    ),
+    Reason.UNCLEAN_ELECTIONS: Meaning(
+        "trim",
+        "The topic allows unclean elections, which can undo what was copied.",
+        "Turn `unclean.leader.election.enable` off, or set `trim.allow_unclean`.",
+    ),
+    Reason.NOTHING_REMOTE: Meaning("expire", "The remote tier has nothing from the log start on.", NOTHING),
+    Reason.RETENTION_KEEPS: Meaning(
+        "expire", "The topic's retention keeps all.", "Shorten `retention.ms` or `retention.bytes`."
+    ),
+    Reason.ORDER_WAITS: Meaning(
+        "expire",
+        "A delete-records order names an offset above the high watermark.",
+        "It is obeyed once the log is so long; a lower order is obeyed at once.",
+    ),
+    Reason.READERS_GRACE: Meaning(
+        "expire", "Objects of a condemned segment stay for `expire.grace`, for readers under way.", "Wait."
+    ),
+    Reason.LATE_WRITES: Meaning(
+        "expire", "Objects of a copy that failed stay, because a write given up may still land.", "Wait."
+    ),
+    Reason.LEASED: Meaning(
+        "expire",
+        "A reader's lease keeps the objects of a condemned segment.",
+        "`tierstate leases`; end it with `--end`, or override it with `delete-records --force`.",
+    ),
+    Reason.REMOVAL_FAILED: Meaning(
+        "expire",
+        "The store did not delete objects; it is tried again, ever more seldom.",
+        "Look at the store's permissions, object lock and retention policy.",
+    ),
+    Reason.PAUSED: Meaning("copy, trim, expire", "An operator ordered `pause`.", "`tierstate resume`"),
+    Reason.DISABLED: Meaning(
+        "copy, trim", "An operator ordered `disable`; expiry goes on.", "`tierstate resume` takes it back."
+    ),
+    Reason.EXCLUDED: Meaning(
+        "copy, trim",
+        "The agent's settings no longer choose the topic; what is remote still expires.",
+        "Change `tiering.include` and `tiering.exclude`.",
+    ),
+    Reason.REFUSED_COMPACTED: Meaning(
+        "copy, trim, expire",
+        "The topic is compacted: its segments change after they are rolled.",
+        "Set `cleanup.policy=delete`. What is remote already stays; `disable --remote delete` gives it up.",
+    ),
+    Reason.REFUSED_KAFKA_TIERED: Meaning(
+        "copy, trim, expire",
+        "Kafka's own tiered storage is on for the topic.",
+        "Choose one of the two. What is remote already stays; `disable --remote delete` gives it up.",
+    ),
+    Reason.REFUSED_INTERNAL: Meaning(
+        "copy, trim, expire", "It is one of Kafka's own topics, or the tier-state topic.", "Exclude it."
+    ),
+    Reason.REFUSED_FORMAT: Meaning(
+        "copy",
+        "The segment has batches of a message format older than v2 (Kafka 0.11).",
+        "Copying begins once retention took these segments; or let the topic be written anew.",
+    ),
+    Reason.DEGRADED: Meaning(
+        "copy, trim, expire",
+        "The tier-state topic has a fact of this partition that this version cannot read.",
+        "Upgrade this agent, or look at the key with `tierstate facts`.",
+    ),
+    Reason.HELD: Meaning(
+        "trim, expire",
+        "Two facts contradicted each other: nothing is deleted until a person has looked.",
+        "`tierstate verify`, then `tierstate release`.",
+    ),
+    Reason.CONTRADICTION: Meaning(
+        "trim, expire",
+        "Accepted facts contradict each other: nothing is deleted.",
+        "`tierstate facts` shows both; `tierstate verify`.",
+    ),
+    Reason.LINEAGE_UNKNOWN: Meaning(
+        "trim, expire",
+        "Remote segments lie below the first epoch that the leader knows, in older epochs.",
+        "Let a replica lead that knows the older epochs, or see `docs/operations.md`.",
+    ),
+    Reason.NO_LOG_START: Meaning(
+        "trim, expire", "No term has begun for the partition: there was nothing to do yet.", "Nothing."
+    ),
+    Reason.TIER_STATE_UNSAFE: Meaning(
+        "trim, expire",
+        "The tier-state topic's configuration is not what it must be.",
+        "`tierstate check` says how to set it.",
+    ),
+    Reason.CORRUPT_DATA: Meaning(
+        "copy, trim",
+        "A segment on the broker's disk, or an object that replaces it, is not what it must be.",
+        "Look at the file or object that is named; let another replica lead; `tierstate verify`.",
+    ),
+    Reason.STORE_AWAY: Meaning("copy, trim", "The object store does not answer, or asks to slow down.", "Look there."),
+    Reason.STORE_FULL: Meaning("copy", "The object store has no room left.", "Make room."),
+    Reason.TIER_STATE_AWAY: Meaning(
+        "copy, trim",
+        "The tier-state topic cannot be read to its end, or a write to it has no known outcome.",
+        "Look at its leader and its in-sync replicas.",
+    ),
+    Reason.BROKER_AWAY: Meaning("copy, trim", "The broker does not answer, or leadership moves.", "Look there."),
+    Reason.ACCESS_DENIED: Meaning(
+        "copy, trim", "The broker or the store refuses the agent's credentials.", "`tierstate check` names what lacks."
+    ),
+    Reason.FENCED: Meaning(
+        "copy, trim", "Another term is in force, or what was to be worked on changed.", "Nothing: a new term begins."
+    ),
+    Reason.FAILED: Meaning("copy, trim", "Another error, in its own words.", "Read it; the agent's log has more."),
+}

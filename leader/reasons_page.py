@@ -1,0 +1,38 @@
+"""`docs/reasons.md`, made from `reasons.py`: ``python -m tierstate.leader.reasons_page > docs/reasons.md``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from .reasons import MEANINGS, Reason
+
+INTRODUCTION = """\
+# Why something is not done
+
+`tierstate describe` and `/v1/status/TOPIC/PARTITION` say in one sentence, with numbers, why the next segment is not
+copied (`not_copied`), why local space is not freed (`not_trimmed`) and why nothing of the remote tier goes
+(`not_expired`). Beside each sentence stands its kind (`not_copied_reason` …), one of the names below; they do not
+change. The metrics `partitions_not_copied`, `partitions_not_trimmed` and `refused_partitions` count partitions by kind.
+
+Each of them is produced on a real broker by `tests/scenarios/test_reasons.py`. This page is made from
+`leader/reasons.py` (`python -m tierstate.leader.reasons_page`); do not edit it.
+
+| kind | what it keeps from being done | meaning | what you can do |
+|---|---|---|---|
+"""
+
+
+def reasons_page() -> str:
+    """The whole page, a line a kind, in the order of `Reason`."""
+    return INTRODUCTION + "".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    for kind in Reason:
+        found = MEANINGS[kind]
+        yield f"| `{kind.value}` | {found.acts} | {found.meaning} | {found.can_do} |\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reasons_page())

@@ -1,0 +1,101 @@
+"""Hints that a file came or went in a partition's folder: Linux' inotify. Costs nothing while nothing happens.
+
+Only ever a hint: whoever uses it looks for himself now and then all the same. Where the system tells nothing (another
+system, ``fs.inotify.max_user_watches`` used up) the watch is blind and says so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_MOVED_FROM, _MOVED_TO, _CREATE, _DELETE, _DELETE_SELF, _MOVE_SELF = 0x40, 0x80, 0x100, 0x200, 0x400, 0x800
+_OVERFLOW, _IGNORED, _ONLYDIR, _ISDIR = 0x4000, 0x8000, 0x01000000, 0x40000000
+_ANY = _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF | _ONLYDIR
+_EVENT = struct.Struct("iIII")
+_READ_BYTES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Since the last answer: ``names`` are the folders (``topic-3``) in which a file came or went.
+
+    ``folders``: folders themselves came or went. ``blind``: not everything is told, so look often.
+    """
+
+    names: frozenset[str]
+    folders: bool
+    blind: bool
+
+
+class FolderWatch:
+    """Over the log folders of a broker and the partitions' in them. One thread at a time."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._names: dict[int, str] = {}
+        self._roots: set[int] = set()
+        self._told = True
+        self._call = _system()
+        self._file = -1 if self._call is None else self._call.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._roots = {found for folder in folders if (found := self._add(str(folder))) >= 0}
+
+    def watch(self, paths: Iterable[str]) -> None:
+        """Watch these partition folders too; those that are watched already stay so."""
+        for path in paths:
+            found = self._add(path)
+            if found >= 0:
+                self._names[found] = os.path.basename(path)
+
+    def touched(self) -> Touched:
+        """Everything up to now. Never blocks, never raises."""
+        names: set[str] = set()
+        folders = False
+        while data := self._read():
+            at = 0
+            while at < len(data):
+                number, mask, _, length = _EVENT.unpack_from(data, at)
+                at += _EVENT.size + length
+                if mask & _OVERFLOW:
+                    names.update(self._names.values())
+                    folders = True
+                elif number in self._roots:
+                    folders = folders or bool(mask & _ISDIR)  # the broker replaces its checkpoints there all the time
+                elif number in self._names:
+                    names.add(self._names[number])
+                    folders = folders or bool(mask & (_DELETE_SELF | _MOVE_SELF))
+                if mask & _IGNORED:
+                    self._names.pop(number, None)
+        return Touched(frozenset(names), folders, not self._told)
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _add(self, path: str) -> int:
+        found = -1
+        if self._call is not None and self._file >= 0:
+            found = self._call.inotify_add_watch(self._file, os.fsencode(path), _ANY)
+        self._told = self._told and (found >= 0 or not os.path.isdir(path))
+        return found
+
+    def _read(self) -> bytes:
+        if self._file < 0:
+            return b""
+        try:
+            return os.read(self._file, _READ_BYTES)
+        except OSError:  # nothing more now
+            return b""
+
+
+def _system() -> ctypes.CDLL | None:
+    """The C library, where it has inotify."""
+    if not sys.platform.startswith("linux"):
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    return library if hasattr(library, "inotify_init1") else None

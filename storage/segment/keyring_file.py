@@ -1,0 +1,63 @@
+"""The key ring of a process that runs for a year: its file is read again when it changes."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from ...runtime.listener import KeyRingRead, KeyRingRefused, Listener
+from ...state.errors import InvalidRequest
+from .keyring import KeyRing
+
+
+class KeyRingFile:
+    """A `KeyWrapper` and `KeyUnwrapper`. Looks at the file whenever a key is asked for; thread-safe.
+
+    A file that cannot be used is told once, and the ring that was read before goes on. Write the PEM files before the
+    ring that names them: only the ring's own file is looked at.
+    """
+
+    def __init__(self, path: Path, listener: Listener) -> None:
+        """Raises InvalidRequest when there is no ring to begin with."""
+        self._path, self._listener = path, listener
+        self._lock = threading.Lock()
+        self._seen = _state_of(path)
+        self._ring = KeyRing.load(path)
+
+    def wrap(self, data_key: bytes) -> tuple[str, bytes]:
+        """As `KeyRing.wrap`, under the key that is active now."""
+        return self._current().wrap(data_key)
+
+    def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
+        """As `KeyRing.unwrap`."""
+        return self._current().unwrap(key_id, wrapped)
+
+    def opens(self, key_id: str) -> bool:
+        """As `KeyRing.opens`."""
+        return self._current().opens(key_id)
+
+    def _current(self) -> KeyRing:
+        with self._lock:
+            state = _state_of(self._path)
+            if state == self._seen:
+                return self._ring
+            self._seen = state
+            before = self._ring.active
+            try:
+                self._ring = KeyRing.load(self._path)
+            except InvalidRequest as error:
+                told: KeyRingRead | KeyRingRefused = KeyRingRefused(str(self._path), before, str(error))
+            else:
+                told = KeyRingRead(str(self._path), self._ring.active, before)
+            ring = self._ring
+        self._listener(told)
+        return ring
+
+
+def _state_of(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is replaced or written; None: it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,51 @@
+"""What `describe` and `delete-records` say of topics that no agent tiers, also where none has ever led."""
+
+from __future__ import annotations
+
+import pytest
+
+from tierstate.broker.memory_broker import MemoryBroker
+from tierstate.cli.partition_facts import look_at, why_untiered
+from tierstate.leader.reasons import Reason
+from tierstate.runtime.settings import Settings
+from tierstate.state.ids import TopicIdPartition
+from tierstate.state.meaning import meaning
+
+
+def why(name: str, include: list[str], **config: str) -> Reason | None:
+    broker = MemoryBroker()
+    broker.create_topic(name, config={key.replace("_", "."): value for key, value in config.items()})
+    found = why_untiered(broker, Settings.model_validate({"tiering": {"include": include}}), name)
+    return found.kind if found else None
+
+
+@pytest.mark.parametrize(
+    ("name", "include", "config", "kind"),
+    [
+        ("orders", ["orders"], {}, None),
+        ("orders", ["orders"], {"cleanup_policy": "compact"}, Reason.REFUSED_COMPACTED),
+        ("orders", [], {"cleanup_policy": "compact"}, Reason.REFUSED_COMPACTED),
+        ("orders", [".*"], {"remote_storage_enable": "true"}, Reason.REFUSED_KAFKA_TIERED),
+        ("_tier-state", [".*"], {}, Reason.REFUSED_INTERNAL),
+        ("__consumer_offsets", [".*"], {}, Reason.REFUSED_INTERNAL),
+        ("orders", ["others"], {}, Reason.EXCLUDED),
+    ],
+)
+def test_a_topic_that_no_agent_tiers_says_why_before_any_term(
+    name: str, include: list[str], config: dict[str, str], kind: Reason | None
+) -> None:
+    assert why(name, include, **config) == kind
+
+
+def test_settings_without_patterns_exclude_nothing() -> None:
+    """Somebody who only looks need not know what the agents' settings choose."""
+    assert why("orders", []) is None
+
+
+def test_the_reason_stands_beside_what_the_agent_says() -> None:
+    broker = MemoryBroker()
+    topic_id = broker.create_topic("orders", config={"cleanup.policy": "compact"})
+    found = why_untiered(broker, Settings(), "orders")
+    facts = look_at(meaning(TopicIdPartition(topic_id, 0), ()), broker, "orders", found)
+    assert (facts.agent, facts.untiered_reason) == (None, "refused-compacted")
+    assert facts.as_json()["untiered"] == "compacted topic: cleanup.policy=compact"

@@ -1,0 +1,72 @@
+"""A view whose disk is full at whichever write: StorageFull and nothing else, and whole again once there is room."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.follower.file_topic import PARTITIONS, FileTopic
+from tests.follower.said import attempt, elected, finished, log_start, partition
+from tierstate.schemas.codec import encode_fact
+from tierstate.state.facts import Fact, SegmentCopyFinished, SegmentCopyStarted
+from tierstate.state.keys import key_of, tier_partition_of
+
+AT_EVERY_WRITE = """
+import json, resource, sys
+from pathlib import Path
+from tests.follower.file_topic import FileTopic, PARTITIONS
+from tierstate.follower.digests import digests_of
+from tierstate.follower.open import open_view
+from tierstate.runtime.clock import ManualClock
+from tierstate.state.errors import StorageFull
+
+def room(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+def follow(folder, use):
+    follower = open_view(topic, "cluster", ManualClock(), state_dir=folder, tail=False)
+    try:
+        for number in range(PARTITIONS):
+            follower.require_fresh(number, 0)
+        return use(follower)
+    finally:
+        follower.close()
+
+def said(follower):
+    return digests_of(follower.store).live_set, len(list(follower.store.entries()))
+
+topic, results = FileTopic(Path(sys.argv[1])), []
+for at, size in enumerate(json.loads(sys.argv[3])):
+    folder = Path(sys.argv[2]) / str(at)
+    room(size)
+    try:
+        follow(folder, lambda follower: None)
+        full = False
+    except StorageFull:
+        full = True
+    finally:
+        room(resource.RLIM_INFINITY)
+    results.append((full, *follow(folder, said)))
+print(json.dumps(results))
+"""
+
+
+def test_whichever_write_meets_a_full_disk_it_is_said_and_the_view_is_whole_when_there_is_room(tmp_path: Path) -> None:
+    topic = FileTopic(tmp_path / "topic")
+    leader = elected(0, 3, 1)
+    facts: list[Fact] = [leader, log_start(0, 0, leader, 0)]
+    for base in range(0, 8_000, 100):
+        copy = attempt(0, base, leader, 0)
+        facts += [SegmentCopyStarted(copy), SegmentCopyFinished(finished(copy))]
+    number = tier_partition_of(partition(0), PARTITIONS)
+    topic.say([(number, key_of(fact), encode_fact(fact)) for fact in facts])
+    sizes = [0, *range(1, 200, 50), *range(200, 4_000, 1_000), *range(4_000, 96_000, 8_000), 10_000_000]
+    code = [sys.executable, "-c", AT_EVERY_WRITE, str(tmp_path / "topic"), str(tmp_path / "views"), json.dumps(sizes)]
+    done = subprocess.run(code, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    assert [full for full, _, _ in results].count(True) > 10
+    assert results[-1] == [False, results[-1][1], len(facts)], "there was room from the start"
+    assert {tuple(said) for _, *said in results} == {tuple(results[-1][1:])}

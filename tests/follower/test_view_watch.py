@@ -1,0 +1,165 @@
+"""How far a view is behind, told without waiting: growing while nothing answers, and whose thread has died."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable
+
+import pytest
+
+from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
+from tierstate.broker.tier_topic import MemoryTierTopic
+from tierstate.cli.watching import feed_view_gauges, why_behind, why_topic_away, why_unhealthy
+from tierstate.follower.follower import Follower
+from tierstate.follower.generations import InMemory
+from tierstate.follower.until_stopped import UntilStopped
+from tierstate.follower.view_watch import ViewWatch
+from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.metrics import Metrics
+from tierstate.runtime.service import Service
+from tierstate.schemas.codec import decode_fact
+from tierstate.state.errors import BrokerUnavailable, IllegalTransition, StorageFull, TierstateError, Unavailable
+from tierstate.state.ids import TopicIdPartition
+from tierstate.state.keys import tier_partition_of
+from tierstate.state.offsets import Position
+from tierstate.state.view import Entry, MemoryView, SecondValue
+
+NUMBER = tier_partition_of(partition(0), PARTITIONS)
+GO = threading.Event()
+
+
+class FailingView(MemoryView):
+    """Raises ``error`` while it has one."""
+
+    error: TierstateError | None = None
+
+    def apply(
+        self,
+        tier_partition: int,
+        entries: Iterable[Entry],
+        following: Position,
+        epoch: int = -1,
+        dropped: Collection[TopicIdPartition] = (),
+    ) -> list[SecondValue]:
+        if self.error is not None:
+            raise self.error
+        return super().apply(tier_partition, entries, following, epoch, dropped)
+
+
+class AwayTopic(MemoryTierTopic):
+    """Whose offsets are unknown while ``away``."""
+
+    away = False
+
+    def end(self, tier_partition: int) -> Position:
+        if self.away:
+            raise BrokerUnavailable("the tier-state topic's offsets are unknown", tier_partition=tier_partition)
+        return super().end(tier_partition)
+
+
+class Watched:
+    def __init__(self, *, tail: bool = False) -> None:
+        self.clock, self.topic = ManualClock(), AwayTopic(PARTITIONS)
+        self.said = Topic(self.topic)
+        self.store = FailingView(decode_fact, PARTITIONS)
+        self.follower = Follower(
+            self.topic, self.store, InMemory(PARTITIONS), self.clock if not tail else SystemClock(), tail=tail
+        ).start()
+        self.watch = ViewWatch(self.topic, self.follower, self.clock)
+
+    def say(self) -> None:
+        leader = elected(0, 3, 1)
+        self.said.say(log_start(0, 7, leader, self.said.say(leader)))
+
+
+def test_what_is_not_applied_is_the_lag_and_what_is_makes_the_view_young_again() -> None:
+    seen = Watched()
+    seen.say()
+    seen.clock.advance(100)
+    seen.watch.look(GO)
+    assert seen.watch.lags()[NUMBER] == 2
+    assert seen.watch.ages()[NUMBER] == 100
+    seen.follower.advance()
+    seen.clock.advance(5)
+    assert seen.watch.lags()[NUMBER] == 0
+    assert seen.watch.positions()[NUMBER] == 2
+    assert seen.watch.ages()[NUMBER] == 5, "as old as the end that it reached"
+
+
+def test_a_topic_that_is_away_is_told_and_the_view_grows_old() -> None:
+    seen = Watched()
+    seen.watch.look(GO)
+    assert why_behind(seen.follower, seen.watch, 60) == []
+    seen.topic.away = True
+    seen.clock.advance(70)
+    seen.watch.look(GO)
+    assert "offsets are unknown" in why_topic_away(seen.watch)[0]
+    (said,) = why_behind(seen.follower, seen.watch, 60)
+    assert f"{PARTITIONS} tier-state partitions are behind" in said
+    assert "seconds=70" in said
+    assert why_behind(seen.follower, seen.watch, 3600) == []
+    seen.topic.away = False
+    seen.watch.look(GO)
+    assert why_topic_away(seen.watch) + why_behind(seen.follower, seen.watch, 60) == []
+
+
+def test_a_view_that_was_never_compared_with_its_topic_is_behind() -> None:
+    seen = Watched()
+    assert why_behind(seen.follower, seen.watch, 3600)
+
+
+def test_a_full_disk_of_the_view_is_why_it_is_not_ready_and_no_reason_for_a_restart() -> None:
+    seen = Watched()
+    seen.watch.look(GO)
+    seen.store.error = StorageFull("the disk of the view has no room left")
+    seen.say()
+    with pytest.raises(StorageFull):
+        seen.follower.advance()
+    assert "no room left" in why_behind(seen.follower, seen.watch, 60)[0]
+    assert why_unhealthy([], seen.follower) == []
+
+
+def test_a_follower_that_ended_is_unhealthy_with_its_reason() -> None:
+    seen = Watched()
+    assert why_unhealthy([], seen.follower) == []
+    seen.store.error = IllegalTransition("two accepted facts contradict each other")
+    seen.say()
+    with pytest.raises(IllegalTransition):
+        seen.follower.advance()
+    assert "contradict" in why_unhealthy([], seen.follower)[0]
+    assert "contradict" in why_behind(seen.follower, seen.watch, 60)[0]
+
+
+@pytest.mark.parametrize("name", ["agent", "keeper", "view watch", "store watch", "management"])
+def test_a_thread_of_the_process_that_ended_is_unhealthy_by_its_name(name: str) -> None:
+    def die(stop: threading.Event) -> None:
+        raise RuntimeError("a bug")
+
+    seen = Watched()
+    service = Service(name, die)
+    assert why_unhealthy([service], seen.follower) == []
+    service.start()
+    assert service.join(10)
+    assert why_unhealthy([service], seen.follower) == [f"service {name} died: RuntimeError('a bug')"]
+
+
+def test_the_gauges_are_of_every_tier_state_partition_and_a_drift_is_counted() -> None:
+    seen, metrics = Watched(), Metrics()
+    feed_view_gauges(metrics, seen.watch)
+    assert "tier_state_topic_problems 0" not in metrics.exposition().decode(), "it was never looked at"
+    seen.topic.drift = ["cleanup.policy is delete", "min.insync.replicas is 1"]
+    seen.watch.look(GO)
+    seen.watch.look_at_problems()
+    page = metrics.exposition().decode()
+    for name in ("tier_state_position", "tier_state_apply_lag", "tier_view_age_seconds"):
+        assert page.count(f'{name}{{tier_partition="') == PARTITIONS
+    assert "tier_state_topic_problems 2.0" in page
+
+
+def test_reading_the_topic_ends_when_the_process_is_told_to_stop() -> None:
+    stop, topic = threading.Event(), MemoryTierTopic(1)
+    reader = UntilStopped(topic, stop).reader({0: Position(0)})
+    assert reader.poll(0) == []
+    stop.set()
+    with pytest.raises(Unavailable, match="stops"):
+        reader.poll(0)

@@ -1,0 +1,75 @@
+"""Objects that outlive their facts: a `World` in which writes land after their segment was deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tests.leader.expiry import Expiry, by_size
+from tests.leader.world import Process, World
+from tierstate.leader.act import run
+from tierstate.leader.orphan_watch import OrphanWatch
+from tierstate.leader.quarantine import Quarantine
+from tierstate.leader.sweep_rule import Finding
+from tierstate.leader.sweeper import SweepTools
+from tierstate.leader.term import Reign
+from tierstate.runtime.listener import OrphansFound
+from tierstate.state.ids import RemoteSegmentId, TopicIdPartition
+from tierstate.storage.segment.keys import ObjectKeys, ObjectKind, object_key
+
+GRACE_S = 86_400.0
+KEYS = ObjectKeys()
+
+
+class Late:
+    """A world where two of five segments are deleted, and writes of a gone attempt land after it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.process = world.process()
+        self.reign = self.process.copy_all()
+        self.gone = world.view().readable[0]
+        Expiry(self.process, self.reign, by_size(world, 3)).work()
+        self.archived: dict[RemoteSegmentId, str] = {}
+        self.restart(self.process, self.reign)
+
+    def restart(self, process: Process, reign: Reign, keys: ObjectKeys = KEYS, aside: str = "") -> None:
+        """What it goes on with is a process that has seen nothing yet."""
+        self.process, self.reign = process, reign
+        self.tools = SweepTools(
+            self.world.store, keys, self.says_archive, GRACE_S, process.events.append, Quarantine(aside)
+        )
+        self.watch = OrphanWatch(process.seat, self.world.partition, self.world.name, self.tools)
+
+    def says_archive(
+        self, partition: TopicIdPartition, segment_ids: Collection[RemoteSegmentId]
+    ) -> dict[RemoteSegmentId, str]:
+        return {each: self.archived[each] for each in segment_ids if each in self.archived}
+
+    def land(self, *kinds: ObjectKind) -> list[str]:
+        keys = [object_key(self.gone.object_key, kind) for kind in kinds or tuple(ObjectKind)]
+        for key in keys:
+            self.world.store.put_if_absent(key, b"late")
+        return keys
+
+    def forget(self) -> None:
+        """The facts of deleted segments are erased."""
+        for segment in self.world.view().unsettled:
+            for live in segment.facts:
+                self.world.topic.append(0, live.key, None)
+
+    def findings(self) -> dict[str, Finding]:
+        return {each.found.key: each for each in self.watch.look(self.world.view()).findings}
+
+    def sweep(self) -> int:
+        """A look, and the deletion of what is ripe; how many went."""
+        self.watch.look(self.world.view())
+        return run(self.watch.sweep(self.reign))
+
+    def ripen(self) -> None:
+        """Two looks, a grace apart."""
+        self.sweep()
+        self.world.clock.advance(GRACE_S)
+        self.watch.look(self.world.view())
+
+    def told(self) -> OrphansFound:
+        return [event for event in self.process.events if isinstance(event, OrphansFound)][-1]

@@ -1,0 +1,160 @@
+"""What an agent measures of its partitions: from what it last knew, and from the view."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.follower.said import attempt, elected, finished, partition
+from tests.leader.world import World
+from tierstate.leader.gauges import feed_gauges
+from tierstate.leader.status import PartitionStatus, StatusBoard
+from tierstate.runtime.clock import ManualClock
+from tierstate.runtime.metrics import COUNTERS, Metrics
+from tierstate.state.coverage import Coverage
+from tierstate.state.epochs import Lineage
+from tierstate.state.facts import LiveFact
+from tierstate.state.ids import TopicIdPartition
+from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
+from tierstate.state.partition_view import PartitionView
+from tierstate.state.segment import RemoteSegment
+from tierstate.state.view import SecondValue
+
+LEADER = elected(0, 0, 1)
+
+
+class Seen:
+    """A `TierView` of one partition, handed in."""
+
+    def __init__(self, view: PartitionView) -> None:
+        self.view = view
+
+    def partition(self, partition: TopicIdPartition) -> PartitionView:
+        return self.view
+
+    def partitions(self) -> list[TopicIdPartition]:
+        return [self.view.partition]
+
+    def facts(self, partition: TopicIdPartition) -> list[LiveFact]:
+        return []
+
+    def tier_partition(self, partition: TopicIdPartition) -> int:
+        return 0
+
+    def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
+        return []
+
+    def forget_second_value(self, partition: TopicIdPartition, key: str) -> None:
+        """None is there."""
+
+    def wait_applied(self, tier_partition: int, position: Position, timeout: float) -> None:
+        """It is."""
+
+    def require_fresh(self, tier_partition: int, max_age: float) -> None:
+        """It is."""
+
+    def require_ready(self, tier_partition: int) -> None:
+        """It is."""
+
+
+class Gauges:
+    def __init__(self, view: PartitionView | None = None, **status: Any) -> None:
+        self.clock, self.board, self.metrics = ManualClock(), StatusBoard(), Metrics()
+        shown = PartitionStatus("orders", 0, partition(0).topic_id, leads=True)
+        self.board.put(partition(0), replace(shown, **status))
+        feed_gauges(self.metrics, self.board, Seen(view or PartitionView(partition(0))), self.clock)
+
+    def __getitem__(self, name: str) -> float | None:
+        """The one sample; None: the metric has none."""
+        page = self.metrics.exposition().decode()
+        found = [s.value for f in text_string_to_metric_families(page) for s in f.samples if s.name == name]
+        return found[0] if found else None
+
+
+def segment(first: int, last: int, seed: int = 0) -> RemoteSegment:
+    made = finished(attempt(0, first, LEADER, 0, seed=seed), 1_000)
+    offsets = OffsetRange(Offset(first), Offset(last))
+    return replace(made, offsets=offsets, last_record_offset=Offset(last), copied_at=TimestampMs(10_000))
+
+
+def view_of(*segments: RemoteSegment, log_start: int = 0) -> PartitionView:
+    lineage = Lineage.of((0, 0))
+    return PartitionView(
+        partition(0),
+        leader=LEADER,
+        readable=segments,
+        coverage=Coverage(segments, lineage),
+        log_start=Offset(log_start),
+    )
+
+
+def test_the_time_until_uncopied_data_expires_goes_on_while_nothing_new_is_learnt() -> None:
+    """That is when it matters: the agent cannot look, and Kafka's retention does not wait for it."""
+    gauges = Gauges(uncopied_expires_at=ManualClock().now_ms() + 50_000)
+    assert gauges["uncopied_expires_in_seconds"] == 50
+    gauges.clock.advance(20)
+    assert gauges["uncopied_expires_in_seconds"] == 30
+    gauges.clock.advance(100)
+    assert gauges["uncopied_expires_in_seconds"] == 0
+
+
+def test_nothing_in_sight_of_retention_has_no_countdown() -> None:
+    assert Gauges()["uncopied_expires_in_seconds"] is None
+
+
+def test_offsets_that_another_segment_holds_too_are_overlap_bytes() -> None:
+    whole, half = segment(0, 99), segment(50, 149, seed=1)
+    assert Gauges(view_of(whole, half))["overlap_bytes"] == 500
+    assert Gauges(view_of(whole, segment(100, 199)))["overlap_bytes"] == 0
+
+
+@pytest.mark.parametrize(("local_start", "missing"), [(0, 0), (100, 0), (150, 50), (400, 200)])
+def test_offsets_below_the_local_start_that_neither_tier_has_are_a_gap(local_start: int, missing: int) -> None:
+    """0..99 and 200..299 are remote."""
+    view = view_of(segment(0, 99), segment(200, 299))
+    assert Gauges(view, local_start=local_start)["gap_offsets"] == missing
+
+
+def test_what_lies_below_the_log_start_is_no_gap() -> None:
+    assert Gauges(view_of(segment(200, 299), log_start=200), local_start=300)["gap_offsets"] == 0
+
+
+def test_segments_with_records_of_the_future_are_counted() -> None:
+    now, later = segment(0, 99), replace(segment(100, 199), max_timestamp=TimestampMs(10_001))
+    assert Gauges(view_of(now, later))["future_segments"] == 1
+
+
+def test_partitions_in_doubt_are_counted_by_kind() -> None:
+    view = view_of(segment(0, 99))
+    assert Gauges(replace(view, degraded=("unknown fact",)))["degraded_partitions"] == 1
+    assert Gauges(replace(view, contradictions=("two values",)))["contradicted_partitions"] == 1
+    unknown = replace(view, leader=replace(LEADER, lineage=Lineage()))
+    assert Gauges(unknown)["lineage_unknown_partitions"] == 1
+    well = Gauges(view)
+    for name in ("degraded_partitions", "contradicted_partitions", "lineage_unknown_partitions", "integrity_holds"):
+        assert well[name] == 0
+
+
+def test_a_partition_that_another_broker_leads_is_not_measured() -> None:
+    gauges = Gauges(view_of(segment(0, 99)), leads=False, local_start=150, consecutive_failures=3)
+    for name in ("gap_offsets", "consecutive_failures", "overlap_bytes", "local_excess_bytes"):
+        assert gauges[name] is None
+
+
+def test_counters_by_topic_begin_at_zero_once_the_topic_is_known() -> None:
+    gauges = Gauges()
+    for name in (name for name, (_, labels) in COUNTERS.items() if labels == ("topic",)):
+        assert gauges[name] == 0, name
+
+
+def test_what_local_retention_lets_go_and_something_keeps_is_measured_in_bytes(world: World) -> None:
+    """A consumer group that still reads at the start keeps every segment."""
+    process = world.process()
+    world.broker.commit("slow", world.name, 0, 0)
+    process.work()
+    rolled = world.log.snapshot(world.partition, world.name).segments[:-1]
+    assert world.local_start() == 0
+    assert process.status().local_excess_bytes == sum(each.size_bytes for each in rolled) > 0

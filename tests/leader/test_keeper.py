@@ -1,0 +1,73 @@
+"""What an agent keeps up ends between two steps when the process stops, and one chore holds up no other."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.leader.custody_world import Ward
+from tests.leader.world import World
+from tierstate.leader.act import Act
+from tierstate.leader.keeper import Chore, Keeper
+from tierstate.runtime.listener import ChoreFailed, Event
+from tierstate.state.errors import StorageUnavailable, Unavailable
+
+
+def nothing() -> None:
+    """Nothing is looked at."""
+
+
+class House:
+    """A keeper with chores that note what they did."""
+
+    def __init__(self, world: World, *chores: Chore) -> None:
+        self.events: list[Event] = []
+        self.keeper = Keeper(lambda: {0}, chores, Ward(world).custodian, nothing, world.clock, self.events.append)
+
+
+def test_a_chore_takes_no_step_more_once_the_process_stops_and_lets_go_of_what_it_holds(world: World) -> None:
+    stop, done = threading.Event(), list[str]()
+
+    def act(number: int, told: threading.Event) -> Act[None]:
+        try:
+            for step in ("first", "second", "third"):
+                yield step
+                done.append(step)
+                if step == "first":
+                    stop.set()
+        finally:
+            done.append("let go")
+
+    House(world, Chore("long", 60, act), Chore("later", 60, act)).keeper.advance(stop)
+    assert done == ["first", "let go"]
+
+
+def test_a_chore_that_is_told_to_stop_within_a_step_is_no_failure(world: World) -> None:
+    stop = threading.Event()
+
+    def act(number: int, told: threading.Event) -> Act[None]:
+        yield "read"
+        stop.set()
+        if told.is_set():
+            raise Unavailable("this process stops")
+
+    house = House(world, Chore("reading", 60, act))
+    house.keeper.advance(stop)
+    assert house.events == []
+
+
+def test_a_chore_that_fails_is_told_and_the_next_one_is_done(world: World) -> None:
+    done: list[str] = []
+
+    def failing(number: int, told: threading.Event) -> Act[None]:
+        yield "put"
+        raise StorageUnavailable("no answer")
+
+    def working(number: int, told: threading.Event) -> Act[None]:
+        yield "put"
+        done.append("put")
+
+    house = House(world, Chore("failing", 60, failing), Chore("working", 60, working))
+    house.keeper.advance(threading.Event())
+    assert done == ["put"]
+    assert house.events == [ChoreFailed("failing", 0, "no answer")]
+    assert house.keeper.names == ["look", "custody", "failing", "working"]

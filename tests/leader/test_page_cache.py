@@ -1,0 +1,99 @@
+"""Copying leaves the page cache as it found it: what was hot stays, what we brought in goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.leader.resident import PAGE, make_cold, make_hot, resident
+from tests.leader.test_checked_log import batch, checked, joined
+from tierstate.leader.checked_log import PIECE_BYTES
+from tierstate.log.quiet_reader import QuietReader
+
+LOG = b"".join(batch(offset, 70_000) for offset in range(120))
+PAGES = -(-len(LOG) // PAGE)
+UNKNOWN_FLAG = 1 << 30
+"""A kernel or a file system that does not know a flag of preadv2(2) says EOPNOTSUPP."""
+
+
+def copied(tmp_path: Path, *hot: tuple[int, int]) -> tuple[list[bool], list[bool]]:
+    """Which pages were there before a copy, and after; pages ``hot`` were read by somebody else before."""
+    path = tmp_path / "orders-0" / f"{0:020d}.log"
+    with checked(tmp_path, LOG, 120) as log:
+        make_cold(path)
+        for begin, end in hot:
+            make_hot(path, begin * PAGE, min(end * PAGE, len(LOG)))
+        before = resident(path)
+        assert log.files.head() == LOG[:61]
+        assert joined(log.pieces()) == LOG
+    return before, resident(path)
+
+
+def test_a_cold_log_is_cold_again_after_it_was_copied(tmp_path: Path) -> None:
+    before, after = copied(tmp_path)
+    assert (sum(before), sum(after)) == (0, 0)
+
+
+def test_a_hot_log_is_as_hot_after_it_was_copied(tmp_path: Path) -> None:
+    before, after = copied(tmp_path, (0, PAGES))
+    assert (sum(before), sum(after)) == (PAGES, PAGES)
+
+
+@pytest.mark.parametrize("edge", [1, 700, 1000, PAGES - 1])
+def test_the_hot_beginning_of_a_log_stays_and_the_rest_goes(tmp_path: Path, edge: int) -> None:
+    before, after = copied(tmp_path, (0, edge))
+    assert before == after == [page < edge for page in range(PAGES)]
+
+
+@pytest.mark.parametrize("edge", [1, 700, 1000, PAGES - 1])
+def test_the_hot_end_of_a_log_stays_but_for_one_read_and_the_rest_goes(tmp_path: Path, edge: int) -> None:
+    before, after = copied(tmp_path, (edge, PAGES))
+    assert not any(after[:edge])
+    lost = before.count(True) - after.count(True)
+    assert lost <= PIECE_BYTES // PAGE
+    assert all(after[edge + lost :])
+
+
+def test_islands_of_hot_pages_bring_in_none_beside_them(tmp_path: Path) -> None:
+    before, after = copied(tmp_path, (300, 900), (1200, 1900))
+    assert not [page for page in range(PAGES) if after[page] and not before[page]]
+    assert sum(after) >= sum(before) - 2 * PIECE_BYTES // PAGE
+
+
+def test_a_copy_that_ends_early_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "orders-0" / f"{0:020d}.log"
+    with checked(tmp_path, LOG, 120) as log:
+        make_cold(path)
+        pieces = log.pieces()
+        next(pieces), next(pieces)
+        assert any(resident(path))  # the tail of a batch that was cut off
+    assert not any(resident(path))
+
+
+def test_where_the_file_system_cannot_tell_all_that_was_read_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(LOG)
+    make_cold(path)
+    make_hot(path, 0, 20 * PAGE)
+    make_hot(path, 100 * PAGE, 120 * PAGE)
+    window = memoryview(bytearray(50 * PAGE))
+    with path.open("rb") as file:
+        reader = QuietReader(file.fileno(), len(LOG), "file", cached_only=UNKNOWN_FLAG)
+        assert reader.read_into(window, 0) == len(window)
+        assert window == LOG[: len(window)]
+        reader.close()
+    assert resident(path) == [100 <= page < 120 for page in range(PAGES)]
+
+
+def test_a_read_reaches_to_the_end_of_the_file_and_no_farther(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(LOG)
+    make_cold(path)
+    window = memoryview(bytearray(PAGE))
+    with path.open("rb") as file:
+        reader = QuietReader(file.fileno(), len(LOG), "file")
+        assert reader.read_into(window, len(LOG) - 7) == 7
+        assert window[:7] == LOG[-7:]
+        reader.close()
+    assert not any(resident(path))

@@ -1,0 +1,48 @@
+"""A store that does not answer is told of without waiting for it."""
+
+from __future__ import annotations
+
+import threading
+
+from tierstate.runtime.clock import ManualClock
+from tierstate.state.errors import AccessDenied, StorageUnavailable, TierstateError
+from tierstate.storage.memory import MemoryStore
+from tierstate.storage.store_watch import PATIENCE_S, StoreWatch
+
+
+def test_an_answer_is_enough_and_what_is_refused_is_told_until_it_is_mended() -> None:
+    error: list[TierstateError] = []
+
+    def faults(operation: str, key: str, writes: int) -> None:
+        for each in error:
+            raise each
+
+    watch = StoreWatch(MemoryStore(faults=faults), ManualClock())
+    watch.look()
+    assert watch.trouble is None
+    for each in (StorageUnavailable("no answer"), AccessDenied("these credentials are refused")):
+        error[:] = [each]
+        watch.look()
+        assert watch.trouble == str(each)
+    error.clear()
+    watch.look()
+    assert watch.trouble is None
+
+
+def test_a_store_that_never_answers_is_told_of_while_it_is_waited_for() -> None:
+    asked, over, clock = threading.Event(), threading.Event(), ManualClock()
+
+    def faults(operation: str, key: str, writes: int) -> None:
+        asked.set()
+        over.wait(30)
+
+    watch = StoreWatch(MemoryStore(faults=faults), clock)
+    thread = threading.Thread(target=watch.look)
+    thread.start()
+    assert asked.wait(30)
+    assert watch.trouble is None, "too early to say"
+    clock.advance(PATIENCE_S)
+    assert "does not answer" in str(watch.trouble)
+    over.set()
+    thread.join()
+    assert watch.trouble is None

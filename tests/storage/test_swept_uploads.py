@@ -1,0 +1,44 @@
+"""On a real store: the parts of a dead attempt's upload go, those of a living one and of others do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.leader.orphans import GRACE_S, KEYS, Late
+from tests.leader.world import World
+from tierstate.leader.orphan_watch import OrphanWatch
+from tierstate.runtime.clock import SystemClock
+from tierstate.state.ids import RemoteSegmentId, TopicId
+from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.segment.keys import ObjectKind, object_key
+
+
+def test_a_dead_attempts_parts_are_aborted_and_nobody_elses(
+    versitygw_endpoint: str, versitygw_bucket: str, tmp_path: Path
+) -> None:
+    store = S3Store(versitygw_bucket, "a/b", S3Options(versitygw_endpoint, "us-east-1", credentials=("test", "test")))
+    world = World(tmp_path, "none", {"local.retention.bytes": "0"})
+    late = Late(world)
+    late.tools = replace(late.tools, store=store)
+    late.watch = OrphanWatch(late.process.seat, world.partition, world.name, late.tools)
+    base = KEYS.partition_prefix(world.name, world.topic_id, 0)
+    unknown = KEYS.base_key(world.name, world.topic_id, 0, 5, RemoteSegmentId.of(b"u" * 16))
+    other = KEYS.base_key(world.name, TopicId.of(b"o" * 16), 0, 0, late.gone.segment_id)
+    wanted = object_key(late.gone.object_key, ObjectKind.LOG)
+    keys = [wanted, object_key(unknown, ObjectKind.LOG), object_key(other, ObjectKind.LOG), f"{base}stray"]
+    for key in keys:
+        begun = store._client.create_multipart_upload(Bucket=versitygw_bucket, Key=f"a/b/{key}")
+        store._client.upload_part(
+            Bucket=versitygw_bucket, Key=f"a/b/{key}", UploadId=begun["UploadId"], PartNumber=1, Body=b"part"
+        )
+    world.clock.advance((SystemClock().now_ms() - world.clock.now_ms()) / 1000)
+    late.ripen()
+    late.sweep()
+    assert len(list(store.unfinished_uploads())) == 4, "begun less than a grace ago"
+    world.clock.advance(GRACE_S)
+    late.ripen()
+    late.sweep()
+    assert sorted(each.key for each in store.unfinished_uploads()) == sorted(keys[1:])
+    world.close()
+    store.close()
