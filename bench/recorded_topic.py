@@ -9,7 +9,7 @@ import json
 import os
 import random
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -146,6 +146,9 @@ class RecordedTopic:
 
     def end(self, tier_partition: int) -> Position:
         return Position(self.counts.get(tier_partition, 0))
+
+    def ends(self, tier_partitions: Collection[int]) -> dict[int, Position]:
+        return {number: self.end(number) for number in tier_partitions}
 
     def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
         return self.end(tier_partition)

@@ -17,7 +17,7 @@ from tests import promql
 from tests.promql import Metric, PromqlError
 from tests.scenarios.house import House, Running, eventually, get
 from tests.test_docs import ROOT, anchors, section
-from tierstate.runtime.metrics import COUNTERS, GAUGES
+from tierstate.runtime.metrics import COUNTERS, GAUGES, SECONDS
 from tierstate.sandbox.kafka import KafkaSandbox
 
 DEPLOY = ROOT / "deploy"
@@ -46,6 +46,8 @@ class Exposed:
     """``jobs``: the metrics of each kind of process, from its own ``/metrics``."""
 
     jobs: Mapping[str, Mapping[str, Metric]]
+    of_agent: str = ""
+    """The page itself."""
 
     def metric_of(self, name: str, matchers: Mapping[str, str]) -> Metric:
         """Of one job, where a selector names one. Raises KeyError."""
@@ -89,9 +91,10 @@ def exposed(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> It
         with house.agent() as agent:
             gateway, url = house.gateway("--set", "cache.disk=16MiB")
             eventually(lambda: len(house.logs(topic)) == 1)
+            eventually(lambda: "tier_state_topic_problems 0.0" in agent.metrics())
             eventually(lambda: get(f"{url}/v1/topics/{topic}/partitions/0/records?offset=0")[0] == 200)
             pages = {"tierstate-agent": agent.metrics(), "tierstate-gateway": of_gateway(gateway)}
-            yield Exposed({job: metrics_in(page) for job, page in pages.items()})
+            yield Exposed({job: metrics_in(page) for job, page in pages.items()}, pages["tierstate-agent"])
     finally:
         house.close()
 
@@ -99,6 +102,24 @@ def exposed(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> It
 def of_gateway(running: Running) -> str:
     address = json.loads(running.out.read_text().splitlines()[0])["management"]
     return get(f"http://{address}/metrics")[1].decode()
+
+
+@pytest.mark.kafka
+def test_every_metric_that_is_declared_is_exposed_by_an_agent_or_a_gateway(exposed: Exposed) -> None:
+    found = {name.removesuffix("_count") for metrics in exposed.jobs.values() for name in metrics}
+    assert {*COUNTERS, *SECONDS, *GAUGES} - found == set()
+
+
+@pytest.mark.kafka
+def test_counters_begin_at_zero_also_by_topic_and_by_chore(exposed: Exposed) -> None:
+    """What begins at 1 with its first event is an increase that no rule sees."""
+    zero = {line.rpartition(" ")[0] for line in exposed.of_agent.splitlines() if line.endswith(" 0.0")}
+    topic = '{topic="dashboards-orders"}'
+    for name in ("remote_copy_errors_total", "act_failures_total", "remote_delete_requests_total"):
+        assert name + topic in zero
+    for chore in ("archive", "archive cut", "checkpoint", "custody", "look"):
+        assert f'tier_state_chore_failures_total{{chore="{chore}"}}' in zero
+    assert "terms_ended_total" in zero
 
 
 # --- alerts ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,145 @@
+"""The whole agent copies 1 GiB: 8 partitions of a real broker (4.3.0), segments of 64 MiB, nothing compressed.
+
+``tierstate agent --once`` as a process, from an empty tier to the end, minus the same with nothing left to copy: what
+starting, deciding and ending cost. Its store is a directory on the disk of the broker. One peer is `shutil.copyfile`
+and fsync of the same files, also a process; the other Kafka itself: a broker with its own remote log manager and
+`LocalTieredStorage` on the same disk, to which tiering is switched on for such a topic; the CPU is the broker's, minus
+what it takes when idle. Batches of 16 KiB, values of random words, all in the page cache. Three runs each, in turns.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.sandbox.properties import kafkas_own_tiers
+from tierstate.storage.object_store import MIB
+
+from .agent_site import Site, Spent, cpu_s, pid_of, spent_by, until
+from .rows import Row
+
+PARTITIONS, SEGMENT_BYTES, SEGMENTS = 8, 64 * MIB, 2
+QUICK_BYTES = 4 * MIB
+RUNS = 3
+TOPIC = "copied"
+BARE = """
+import os, shutil, sys
+into = sys.argv[1]
+for number, path in enumerate(sys.argv[2:]):
+    target = os.path.join(into, f"{number}.log")
+    shutil.copyfile(path, target)
+    for each in (target, into):
+        descriptor = os.open(each, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+"""
+"""An object that is not fsynced, and its folder, is not there after a power loss."""
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """About 3 minutes, 5 GiB of disk."""
+    segment_bytes, runs = (QUICK_BYTES, 1) if quick else (SEGMENT_BYTES, RUNS)
+    with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name:
+        folder = Path(name)
+        ours: list[Spent] = []
+        bare: list[Spent] = []
+        with KafkaSandbox(folder=folder / "kafka") as kafka:
+            site = Site(kafka, folder / "ours")
+            site.create(TOPIC, PARTITIONS, segment_bytes)
+            site.fill(TOPIC, PARTITIONS, segment_bytes, SEGMENTS)
+            logs = site.logs(TOPIC)
+            size = sum(path.stat().st_size for path in logs)
+            for _ in range(runs):
+                bare.append(_bare(folder / "bare", logs))
+                ours.append(_ours(site, size))
+        kafkas = [_kafkas(folder / f"kafkas-{run}", segment_bytes) for run in range(runs)]
+    return [
+        *_rows(size, ours, bare, "shutil.copyfile and fsync"),
+        *_rows(size, ours, kafkas, "Kafka's own remote log manager"),
+    ]
+
+
+def _rows(size: int, ours: list[Spent], theirs: list[Spent], peer: str) -> list[Row]:
+    def rate(all: list[Spent]) -> float:
+        return statistics.median(size / 1e6 / each.seconds for each in all)
+
+    def cpu(all: list[Spent]) -> float:
+        return statistics.median(each.cpu_s / (size / 1e9) for each in all)
+
+    return [
+        Row("agent copies to a directory", rate(ours), "MB/s", rate(theirs), peer),
+        Row("agent copies to a directory, CPU", cpu(ours), "s/GB, less is better", cpu(theirs), peer),
+    ]
+
+
+def _ours(site: Site, size: int) -> Spent:
+    config = site.begin(TOPIC, format='compression = "none"')
+    try:
+        _in_cache(site.logs(TOPIC))
+        whole, idle = site.once(config), site.once(config)
+        stored = sum(path.stat().st_size for path in (config.parent / "store").rglob("*.log"))
+        if stored != size:
+            raise SystemExit(f"{stored} bytes copied of {size}")
+        return _shown("ours", Spent(whole.seconds - idle.seconds, whole.cpu_s - idle.cpu_s))
+    finally:
+        site.end(config)
+
+
+def _bare(into: Path, logs: list[Path]) -> Spent:
+    into.mkdir()
+    try:
+        _in_cache(logs)
+        return _shown("bare", spent_by([sys.executable, "-c", BARE, str(into), *map(str, logs)]))
+    finally:
+        for path in into.iterdir():
+            path.unlink()
+        into.rmdir()
+
+
+def _kafkas(folder: Path, segment_bytes: int) -> Spent:
+    """A broker of its own each time: what it once copied it never copies again."""
+    (remote := folder / "tier").mkdir(parents=True)
+    with ExitStack() as opened:
+        sandbox = KafkaSandbox(folder=folder / "kafka", properties=kafkas_own_tiers(remote))
+        site = Site(opened.enter_context(sandbox), folder / "site")
+        site.create(TOPIC, PARTITIONS, segment_bytes)
+        site.fill(TOPIC, PARTITIONS, segment_bytes, SEGMENTS)
+        logs, pid = site.logs(TOPIC), pid_of(sandbox)
+        wanted = sum(path.stat().st_size for path in logs)
+        time.sleep(5)  # what the producer left to do
+        began, before = time.perf_counter(), cpu_s(pid)
+        time.sleep(5)
+        idle = (cpu_s(pid) - before) / (time.perf_counter() - began)
+        _in_cache(logs)
+        began, before = time.perf_counter(), cpu_s(pid)
+        _switch_on(sandbox)
+        until(lambda: sum(path.stat().st_size for path in remote.rglob("*.log")) >= wanted, 300)
+        seconds = time.perf_counter() - began
+        return _shown("kafka's", Spent(seconds, cpu_s(pid) - before - idle * seconds))
+
+
+def _switch_on(kafka: KafkaSandbox) -> None:
+    admin: Any = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    entry = ConfigEntry("remote.storage.enable", "true", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def _in_cache(logs: list[Path]) -> None:
+    for path in logs:
+        with path.open("rb") as file:
+            while file.read(MIB):
+                pass
+
+
+def _shown(who: str, spent: Spent) -> Spent:
+    print(f"  {who}: {spent.seconds:.2f} s, {spent.cpu_s:.2f} s of CPU", file=sys.stderr, flush=True)
+    return spent

@@ -1,0 +1,81 @@
+"""Memory of an agent with eight segments of 1 GiB in flight: the whole process, its most (VmHWM) and when idle.
+
+Eight partitions of a real broker (4.3.0) have one rolled segment of 1 GiB each, ``copy.concurrency`` is 8, everything
+else is as it comes; objects compressed with zstd (``auto``: the batches are not) or as they are. The store is a
+versitygw or a directory. A run ends, and is taken back, once 2 GiB are stored, with all eight still on their way. One
+run each; the peer is the same agent before it copies anything. The bound: six parts of 8 MiB for all uploads to S3
+(`store.upload_concurrency` + 2), and for each copy 5 MiB, or 9 with zstd, above the idle agent.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import boto3
+
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.sandbox.store_server import versitygw
+from tierstate.storage.object_store import MIB
+
+from .agent_site import RunningAgent, Site, bytes_below
+from .rows import Row
+
+PARTITIONS, SEGMENT_BYTES = 8, 1024 * MIB
+STORED_BYTES = 2048 * MIB
+QUICK_BYTES = 64 * MIB
+VALUE_BYTES = 16_000
+LONGEST_S = 45.0
+BUCKET, KEYS = "bench", ("bench-access", "bench-secret")
+TOPIC = "large"
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """About 4 minutes, 11 GiB of disk."""
+    segment_bytes = QUICK_BYTES if quick else SEGMENT_BYTES
+    rows = []
+    with ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tierstate-bench-")))
+        kafka = opened.enter_context(KafkaSandbox(folder=folder / "kafka"))
+        server = opened.enter_context(versitygw(folder / "server", *KEYS))
+        access, secret = KEYS
+        session = boto3.Session(aws_access_key_id=access, aws_secret_access_key=secret, region_name="us-east-1")
+        session.client("s3", endpoint_url=server.url).create_bucket(Bucket=BUCKET)
+        (folder / "secret").write_text(secret)
+        s3 = (
+            f'url = "s3://{BUCKET}/tiers"\nendpoint = "{server.url}"\nregion = "us-east-1"\n'
+            f'access_key_id = "{access}"\nsecret_access_key = {{ file = "{folder / "secret"}" }}'
+        )
+        directory = Site(kafka, folder / "directory")
+        directory.create(TOPIC, PARTITIONS, segment_bytes)
+        directory.fill(TOPIC, PARTITIONS, segment_bytes, 1, VALUE_BYTES)
+        sites = {"S3": (Site(kafka, folder / "s3", s3), folder / "server"), "a directory": (directory, None)}
+        for where, (site, stored) in sites.items():
+            for form in ("none", "zstd"):
+                idle, most = _run(site, stored, form, STORED_BYTES if not quick else 4 * QUICK_BYTES)
+                what = f"copying 8 segments of 1 GiB to {where}, {'plain' if form == 'none' else form}"
+                rows.append(Row(what, most, "MiB, less is better", idle, "the same agent idle", "<= 256"))
+    return rows
+
+
+def _run(site: Site, stored: Path | None, form: str, enough: int) -> tuple[float, float]:
+    """MiB when it was ready, and the most there were."""
+    config = site.begin(
+        TOPIC, copy='concurrency = 8\nlag = "5s"', format=f'compression = "{form}"', trim='delay = "1h"'
+    )
+    folder = stored or config.parent / "store"
+    try:
+        before = bytes_below(folder)
+        with RunningAgent(config) as agent:
+            idle = agent.memory()["VmHWM"]
+            deadline = time.monotonic() + LONGEST_S
+            while bytes_below(folder) - before < enough and time.monotonic() < deadline:
+                time.sleep(0.2)
+            most, sent = agent.memory()["VmHWM"], bytes_below(folder) - before
+        print(f"  {form}: idle {idle:.0f}, most {most:.0f} MiB after {sent >> 20} MiB", file=sys.stderr, flush=True)
+        return idle, most
+    finally:
+        site.end(config)

@@ -1,0 +1,67 @@
+"""Stories: scenarios in the language of `story.py`, on the clusters of `tests/conftest.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.scenarios.reasons_world import NewReasonTopic, ReasonTopic
+from tests.scenarios.story import Story, telling
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.sandbox.properties import kafkas_own_tiers
+
+GUARDED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+"""Access lists that deny nothing yet."""
+
+
+@pytest.fixture
+def story(kafka: KafkaSandbox, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
+    """On the broker that all share: never stop it."""
+    with telling(kafka, tmp_path, request.node.name) as told:
+        yield told
+
+
+@pytest.fixture
+def story_three(kafka_three: KafkaSandbox, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
+    """On the three brokers of this file."""
+    with telling(kafka_three, tmp_path, request.node.name) as told:
+        yield told
+
+
+@pytest.fixture(scope="module")
+def kafka_own(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
+    """One broker for one file of tests: stop and start it as you like."""
+    failed = request.session.testsfailed
+    sandbox = KafkaSandbox().open()
+    yield sandbox
+    sandbox.close(keep_logs=request.session.testsfailed > failed)
+
+
+@pytest.fixture
+def story_own(kafka_own: KafkaSandbox, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Story]:
+    """On the one broker of this file."""
+    with telling(kafka_own, tmp_path, request.node.name) as told:
+        yield told
+
+
+@pytest.fixture(scope="module")
+def guarded_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
+    """For one file of tests, with Kafka's own tiers for the topic that asks for them."""
+    with KafkaSandbox(properties=GUARDED | kafkas_own_tiers(tmp_path_factory.mktemp("tiers"))) as opened:
+        yield opened
+
+
+@pytest.fixture
+def topic_for(guarded_kafka: KafkaSandbox, topic_name: str, tmp_path: Path) -> NewReasonTopic:
+    def topic(sections: dict[str, dict[str, Any]] | None = None, **config: str) -> ReasonTopic:
+        made = ReasonTopic(guarded_kafka, topic_name[-80:].strip("-"), tmp_path / "store", sections=sections or {})
+        made.create(**{name.replace("_", "."): value for name, value in config.items()})
+        return made
+
+    return topic

@@ -1,0 +1,205 @@
+"""The agents of a story: one beside each broker, in this process, which go on by one irreversible step when told to."""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.leader.real import Job, RealTopic
+from tierstate.broker.tier_topic_setup import TierTopicSpec
+from tierstate.leader.act import Act
+from tierstate.leader.custodian import Custody
+from tierstate.leader.custodian_rule import CustodyPolicy
+from tierstate.leader.custody import ClusterLook, Custodian, led_by
+from tierstate.leader.partition_worker import PartitionWorker
+from tierstate.leader.status import PartitionStatus
+from tierstate.runtime.clock import Clock
+from tierstate.runtime.settings import Settings
+from tierstate.state.errors import TierstateError
+from tierstate.state.ids import TopicIdPartition
+from tierstate.storage.object_store import ObjectStore
+
+PATIENCE_S = 60.0
+LOST_FOR_MS = 1_000
+"""The custodian's grace, and how long it remembers."""
+BETWEEN_TRIES_S = 0.2
+
+
+@dataclass
+class StoryCluster(RealTopic):
+    """All topics of a story, whose names begin with its ``name``. ``overrides``: tables of the settings file."""
+
+    overrides: dict[str, dict[str, Any]] = field(default_factory=dict)
+    folders: dict[int, list[Path]] = field(default_factory=dict)
+    given_clock: Clock | None = None
+    given_store: ObjectStore | None = None
+    """Of agents and readers opened from now on; None: the system's, and the story's folder."""
+
+    @property
+    def clock(self) -> Clock:
+        return self.given_clock or super().clock
+
+    @property
+    def store(self) -> ObjectStore:
+        return self.given_store or super().store
+
+    @property
+    def spec(self) -> TierTopicSpec:
+        return TierTopicSpec(f"_tiers-{self.name}", 2, min(3, len(self.sandbox.brokers)))
+
+    def settings(self, **trim: Any) -> Settings:
+        tables: dict[str, dict[str, Any]] = {
+            "kafka": self.sandbox.client_config,
+            "store": {"url": self.store_folder.as_uri()},
+            "tiering": {"include": [f"{self.name}-.*"]},
+            "tier_state": {"topic": self.spec.name, "partitions": 2},
+            "trim": {"delay": 0, **trim},
+            "expire": {"grace": 0},
+        }
+        for name, table in self.overrides.items():
+            tables[name] = tables.get(name, {}) | table
+        return Settings.model_validate(tables)
+
+    def log_folders(self, index: int) -> list[Path]:
+        return self.folders.get(index) or super().log_folders(index)
+
+
+class StoryAgent:
+    """The agent beside one broker, opened when it is first asked for something, until it `dies`."""
+
+    def __init__(self, cluster: StoryCluster, index: int) -> None:
+        self.cluster, self.index = cluster, index
+        self.stops_reached = 0
+        self._opened = ExitStack()
+        self.job: Job = self._opened.enter_context(cluster.agent(index))
+        self._workers: dict[TopicIdPartition, PartitionWorker] = {}
+        self._held: Act[bool] | None = None
+        self._custodian: Custodian | None = None
+
+    # --- what it does --------------------------------------------------------------------------------------------
+
+    def works(self, seconds: float = PATIENCE_S) -> StoryAgent:
+        """Until nothing is left to do. What fails is tried again, until it takes too long."""
+        deadline = time.monotonic() + seconds
+        while True:
+            self.turn()
+            failing = [each.last_error for each in self._workers.values() if each.setbacks]
+            if not failing:
+                return self
+            assert time.monotonic() < deadline, f"the agent of broker {self.index} cannot end its work: {failing[0]}"
+            time.sleep(BETWEEN_TRIES_S)
+
+    def turn(self) -> StoryAgent:
+        """One round over all partitions this broker leads; each goes on until it has nothing to do, or fails."""
+        for worker in self._led():
+            while worker.advance():
+                pass
+        return self
+
+    def copies_all(self) -> StoryAgent:
+        """Every rolled segment; it neither trims nor expires."""
+        for worker in self._led():
+            while self._advance_while_copying(worker):
+                pass
+            assert not worker.setbacks, worker.last_error
+        return self
+
+    def stops_before(self, step: str, nth: int = 1) -> StoryAgent:
+        """Works until just before an irreversible step of this name (the ``nth``), and stays there, as if frozen.
+
+        `resumes` lets it go on; `dies` lets nothing of it go on.
+        """
+        left = nth
+        for worker in self._led():
+            more = True
+            while more:
+                more, act = False, worker.steps()
+                for name in act:
+                    left -= name == step
+                    if not left:
+                        self._held, self.stops_reached = act, self.stops_reached + 1
+                        return self
+                    more = True
+        raise AssertionError(f"the agent of broker {self.index} never came to: {step}")
+
+    def resumes(self) -> StoryAgent:
+        """The act it was stopped in goes on to its end; what that raises is the agent's own business."""
+        assert self._held is not None, "it was not stopped"
+        for _ in self._held:
+            pass
+        self._held = None
+        return self
+
+    def looks_after_lost_topics(self) -> None:
+        """As custodian of the tier-state partitions its broker leads: every step that is due now."""
+        if self._custodian is None:
+            self._custodian = self._new_custodian()
+        while self._custodian.advance():
+            pass
+
+    def dies(self) -> None:
+        """As its process would: without another step, and without a word."""
+        self._held = None
+        self._opened.close()
+
+    # --- what it says --------------------------------------------------------------------------------------------
+
+    def status(self, topic: str, partition: int) -> PartitionStatus:
+        """As shown by `describe`, after it looked once more; nothing irreversible is done."""
+        for worker in self._led() if self._held is None else ():
+            if (worker.name, worker.partition.partition) == (topic, partition):
+                for _ in worker.steps():
+                    break
+        found = [each for each in self.job.leader.board.all() if (each.topic, each.partition) == (topic, partition)]
+        assert found, f"the agent of broker {self.index} knows nothing of {topic}-{partition}"
+        return found[0]
+
+    def says(self, topic: str, partition: int, **sentences: str) -> StoryAgent:
+        """``not_copied="…"`` and its like: a pattern that the sentence has somewhere."""
+        status = self.status(topic, partition)
+        for what, pattern in sentences.items():
+            said = str(getattr(status, what) or "")
+            assert re.search(pattern, said), f"{what}: {said!r}, not {pattern!r}"
+        return self
+
+    # -------------------------------------------------------------------------------------------------------------
+
+    def _led(self) -> list[PartitionWorker]:
+        """Workers of partitions its broker leads; the others rest, as the agent's loop would have it."""
+        assert self._held is None, "it is stopped before a step: let it go on, or die"
+        leader = self.job.leader
+        try:
+            hosted = leader.hosted()
+        except TierstateError:
+            return []
+        for partition in [*self._workers]:
+            if partition not in hosted or not hosted[partition].leads:
+                self._workers.pop(partition).rest()
+        for partition, found in hosted.items():
+            if found.leads and partition not in self._workers:
+                self._workers[partition] = leader.new_worker(partition, found.name)
+        return [self._workers[each] for each in sorted(self._workers)]
+
+    def _new_custodian(self) -> Custodian:
+        job, cluster = self.job, self.cluster
+        seat, control = job.leader.seat, job.broker.control
+        ours, replicas = cluster.sandbox.cluster_id, cluster.spec.replication_factor
+        look = ClusterLook(control, ours, replicas, seat.topic.problems, seat.clock)
+        policy = CustodyPolicy(LOST_FOR_MS, 0, LOST_FOR_MS)
+        custody = Custody(seat, look, policy, cluster.store, job.events.append)
+        return Custodian(custody, led_by(control, cluster.spec.name, seat.broker_id))
+
+    def _advance_while_copying(self, worker: PartitionWorker) -> bool:
+        act = worker.steps()
+        for _ in act:
+            known = self.job.leader.board.by_partition()[worker.partition]
+            if known.term is not None and known.not_copied is not None:
+                return False
+            for _ in act:
+                pass
+            return True
+        return False

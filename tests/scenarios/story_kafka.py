@@ -1,0 +1,216 @@
+"""What people do to a Kafka cluster in a story: topics, replicas, leaders, records and transactions.
+
+Brokers are named by their place in the sandbox, 0 first; their node ids are one higher.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+from kafka import TopicPartition as Place
+from kafka.admin import KafkaAdminClient
+
+from tests.leader.real import eventually
+from tierstate.sandbox.kafka import KafkaSandbox
+
+PLAIN = ""
+"""The transaction of a record that is in none."""
+OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
+VALUE_BYTES = 60
+HOUR_MS = 3_600_000
+
+
+@dataclass
+class Written:
+    """A record that Kafka acknowledged; ``fate`` is that of its transaction."""
+
+    value: bytes
+    timestamp: int
+    fate: list[str]
+
+
+@dataclass
+class StoryTopic:
+    """``twin``: an untiered topic that gets the same records; ``written``: by partition and offset.
+
+    ``next_ms``: the time of the next record of which none is given, beginning an hour ago. Times grow: an index entry
+    of the same time as the last is none, and only a full time index rolls a segment at the record wanted.
+    """
+
+    name: str
+    partitions: int
+    twin: str | None = None
+    count: int = 0
+    written: dict[int, dict[int, Written]] = field(default_factory=dict)
+    next_ms: int = field(default_factory=lambda: int(time.time() * 1000) - HOUR_MS)
+
+    def truth(self, partition: int, first: int, end: int, committed: bool = True) -> dict[int, bytes]:
+        """What a reader of ``[first, end)`` must see."""
+        hidden = ABORTED if committed else None
+        known = self.written.get(partition, {})
+        return {at: each.value for at, each in sorted(known.items()) if first <= at < end and each.fate[0] != hidden}
+
+
+class Writer:
+    """A producer whose batches hold ``batch`` records each. With ``transaction``, it writes only in transactions."""
+
+    def __init__(self, sandbox: KafkaSandbox, batch: int = 1, transaction: str | None = None, **more: Any) -> None:
+        config = {"bootstrap.servers": sandbox.bootstrap, "log_level": 0, "batch.num.messages": batch}
+        config |= {"linger.ms": 0 if batch == 1 else 50, "enable.idempotence": True, "compression.type": "none"}
+        if transaction is not None:
+            config["transactional.id"] = transaction
+        self._producer: Any = Producer(config | more)
+        self._fate = [COMMITTED]
+        self._transactional = transaction is not None
+        if self._transactional:
+            self._producer.init_transactions(60)
+
+    def writes(self, topic: StoryTopic, records: int, *, partition: int = 0, at_ms: int | None = None) -> Writer:
+        """Acknowledged when it returns. ``at_ms``: the time of the first; each is a millisecond after the last."""
+        known, failed = topic.written.setdefault(partition, {}), list[Any]()
+
+        def told(error: Any, message: Any, written: Written) -> None:
+            if error is not None:
+                failed.append(error)
+            elif message.topic() == topic.name:
+                known[message.offset()] = written
+
+        for number in range(records):
+            at = topic.next_ms if at_ms is None else at_ms + number
+            topic.next_ms += at_ms is None
+            topic.count += 1
+            written = Written(b"%0*d" % (VALUE_BYTES, topic.count), at, self._fate)
+            hear = functools.partial(told, written=written)
+            for name in filter(None, (topic.name, topic.twin)):
+                self._producer.produce(name, written.value, partition=partition, timestamp=at, on_delivery=hear)
+            self._producer.poll(0)
+        assert self._producer.flush(60) == 0, "the records did not arrive"
+        assert not failed, failed
+        return self
+
+    def begins(self) -> Writer:
+        self._fate = [OPEN]
+        self._producer.begin_transaction()
+        return self
+
+    def commits(self) -> None:
+        self._producer.commit_transaction(60)
+        self._fate[0] = COMMITTED
+
+    def aborts(self) -> None:
+        self._producer.abort_transaction(60)
+        self._fate[0] = ABORTED
+
+    def was_fenced(self) -> None:
+        """Kafka aborted what it left open; a commit of it is refused."""
+        with pytest.raises(KafkaException):
+            self._producer.commit_transaction(30)
+        self._fate[0] = ABORTED
+
+
+class ClusterAdmin:
+    """What an operator does with Kafka's own tools."""
+
+    def __init__(self, sandbox: KafkaSandbox) -> None:
+        self._sandbox = sandbox
+        self._client: Any = AdminClient({"bootstrap.servers": sandbox.bootstrap, "log_level": 0})
+
+    def create(self, topic: str, partitions: int, brokers: Sequence[int], **config: str) -> None:
+        """``brokers``: where every partition's replicas lie, the preferred leader first."""
+        settings = {name.replace("_", "."): value for name, value in config.items()}
+        placed = [[each + 1 for each in brokers]] * partitions
+        new = NewTopic(topic, partitions, replica_assignment=placed, config=settings)
+        self._client.create_topics([new], operation_timeout=30)[topic].result(30)
+
+    def alter(self, topic: str, **config: str) -> None:
+        """Until it is what the broker answers."""
+        entries = [
+            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        self._client.incremental_alter_configs([resource])[resource].result(30)
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+
+        def known() -> bool:
+            found = self._client.describe_configs([asked])[asked].result(30)
+            return all(found[each.name].value == each.value for each in entries)
+
+        eventually(known)
+
+    def delete(self, topic: str) -> None:
+        self._client.delete_topics([topic])[topic].result(30)
+
+    def exists(self, topic: str) -> bool:
+        return topic in self._client.list_topics(timeout=20).topics
+
+    def expand(self, topic: str, partitions: int) -> None:
+        self._client.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        place = TopicPartition(topic, partition, before)
+        self._client.delete_records([place])[place].result(30)
+
+    def reassign(self, topic: str, partition: int, brokers: Sequence[int]) -> None:
+        """Until every replica is where it should be, and in sync."""
+        place = Place(topic, partition)
+        with _kafka_python(self._sandbox) as admin:
+            said = admin.alter_partition_reassignments({place: [each + 1 for each in brokers]})
+            assert said[place] is None, said
+            eventually(lambda: not admin.list_partition_reassignments([place]), 60)
+        eventually(lambda: self.in_sync(topic, partition) == {*brokers}, 60)
+
+    def elect_preferred(self, topic: str, partition: int) -> int | None:
+        """Who leads after it was asked for."""
+        with _kafka_python(self._sandbox) as admin:
+            admin.elect_leaders(0, {topic: [partition]}, raise_errors=False)
+        return self.leader(topic, partition)
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """None during an election, and of a partition that is not there yet."""
+        known = self._client.list_topics(topic, timeout=20).topics[topic].partitions.get(partition)
+        return known.leader - 1 if known is not None and known.leader > 0 else None
+
+    def in_sync(self, topic: str, partition: int) -> set[int]:
+        return {
+            each - 1 for each in self._client.list_topics(topic, timeout=20).topics[topic].partitions[partition].isrs
+        }
+
+    def replicas(self, topic: str, partition: int) -> list[int]:
+        return [
+            each - 1
+            for each in self._client.list_topics(topic, timeout=20).topics[topic].partitions[partition].replicas
+        ]
+
+    def move_folder(self, broker: int, topic: str, partition: int, folder: str) -> None:
+        """To another log dir of the same broker; ends when asked, not when done."""
+        with _kafka_python(self._sandbox) as admin:
+            admin.alter_replica_log_dirs({(topic, partition, broker + 1): folder})
+
+
+class _kafka_python:
+    """Its admin client has the requests librdkafka's lacks."""
+
+    def __init__(self, sandbox: KafkaSandbox) -> None:
+        self._client = KafkaAdminClient(bootstrap_servers=sandbox.bootstrap.split(","))
+
+    def __enter__(self) -> Any:
+        return self._client
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()

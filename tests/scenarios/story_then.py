@@ -1,0 +1,235 @@
+"""What a story asks at its end: of the remote tier, of the broker, of both as one log, and of a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from tests.leader.real import eventually
+from tests.scenarios.story_agents import StoryCluster
+from tests.scenarios.story_kafka import StoryTopic
+from tierstate.broker.open import Broker, open_broker
+from tierstate.broker.plain_reads import PlainConsumer
+from tierstate.broker.tier_topic import KafkaTierTopic
+from tierstate.broker.tier_topic_setup import open_tier_topic
+from tierstate.fetch.open import open_reader
+from tierstate.fetch.reader import LogReader
+from tierstate.fetch.source import ConsumerSource, ReaderSource, RecordSource
+from tierstate.follower.follower import Follower
+from tierstate.follower.open import open_view
+from tierstate.log.record_digest import RecordDigest
+from tierstate.runtime.clock import SystemClock
+from tierstate.state.errors import OffsetOutOfRange
+from tierstate.state.ids import TopicIdPartition
+from tierstate.state.offsets import Offset, OffsetRange
+from tierstate.state.partition_view import PartitionView
+from tierstate.state.routing import Isolation, LocalBounds, Tier
+
+Saw = Callable[[str, int], None]
+
+
+@dataclass
+class Eyes:
+    """A reader beside the agents, with a view of its own."""
+
+    cluster: StoryCluster
+    broker: Broker
+    tiers: KafkaTierTopic
+    follower: Follower
+    reader: LogReader
+
+    @classmethod
+    @contextmanager
+    def opened(cls, cluster: StoryCluster) -> Iterator[Eyes]:
+        clock = cluster.clock
+        with ExitStack() as opened:
+            broker = opened.enter_context(open_broker(cluster.sandbox.client_config))
+            tiers = opened.enter_context(closing(open_tier_topic(cluster.sandbox.client_config, cluster.spec)))
+            follower = opened.enter_context(closing(open_view(tiers, cluster.sandbox.cluster_id, clock)))
+            reader = opened.enter_context(closing(open_reader(follower, broker, cluster.store, clock=clock)))
+            yield cls(cluster, broker, tiers, follower, reader)
+
+    def place(self, topic: StoryTopic, partition: int) -> TopicIdPartition:
+        return TopicIdPartition(self.broker.control.topic(topic.name).topic_id, partition)
+
+    def view(self, topic: StoryTopic, partition: int) -> PartitionView:
+        """Up to an end captured now."""
+        place = self.place(topic, partition)
+        self.follower.require_fresh(self.follower.tier_partition(place), 0)
+        return self.follower.partition(place)
+
+    def bounds(self, topic: StoryTopic, partition: int) -> LocalBounds:
+        return self.broker.control.bounds(topic.name, partition)
+
+
+@dataclass
+class _Partition:
+    eyes: Eyes
+    topic: StoryTopic
+    partition: int
+
+    @property
+    def view(self) -> PartitionView:
+        return self.eyes.view(self.topic, self.partition)
+
+    @property
+    def bounds(self) -> LocalBounds:
+        return self.eyes.bounds(self.topic, self.partition)
+
+
+@dataclass
+class RemoteTier(_Partition):
+    def holds(self, first: int, last: int) -> RemoteTier:
+        """Exactly these offsets, without a gap; and every record among them comes back out of the store as written."""
+        coverage = self.view.coverage
+        found = [(each.offsets.start, each.offsets.end) for each in coverage.owned]
+        assert found, "the remote tier is empty"
+        assert (found[0][0], found[-1][1]) == (first, last), found
+        assert not coverage.gaps(OffsetRange(Offset(first), Offset(last))), found
+        level = Isolation.READ_UNCOMMITTED
+        begin = max(first, self.view.log_start or 0)
+        read = _values(self.eyes, self.topic, self.partition, begin, last + 1, level, Tier.REMOTE)[0]
+        assert read == self.topic.truth(self.partition, begin, last + 1, committed=False)
+        return self
+
+    def has_segments_from(self, *bases: int) -> RemoteTier:
+        """Readable ones, by their first offset."""
+        assert [each.offsets.start for each in self.view.readable] == [*bases]
+        return self
+
+    def has_epochs_from(self, *starts: int) -> RemoteTier:
+        """The first offset of every leader epoch of the logical lineage."""
+        assert [entry.start_offset for entry in self.view.lineage.entries] == [*starts], self.view.lineage
+        return self
+
+    def is_empty(self) -> RemoteTier:
+        """Nothing readable, and no object in the store."""
+        assert not self.view.readable
+        left = self.objects()
+        assert not left, left
+        return self
+
+    def objects(self) -> list[str]:
+        """Keys of this partition's objects in the store."""
+        place = self.eyes.place(self.topic, self.partition)
+        keys = [each.key for each in self.eyes.cluster.store.list("")]
+        return [key for key in keys if f"{place.topic_id}/{place.partition}/" in key]
+
+
+@dataclass
+class LocalTier(_Partition):
+    def starts_at(self, offset: int) -> LocalTier:
+        """As ListOffsets says, and as the leader's folder shows."""
+        assert self.bounds.local_start == offset
+        leader = self.eyes.broker.control.topic(self.topic.name).partitions[self.partition].leader
+        assert leader is not None
+        folder = f"{self.topic.name}-{self.partition}"
+
+        def first() -> int:
+            folders = [each / folder for each in self.eyes.cluster.log_folders(leader - 1)]
+            return min((int(path.stem) for each in folders for path in each.glob("*.log")), default=-1)
+
+        eventually(lambda: first() <= offset and self._no_segment_below(leader - 1, offset))
+        return self
+
+    def _no_segment_below(self, broker: int, offset: int) -> bool:
+        """Whole segments below the start are gone from the disk: a broker deletes them a little later."""
+        folder = f"{self.topic.name}-{self.partition}"
+        folders = [each / folder for each in self.eyes.cluster.log_folders(broker)]
+        bases = sorted(int(path.stem) for each in folders for path in each.glob("*.log"))
+        return sum(base <= offset for base in bases) == 1
+
+
+@dataclass
+class LogicalLog(_Partition):
+    def starts_at(self, offset: int) -> LogicalLog:
+        assert self.view.log_start == offset, self.view.log_start
+        return self
+
+    def ends_at(self, offset: int) -> LogicalLog:
+        assert self.bounds.high_watermark == offset, self.bounds
+        return self
+
+    def finds_time(self, at_ms: int, offset: int | None) -> LogicalLog:
+        """The first record of this time or later."""
+        found = self.eyes.reader.offset_for_time(self.topic.name, self.partition, at_ms)
+        assert (None if found is None else found[0]) == offset, found
+        return self
+
+
+@dataclass
+class Reader(_Partition):
+    """Reads as clients of tierstate do: `LogReader`, local tier first."""
+
+    isolation: Isolation
+    saw: Saw
+
+    def reads_from(self, first: int, *, total: int, remote: int) -> Reader:
+        """To the end: exactly what was written, so many records, so many of them from the remote tier."""
+        end = self.bounds.end(self.isolation)
+        read, from_remote = _values(self.eyes, self.topic, self.partition, first, end, self.isolation, Tier.AUTO)
+        committed = self.isolation is Isolation.READ_COMMITTED
+        assert read == self.topic.truth(self.partition, first, end, committed)
+        assert (len(read), from_remote) == (total, remote)
+        self.saw("REMOTE_READ", from_remote)
+        self.saw("LOCAL_READ", len(read) - from_remote)
+        return self
+
+    def reads_all(self) -> Reader:
+        """From the log start to the end: exactly what was written, from whichever tier."""
+        bounds, view = self.bounds, self.view
+        start = view.log_start if view.log_start is not None else bounds.local_start
+        end = bounds.end(self.isolation)
+        read, remote = _values(self.eyes, self.topic, self.partition, start, end, self.isolation, Tier.AUTO)
+        committed = self.isolation is Isolation.READ_COMMITTED
+        assert read == self.topic.truth(self.partition, start, end, committed)
+        self.saw("REMOTE_READ", remote)
+        self.saw("LOCAL_READ", len(read) - remote)
+        return self
+
+    def is_refused(self, offset: int) -> Reader:
+        """Out of range."""
+        with pytest.raises(OffsetOutOfRange):
+            self.eyes.reader.fetch(self.topic.name, self.partition, offset)
+        self.saw("READ_REFUSED", 1)
+        return self
+
+    def reads_what_kafka_reads_of_the_twin(self) -> Reader:
+        """Digest of all of both tiers against Kafka's own client on the untiered topic."""
+        assert self.topic.twin is not None
+        config = self.eyes.cluster.sandbox.client_config
+        with closing(PlainConsumer(config, self.isolation, SystemClock())) as consumer:
+            truth = _digest(ConsumerSource(consumer), self.topic.twin, self.partition, self.isolation)
+        ours = _digest(ReaderSource(self.eyes.reader), self.topic.name, self.partition, self.isolation)
+        assert ours[:2] == truth[:2]
+        self.saw("REMOTE_READ", ours[2])
+        self.saw("LOCAL_READ", ours[0] - ours[2])
+        return self
+
+
+def _values(
+    eyes: Eyes, topic: StoryTopic, partition: int, first: int, end: int, isolation: Isolation, tier: Tier
+) -> tuple[dict[int, bytes], int]:
+    """Values by offset, and how many of them came from the remote tier."""
+    found: dict[int, bytes] = {}
+    remote = 0
+    source = ReaderSource(eyes.reader)
+    for batch, served in source.records(topic.name, partition, Offset(first), Offset(end), isolation, tier):
+        offsets, values = batch.column("offset").to_pylist(), batch.column("value").to_pylist()
+        assert not found.keys() & {*offsets}, "a record was read twice"
+        found |= dict(zip(offsets, values, strict=True))
+        remote += len(offsets) if served is Tier.REMOTE else 0
+    return found, remote
+
+
+def _digest(source: RecordSource, topic: str, partition: int, isolation: Isolation) -> tuple[int, str, int]:
+    """Records, digest, and how many records came from the remote tier."""
+    digest, remote = RecordDigest(), 0
+    start, end = source.extent(topic, partition, isolation, Tier.AUTO)
+    for batch, served in source.records(topic, partition, start, end, isolation, Tier.AUTO):
+        digest.update(batch)
+        remote += batch.num_rows if served is Tier.REMOTE else 0
+    return digest.count, digest.hexdigest(), remote

@@ -1,0 +1,283 @@
+"""The agent as a service: it is gone ten seconds after SIGTERM whatever it does, and says how it is."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from tests.scenarios.house import House, Running, eventually, get
+from tests.storage.faulty_proxy import FaultyProxy
+from tierstate.sandbox.kafka import KafkaSandbox
+
+pytestmark = pytest.mark.kafka
+SECONDS = 10.0
+"""What an operator, a unit file and a container engine give it."""
+ABANDONED = "services did not stop and are abandoned"
+BUCKET = "service"
+
+
+@pytest.fixture
+def house(kafka: KafkaSandbox, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[House]:
+    yield from opened(kafka, tmp_path, request.node.name)
+
+
+@pytest.fixture
+def house_own(kafka_own: KafkaSandbox, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[House]:
+    """Beside a broker that may be frozen and killed."""
+    yield from opened(kafka_own, tmp_path, request.node.name)
+
+
+def opened(kafka: KafkaSandbox, folder: Path, test: str) -> Iterator[House]:
+    name = "".join(letter if letter.isalnum() else "-" for letter in test.removeprefix("test_"))[-50:].strip("-")
+    house = House(kafka, folder / "house", name)
+    try:
+        house.run("init")
+        yield house
+    finally:
+        house.close()
+
+
+def address(agent: Running) -> str:
+    return f"http://{agent.says('agent ready')['management']}"
+
+
+def becomes_ready(agent: Running) -> None:
+    """Fails the test with what `/readyz` says last."""
+    said = [(0, b"")]
+
+    def ready() -> bool:
+        said[0] = get(f"{address(agent)}/readyz")
+        return said[0][0] == 200
+
+    try:
+        eventually(ready)
+    except AssertionError as error:
+        raise AssertionError(f"it does not become ready: {said[0]}") from error
+
+
+def value(agent: Running, name: str) -> float:
+    """The sum of a metric's samples."""
+    lines = [line for line in agent.metrics().splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+# --- stopping --------------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_that_waits_for_its_quota_stops_and_leaves_nothing_half_copied(house: House) -> None:
+    topic = house.create("t")
+    house.append(topic, 3_000)
+    agent = house.start("agent", "--set", "copy.quota=20000", "--set", "format.compression=none")
+    agent.says("agent ready")
+    eventually(lambda: value(agent, "copy_quota_waited_seconds_total") > 0)
+    assert agent.stop(seconds=SECONDS) == 0
+    assert not agent.events(ABANDONED)
+    assert len(house.manifests()) * 3 == len(house.objects()), "a part of a segment is left"
+    with house.agent():
+        eventually(lambda: len(house.logs(topic)) == 1)
+    assert house.holds(topic, 3_000)
+
+
+class Bucket:
+    """An S3 store that can be told to answer some requests no more; `urls` of those that wait."""
+
+    def __init__(self, upstream: str) -> None:
+        self.silent: Callable[[str, str], bool] = lambda method, path: False
+        self.waiting: list[str] = []
+        self._over = threading.Event()
+        self.proxy = FaultyProxy(upstream)
+        self.proxy.fault = self._fault
+
+    def _fault(self, method: str, path: str) -> None:
+        if self.silent(method, path):
+            self.waiting.append(path)
+            self._over.wait(120)
+
+    @property
+    def flags(self) -> list[str]:
+        place = ["--store", f"s3://{BUCKET}/some", "--set", f"store.endpoint={self.proxy.endpoint}"]
+        return [*place, "--set", "store.region=us-east-1", "--set", "store.path_style=true"]
+
+    def close(self) -> None:
+        self._over.set()
+        self.proxy.close()
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1")
+    client.create_bucket(Bucket=BUCKET)
+    made = Bucket(f"http://{host}:{port}")
+    yield made
+    made.close()
+    client.close()
+    server.stop()
+
+
+@pytest.mark.parametrize("part", [".log", ".rsm-manifest", "/checkpoint/"])
+def test_an_agent_whose_store_never_answers_stops_and_the_next_one_goes_on(
+    house: House, bucket: Bucket, part: str
+) -> None:
+    """While a log is uploaded, a manifest is written, a checkpoint is."""
+    topic = house.create("t")
+    house.append(topic, 2_000)
+    bucket.silent = lambda method, path: method == "PUT" and part in path
+    agent = house.start("agent", *bucket.flags)
+    agent.says("agent ready")
+    eventually(lambda: bucket.waiting)
+    assert agent.stop(seconds=SECONDS) == 0
+    assert agent.events(ABANDONED)
+    bucket.silent = lambda method, path: False
+    again = house.start("agent", *bucket.flags)
+    eventually(lambda: len(house.logs(topic)) == 1)
+    assert again.stop(seconds=SECONDS) == 0
+    assert not again.events(ABANDONED)
+
+
+def test_an_agent_whose_broker_froze_stops(house_own: House) -> None:
+    """Metadata, a listing of groups, an append: whatever it asks, no answer comes."""
+    topic = house_own.create("t")
+    house_own.append(topic, 2_000)
+    agent = house_own.start("agent")
+    eventually(lambda: len(house_own.logs(topic)) == 1)
+    house_own.kafka.freeze(0)
+    try:
+        eventually(lambda: get(f"{address(agent)}/readyz")[0] == 503)
+        assert agent.stop(seconds=SECONDS) == 0
+    finally:
+        house_own.kafka.thaw(0)
+
+
+def test_a_gateway_stops_as_fast(house: House) -> None:
+    gateway, url = house.gateway()
+    assert get(f"{url}/v1/topics")[0] == 200
+    assert gateway.stop(seconds=SECONDS) == 0
+    assert not gateway.events(ABANDONED)
+
+
+def test_an_interrupted_agent_says_so_by_its_exit_code(house: House) -> None:
+    agent = house.start("agent")
+    agent.says("agent ready")
+    assert agent.stop(signal.SIGINT, seconds=SECONDS) == 130
+
+
+# --- how it is -------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_is_away_makes_an_agent_not_ready_and_not_unhealthy(house: House) -> None:
+    with house.agent() as agent:
+        becomes_ready(agent)
+        away = house.store.rename(house.folder / "away")
+        said = eventually(lambda: refused(agent, "the object store is away"))
+        assert "gone or not mounted" in said
+        assert get(f"{address(agent)}/healthz") == (200, b"healthy\n")
+        away.rename(house.store)
+        becomes_ready(agent)
+
+
+def refused(agent: Running, reason: str) -> str | None:
+    status, body = get(f"{address(agent)}/readyz")
+    return body.decode() if status == 503 and reason in body.decode() else None
+
+
+def test_a_tier_state_topic_that_is_away_makes_an_agent_not_ready_and_not_unhealthy(house_own: House) -> None:
+    with house_own.agent() as agent:
+        becomes_ready(agent)
+        house_own.kafka.kill(0)
+        try:
+            eventually(lambda: refused(agent, "the tier-state topic is away"))
+            assert get(f"{address(agent)}/healthz")[0] == 200
+            assert value(agent, "tier_view_age_seconds") > 0
+        finally:
+            house_own.kafka.start(0)
+        becomes_ready(agent)
+
+
+# --- a disk without room ---------------------------------------------------------------------------------------------
+
+ROOM = 16 * 1024
+"""Bytes one file may have: less than the view writes about the segments that come."""
+
+
+def test_a_state_folder_without_room_stops_all_decisions_and_is_said_until_there_is_room(
+    house: House, bucket: Bucket
+) -> None:
+    topic = house.create("t")
+    house.append(topic, 1_500)
+    agent = house.start("agent", *bucket.flags)
+    agent.says("agent ready")
+    eventually(lambda: len(house.logs(topic)) == 1)
+    resource.prlimit(agent.process.pid, resource.RLIMIT_FSIZE, (ROOM, resource.RLIM_INFINITY))
+    house.append(topic, 30_000, first=1_500)
+    said = eventually(lambda: refused(agent, "the view does not get on"), 90)
+    assert "no room left" in said
+    assert get(f"{address(agent)}/healthz")[0] == 200, "a restart would not help"
+    kept = len(house.logs(topic))
+    assert kept > 1
+    assert agent.stop(seconds=SECONDS) == 0
+
+    full = house.start("agent", *bucket.flags, file_bytes=1024)
+    assert full.process.wait(60) == 3, full.err.read_text()
+    assert "no room" in full.err.read_text()
+    assert len(house.logs(topic)) == kept, "something was trimmed"
+
+    again = house.start("agent", *bucket.flags)
+    eventually(lambda: len(house.logs(topic)) == 1, 90)
+    assert again.stop(seconds=SECONDS) == 0
+    read = house.run("digest", topic, *bucket.flags, "--json")
+    assert json.loads(read.stdout)["partitions"][0]["records"] == 31_500
+
+
+# --- what it says ----------------------------------------------------------------------------------------------------
+
+
+def test_no_secret_of_the_settings_is_ever_said_also_when_debugging(
+    house: House, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIERSTATE_DEBUG", "1")
+    secrets = {"HUSH_KAFKA": "hush-of-kafka", "HUSH_STORE": "hush-of-the-store"}
+    for name, secret in secrets.items():
+        monkeypatch.setenv(name, secret)
+    text = house.config.read_text().replace("[store]", '[store]\nsecret_access_key = { env = "HUSH_STORE" }')
+    house.config.write_text(text.replace("[kafka]", '[kafka]\n"sasl.password" = { env = "HUSH_KAFKA" }'))
+    flags = [*bucket.flags, "--set", "store.access_key_id=test"]
+    topic = house.create("t")
+    house.append(topic, 1_500)
+    agent = house.start("agent", *flags)
+    eventually(lambda: len(house.logs(topic)) == 1)
+    assert agent.events("facts applied"), "it does not debug"
+    assert agent.stop(seconds=SECONDS) == 0
+
+    refused_by_kafka = '"security.protocol" = "SASL_PLAINTEXT"\n"sasl.mechanism" = "PLAIN"\n"sasl.username" = "app"\n'
+    refused_by_kafka += '"debug" = "all"\n"sasl.password" = { env = "HUSH_KAFKA" }'
+    house.config.write_text(text.replace("[kafka]", f"[kafka]\n{refused_by_kafka}"))
+    failed = house.start("agent", *flags)
+    assert failed.process.wait(90) == 5
+    said = "".join(each.read_text() for running in (agent, failed) for each in (running.out, running.err))
+    assert not [secret for secret in secrets.values() if secret in said]
+
+
+def test_a_pause_reaches_an_agent_that_reigns_at_once(house: House) -> None:
+    """It is in the view that the agent tails: no captured end is waited for."""
+    topic = house.create("t")
+    house.append(topic, 1_500)
+    with house.agent() as agent:
+        eventually(lambda: len(house.logs(topic)) == 1)
+        house.run("pause", topic)
+        status = f"{address(agent)}/v1/status/{topic}/0"
+        eventually(lambda: "pause" in str(json.loads(get(status)[1])["not_copied"]), 10)
+        house.run("resume", topic)
+        eventually(lambda: "pause" not in str(json.loads(get(status)[1])["not_copied"]), 10)

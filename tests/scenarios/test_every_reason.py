@@ -1,0 +1,43 @@
+"""No reason without a scenario on a real broker that produces it, and a line in the docs."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.scenarios import test_reasons, test_reasons_of_failures
+from tests.scenarios.reasons_world import SHOWN
+from tierstate.leader.reasons import MEANINGS, Reason
+from tierstate.leader.reasons_page import reasons_page
+
+
+def test_every_reason_is_produced_by_a_scenario_on_a_real_broker_and_no_other() -> None:
+    missing = set(Reason) - SHOWN.keys()
+    assert not missing, f"no scenario declares {sorted(missing)}"
+
+
+@pytest.mark.parametrize("module", [test_reasons, test_reasons_of_failures], ids=lambda each: each.__name__)
+def test_a_scenario_asserts_every_reason_that_it_declares(module: ModuleType) -> None:
+    """A declaration alone shows nothing: the body must name the reason too."""
+    tree = ast.parse(Path(module.__file__ or "").read_text())
+    for scenario in (each for each in tree.body if isinstance(each, ast.FunctionDef) and each.decorator_list):
+        declared = {name for mark in scenario.decorator_list for name in reasons_in(mark)}
+        asserted = {name for statement in scenario.body for name in reasons_in(statement)}
+        assert declared <= asserted, (scenario.name, declared - asserted)
+
+
+def reasons_in(tree: ast.AST) -> set[str]:
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Reason"
+    }
+
+
+def test_the_page_of_reasons_is_what_the_code_says() -> None:
+    assert set(MEANINGS) == set(Reason)
+    page = Path(__file__).parents[2] / "docs" / "reasons.md"
+    assert page.read_text() == reasons_page(), "python -m tierstate.leader.reasons_page > docs/reasons.md"
