@@ -11,6 +11,7 @@ import random
 import struct
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 from tierstate.broker.tier_reader import KafkaReader, TierBatch
@@ -86,7 +87,8 @@ def partition_of(number: int) -> TopicIdPartition:
 
 def generate(folder: Path, segments: int) -> None:
     """Facts of this many segments into ``folder``, on two processes."""
-    with ProcessPoolExecutor(WRITERS) as pool:
+    fresh = get_context("spawn")  # a fork of a process that has Kafka clients dies when it collects them
+    with ProcessPoolExecutor(WRITERS, mp_context=fresh) as pool:
         counts = list(pool.map(_write, [folder] * WRITERS, [segments] * WRITERS, range(WRITERS)))
     (folder / "counts.json").write_text(json.dumps({k: v for each in counts for k, v in each.items()}))
 

@@ -6,6 +6,8 @@ told, with the command that extends the cut, because an operator who ran DeleteR
 
 from __future__ import annotations
 
+from ..leader.recover_rule import RECOVERER
+from ..state.facts import LeaderElected
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
 
@@ -15,7 +17,7 @@ def cut_elsewhere(view: PartitionView, topic: str, local_start: Offset | None) -
     if view.log_start is None or local_start is None:
         return None
     trimmed = view.trim_intended
-    if local_start <= max(view.log_start, trimmed or 0):
+    if local_start <= max(view.log_start, trimmed or 0, _at_recovery(view)):
         return None
     known = (
         f"our newest trim {trimmed}"
@@ -27,3 +29,13 @@ def cut_elsewhere(view: PartitionView, topic: str, local_start: Offset | None) -
         f"operator; nothing remote was deleted. To delete it there too: "
         f"tierstate delete-records {topic}:{view.partition.partition} --before {local_start} --execute"
     )
+
+
+def _at_recovery(view: PartitionView) -> Offset:
+    """Where the broker began when the facts were written anew: who trimmed before that, nobody knows any more."""
+    recovered = (
+        live.fact.local_start
+        for live in view.others
+        if isinstance(live.fact, LeaderElected) and live.fact.broker_id == RECOVERER
+    )
+    return max(recovered, default=Offset(0))

@@ -18,6 +18,7 @@ from tierstate.broker.tier_topic import KafkaTierTopic
 from tierstate.broker.tier_topic_setup import TierTopicSpec, create_tier_topic, open_tier_topic
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
+from tierstate.leader.attention import Attention
 from tierstate.leader.open import Leader, open_leader
 from tierstate.leader.partition_worker import ArchivedTo, no_archive
 from tierstate.log.local_log import LogDirs
@@ -27,6 +28,7 @@ from tierstate.runtime.listener import Event
 from tierstate.runtime.settings import Settings
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.ids import TopicIdPartition
+from tierstate.state.keys import tier_partition_of
 from tierstate.state.partition_view import PartitionView
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.object_store import ObjectStore
@@ -111,7 +113,8 @@ class RealTopic:
             broker = opened.enter_context(open_broker(self.sandbox.client_config))
             topic: KafkaTierTopic = open_tier_topic(self.sandbox.client_config, self.spec)
             opened.callback(topic.close)
-            view = open_view(topic, self.sandbox.cluster_id, clock)
+            attention = Attention(clock, lambda partition: tier_partition_of(partition, self.spec.partitions))
+            view = open_view(topic, self.sandbox.cluster_id, clock, listener=attention.listen)
             opened.callback(view.close)
             leader = open_leader(
                 self.settings(**trim),
@@ -125,6 +128,7 @@ class RealTopic:
                 events.append,
                 "127.0.0.1:1",
                 self.archived_to,
+                attention=attention,
             )
             yield Job(leader, broker, view, events)
 

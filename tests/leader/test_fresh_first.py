@@ -75,8 +75,9 @@ class Floor:
 
         self.copiers[copier].while_copying = roll
 
-    def work(self) -> None:
+    def work(self, lined_up: Callable[[], object] = lambda: None) -> None:
         self.agent.reconcile(self.stop)
+        lined_up()
         assert self.agent.wait_idle(60)
         self.stop.set()
         self.agent.run(self.stop)
@@ -101,11 +102,12 @@ def test_they_go_before_all_of_several_backlogs() -> None:
 
 
 def test_backlogs_share_the_threads_evenly() -> None:
-    floor = Floor(partitions=3, backlogs=3)
-    floor.work()
+    floor, all_there = Floor(partitions=3, backlogs=3), threading.Event()
+    floor.copiers[0].while_copying = all_there.wait
+    floor.work(lined_up=all_there.set)
     for until in range(100, 3 * BACKLOG, 100):
         shares = [floor.journal[:until].count(number) for number in range(3)]
-        assert max(shares) - min(shares) <= 3 * ACTS_A_TURN  # the first began before the others were there
+        assert max(shares) - min(shares) <= ACTS_A_TURN
 
 
 def test_a_backlog_has_a_turn_however_many_fresh_ones_wait() -> None:

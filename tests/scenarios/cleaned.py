@@ -32,11 +32,12 @@ from tierstate.follower.open import open_view
 from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
 from tierstate.follower.time_travel import archived_entries
 from tierstate.leader.act import run
+from tierstate.leader.attention import Attention
 from tierstate.leader.open import Leader, open_leader
 from tierstate.log.local_log import LogDirs
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import RandomIds
-from tierstate.runtime.listener import Event, ViewRebuilt
+from tierstate.runtime.listener import Event, ViewRebuilt, fan_out
 from tierstate.runtime.settings import Settings
 from tierstate.schemas.codec import decode_fact, descriptor_to_json, encode_fact
 from tierstate.state.errors import TierstateError
@@ -171,7 +172,8 @@ class Restless:
             broker = opened.enter_context(open_broker(self.kafka))
             topic = self.open_tier_topic()
             opened.callback(topic.close)
-            view = self.follower("agent", topic, listener=events.append)
+            attention = Attention(self.clock, lambda partition: tier_partition_of(partition, TIER_PARTITIONS))
+            view = self.follower("agent", topic, listener=fan_out(events.append, attention.listen))
             opened.callback(view.close)
             yield Job(
                 open_leader(
@@ -186,6 +188,7 @@ class Restless:
                     events.append,
                     "127.0.0.1:1",
                     self.archived_to,
+                    attention=attention,
                 ),
                 view,
                 events,
