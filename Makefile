@@ -39,12 +39,15 @@ lock:  ## resolve requirements.lock again (needs uv)
 demo: java $(STAMP)  ## the main job on real parts: a year of flights, copied, trimmed, read back three ways (KEEP=1 leaves it running)
 	@$(BIN)/python -m demo $(if $(KEEP),--keep)
 
-# a file a worker: tests of one file share what they start
-test: java $(STAMP)  ## the tests, on up to four cores
-	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
+# a file a worker: tests of one file share what they start; one worker more than cores, for most of them wait
+WORKERS := $(shell expr `nproc` + 1)
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile
+
+test: java $(STAMP)  ## the tests, up to four files of them at a time
+	@$(PYTEST)
 
 test-all: java $(STAMP)  ## the tests and the long campaigns
-	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "slow or not slow"
+	@$(PYTEST) -m "slow or not slow"
 
 prove: $(STAMP)  ## generated histories over production code: HISTORIES=100000 FROM_SEED=0; goes on where it stopped
 	@$(BIN)/python -m tests.histories.prove --histories $(or $(HISTORIES),10000) --from-seed $(or $(FROM_SEED),0)

@@ -131,10 +131,10 @@ def pid_of(kafka: KafkaSandbox) -> int:
 class RunningAgent:
     """For as long as a ``with`` block lasts; ready when it begins."""
 
-    def __init__(self, config: Path) -> None:
+    def __init__(self, config: Path, nice: int = 0) -> None:
         self._err = config.parent / "agent.err"
         with self._err.open("wb") as err:
-            command = [*TIERSTATE, "agent", "--json", "--config", str(config)]
+            command = ["nice", "-n", str(nice), *TIERSTATE, "agent", "--json", "--config", str(config)]
             self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err)
 
     def __enter__(self) -> RunningAgent:

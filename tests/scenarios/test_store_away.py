@@ -42,7 +42,7 @@ def clock() -> PassingClock:
     return PassingClock()
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: PassingClock) -> Iterator[Store]:
     """A folder that is unmounted; a real S3 server that is killed."""
     if request.param == "folder":
