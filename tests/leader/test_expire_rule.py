@@ -396,6 +396,5 @@ def test_what_a_fenced_term_condemns_keeps_its_objects() -> None:
 
 
 def test_segments_with_records_of_the_future_are_counted() -> None:
-    view = view_of()
-    assert future_segments(view, TimestampMs(NOW - 8500)) == 3
-    assert future_segments(view, NOW) == 0
+    assert future_segments(view_of(), TimestampMs(NOW - 8500)) == 3
+    assert future_segments(view_of(), NOW) == 0
