@@ -8,6 +8,7 @@ from typing import Any
 
 from ..leader.decide import is_paused
 from ..leader.leases import is_over
+from ..leader.orders import standing
 from ..leader.trim_rule import doubt_of
 from ..state.errors import NotTiered, OffsetOutOfRange
 from ..state.facts import OperatorOrder, OrderKind, ReaderLease
@@ -16,7 +17,7 @@ from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment, SegmentState
-from .give_order import standing, told
+from .give_order import told
 from .meant import moment
 
 

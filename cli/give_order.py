@@ -1,4 +1,4 @@
-"""Operator orders as facts: which one stands, who gives one, and how it is written."""
+"""Operator orders as facts: who gives one, how it is told, and how it is written."""
 
 from __future__ import annotations
 
@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from ..runtime.id_source import IdSource
     from ..state.ids import TopicIdPartition
     from ..state.offsets import Offset
-    from ..state.partition_view import PartitionView
-
-
-def standing(view: PartitionView) -> OperatorOrder | None:
-    """The newest of pause, resume and disable, by position; None when nothing is stopped. As `leader/decide.py`."""
-    orders = [order for order in view.orders if order.kind is not OrderKind.DELETE_RECORDS]
-    return orders[-1] if orders and orders[-1].kind is not OrderKind.RESUME else None
 
 
 def told(order: OperatorOrder) -> str:

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..leader.decide import excluded, internal, refusal
-from ..leader.orders import order_done
+from ..leader.orders import order_done, standing
 from ..state.errors import TierstateError
 from ..state.facts import OrderKind
 from ..state.offsets import Offset, OffsetRange
 from .cut_elsewhere import cut_elsewhere
-from .give_order import standing, told
+from .give_order import told
 
 if TYPE_CHECKING:
     from ..broker.control import BrokerControl

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..leader.orders import standing
 from ..state.facts import OrderKind
 from .context import Context
-from .give_order import give, new_order, standing, told
+from .give_order import give, new_order, told
 from .opened import following, opened_broker, opened_topic, user_partitions
 from .topic_argument import TopicArgument
 

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable
 
 from ..schemas.codec import decode_fact
 from ..state.apply import PartitionState
-from ..state.errors import CorruptData, InvalidRequest
 from ..state.facts import LiveFact
 from ..state.ids import RemoteSegmentId, TopicIdPartition
-from ..state.keys import KeyKind, parse_key
+from ..state.keys import KeyKind
 from ..state.view import Entry
+from .recover_archive import about_partitions
 from .sweep_rule import is_deleted
 
 
@@ -26,14 +26,8 @@ def deleted_in(
     """
     states = {partition: PartitionState(partition) for partition, _ in wanted}
     asked = frozenset(wanted)
-    for entry in entries:
-        try:
-            key = parse_key(entry.key)
-        except InvalidRequest as error:
-            raise CorruptData(
-                "the archive holds a key of unknown form", key=repr(entry.key), position=entry.position
-            ) from error
-        if key is None or entry.value is None or key.partition not in states:
+    for key, entry in about_partitions(entries):
+        if entry.value is None or key.partition not in states:
             continue
         of_segment = key.segment_id is not None and (key.partition, key.segment_id) in asked
         if of_segment or key.kind is KeyKind.LEADER:

@@ -29,7 +29,7 @@ from .expire_rule import (
     next_log_start,
     next_removal,
 )
-from .orders import CutLocal, next_cut
+from .orders import CutLocal, next_cut, standing
 from .reasons import Reason, Why, moment
 from .sweep_rule import NoSweep, SweepOrphans, failed_attempt, next_orphans, next_sweep
 from .trim_rule import NoTrim, TrimBefore, TrimPolicy, trim_before, why_degraded
@@ -154,11 +154,8 @@ def excluded(name: str) -> Why:
 
 def standing_order(view: PartitionView) -> Why | None:
     """The newest of pause, resume and disable, when it stops copying and trimming."""
-    orders = [order for order in view.orders if order.kind is not OrderKind.DELETE_RECORDS]
-    if not orders:
-        return None
-    newest = orders[-1]  # by position in the topic: the clocks of those who ordered do not count
-    if newest.kind is OrderKind.RESUME:
+    newest = standing(view)
+    if newest is None:
         return None
     kind = Reason.PAUSED if newest.kind is OrderKind.PAUSE else Reason.DISABLED
     said = f"{newest.kind.value} ordered by {newest.issued_by} at {moment(newest.at)}: `tierstate resume` takes it back"
@@ -167,8 +164,8 @@ def standing_order(view: PartitionView) -> Why | None:
 
 def is_paused(view: PartitionView) -> bool:
     """A pause stops everything; a disabled partition still expires, is swept and erased."""
-    orders = [order for order in view.orders if order.kind is not OrderKind.DELETE_RECORDS]
-    return bool(orders) and orders[-1].kind is OrderKind.PAUSE
+    order = standing(view)
+    return order is not None and order.kind is OrderKind.PAUSE
 
 
 def decide(

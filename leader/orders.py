@@ -57,10 +57,19 @@ def waiting_order(view: PartitionView, high_watermark: Offset) -> Why | None:
     return Why(Reason.ORDER_WAITS, said)
 
 
+def standing(view: PartitionView) -> OperatorOrder | None:
+    """The newest of pause, resume and disable, when it stops anything; None when nothing is stopped.
+
+    By position in the topic: the clocks of those who ordered do not count.
+    """
+    orders = [order for order in view.orders if order.kind is not OrderKind.DELETE_RECORDS]
+    return orders[-1] if orders and orders[-1].kind is not OrderKind.RESUME else None
+
+
 def gives_up_remote(view: PartitionView) -> OperatorOrder | None:
     """The standing order to disable tiering and to delete the remote tier."""
-    standing = [order for order in view.orders if order.kind is not OrderKind.DELETE_RECORDS]
-    return standing[-1] if standing and standing[-1].kind is OrderKind.DISABLE_DELETE else None
+    order = standing(view)
+    return order if order is not None and order.kind is OrderKind.DISABLE_DELETE else None
 
 
 def reasons_standing(view: PartitionView) -> set[str]:

@@ -8,7 +8,7 @@ only after its segment is deleted, so its tombstone alone says that, should the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
 from ..schemas.codec import decode_fact
@@ -24,13 +24,29 @@ from ..state.facts import (
     SegmentDeleteStarted,
 )
 from ..state.ids import RemoteSegmentId, TopicIdPartition
-from ..state.keys import KeyKind, parse_key
+from ..state.keys import KeyKind, ParsedKey, parse_key
 from ..state.partition_view import PartitionView
 from ..state.segment import SegmentState
 from ..state.view import Entry
 from .recover_rule import ArchivedPartition
 
 BY_NO_TERM = (KeyKind.ORDER, KeyKind.LEASE, KeyKind.HOLD, KeyKind.MISSING)
+
+
+def about_partitions(entries: Iterable[Entry]) -> Iterator[tuple[ParsedKey, Entry]]:
+    """The entries that name a partition, with their keys.
+
+    Raises CorruptData for a key that no tierstate minted: what it meant nobody knows.
+    """
+    for entry in entries:
+        try:
+            key = parse_key(entry.key)
+        except InvalidRequest as error:
+            raise CorruptData(
+                "the archive holds a key of unknown form", key=repr(entry.key), position=entry.position
+            ) from error
+        if key is not None:
+            yield key, entry
 
 
 def read_history(entries: Iterable[Entry]) -> dict[TopicIdPartition, ArchivedPartition]:
@@ -40,15 +56,7 @@ def read_history(entries: Iterable[Entry]) -> dict[TopicIdPartition, ArchivedPar
     """
     states: dict[TopicIdPartition, PartitionState] = {}
     erased: set[RemoteSegmentId] = set()
-    for entry in entries:
-        try:
-            key = parse_key(entry.key)
-        except InvalidRequest as error:
-            raise CorruptData(
-                "the archive holds a key of unknown form", key=repr(entry.key), position=entry.position
-            ) from error
-        if key is None:
-            continue
+    for key, entry in about_partitions(entries):
         state = states.setdefault(key.partition, PartitionState(key.partition))
         if entry.value is not None:
             fact = decode_fact(entry.key, entry.value)

@@ -12,12 +12,12 @@ from tests.state.conftest import NOW
 from tierstate.broker.memory_tier_topic import MemoryTierTopic
 from tierstate.cli.delete_plan import DeletePlan, Obeyed, plan_delete
 from tierstate.cli.delete_records import offset_meant
-from tierstate.cli.give_order import give, issuer, new_order, standing, told
+from tierstate.cli.give_order import give, issuer, new_order, told
 from tierstate.cli.positions import AtOffset, Earliest, FromEnd, Latest
 from tierstate.cli.standing_order import needed, order_each
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
-from tierstate.leader.orders import delete_before
+from tierstate.leader.orders import delete_before, standing
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.state.errors import NotTiered, OffsetOutOfRange, UnknownOutcome

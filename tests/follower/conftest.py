@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.follower.checkpointed import NewStore, World
 from tests.follower.said import PARTITIONS, Topic, identity
 from tierstate.broker.tier_topic import MemoryTierTopic
 from tierstate.follower.follower import Follower
@@ -39,6 +40,18 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callab
     yield make
     for store in made:
         store.close()
+
+
+@pytest.fixture
+def world(new_store: NewStore) -> World:
+    """A topic and its checkpoints, over both stores."""
+    return World(new_store)
+
+
+@pytest.fixture
+def in_memory() -> World:
+    """The same in memory alone, for what does not depend on the store."""
+    return World(lambda: MemoryView(decode_fact, PARTITIONS))
 
 
 @pytest.fixture

@@ -29,17 +29,6 @@ from tierstate.state.ids import BrokerId, FactId
 from tierstate.state.offsets import Position, TimestampMs
 from tierstate.state.view import MemoryView, ViewStore
 
-
-@pytest.fixture
-def world(new_store: NewStore) -> World:
-    return World(new_store)
-
-
-@pytest.fixture
-def in_memory() -> World:
-    return World(lambda: MemoryView(decode_fact, PARTITIONS))
-
-
 # --- what starts from one is what a replay makes ----------------------------------------------------------------------
 
 

@@ -12,25 +12,13 @@ from tests.follower.said import PARTITIONS, identity
 from tierstate.follower.checkpoint import start_from_checkpoint
 from tierstate.follower.object_names import TierPlace
 from tierstate.follower.rocksdb_view import ViewIdentity
-from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import (
     CorruptData,
     StorageUnavailable,
     TierstateError,
 )
 from tierstate.state.offsets import Position, TimestampMs
-from tierstate.state.view import MemoryView
 from tierstate.storage.memory import MemoryStore
-
-
-@pytest.fixture
-def world(new_store: NewStore) -> World:
-    return World(new_store)
-
-
-@pytest.fixture
-def in_memory() -> World:
-    return World(lambda: MemoryView(decode_fact, PARTITIONS))
 
 
 def test_every_changed_byte_of_a_checkpoint_is_found(in_memory: World) -> None:

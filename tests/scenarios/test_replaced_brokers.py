@@ -20,6 +20,18 @@ def produces(story: Story, segments: int) -> None:
         story.when.produces("orders", PER_SEGMENT)
 
 
+def goes_on_copying(story: Story) -> None:
+    """Broker 2 leads, its log begins at 12 with one record: two more segments are made, copied and trimmed there."""
+    _, when, then = story
+    when.produces("orders", 3)
+    produces(story, 2)
+    when.produces("orders", 1)
+    when.agent(2).works()
+    then.remote("orders").has_segments_from(0, 4, 8, 12, 16, 20).holds(0, 23)
+    then.local("orders").starts_at(24)
+    then.reader("orders").reads_from(0, total=25, remote=24)
+
+
 @observes(Effect.COPIED, Effect.TRIMMED, Effect.REMOTE_READ)
 def test_a_partition_that_moves_to_a_broker_without_a_replica_is_copied_on_there(story_three: Story) -> None:
     given, when, then = story_three
@@ -33,13 +45,7 @@ def test_a_partition_that_moves_to_a_broker_without_a_replica_is_copied_on_there
     folder = story_three.sandbox.brokers[2].log_dir / f"{story_three.topic('orders').name}-0"
     assert not (folder / f"{0:020d}.log").exists(), "the new replica has what is in the remote tier only"
     then.reader("orders").reads_from(0, total=13, remote=12)
-    when.produces("orders", 3)
-    produces(story_three, 2)
-    when.produces("orders", 1)
-    when.agent(2).works()
-    then.remote("orders").has_segments_from(0, 4, 8, 12, 16, 20).holds(0, 23)
-    then.local("orders").starts_at(24)
-    then.reader("orders").reads_from(0, total=25, remote=24)
+    goes_on_copying(story_three)
     when.agent(0).works()
     then.remote("orders").holds(0, 23)
 
@@ -63,10 +69,4 @@ def test_a_broker_whose_disk_was_replaced_leads_again_and_goes_on(story_three: S
     eventually(lambda: story_three.admin.in_sync(story_three.topic("orders").name, 0) == {0, 1, 2}, 90)
     when.leadership("orders", to=2)
     then.reader("orders").reads_from(0, total=13, remote=12)
-    when.produces("orders", 3)
-    produces(story_three, 2)
-    when.produces("orders", 1)
-    when.agent(2).works()
-    then.remote("orders").has_segments_from(0, 4, 8, 12, 16, 20).holds(0, 23)
-    then.local("orders").starts_at(24)
-    then.reader("orders").reads_from(0, total=25, remote=24)
+    goes_on_copying(story_three)
