@@ -3,7 +3,7 @@
 One real broker (4.3.0). The producer sends 2,000 records of 1 KB a second, one at a time as their time comes, acks=all,
 linger 0; latency is from the call to the acknowledgement. Beside it the whole agent copies a backlog of other
 partitions with ``copy.quota = "50MB"`` into a directory on the same disk, at the share of the processor that the
-shipped unit gives it (``CPUWeight=20``; here as niceness). Pairs of runs of 12 s, in turns who is first;
+shipped unit gives it (``CPUWeight=20``; here as niceness). Pairs of runs of 24 s, in turns who is first;
 shown are medians of five runs; the ratio of a row is that of the medians, and the last row is the median over the
 pairs. CPU is that of producer, broker and agent together.
 """
@@ -27,9 +27,9 @@ from tierstate.storage.object_store import MIB
 from .agent_site import RunningAgent, Site, bytes_below, cpu_s, pid_of, until
 from .rows import Row
 
-PARTITIONS, SEGMENT_BYTES, SEGMENTS = 4, 64 * MIB, 4
+PARTITIONS, SEGMENT_BYTES, SEGMENTS = 4, 64 * MIB, 6
 RATE, VALUE_BYTES = 2000, 1000
-SECONDS, PAIRS = 12.0, 5
+SECONDS, PAIRS = 24.0, 5
 BACKLOG, LIVE = "backlog", "live"
 NICE = 7
 """A fifth of the weight of a process that is not nice."""
@@ -46,7 +46,7 @@ class Run:
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """About 4 minutes, 3 GiB of disk."""
+    """About 6 minutes, 4 GiB of disk."""
     pairs, seconds, segment_bytes = (1, 3.0, 16 * MIB) if quick else (PAIRS, SECONDS, SEGMENT_BYTES)
     ours: list[Run] = []
     alone: list[Run] = []

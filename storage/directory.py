@@ -30,6 +30,7 @@ from ..state.errors import (
     TierstateError,
 )
 from ..state.offsets import ByteRange, TimestampMs
+from .direct_file import DirectFile
 from .object_store import (
     DEFAULT_PART_BYTES,
     MIB,
@@ -81,11 +82,12 @@ class DirectoryStore:
         with self._typed(key, writing=True):
             descriptor, temporary = self._new_file()
         try:
+            file = DirectFile(descriptor)
             for piece in pieces:  # its own errors are its own: only the store's are translated
                 with self._typed(key, writing=True):
-                    size += _write_all(descriptor, piece)
+                    size += file.write(piece)
             with self._typed(key, writing=True):
-                os.fsync(descriptor)
+                file.sync()
             self._publish(key, temporary, path)
         finally:
             with contextlib.suppress(OSError):
@@ -146,8 +148,9 @@ class DirectoryStore:
             descriptor, temporary = self._new_file()
         try:
             with self._typed(key, writing=True):
-                _write_all(descriptor, data)
-                os.fsync(descriptor)
+                file = DirectFile(descriptor)
+                file.write(data)
+                file.sync()
             with self._typed(key), self._held(path):
                 if self.get(key) != previous:
                     return False
@@ -340,14 +343,6 @@ class DirectoryStore:
 
 def _info(key: str, found: os.stat_result) -> ObjectInfo:
     return ObjectInfo(key, found.st_size, TimestampMs(found.st_mtime_ns // 1_000_000))
-
-
-def _write_all(descriptor: int, data: Data) -> int:
-    rest = memoryview(data).cast("B")
-    size = len(rest)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-    return size
 
 
 def _fsync_folder(folder: str) -> None:

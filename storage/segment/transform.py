@@ -5,8 +5,8 @@
 
 Each thread works ahead of the one behind it by a bounded number of bytes, so that the next part is made while the last
 ones are sent: hashing, zstd and AES-GCM let other threads run. The order is kept, an error of any stage ends all, and
-no thread outlives `LogTransform.pieces`. Where many logs are copied at once nothing is made ahead (`WorkAhead`): then
-they are what keeps the processors and the store busy.
+no thread outlives `LogTransform.pieces`. A copy that begins beside others does all in the caller's thread: then they
+keep the processors and the store busy, and handing on costs more than it gains (`WorkAhead`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,6 @@ from .encryption import OVERHEAD_BYTES, SegmentCipher
 
 AHEAD_BYTES = 2 * MIB
 """How far a stage works ahead. Uploads ask for a whole part at once, so more would only be more memory."""
-_ALL_AHEAD_BYTES = 2 * AHEAD_BYTES
-_LEAST_AHEAD_BYTES = MIB
-"""A piece, mostly: a limit below it would allow as much."""
 
 ZSTD_BYTES = 4 * MIB
 """The most that zstd needs for a chunk of 4 MiB at its default level: tables, a window of 2 MiB, two blocks."""
@@ -87,30 +84,26 @@ class ChunkForm:
 
 
 class WorkAhead:
-    """How far the stages of all copies that share it work ahead: `AHEAD_BYTES` for two copies, 1 MiB for four.
-
-    With more copies than that nothing is made before it is asked for. Thread-safe.
+    """Shared by the copies of a process: the stages of one that begins alone work ahead by ``ahead_bytes``, those of
+    others not at all. Thread-safe.
     """
 
-    def __init__(self, each: int = AHEAD_BYTES, all_copies: int = _ALL_AHEAD_BYTES) -> None:
-        self.each, self._all = each, all_copies
+    def __init__(self, ahead_bytes: int = AHEAD_BYTES) -> None:
+        self._ahead_bytes = ahead_bytes
         self._copies = 0
         self._lock = threading.Lock()
 
     @contextmanager
-    def copy(self) -> Iterator[Callable[[], int]]:
-        """For as long as a copy lasts; called, it answers the bytes that each of its stages may be ahead now."""
+    def copy(self) -> Iterator[int]:
+        """For as long as a copy lasts: how many bytes each of its stages works ahead."""
         with self._lock:
+            ahead_bytes = 0 if self._copies else self._ahead_bytes
             self._copies += 1
         try:
-            yield self._limit
+            yield ahead_bytes
         finally:
             with self._lock:
                 self._copies -= 1
-
-    def _limit(self) -> int:
-        share = min(self.each, self._all // max(1, self._copies))
-        return share if share >= min(self.each, _LEAST_AHEAD_BYTES) else 0
 
 
 class LogTransform:
@@ -133,18 +126,18 @@ class LogTransform:
         """What is stored, in order. Close it, also after an error: that ends its threads.
 
         Memory: three pieces of the log and the bytes ahead; with zstd or AES-GCM as much again, and zstd's workspace of
-        `ZSTD_BYTES`. A log no longer than what a lone copy works ahead is transformed in the caller's thread.
+        `ZSTD_BYTES`. A log no longer than the bytes ahead is transformed in the caller's thread.
         Raises what ``log`` raises; CorruptData when it has another length; InvalidRequest above ``stored_limit``.
         """
-        threaded = self._log_bytes > work_ahead.each
-        with work_ahead.copy() as limit:
+        with work_ahead.copy() as ahead_bytes:
+            threaded = 0 < ahead_bytes < self._log_bytes
             pieces = self._summed()
             if threaded:
-                pieces = ahead(pieces, limit)
+                pieces = ahead(pieces, ahead_bytes)
             if not self._form.as_it_is:
                 pieces = self._stored(pieces)
                 if threaded:
-                    pieces = ahead(pieces, limit)
+                    pieces = ahead(pieces, ahead_bytes)
             with closing(pieces):
                 yield from pieces
 
@@ -223,13 +216,13 @@ def _cut(plain: Pieces, chunk_bytes: int, log_bytes: int) -> Generator[Iterable[
         pass
 
 
-def ahead(pieces: Pieces, limit: Callable[[], int]) -> Pieces:
+def ahead(pieces: Pieces, ahead_bytes: int) -> Pieces:
     """The same pieces, made on a thread of their own; an error comes after the pieces made before it.
 
-    Another piece is made while those that wait have fewer than ``limit()`` bytes; where that is 0, once it is asked
-    for. Closing it closes ``pieces``, and waits for the one that is being made.
+    Another piece is made while those that wait have fewer than ``ahead_bytes``. Closing it closes ``pieces``, and waits
+    for the one that is being made.
     """
-    worker = _Ahead(pieces, limit)
+    worker = _Ahead(pieces, ahead_bytes)
     try:
         while (piece := worker.take()) is not None:
             yield piece
@@ -238,13 +231,13 @@ def ahead(pieces: Pieces, limit: Callable[[], int]) -> Pieces:
 
 
 class _Ahead:
-    def __init__(self, pieces: Pieces, limit: Callable[[], int]) -> None:
-        self._pieces, self._limit = pieces, limit
+    def __init__(self, pieces: Pieces, ahead_bytes: int) -> None:
+        self._pieces, self._ahead_bytes = pieces, ahead_bytes
         self._changed = threading.Condition()
         self._made: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._error: BaseException | None = None
-        self._ended = self._stopped = self._asked = False
+        self._ended = self._stopped = False
         self._thread = threading.Thread(target=self._run, name="tierstate-transform", daemon=True)
         self._thread.start()
 
@@ -264,11 +257,9 @@ class _Ahead:
                 self._changed.notify_all()
 
     def _may_make(self) -> bool:
-        """Waits until there is room, or need, for one more; False when nobody wants any."""
+        """Waits until there is room for one more; False when nobody wants any."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._stopped or self._waiting_bytes < self._limit() or (self._asked and not self._made)
-            )
+            self._changed.wait_for(lambda: self._stopped or self._waiting_bytes < self._ahead_bytes)
             return not self._stopped
 
     def _put(self, piece: bytes) -> None:
@@ -279,10 +270,7 @@ class _Ahead:
 
     def take(self) -> bytes | None:
         with self._changed:
-            self._asked = True
-            self._changed.notify_all()
             self._changed.wait_for(lambda: self._made or self._ended)
-            self._asked = False
             if self._made:
                 piece = self._made.popleft()
                 self._waiting_bytes -= len(piece)

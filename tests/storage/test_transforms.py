@@ -7,7 +7,6 @@ import os
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -327,53 +326,24 @@ def test_memory_is_bounded_by_what_is_said_whatever_the_log(form: tuple[Compress
     assert peak < bound
 
 
-@pytest.mark.parametrize(("copies", "each"), [(1, 2 * MIB), (2, 2 * MIB), (4, MIB), (5, 0), (8, 0)], ids=str)
-def test_copies_that_run_at_once_share_how_far_they_work_ahead(copies: int, each: int) -> None:
-    work_ahead = WorkAhead()
-    with ExitStack() as opened:
-        asked = [opened.enter_context(work_ahead.copy()) for _ in range(copies)]
-        assert [limit() for limit in asked] == [each] * copies
-    with work_ahead.copy() as alone:
-        assert alone() == AHEAD_BYTES
-
-
 @pytest.mark.parametrize("form", FORMS)
-def test_one_of_many_copies_makes_nothing_before_it_is_asked_for(
+def test_a_copy_that_begins_beside_another_has_no_threads_and_one_that_begins_alone_has(
     form: tuple[Compression, SegmentCipher | None],
 ) -> None:
-    work_ahead, made, asked = WorkAhead(1, all_copies=5), 0, 0
-    too_far = threading.Event()
+    work_ahead = WorkAhead(1)
 
-    def pieces() -> Iterator[bytes]:
-        nonlocal made
-        for _ in range(20):
-            made += 1
-            if made > most:
-                too_far.set()
-            yield os.urandom(1000)
+    def read_on() -> set[int]:
+        readers: set[int] = set()
 
-    most = 1
+        def pieces() -> Iterator[bytes]:
+            for at in range(0, len(LOG), 1024):
+                readers.add(threading.get_ident())
+                yield LOG[at : at + 1024]
 
-    def take(stored: Iterator[Data]) -> None:
-        nonlocal asked, most
-        next(stored)
-        assert not too_far.wait(0.2), "nobody asked for a second piece"
-        most = 20
-        for _ in stored:
-            asked += 1
+        store, files = MemoryStore(), source(pieces(), len(LOG))
+        put_log(store, BASE_KEY, files, form[0], cipher=form[1], iv=iv, chunk_bytes=1000, work_ahead=work_ahead)
+        return readers
 
-    with ExitStack() as opened:
-        for _ in range(5):
-            opened.enter_context(work_ahead.copy())
-        put_log(
-            TakingStore(take),
-            BASE_KEY,
-            source(pieces(), 20_000),
-            form[0],
-            cipher=form[1],
-            iv=iv,
-            chunk_bytes=1000,
-            work_ahead=work_ahead,
-        )
-    assert asked >= 19
-    assert transform_threads() == []
+    with work_ahead.copy():
+        assert read_on() == {threading.get_ident()}
+    assert len(read_on() - {threading.get_ident()}) == 1, "the other one has ended"
