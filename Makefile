@@ -39,9 +39,10 @@ lock:  ## resolve requirements.lock again (needs uv)
 demo: java $(STAMP)  ## the main job on real parts: a year of flights, copied, trimmed, read back three ways (KEEP=1 leaves it running)
 	@$(BIN)/python -m demo $(if $(KEEP),--keep)
 
-# a file a worker: tests of one file share what they start; one worker more than cores, for most of them wait
-WORKERS := $(shell expr `nproc` + 1)
-PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile
+# a file a worker, in the order of tests/conftest.py: tests of one file share what they start. Twice as many workers as
+# cores, for most of them wait
+WORKERS := $(shell expr `nproc` \* 2)
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test: java $(STAMP)  ## the tests, up to four files of them at a time
 	@$(PYTEST)

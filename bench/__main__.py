@@ -56,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _write(into: Path, known: dict[str, Any], name: str, rows: list[Row]) -> None:
+    into.mkdir(parents=True, exist_ok=True)
     file = into / "benchmarks.json"
     sections = json.loads(file.read_text()) if file.exists() else {}
     sections[name] = {"machine": _machine(), "rows": [asdict(row) for row in rows]}

@@ -1,14 +1,17 @@
 """The whole agent copies 1 GiB: 8 partitions of a real broker (4.3.0), segments of 64 MiB, nothing compressed.
 
 ``tierstate agent --once`` as a process, from an empty tier to the end, minus the same with nothing left to copy: what
-starting, deciding and ending cost. Its store is a directory on the disk of the broker. One peer is `shutil.copyfile`
-and fsync of the same files, also a process; the other Kafka itself: a broker with its own remote log manager and
-`LocalTieredStorage` on the same disk, to which tiering is switched on for such a topic; the CPU is the broker's, minus
-what it takes when idle. Batches of 16 KiB, values of random words, all in the page cache. Three runs each, in turns.
+starting, deciding and ending cost. Its store is a directory on the disk of the broker, then S3 (a versitygw on the same
+disk and processors, whose own CPU is not counted). One peer is the bare client with the same files, also a process:
+`shutil.copyfile` and fsync, for S3 boto3's `upload_file`, four files at a time as the agent. The other is Kafka itself:
+a broker with its own remote log manager and `LocalTieredStorage` on the same disk, to which tiering is switched on for
+such a topic; the CPU is the broker's, minus what it takes when idle. Batches of 16 KiB, values of random words, all in
+the page cache. Three runs each, in turns.
 """
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import sys
 import tempfile
@@ -23,7 +26,20 @@ from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.sandbox.properties import kafkas_own_tiers
 from tierstate.storage.object_store import MIB
 
-from .agent_site import Site, Spent, cpu_s, pid_of, spent_by, until
+from .agent_site import (
+    ACCESS_KEY,
+    BUCKET,
+    REGION,
+    SECRET_KEY,
+    Bucket,
+    Site,
+    Spent,
+    bucket,
+    cpu_s,
+    pid_of,
+    spent_by,
+    until,
+)
 from .rows import Row
 
 PARTITIONS, SEGMENT_BYTES, SEGMENTS = 8, 64 * MIB, 2
@@ -42,16 +58,29 @@ for number, path in enumerate(sys.argv[2:]):
         os.close(descriptor)
 """
 """An object that is not fsynced, and its folder, is not there after a power loss."""
+BARE_S3 = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import boto3
+endpoint, bucket, access, secret, region = sys.argv[1:6]
+client = boto3.Session(access, secret, region_name=region).client("s3", endpoint_url=endpoint)
+def upload(each):
+    client.upload_file(each[1], bucket, f"bare/{each[0]}.log")
+with ThreadPoolExecutor(4) as pool:
+    list(pool.map(upload, enumerate(sys.argv[6:])))
+"""
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """About 3 minutes, 5 GiB of disk."""
+    """About 5 minutes, 7 GiB of disk."""
     segment_bytes, runs = (QUICK_BYTES, 1) if quick else (SEGMENT_BYTES, RUNS)
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name:
         folder = Path(name)
         ours: list[Spent] = []
         bare: list[Spent] = []
-        with KafkaSandbox(folder=folder / "kafka") as kafka:
+        ours_s3: list[Spent] = []
+        bare_s3: list[Spent] = []
+        with KafkaSandbox(folder=folder / "kafka") as kafka, bucket(folder) as s3:
             site = Site(kafka, folder / "ours")
             site.create(TOPIC, PARTITIONS, segment_bytes)
             site.fill(TOPIC, PARTITIONS, segment_bytes, SEGMENTS)
@@ -60,14 +89,19 @@ def measure(quick: bool = False) -> list[Row]:
             for _ in range(runs):
                 bare.append(_bare(folder / "bare", logs))
                 ours.append(_ours(site, size))
+            site = Site(kafka, folder / "ours-s3", s3.section)
+            for _ in range(runs):
+                bare_s3.append(_bare_s3(s3, logs))
+                ours_s3.append(_ours(site, size, s3.folder))
         kafkas = [_kafkas(folder / f"kafkas-{run}", segment_bytes) for run in range(runs)]
     return [
-        *_rows(size, ours, bare, "shutil.copyfile and fsync"),
-        *_rows(size, ours, kafkas, "Kafka's own remote log manager"),
+        *_rows("a directory", size, ours, bare, "shutil.copyfile and fsync"),
+        *_rows("a directory", size, ours, kafkas, "Kafka's own remote log manager"),
+        *_rows("S3", size, ours_s3, bare_s3, "boto3 upload_file, 4 files at a time"),
     ]
 
 
-def _rows(size: int, ours: list[Spent], theirs: list[Spent], peer: str) -> list[Row]:
+def _rows(where: str, size: int, ours: list[Spent], theirs: list[Spent], peer: str) -> list[Row]:
     def rate(all: list[Spent]) -> float:
         return statistics.median(size / 1e6 / each.seconds for each in all)
 
@@ -75,22 +109,39 @@ def _rows(size: int, ours: list[Spent], theirs: list[Spent], peer: str) -> list[
         return statistics.median(each.cpu_s / (size / 1e9) for each in all)
 
     return [
-        Row("agent copies to a directory", rate(ours), "MB/s", rate(theirs), peer),
-        Row("agent copies to a directory, CPU", cpu(ours), "s/GB, less is better", cpu(theirs), peer),
+        Row(f"agent copies to {where}", rate(ours), "MB/s", rate(theirs), peer),
+        Row(f"agent copies to {where}, CPU", cpu(ours), "s/GB, less is better", cpu(theirs), peer),
     ]
 
 
-def _ours(site: Site, size: int) -> Spent:
+def _ours(site: Site, size: int, server: Path | None = None) -> Spent:
+    """``server``: the folder that the store writes into, emptied in the end; None: the site's own."""
     config = site.begin(TOPIC, format='compression = "none"')
     try:
         _in_cache(site.logs(TOPIC))
         whole, idle = site.once(config), site.once(config)
-        stored = sum(path.stat().st_size for path in (config.parent / "store").rglob("*.log"))
+        stored = sum(path.stat().st_size for path in (server or config.parent / "store").rglob("*.log"))
         if stored != size:
             raise SystemExit(f"{stored} bytes copied of {size}")
         return _shown("ours", Spent(whole.seconds - idle.seconds, whole.cpu_s - idle.cpu_s))
     finally:
         site.end(config)
+        _empty(server)
+
+
+def _bare_s3(s3: Bucket, logs: list[Path]) -> Spent:
+    try:
+        _in_cache(logs)
+        arguments = (s3.endpoint, BUCKET, ACCESS_KEY, SECRET_KEY, REGION, *map(str, logs))
+        return _shown("bare S3", spent_by([sys.executable, "-c", BARE_S3, *arguments]))
+    finally:
+        _empty(s3.folder)
+
+
+def _empty(server: Path | None) -> None:
+    """Removes the objects; the bucket stays."""
+    for path in server.iterdir() if server else ():
+        shutil.rmtree(path)
 
 
 def _bare(into: Path, logs: list[Path]) -> Spent:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,13 +145,17 @@ def _rolls(kafka: KafkaSandbox, agent: _Agent, rolls: int) -> list[float]:
     producer: Any = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0, "linger.ms": 0})
     folder = kafka.brokers[0].log_dir / "idle-rolls-0"
     took = []
+
+    def copied_beyond(count: int) -> bool:
+        return len(agent.events("segment copied")) > count
+
     for _ in range(rolls):
         copied, segments = len(agent.events("segment copied")), len(list(folder.glob("*.log")))
         while len(list(folder.glob("*.log"))) == segments:
             producer.produce("idle-rolls", os.urandom(BATCH_BYTES), partition=0)
             assert producer.flush(30) == 0
             rolled = time.time()
-        _until(lambda copied=copied: len(agent.events("segment copied")) > copied)  # type: ignore[misc]
+        _until(partial(copied_beyond, copied))
         said = datetime.fromisoformat(agent.events("segment copied")[copied]["timestamp"])
         took.append(said.timestamp() - rolled)
         time.sleep(BETWEEN_ROLLS_S)

@@ -15,13 +15,10 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-import boto3
-
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.sandbox.store_server import versitygw
 from tierstate.storage.object_store import MIB
 
-from .agent_site import RunningAgent, Site, bytes_below
+from .agent_site import RunningAgent, Site, bucket, bytes_below
 from .rows import Row
 
 PARTITIONS, SEGMENT_BYTES = 8, 1024 * MIB
@@ -29,7 +26,6 @@ STORED_BYTES = 2048 * MIB
 QUICK_BYTES = 64 * MIB
 VALUE_BYTES = 16_000
 LONGEST_S = 45.0
-BUCKET, KEYS = "bench", ("bench-access", "bench-secret")
 TOPIC = "large"
 
 
@@ -40,19 +36,11 @@ def measure(quick: bool = False) -> list[Row]:
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tierstate-bench-")))
         kafka = opened.enter_context(KafkaSandbox(folder=folder / "kafka"))
-        server = opened.enter_context(versitygw(folder / "server", *KEYS))
-        access, secret = KEYS
-        session = boto3.Session(aws_access_key_id=access, aws_secret_access_key=secret, region_name="us-east-1")
-        session.client("s3", endpoint_url=server.url).create_bucket(Bucket=BUCKET)
-        (folder / "secret").write_text(secret)
-        s3 = (
-            f'url = "s3://{BUCKET}/tiers"\nendpoint = "{server.url}"\nregion = "us-east-1"\n'
-            f'access_key_id = "{access}"\nsecret_access_key = {{ file = "{folder / "secret"}" }}'
-        )
+        s3 = opened.enter_context(bucket(folder))
         directory = Site(kafka, folder / "directory")
         directory.create(TOPIC, PARTITIONS, segment_bytes)
         directory.fill(TOPIC, PARTITIONS, segment_bytes, 1, VALUE_BYTES)
-        sites = {"S3": (Site(kafka, folder / "s3", s3), folder / "server"), "a directory": (directory, None)}
+        sites = {"S3": (Site(kafka, folder / "s3", s3.section), s3.folder), "a directory": (directory, None)}
         for where, (site, stored) in sites.items():
             for form in ("none", "zstd"):
                 idle, most = _run(site, stored, form, STORED_BYTES if not quick else 4 * QUICK_BYTES)

@@ -10,6 +10,11 @@ from tierstate.sandbox.artifacts import RELEASES
 from tierstate.sandbox.kafka import KafkaSandbox
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that wait for real processes come first, so that no worker is left with one of them in the end."""
+    items.sort(key=lambda item: item.path.parent.name != "scenarios")
+
+
 @pytest.fixture(scope="session")
 def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
     """One broker for the whole run: shared, so use topic names nobody else has (`topic_name`) and never stop it."""
