@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import uvicorn
 
 from ..runtime.clock import Clock
+from ..runtime.heartbeat import UNWATCHED, Heart, Heartbeats
 from ..runtime.service import Service as Process
 from ..runtime.setting_types import Address
 from ..runtime.settings import Gateway
@@ -27,7 +28,8 @@ DRAIN_SECONDS = 10
 class GatewayServer:
     """Bound when constructed; serves while its `process` runs."""
 
-    def __init__(self, service: Service, settings: Gateway) -> None:
+    def __init__(self, service: Service, settings: Gateway, heartbeats: Heartbeats = UNWATCHED) -> None:
+        self._heartbeats = heartbeats
         tokens = read_tokens(settings.auth)
         _check_tls(settings)
         tls = settings.tls
@@ -67,7 +69,9 @@ class GatewayServer:
 
     def _serve(self, stopping: threading.Event) -> None:
         if not stopping.is_set():
-            self._server.run(sockets=[self._socket])
+            with self._heartbeats.of("gateway") as heart:
+                self._server.heart = heart
+                self._server.run(sockets=[self._socket])
 
     def _stop(self) -> None:
         self._server.should_exit = True
@@ -77,18 +81,31 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+        self.heart: Heart | None = None
+
+    async def on_tick(self, counter: int) -> bool:
+        """Several times a second, unless something blocks the loop."""
+        if self.heart is not None:
+            self.heart.beat()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.tail.close()
         await super().shutdown(sockets)
 
 
-def open_gateway(reader: Reader, settings: Gateway, clock: Clock, hidden: Iterable[str] = ()) -> GatewayServer:
+def open_gateway(
+    reader: Reader,
+    settings: Gateway,
+    clock: Clock,
+    hidden: Iterable[str] = (),
+    heartbeats: Heartbeats = UNWATCHED,
+) -> GatewayServer:
     """``hidden``: topics that are never served, as the tier-state topic.
 
     Raises InvalidSettings for an address that is taken, TLS files or tokens that cannot be used.
     """
-    return GatewayServer(Service(reader, settings, clock, hidden), settings)
+    return GatewayServer(Service(reader, settings, clock, hidden), settings, heartbeats)
 
 
 def _listen(listen: Address) -> socket.socket:

@@ -77,6 +77,26 @@ class RawFetch:
 
 
 @dataclass(frozen=True, slots=True)
+class RawProducer:
+    """``last_timestamp``: of its newest batch, by the producer's clock (-1: unknown). ``open_from`` None: in no
+    transaction here.
+    """
+
+    producer_id: int
+    epoch: int
+    last_timestamp: TimestampMs
+    open_from: Offset | None
+
+
+@dataclass(frozen=True, slots=True)
+class RawProducers:
+    """``code`` is Kafka's error code; 0 is none."""
+
+    code: int
+    producers: tuple[RawProducer, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FetchSpec:
     """What to fetch. ``wait_ms``: how long the broker may wait for the first byte. ``topic_id`` fences the topic."""
 
@@ -111,3 +131,17 @@ def configs_of(answer: Any) -> dict[str, RawConfig]:
         said.resource_name: RawConfig(said.error_code, {each.name: each.value for each in said.configs})
         for said in answer.results
     }
+
+
+def producers_of(said: Any) -> RawProducers:
+    """Of one partition in a DescribeProducers answer."""
+    producers = tuple(
+        RawProducer(
+            one.producer_id,
+            one.producer_epoch,
+            TimestampMs(one.last_timestamp),
+            Offset(one.current_txn_start_offset) if one.current_txn_start_offset >= 0 else None,
+        )
+        for one in said.active_producers
+    )
+    return RawProducers(said.error_code, producers)

@@ -25,6 +25,7 @@ from .leadership import Leadership
 from .local_reads import PATIENCE_S
 from .raw import RawClient
 from .topics import TopicConfig, TopicDescription, describe_topic, describe_topics, read_config, read_configs
+from .transactions import OpenTransaction, read_open_transactions
 from .truncation import LONGEST_SECONDS, delete_records_on
 
 ADMIN_SECONDS = 10.0
@@ -71,6 +72,10 @@ class BrokerControl(Protocol):
 
     def bounds_of(self, places: Collection[Place], *, broker: BrokerId) -> dict[Place, LocalBounds | TierstateError]:
         """`bounds` of many on one broker: what each would answer or raise. For looks, in few requests."""
+        ...
+
+    def open_transactions(self, topic: str, partition: int, *, broker: BrokerId) -> tuple[OpenTransaction, ...]:
+        """See `transactions.read_open_transactions`."""
         ...
 
     def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
@@ -139,6 +144,9 @@ class KafkaControl:
 
     def bounds_of(self, places: Collection[Place], *, broker: BrokerId) -> dict[Place, LocalBounds | TierstateError]:
         return read_bounds_of(self._raw, broker, dict.fromkeys(places))
+
+    def open_transactions(self, topic: str, partition: int, *, broker: BrokerId) -> tuple[OpenTransaction, ...]:
+        return read_open_transactions(self._raw, broker, topic, partition)
 
     def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
         return topic_exists(self._raw, broker, topic_id)

@@ -21,13 +21,14 @@ from ..state.errors import (
     UnknownTopic,
 )
 from ..state.ids import BrokerId, TopicId
-from ..state.offsets import Offset
+from ..state.offsets import Offset, TimestampMs
 from ..state.routing import LocalBounds
 from .answers import Place
 from .control import ClusterDescription
 from .error_codes import LeaderMoved
 from .groups import GroupPosition, GroupProblem, TopicGroups
 from .topics import PartitionDescription, TopicConfig, TopicDescription
+from .transactions import OpenTransaction
 from .truncation import LONGEST_SECONDS
 
 V = TypeVar("V")
@@ -39,11 +40,11 @@ class _Partition:
     epoch: LeaderEpoch
     start: Offset
     end: Offset
-    open_transaction: Offset | None = None
+    open: dict[int, OpenTransaction] = field(default_factory=dict)
 
     @property
     def bounds(self) -> LocalBounds:
-        stable = self.end if self.open_transaction is None else self.open_transaction
+        stable = min((each.start for each in self.open.values()), default=self.end)
         return LocalBounds(self.start, self.end, stable, self.epoch)
 
 
@@ -66,6 +67,7 @@ class MemoryBroker:
         self._topics: dict[str, _Topic] = {}
         self._lost_answers = 0
         self._hidden_groups: str | None = None
+        self._hidden_transactions: TierstateError | None = None
         self._stale: dict[BrokerId, set[TopicId]] = {}
         self._hidden_topics: frozenset[str] = frozenset()
         self._describes_all = True
@@ -124,10 +126,19 @@ class MemoryBroker:
             part.end = Offset(part.end + records)
             return part.end
 
-    def open_transaction(self, topic: str, partition: int, first: Offset | None) -> None:
-        """From now on the last stable offset stays at ``first``; None: the transaction ended."""
+    def open_transaction(self, topic: str, partition: int, first: Offset | None, producer_id: int = 4000) -> None:
+        """This producer's begins at ``first``: the last stable offset stays there; None: it ended."""
         with self._lock:
-            self._part(topic, partition).open_transaction = first
+            part = self._part(topic, partition)
+            if first is None:
+                part.open.pop(producer_id, None)
+            else:
+                part.open[producer_id] = OpenTransaction(producer_id, 0, first, TimestampMs(0))
+
+    def hide_transactions(self, why: TierstateError | None) -> None:
+        """From now on no broker says whose transactions are open, but this."""
+        with self._lock:
+            self._hidden_transactions = why
 
     def elect(self, topic: str, partition: int, leader: int | None, *, end: int | None = None) -> LeaderEpoch:
         """A new leader and epoch; ``end``: unclean, records from there on are lost."""
@@ -212,6 +223,14 @@ class MemoryBroker:
         with self._lock:
             self._reach(broker)
             return {place: _answer(self.bounds, *place, broker=broker) for place in places}
+
+    def open_transactions(self, topic: str, partition: int, *, broker: BrokerId) -> tuple[OpenTransaction, ...]:
+        with self._lock:
+            self._reach(broker)
+            part = self._part(topic, partition)
+            if self._hidden_transactions is not None:
+                raise self._hidden_transactions
+            return tuple(sorted(part.open.values(), key=lambda each: each.start))
 
     def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
         with self._lock:

@@ -1,8 +1,8 @@
 """Kafka's protocol where librdkafka hides it: raw Fetch, ListOffsets with epochs, DeleteRecords to a named broker.
 
-The one file that touches kafka-python's internals (its messages and SASL mechanisms, pinned to 3.0.12). Sockets and
-deadlines are our own: a call goes to exactly the broker it names and is never repeated behind the caller's back,
-except on a pooled connection that turns out to be dead, for requests that only read.
+With `raw_connection.py` the place that touches kafka-python's internals (its messages and SASL mechanisms, pinned to
+3.0.12). Sockets and deadlines are our own: a call goes to exactly the broker it names and is never repeated behind the
+caller's back, except on a pooled connection that turns out to be dead, for requests that only read.
 """
 
 from __future__ import annotations
@@ -13,18 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from kafka.errors import IncompatibleBrokerVersion, KafkaError
-from kafka.net.sasl import get_sasl_mechanism
 from kafka.protocol.admin import DeleteRecordsRequest, DescribeConfigsRequest
-from kafka.protocol.broker_version_data import BrokerVersionData
+from kafka.protocol.admin.transactions import DescribeProducersRequest
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
-from kafka.protocol.frame import KafkaBytes
-from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
-from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from kafka.protocol.metadata import MetadataRequest
 
 from ..runtime.clock import Clock
 from ..state.epochs import LeaderEpoch
-from ..state.errors import AccessDenied, BrokerUnavailable, CorruptData, InvalidRequest, TierstateError, TimedOut
+from ..state.errors import BrokerUnavailable, CorruptData, TierstateError, TimedOut
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation
@@ -37,21 +33,22 @@ from .answers import (
     RawFetch,
     RawMetadata,
     RawOffset,
+    RawProducers,
     RawTopic,
     configs_of,
     metadata_of,
+    producers_of,
     topic_of,
 )
 from .client_config import bootstrap_addresses
-from .error_codes import error_of
 from .framed_socket import FramedSocket, tls_context
+from .raw_connection import RawConnection
 
 LATEST, EARLIEST = TimestampMs(-1), TimestampMs(-2)
 METADATA_SECONDS = 3.0
 """A silent broker is given this long before the next one is asked."""
 IDLE_CONNECTIONS = 8
 """Kept open to each broker; the broker serves one request of a connection at a time, so busy callers need several."""
-CLIENT_ID = "tierstate"
 TOPIC_RESOURCE = 2
 """Kafka's number for topics in DescribeConfigs."""
 
@@ -67,7 +64,7 @@ class RawClient:
         self._tls = tls_context(kafka)
         self._bootstrap = bootstrap_addresses(kafka)
         self._brokers: dict[BrokerId, Address] = {}
-        self._idle: dict[Address, list[_Connection]] = defaultdict(list)
+        self._idle: dict[Address, list[RawConnection]] = defaultdict(list)
         self._lock = threading.Lock()
         self._closed = False
         self._whole_metadata = AnswerMemo(metadata_of)
@@ -189,6 +186,19 @@ class RawClient:
         found = LeaderEpoch(said.leader_epoch) if said.leader_epoch >= 0 else None
         return RawOffset(said.error_code, Offset(said.end_offset), TimestampMs(-1), found)
 
+    def active_producers(self, broker: BrokerId, topic: str, partition: int) -> RawProducers:
+        """Every producer whose state this broker keeps with its replica (DescribeProducers, Kafka 2.8).
+
+        InvalidRequest: the broker is too old. CorruptData: it answers of something else.
+        """
+        wanted = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])
+        request = DescribeProducersRequest(topics=[wanted], min_version=0, max_version=0)
+        answer = self._read(self._address(broker), request, min(METADATA_SECONDS, self.timeout))
+        found = {(one.name, said.partition_index): said for one in answer.topics for said in one.partitions}
+        if (topic, partition) not in found:
+            raise CorruptData("the broker's answer leaves a partition out", request="DescribeProducers", broker=broker)
+        return producers_of(found[topic, partition])
+
     def fetch(self, broker: BrokerId, spec: FetchSpec) -> RawFetch:
         """One Fetch, outside any session. At least one whole batch comes, even beyond ``max_bytes``."""
         kind = FetchRequest.FetchTopic
@@ -272,7 +282,7 @@ class RawClient:
         return self._ask_and_keep(address, self._connect(address, deadline), request, deadline, memo)
 
     def _ask_and_keep(
-        self, address: Address, connection: _Connection, request: Any, deadline: float, memo: AnswerMemo[Any] | None
+        self, address: Address, connection: RawConnection, request: Any, deadline: float, memo: AnswerMemo[Any] | None
     ) -> Any:
         try:
             answer = connection.ask(request, deadline, memo)
@@ -287,7 +297,7 @@ class RawClient:
             connection.close()
         return answer
 
-    def _borrow(self, address: Address) -> _Connection | None:
+    def _borrow(self, address: Address) -> RawConnection | None:
         now = self._clock.monotonic()
         with self._lock:
             idle = self._idle[address]
@@ -298,97 +308,15 @@ class RawClient:
                 connection.close()
         return None
 
-    def _connect(self, address: Address, deadline: float) -> _Connection:
+    def _connect(self, address: Address, deadline: float) -> RawConnection:
         try:
-            return _Connection(
+            return RawConnection(
                 FramedSocket(address, self._tls, self._clock, deadline), self._kafka, self._clock, deadline
             )
         except BrokerUnavailable:
             with self._lock:  # a restarted broker may have a new address
                 self._brokers = {broker: known for broker, known in self._brokers.items() if known != address}
             raise
-
-
-class _Connection:
-    """A connection that is past its handshakes."""
-
-    def __init__(self, frames: FramedSocket, kafka: Mapping[str, str], clock: Clock, deadline: float) -> None:
-        self._frames = frames
-        self._count = 0
-        self._versions: Any = None
-        self.good_until = float("inf")
-        try:
-            answer = self.ask(
-                ApiVersionsRequest(version=3, client_software_name=CLIENT_ID, client_software_version="0"), deadline
-            )
-            _raise(answer.error_code, request="ApiVersions")
-            keys = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
-            self._versions = BrokerVersionData(api_versions=keys)
-            if "sasl" in kafka.get("security.protocol", "").lower():
-                lifetime = self._authenticate(kafka, deadline)
-                self.good_until = clock.monotonic() + 0.8 * lifetime if lifetime else float("inf")
-        except BaseException:
-            frames.close()
-            raise
-
-    def ask(self, request: Any, deadline: float, memo: AnswerMemo[Any] | None = None) -> Any:
-        """One request, one answer. BrokerUnavailable, TimedOut, CorruptData, InvalidRequest (broker too old)."""
-        self._count += 1
-        try:
-            if request.API_VERSION is None:
-                request.API_VERSION = self._versions.api_version(request)
-            request.with_header(correlation_id=self._count, client_id=CLIENT_ID)
-            frame = request.encode(framed=True, header=True)
-        except IncompatibleBrokerVersion as error:
-            raise InvalidRequest("the broker does not know this request", request=type(request).__name__) from error
-        self._frames.send(frame, deadline)
-        payload: Any = self._frames.receive(deadline, KafkaBytes)
-        try:
-            kind = request.header.get_response_class()
-            correlation_id = kind.parse_header(payload).correlation_id
-            body = memoryview(payload)[payload.tell() :]
-            answer = (
-                kind.decode(body) if memo is None else memo.of(bytes(body), lambda same: kind.decode(memoryview(same)))
-            )
-        except (ValueError, IndexError, TypeError, KeyError, ArithmeticError, KafkaError) as error:
-            raise CorruptData("the broker's answer cannot be read", request=type(request).__name__) from error
-        if correlation_id != self._count:
-            raise CorruptData("the broker answered another request", asked=self._count, answered=correlation_id)
-        return answer
-
-    def close(self) -> None:
-        self._frames.close()
-
-    def _authenticate(self, kafka: Mapping[str, str], deadline: float) -> float:
-        """SASL; returns how long the session lasts in seconds, 0 for ever."""
-        name = (kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms") or "").upper()
-        if name not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
-            raise InvalidRequest("raw reads know SASL PLAIN and SCRAM only", mechanism=name or "none set")
-        answer = self.ask(SaslHandshakeRequest(mechanism=name, version=1), deadline)
-        _raise(answer.error_code, request="SaslHandshake", mechanism=name)
-        mechanism = get_sasl_mechanism(name)(
-            sasl_mechanism=name,
-            sasl_plain_username=kafka.get("sasl.username", ""),
-            sasl_plain_password=kafka.get("sasl.password", ""),
-        )
-        lifetime = 0
-        while not mechanism.is_done():
-            answer = self.ask(SaslAuthenticateRequest(mechanism.auth_bytes(), version=1), deadline)
-            _raise(answer.error_code, request="SaslAuthenticate", mechanism=name)
-            try:
-                mechanism.receive(answer.auth_bytes)
-            except (ValueError, KafkaError) as error:
-                raise AccessDenied("the broker did not prove that it knows the password", mechanism=name) from error
-            lifetime = answer.session_lifetime_ms
-        if not mechanism.is_authenticated():
-            raise AccessDenied("SASL authentication failed", mechanism=name)
-        return lifetime / 1000
-
-
-def _raise(code: int, **facts: object) -> None:
-    error = error_of(code, **facts)
-    if error is not None:
-        raise error
 
 
 def _level(isolation: Isolation) -> int:

@@ -13,7 +13,7 @@ from .flags import pass_context
 from .keeping import Archives, keeper_of, seed_of
 from .opened import open_store_of, opened_broker, opened_topic
 from .serving import serve, service_logs
-from .watching import AgentWatches
+from .watching import AgentWatches, longest_silence
 
 
 @click.command("agent", epilog="Example: tierstate agent --config /etc/tierstate/tierstate.toml")
@@ -31,6 +31,7 @@ def command(context: Context, once: bool) -> None:
     from ..log.local_log import LogDirs
     from ..runtime.allocator import return_large_buffers
     from ..runtime.clock import SystemClock
+    from ..runtime.heartbeat import Heartbeats
     from ..runtime.id_source import RandomIds
     from ..runtime.listener import fan_out
     from ..runtime.logs import log_events
@@ -38,7 +39,9 @@ def command(context: Context, once: bool) -> None:
     from ..runtime.metrics import Metrics
     from ..runtime.quota import ByteQuota, repeats_taken_from
     from ..runtime.service import Service
+    from ..runtime.watchdog import Supervisor, Watchdog
     from ..state.keys import tier_partition_of
+    from ..storage.living_store import LivingStore
     from ..storage.probe import warn_if_overwriting
 
     return_large_buffers()
@@ -46,12 +49,16 @@ def command(context: Context, once: bool) -> None:
     clock, metrics = SystemClock(), Metrics()
     logger = service_logs(context)
     listener = fan_out(metrics.listen, log_events(logger))
+    heartbeats = Heartbeats(clock, longest_silence(settings))
+    starting = heartbeats.of("start")
     with ExitStack() as opened:
+        opened.callback(Watchdog(heartbeats, Supervisor(), logger.warning).start().close)
         log = opened.enter_context(LogDirs(settings.agent.log_dirs))
         broker = opened.enter_context(opened_broker(context))
         topic = opened.enter_context(opened_topic(context))
-        quota = ByteQuota(clock, settings.copy_.quota)
-        store = open_store_of(settings, fan_out(listener, repeats_taken_from(quota)))
+        quota = ByteQuota(clock, settings.copy_.quota, heartbeats.alive)
+        wire = open_store_of(settings, fan_out(listener, repeats_taken_from(quota)))
+        store = LivingStore(wire, heartbeats.alive)
         opened.callback(store.close)
         cluster = broker.control.cluster()
         identity = ViewIdentity(cluster.cluster_id, topic.topic_id, topic.mapped_partitions)
@@ -67,17 +74,18 @@ def command(context: Context, once: bool) -> None:
             keep=wanted.keep,
             seed=seed_of(store, identity, clock, listener),
             listener=fan_out(listener, attention.listen),
+            heartbeats=heartbeats,
         )
         opened.callback(follower.close)
 
-        watches = AgentWatches(topic, follower, store, clock)
+        watches = AgentWatches(topic, follower, store, clock, heartbeats)
         server = ManagementServer(
             settings.management.listen,
             Health(
                 not_healthy=watches.not_healthy,
                 not_ready=lambda: watches.not_ready(leader.agent.last_error),
                 metrics=metrics.exposition,
-                status=lambda name, partition: leader.board.find(name, partition),
+                status=lambda name, partition: leader.board.find(name, partition, clock.now_ms()),
             ),
         )
         opened.callback(server.close)
@@ -96,20 +104,25 @@ def command(context: Context, once: bool) -> None:
             ArchivedDeletes(store, identity, clock, listener),
             quota,
             attention,
+            heartbeats,
         )
-        keeper = keeper_of(settings, leader.seat, topic, follower, wanted, store, identity, archives, listener)
+        keeper = keeper_of(
+            settings, leader.seat, topic, follower, wanted, store, identity, archives, listener, heartbeats
+        )
         feed_gauges(metrics, leader.board, follower, clock)
         watches.feed(metrics, leader, keeper.names)
 
         def work(stop: threading.Event) -> None:
             # said from here: signals are taken by now
             logger.info("agent ready", broker=log.node_id, cluster=cluster.cluster_id, management=str(server.address))
-            warn_if_overwriting(store, listener)
+            with heartbeats.of("start"):
+                warn_if_overwriting(store, listener)
             (leader.agent.run_once if once else leader.agent.run)(stop)
             if once:
                 keeper.advance(stop)
 
         context.deadline.cancel()
+        starting.end()
         kept = [] if once else [*watches.threads(), Service("keeper", keeper.run)]
         watches.services += [server.service(), *kept, Service("agent", work, on_stop=leader.quota.stop)]
         serve(context, watches.services, logger.warning)

@@ -29,6 +29,7 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
     from ..runtime.clock import SystemClock
     from .partition_facts import look_at, why_untiered
 
+    bootstrap = context.settings.kafka.get("bootstrap.servers", "HOST:PORT")
     with opened_broker(context) as broker:
         partitions = user_partitions(broker, topic.topic, topic.partition)
         with opened_view(context, partitions) as follower:
@@ -37,7 +38,8 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
                     follower.require_fresh(follower.tier_partition(partition), 1.0)
                 untiered = why_untiered(broker.control, context.settings, topic.topic)
                 facts = [
-                    look_at(follower.partition(each), broker.control, topic.topic, untiered) for each in partitions
+                    look_at(follower.partition(each), broker.control, topic.topic, untiered, bootstrap)
+                    for each in partitions
                 ]
                 if context.as_json:
                     context.output.document([each.as_json() for each in facts])
@@ -94,3 +96,6 @@ def _print(context: Context, facts: PartitionFacts) -> None:
         ):
             if facts.agent.get(key):
                 line(f"  {label:<13} {facts.agent[key]}")
+    if facts.end_transaction is not None:
+        line(f"  does it hang? {facts.end_transaction.find_hanging}")
+        line(f"  if it does    {facts.end_transaction.abort}")

@@ -12,7 +12,7 @@ from .flags import pass_context
 from .keeping import seed_of
 from .opened import open_store_of, opened_broker, opened_topic
 from .serving import serve, service_logs
-from .watching import feed_view_gauges, why_behind, why_unhealthy
+from .watching import feed_loop_gauges, feed_view_gauges, longest_silence, why_behind, why_hanging, why_unhealthy
 
 LOOPBACK = ("127.", "::1", "localhost")
 
@@ -29,12 +29,15 @@ def command(context: Context, listen: str | None) -> None:
     from ..follower.rocksdb_view import ViewIdentity
     from ..follower.view_watch import ViewWatch
     from ..runtime.clock import SystemClock
+    from ..runtime.heartbeat import Heartbeats
     from ..runtime.listener import fan_out
     from ..runtime.logs import log_events
     from ..runtime.management import Health, ManagementServer
     from ..runtime.metrics import Metrics
     from ..runtime.service import Service
+    from ..runtime.watchdog import Supervisor, Watchdog
     from ..state.view import READY_AGE_S
+    from ..storage.living_store import LivingStore
     from ..storage.segment.keyring_file import KeyRingFile
 
     if listen is not None:
@@ -43,7 +46,10 @@ def command(context: Context, listen: str | None) -> None:
     clock, metrics = SystemClock(), Metrics()
     logger = service_logs(context)
     listener = fan_out(metrics.listen, log_events(logger))
+    heartbeats = Heartbeats(clock, longest_silence(settings))
+    starting = heartbeats.of("start")
     with ExitStack() as opened:
+        opened.callback(Watchdog(heartbeats, Supervisor(), logger.warning).start().close)
         broker = opened.enter_context(opened_broker(context))
         topic = opened.enter_context(opened_topic(context))
         store = open_store_of(settings, listener)
@@ -55,8 +61,9 @@ def command(context: Context, listen: str | None) -> None:
             cluster_id,
             clock,
             state_dir=settings.state_dir / "gateway",
-            seed=seed_of(store, identity, clock, listener),
+            seed=seed_of(LivingStore(store, heartbeats.alive), identity, clock, listener),
             listener=listener,
+            heartbeats=heartbeats,
         )
         opened.callback(follower.close)
         keyring = settings.encryption.keyring
@@ -72,15 +79,17 @@ def command(context: Context, listen: str | None) -> None:
         )
         opened.callback(reader.close)
         add_cache_gauges(metrics, reader.remote)
-        server = open_gateway(reader, settings.gateway, clock, hidden=(settings.tier_state.topic,))
+        server = open_gateway(reader, settings.gateway, clock, (settings.tier_state.topic,), heartbeats)
         opened.callback(server.close)
 
-        watch = ViewWatch(topic, follower, clock)
+        watch = ViewWatch(topic, follower, clock, heartbeats)
         feed_view_gauges(metrics, watch)
+        feed_loop_gauges(metrics, heartbeats)
         services: list[Service] = []
         health = Health(
-            not_healthy=lambda: why_unhealthy(services, follower),
-            not_ready=lambda: why_behind(follower, watch, READY_AGE_S),  # reads go on from an older view, too
+            not_healthy=lambda: why_unhealthy(services, follower, heartbeats),
+            # reads go on from an older view, too
+            not_ready=lambda: why_hanging(heartbeats) + why_behind(follower, watch, READY_AGE_S),
             metrics=metrics.exposition,
             status=lambda name, partition: None,
         )
@@ -88,6 +97,7 @@ def command(context: Context, listen: str | None) -> None:
         opened.callback(management.close)
         _announce(context, server.url, str(management.address), open_to_all=settings.gateway.auth.tokens is None)
         context.deadline.cancel()
+        starting.end()
         watches = [Service("view watch", watch.run), Service("topic watch", watch.run_problems)]
         services += [management.service(), *watches, server.process()]
         serve(context, services, logger.warning)

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from ..leader.term import Seat
     from ..leader.wanted import Wanted
     from ..runtime.clock import Clock
+    from ..runtime.heartbeat import Heartbeats
     from ..runtime.listener import Listener
     from ..runtime.settings import Settings
     from ..state.errors import TierstateError
     from ..state.offsets import Position
+    from ..state.partition_view import PartitionView
     from ..state.view import ViewStore
     from ..storage.object_store import ObjectStore
 
@@ -102,11 +104,12 @@ def keeper_of(
     identity: ViewIdentity,
     archives: Archives,
     listener: Listener,
+    heartbeats: Heartbeats,
 ) -> Keeper:
     """Of a running agent."""
     from ..broker.tier_topic_setup import read_meta
     from ..leader.custodian import Custody
-    from ..leader.custodian_rule import CustodyPolicy
+    from ..leader.custodian_rule import CustodyPolicy, Evidence
     from ..leader.custody import ClusterLook, Custodian, led_by
     from ..leader.keeper import Keeper
 
@@ -124,14 +127,21 @@ def keeper_of(
         topic.problems,
         seat.clock,
     )
-    custody = Custody(seat, look, policy, store, listener, archives.archived_to)
+
+    def look_alive(view: PartitionView) -> Evidence:
+        """With a broker away, a look at each of thousands of partitions takes its time."""
+        heartbeats.alive()
+        return look(view)
+
+    custody = Custody(seat, look_alive, policy, store, listener, archives.archived_to)
 
     def look_around() -> None:
         if wanted.refresh():
             follower.reconsider()
 
-    chores = chores_of(settings, topic, store, identity, archives, seat.clock, listener)
-    return Keeper(led, chores, Custodian(custody, led), look_around, seat.clock, listener)
+    chores = chores_of(settings, topic, store, identity, archives, seat.clock, listener, heartbeats)
+    # wanted was refreshed right before: by the look around
+    return Keeper(lambda: wanted.leads, chores, Custodian(custody, led), look_around, seat.clock, listener, heartbeats)
 
 
 def chores_of(
@@ -142,6 +152,7 @@ def chores_of(
     archives: Archives,
     clock: Clock,
     listener: Listener,
+    heartbeats: Heartbeats,
 ) -> list[Chore]:
     """Archive first: what is archived may be erased."""
     from ..follower.archive import archive
@@ -170,15 +181,15 @@ def chores_of(
 
     def archived(number: int, stop: threading.Event) -> Act[None]:
         now, known = clock.now_ms(), archives.known(number)
-        reached = yield from archive(UntilStopped(topic, stop), store, identity, number, now, PARTIAL_AFTER_MS, known)
+        read = UntilStopped(topic, stop, heartbeats.alive)
+        reached = yield from archive(read, store, identity, number, now, PARTIAL_AFTER_MS, known)
         archives.reached(number, reached)
 
     def checkpointed(number: int, stop: threading.Event) -> Act[object]:
         keep, refused = settings.checkpoint.keep, _refused(listener)
+        read = UntilStopped(topic, stop, heartbeats.alive)
         with _scratch() as fresh:
-            return (
-                yield from checkpoint(UntilStopped(topic, stop), store, identity, number, clock, keep, fresh, refused)
-            )
+            return (yield from checkpoint(read, store, identity, number, clock, keep, fresh, refused))
 
     def cut(number: int, stop: threading.Event) -> Act[object]:
         older = TimestampMs(clock.now_ms() - round(settings.archive.keep * 1000))

@@ -6,12 +6,13 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..leader.cut_elsewhere import cut_elsewhere
 from ..leader.decide import excluded, internal, refusal
 from ..leader.orders import order_done, standing
 from ..state.errors import TierstateError
 from ..state.facts import OrderKind
 from ..state.offsets import Offset, OffsetRange
-from .cut_elsewhere import cut_elsewhere
+from .end_transaction import EndTransaction, end_transaction
 from .give_order import told
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class PartitionFacts:
     untiered: str | None = None
     """Why the topic is not tiered, by its name, its configuration and the settings of who asks."""
     untiered_reason: str | None = None
+    end_transaction: EndTransaction | None = None
+    """How to end the transaction that the agent names."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -66,9 +69,19 @@ def why_untiered(broker: BrokerControl, settings: Settings, topic: str) -> Why |
     return refused
 
 
-def look_at(view: PartitionView, broker: BrokerControl, topic: str, untiered: Why | None = None) -> PartitionFacts:
-    """Ask the broker for its bounds; a broker that does not answer leaves them None."""
+def look_at(
+    view: PartitionView,
+    broker: BrokerControl,
+    topic: str,
+    untiered: Why | None = None,
+    bootstrap: str = "HOST:PORT",
+) -> PartitionFacts:
+    """Ask the broker for its bounds; a broker that does not answer leaves them None.
+
+    ``bootstrap``: what commands of Kafka's own that are shown are to be given.
+    """
     partition = view.partition.partition
+    agent = ask_agent(view, topic)
     try:
         bounds = broker.bounds(topic, partition)
     except TierstateError:
@@ -97,10 +110,11 @@ def look_at(view: PartitionView, broker: BrokerControl, topic: str, untiered: Wh
         holds=tuple(hold.reason for hold in view.holds),
         contradictions=view.contradictions,
         lineage_unknown=view.lineage_unknown,
-        agent=ask_agent(view, topic),
+        agent=agent,
         cut_elsewhere=cut_elsewhere(view, topic, local_start),
         untiered=None if untiered is None else untiered.said,
         untiered_reason=None if untiered is None else untiered.kind.value,
+        end_transaction=end_transaction(agent, topic, partition, bootstrap),
     )
 
 

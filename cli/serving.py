@@ -7,6 +7,7 @@ survive anyway: an upload that is cut off is never readable, and the next term s
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 import threading
@@ -44,6 +45,8 @@ def service_logs(context: Context) -> FilteringBoundLogger:
         secrets=list(secrets_of(context.settings)),
     )
     take_library_logs(logger)
+    if context.own_process:
+        faulthandler.enable()  # where every thread was, when a supervisor's watchdog aborts one that hangs
     return logger
 
 

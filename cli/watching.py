@@ -11,24 +11,59 @@ if TYPE_CHECKING:
     from ..follower.view_watch import ViewWatch
     from ..leader.open import Leader
     from ..runtime.clock import Clock
+    from ..runtime.heartbeat import Heartbeats
     from ..runtime.metrics import Metrics
     from ..runtime.service import Service
+    from ..runtime.settings import Settings
     from ..storage.object_store import ObjectStore
     from ..storage.store_watch import StoreWatch
 
 FRESH_S = 60.0
 """Whoever decides from a view that was last known to be at the end longer ago is told that it is behind."""
 
+BROKER_S = 900.0
+"""A turn that asks brokers and disks: a few dozen requests at most between two signs of life, each with a deadline of
+seconds to half a minute, and nobody answers."""
+STORE_OPERATIONS = 3
+"""So many go by between two signs of life of who asks the store: the last parts of an upload, its completion, and one
+that is repeated or cleared up behind it."""
+SLACK_S = 300.0
+"""For a disk or a processor that is busy with something else."""
+
+
+def longest_silence(settings: Settings) -> dict[str, float]:
+    """Every loop of an agent and a gateway, and how long it may take for one thing at most, seconds.
+
+    Generous: a restart on a false alarm costs more than a hang that is found a quarter of an hour later. Who waits
+    (for work, for a store or a broker that is away, in a back-off, for a quota) goes on going round meanwhile.
+    """
+    operation = settings.store.request_timeout + settings.store.throttle_timeout
+    store = STORE_OPERATIONS * operation + SLACK_S
+    return {
+        "start": max(store, BROKER_S),
+        "agent": BROKER_S,
+        "acts": max(store, BROKER_S),
+        "keeper": max(store, BROKER_S),
+        "view": max(store, BROKER_S),
+        "view watch": BROKER_S,
+        "topic watch": BROKER_S,
+        "store watch": store,
+        "gateway": SLACK_S,
+    }
+
 
 class AgentWatches:
     """What an agent watches beside its work: the ends of the tier-state topic, its configuration, the store."""
 
-    def __init__(self, topic: TierTopic, follower: Follower, store: ObjectStore, clock: Clock) -> None:
+    def __init__(
+        self, topic: TierTopic, follower: Follower, store: ObjectStore, clock: Clock, heartbeats: Heartbeats
+    ) -> None:
         from ..follower.view_watch import ViewWatch
         from ..storage.store_watch import StoreWatch
 
-        self.view, self.store = ViewWatch(topic, follower, clock), StoreWatch(store, clock)
-        self._follower = follower
+        self.view = ViewWatch(topic, follower, clock, heartbeats)
+        self.store = StoreWatch(store, clock, heartbeats)
+        self._follower, self._heartbeats = follower, heartbeats
         self.services: list[Service] = []
         """Of the whole process, once it runs."""
 
@@ -43,16 +78,18 @@ class AgentWatches:
         ]
 
     def not_healthy(self) -> list[str]:
-        return why_unhealthy(self.services, self._follower)
+        return why_unhealthy(self.services, self._follower, self._heartbeats)
 
     def not_ready(self, blind: str | None) -> list[str]:
         """``blind``: why the agent cannot learn what its broker hosts."""
-        found = why_topic_away(self.view) + why_behind(self._follower, self.view, FRESH_S)
+        found = why_hanging(self._heartbeats) + why_topic_away(self.view)
+        found += why_behind(self._follower, self.view, FRESH_S)
         return found + ([blind] if blind else []) + why_store_away(self.store)
 
     def feed(self, metrics: Metrics, leader: Leader, chores: Sequence[str]) -> None:
         """Gauges of the process; those of its partitions are in `leader/gauges.py`."""
         feed_view_gauges(metrics, self.view)
+        feed_loop_gauges(metrics, self._heartbeats)
         metrics.gauge("copy_quota_waited_seconds_total", lambda: [((), leader.quota.waited)])
         metrics.gauge("discovery_failing", lambda: [((), leader.agent.last_error is not None)])
         metrics.gauge("object_store_away", lambda: [((), self.store.trouble is not None)])
@@ -60,10 +97,14 @@ class AgentWatches:
             metrics.begin("tier_state_chore_failures_total", chore)
 
 
-def why_unhealthy(services: Sequence[Service], follower: Follower) -> list[str]:
-    """What only a new process brings back: a thread that ended."""
-    found = [service.ended for service in services if service.ended]
+def why_unhealthy(services: Sequence[Service], follower: Follower, heartbeats: Heartbeats) -> list[str]:
+    """What only a new process brings back: a thread that ended, or hangs."""
+    found = [service.ended for service in services if service.ended] + why_hanging(heartbeats)
     return found if follower.failure is None else [*found, f"the follower of the view ended: {follower.failure}"]
+
+
+def why_hanging(heartbeats: Heartbeats) -> list[str]:
+    return [str(each) for each in heartbeats.hangs()]
 
 
 def why_topic_away(watch: ViewWatch) -> list[str]:
@@ -103,3 +144,14 @@ def feed_view_gauges(metrics: Metrics, watch: ViewWatch) -> None:
     metrics.gauge("tier_state_apply_lag", lambda: numbered(watch.lags()))
     metrics.gauge("tier_view_age_seconds", lambda: numbered(watch.ages()))
     metrics.gauge("tier_state_topic_problems", lambda: [] if watch.problems is None else [((), watch.problems)])
+
+
+def feed_loop_gauges(metrics: Metrics, heartbeats: Heartbeats) -> None:
+    """Of any process with loops."""
+
+    def hanging() -> list[tuple[tuple[str], float]]:
+        hangs = [each.loop for each in heartbeats.hangs()]
+        return [((loop,), float(hangs.count(loop))) for loop in heartbeats.silent_s()]
+
+    metrics.gauge("hung_threads", hanging)
+    metrics.gauge("loop_silent_seconds", lambda: [((loop,), s) for loop, s in heartbeats.silent_s().items()])

@@ -10,14 +10,14 @@ meets a piece of the other begins again behind it; pieces of both that overlap a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from itertools import repeat
 
 from ..broker.tier_topic import TierBatch, TierReader, TierTopic
 from ..state.errors import BrokerUnavailable, CorruptData, InvalidRequest, ObjectExists, PositionLost, Unavailable
 from ..state.offsets import Position, TimestampMs
 from ..storage.object_store import ObjectStore
-from .archive_chain import START, archived_to, read_piece
+from .archive_chain import START, archived_to, reached_by, read_piece
 from .archive_piece import (
     MAX_PLAIN_BYTES,
     WINDOW,
@@ -33,6 +33,8 @@ from .rocksdb_view import ViewIdentity
 
 ROUNDS = 10
 """So often in a row another writer may be faster before this one leaves it to a later call."""
+FEW = MAX_PLAIN_BYTES // (64 * 1024)
+"""Fewer records are never a full piece by their size: a fact has 64 KiB at most."""
 POLL_S = 0.2
 SILENT_POLLS = 150
 
@@ -49,14 +51,15 @@ def archive(
     """Bring the archive of one partition up to the end captured now; returns what `archived_to` answers after it.
 
     A window that is not full is archived in part once its oldest record is older than ``partial_after_ms``. ``known``:
-    an earlier answer, which makes the LIST short. Memory: two pieces. Raises CorruptData when the furthest piece is
-    damaged (remove that object, and the next call writes it again, as long as the topic has its records), PositionLost
-    when the topic ends before the archive does, and what store and broker raise.
+    an earlier answer, which makes the LIST short. Memory: two pieces. Raises PositionLost when the topic ends before
+    the archive does, CorruptData when the pieces are gone, or the furthest is damaged and there is something to write
+    (remove that object, and the next call writes it again, as long as the topic has its records), and what store and
+    broker raise.
     """
     place = TierPlace(identity.topic_id, tier_partition)
     for _ in range(ROUNDS):
-        furthest = _furthest(objects, place, identity, known)
-        reached = Position(furthest.name.last + 1) if furthest else START
+        names = _names(objects, place, known)
+        reached = Position(max((name.last + 1 for name in names), default=START))
         end = topic.end(tier_partition)
         if end < reached:
             raise PositionLost(
@@ -65,6 +68,9 @@ def archive(
                 end=end,
                 archived_to=reached,
             )
+        if _nothing_to_write(topic, tier_partition, reached, end, TimestampMs(now_ms - partial_after_ms)):
+            return reached_by(names, known) if known or not names else archived_to(objects, place)
+        furthest = _furthest(objects, place, identity, names)
         for draft in _drafts(topic, tier_partition, reached, end):
             if not draft.full and not _waited(draft, now_ms - partial_after_ms):
                 return archived_to(objects, place, known)
@@ -83,12 +89,32 @@ def archive(
     raise Unavailable("others write this archive faster", tier_partition=tier_partition)
 
 
-def _furthest(objects: ObjectStore, place: TierPlace, identity: ViewIdentity, known: Position) -> Piece | None:
-    """The piece to continue from, verified: of those that reach furthest the longest."""
+def _names(objects: ObjectStore, place: TierPlace, known: Position) -> list[PieceName]:
+    """What the archive continues from is among them."""
     names = list(place.pieces(objects, since=max(known - 1, 0) // WINDOW * WINDOW))
+    if not names and (known or place.bases(objects)):
+        raise CorruptData("the pieces of the archive are gone", file=place.pieces_prefix, position=known)
+    return names
+
+
+def _nothing_to_write(
+    topic: TierTopic, tier_partition: int, reached: Position, end: Position, before: TimestampMs
+) -> bool:
+    """Told without reading a record or a piece, which every quiet partition would do every minute.
+
+    Too few records for a full piece, and all of them appended after ``before``. False: who knows.
+    """
+    if end == reached:
+        return True
+    few = end < border_after(reached) and end - reached < FEW
+    return few and topic.position_at(tier_partition, TimestampMs(before + 1)) <= reached
+
+
+def _furthest(
+    objects: ObjectStore, place: TierPlace, identity: ViewIdentity, names: Sequence[PieceName]
+) -> Piece | None:
+    """The piece to continue from, verified: of those that reach furthest the longest."""
     if not names:
-        if known or place.bases(objects):
-            raise CorruptData("the pieces of the archive are gone", file=place.pieces_prefix, position=known)
         return None
     piece = read_piece(objects, place, min(names, key=lambda name: (-name.last, name.first)))
     if (piece.header.cluster_id, piece.header.partitions) != (identity.cluster_id, identity.partitions):

@@ -8,7 +8,7 @@ After a cut (`archive_base.py`) the chain begins at the base, and what is left b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
@@ -64,7 +64,13 @@ def archived_to(objects: ObjectStore, place: TierPlace, known: Position = START)
     """
     bases = place.bases(objects) if known == 0 else []
     reach = max([known, *(base.position for base in bases)])
-    for name in place.pieces(objects, since=reach // WINDOW * WINDOW):  # no piece crosses a border
+    # no piece crosses a border
+    return reached_by(place.pieces(objects, since=reach // WINDOW * WINDOW), reach)
+
+
+def reached_by(names: Iterable[PieceName], reach: Position) -> Position:
+    """Where these pieces lead to, in the order of a LIST, when all below ``reach`` is archived."""
+    for name in names:
         if name.first > reach:
             break
         reach = max(reach, Position(name.last + 1))

@@ -40,11 +40,13 @@ class AsOf:
         self._topic, self._clock, self._numbers = topic, clock, tier_partitions
         self._ends: dict[int, EndReached] = {}
         self._looked: float | None = None
+        self._oldest = 0
+        """Nothing of the view is older (ms), so that not all of it is looked at with every turn of the tail."""
 
     def begin(self, store: ViewStore) -> None:
         """A view that begins to follow. Raises PositionLost for one with facts of unknown age."""
         self._ends.clear()
-        self._looked = None
+        self._looked, self._oldest = None, 0
         for number in self._numbers:
             if store.as_of(number):
                 continue
@@ -54,6 +56,8 @@ class AsOf:
 
     def check(self, store: ViewStore) -> None:
         """Raises PositionLost when the view is too old to catch up."""
+        if self._clock.now_ms() - self._oldest <= MAX_AGE_MS:
+            return
         for number in self._numbers:
             if not self.in_time(store, number):
                 raise PositionLost(
@@ -62,6 +66,7 @@ class AsOf:
                     as_of=store.as_of(number),
                     limit_ms=MAX_AGE_MS,
                 )
+        self._oldest = min((store.as_of(number) for number in self._numbers), default=0)
 
     def in_time(self, store: ViewStore, tier_partition: int) -> bool:
         """Whether every tombstone since then is still in the topic."""
@@ -72,6 +77,7 @@ class AsOf:
         found = [each for number, each in self._ends.items() if store.position(number) >= each.end]
         for each in found:
             store.mark_as_of(each.tier_partition, each.asked_ms)
+            self._oldest = min(self._oldest, each.asked_ms)  # a clock that was set back
             del self._ends[each.tier_partition]
         return found
 

@@ -10,10 +10,12 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import TypeVar
 
 from ..broker.tier_topic import TierReader, TierTopic
 from ..runtime.clock import Clock
+from ..runtime.heartbeat import UNWATCHED, Heart, Heartbeats
 from ..runtime.listener import FactsApplied, Listener, SecondValueSeen, ViewRebuilt, ignore
 from ..state.errors import (
     BrokerUnavailable,
@@ -33,8 +35,10 @@ from ..state.view import READY_AGE_S, SecondValue, ViewStore
 from .as_of import AsOf
 from .generations import Generations
 from .interest import Interest, Keep
+from .progress import Progress
 from .rebuild import Builder, Seed
 from .replay import reader_at
+from .until_stopped import UntilStopped
 
 R = TypeVar("R")
 TOPIC_ID_CHECK_S = 30.0
@@ -43,7 +47,7 @@ POLL_S = 0.5
 BROKER_RETRY_S = 1.0
 RETRY_S = 3.0
 """After anything else that may pass, a full disk above all."""
-_REMEMBERED = 65_536
+_tier_partition_of = lru_cache(65_536)(tier_partition_of)
 
 
 class Follower:
@@ -66,27 +70,26 @@ class Follower:
         seed: Seed | None = None,
         tail: bool = True,
         listener: Listener = ignore,
+        heartbeats: Heartbeats = UNWATCHED,
     ) -> None:
-        self._topic, self._clock, self._listener = topic, clock, listener
+        self._topic, self._clock, self._listener, self._heartbeats = topic, clock, listener, heartbeats
         self._generations, self._tail = generations, tail
         self._partitions = list(range(topic.mapped_partitions) if tier_partitions is None else tier_partitions)
         self._store = store
         self._interest = Interest(topic.mapped_partitions, keep)
         self._as_of = AsOf(topic, clock, self._partitions)
         self._reader: TierReader | None = None
-        self._applied = threading.Condition(threading.RLock())
+        self._progress = Progress()
+        self._applied = self._progress.lock
         self._turning = threading.RLock()
         self._captured: dict[int, float] = {}
-        self._numbers: dict[TopicIdPartition, int] = {}
         self._settled = False
         self._lost = lost if store is None else None
         self._unproven = False
         self._generation = 0
-        self._moves = 0
-        self._trouble: TierstateError | None = None
-        self._failure: TierstateError | None = None
         self._stop = threading.Event()
-        self._builder = Builder(topic, generations, seed, self._interest, clock, self._partitions, self._stop)
+        read = UntilStopped(topic, self._stop, heartbeats.alive)
+        self._builder = Builder(read, generations, seed, self._interest, clock, self._partitions, self._stop)
         self._checked_topic_id = clock.monotonic()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
@@ -132,12 +135,12 @@ class Follower:
     @property
     def trouble(self) -> TierstateError | None:
         """What keeps the tail from going on now, and may pass: a full disk above all."""
-        return self._trouble
+        return self._progress.trouble
 
     @property
     def failure(self) -> TierstateError | None:
         """Why the tail ended for good; None while it follows, or may again."""
-        return self._failure
+        return self._progress.failure
 
     def partition(self, partition: TopicIdPartition) -> PartitionView:
         number = self.tier_partition(partition)
@@ -167,12 +170,7 @@ class Follower:
             raise ViewBehind("the view on disk is damaged and is being rebuilt", reason=damaged) from damaged
 
     def tier_partition(self, partition: TopicIdPartition) -> int:
-        number = self._numbers.get(partition)
-        if number is None:
-            if len(self._numbers) >= _REMEMBERED:
-                self._numbers.clear()
-            number = self._numbers[partition] = tier_partition_of(partition, self._topic.mapped_partitions)
-        return number
+        return _tier_partition_of(partition, self._topic.mapped_partitions)
 
     def second_values(self, partition: TopicIdPartition) -> list[SecondValue]:
         return self._read(lambda: self.store.second_values(partition))
@@ -199,19 +197,14 @@ class Follower:
     def _wait(self, reached: Callable[[], bool], timeout: float) -> None:
         """Until ``reached``, or nothing more comes. Raises what stops the tail, also when it may pass."""
         if self._tail:
-            with self._applied:
-                self._applied.wait_for(lambda: self._stopped_by() is not None or reached(), timeout)
+            self._progress.wait(reached, timeout)
         else:
             moves = -1
-            while (self._trouble is not None or not reached()) and moves != self._moves:
-                moves = self._moves
+            while (self.trouble is not None or not reached()) and moves != self._progress.moves:
+                moves = self._progress.moves
                 self.advance()
-        stopped_by = self._stopped_by()
-        if stopped_by is not None:
+        if (stopped_by := self._progress.stopped_by) is not None:
             raise stopped_by
-
-    def _stopped_by(self) -> TierstateError | None:
-        return self._failure or self._trouble
 
     def require_fresh(self, tier_partition: int, max_age: float, timeout: float = 30.0) -> None:
         if tier_partition in self._partitions and not self._as_of.in_time(self.store, tier_partition):
@@ -220,7 +213,7 @@ class Follower:
             with self._applied:
                 generation, captured = self._generation, self._captured.get(tier_partition)
             at = self._clock.monotonic()
-            if captured is not None and at - captured < max_age and self._stopped_by() is None:
+            if captured is not None and at - captured < max_age and self._progress.stopped_by is None:
                 return
             if not self._tail:
                 self.advance()  # so that a truncation is noticed, also when there is nothing to wait for
@@ -263,8 +256,7 @@ class Follower:
         self._builder.settle(self.store)
         with self._applied:
             self._settled = generation == self._generation
-            self._moves += 1
-            self._applied.notify_all()
+            self._progress.moved()
 
     # --- the tail ----------------------------------------------------------------------------------------------
 
@@ -274,30 +266,35 @@ class Follower:
         Only without a tail. Raises what stops the tail: BrokerUnavailable, StorageFull and the like may pass, and the
         next call tries again.
         """
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         try:
             return self._turn(0.0)
         except (Unavailable, UnknownTopic):
             raise
         except TierstateError as error:
-            self._fail(error)
+            self._progress.fails(error)
             raise
 
     def _run(self) -> None:
+        with self._heartbeats.of("view") as heart:
+            self._tail_on(heart)
+
+    def _tail_on(self, heart: Heart) -> None:
         while not self._stop.is_set():
+            heart.beat()
             try:
                 self._turn(POLL_S)
             except BrokerUnavailable:
                 # reads go on from the view as it is; whoever needs a fresh one is told so by require_fresh
-                self._stop.wait(BROKER_RETRY_S)
+                heart.rest(self._stop, BROKER_RETRY_S)
             except (Unavailable, UnknownTopic):
-                self._stop.wait(RETRY_S)
+                heart.rest(self._stop, RETRY_S)
             except TierstateError as error:
-                self._fail(error)
+                self._progress.fails(error)
                 break
             except Exception as error:  # a bug: whoever waits for this view must hear of it too
-                self._fail(ViewBehind(f"the follower died: {error!r}"))
+                self._progress.fails(ViewBehind(f"the follower died: {error!r}"))
                 raise
 
     def _turn(self, timeout: float) -> int:
@@ -319,10 +316,10 @@ class Follower:
             except (Unavailable, UnknownTopic) as error:
                 self._close_reader()  # what it read and we did not apply, the next one reads again
                 if not isinstance(error, BrokerUnavailable):
-                    self._set_trouble(error)
+                    self._progress.meets(error)
                 raise
             self._unproven = False
-            self._set_trouble(None)
+            self._progress.meets(None)
             return read
 
     def _keep_fresh(self) -> None:
@@ -342,9 +339,7 @@ class Follower:
             kept, dropped = self._interest.split(number, batch.entries)
             found = self.store.apply(number, kept, batch.following, batch.epoch, dropped)
             read += len(batch.entries)
-            with self._applied:
-                self._moves += 1
-                self._applied.notify_all()
+            self._progress.moved()
             for second in found:
                 self._listener(SecondValueSeen(number, second.key, second.first_position, second.second_position))
             if kept:
@@ -380,19 +375,8 @@ class Follower:
     def _outdate(self) -> None:
         """Nothing that was fresh is so any more. Under the lock."""
         self._generation += 1
-        self._moves += 1
+        self._progress.moves += 1
         self._captured.clear()
-
-    def _set_trouble(self, error: TierstateError | None) -> None:
-        if error is not self._trouble:
-            with self._applied:
-                self._trouble = error
-                self._applied.notify_all()
-
-    def _fail(self, error: TierstateError) -> None:
-        with self._applied:
-            self._failure = error
-            self._applied.notify_all()
 
     def _close_reader(self) -> None:
         reader, self._reader = self._reader, None

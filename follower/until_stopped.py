@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from ..broker.tier_topic import TierBatch, TierReader, TierTopic
@@ -13,10 +13,14 @@ from ..state.offsets import Position, TimestampMs
 
 @dataclass(frozen=True, slots=True)
 class UntilStopped:
-    """A `TierTopic` whose readers raise Unavailable once ``stop`` is set; all else is the topic's own."""
+    """A `TierTopic` whose readers raise Unavailable once ``stop`` is set; all else is the topic's own.
+
+    ``alive`` is called at every poll: whoever reads for long goes on.
+    """
 
     topic: TierTopic
     stop: threading.Event
+    alive: Callable[[], object] = lambda: None
 
     @property
     def topic_id(self) -> str:
@@ -39,7 +43,7 @@ class UntilStopped:
         return self.topic.position_at(tier_partition, timestamp_ms)
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
-        return _Reader(self.topic.reader(positions, epochs), self.stop)
+        return _Reader(self.topic.reader(positions, epochs), self.stop, self.alive)
 
     def problems(self) -> list[str]:
         return self.topic.problems()
@@ -55,10 +59,12 @@ class UntilStopped:
 class _Reader:
     reader: TierReader
     stop: threading.Event
+    alive: Callable[[], object]
 
     def poll(self, timeout: float) -> list[TierBatch]:
         if self.stop.is_set():
             raise Unavailable("this process stops")
+        self.alive()
         return self.reader.poll(timeout)
 
     def close(self) -> None:

@@ -7,21 +7,29 @@ process dies is nobody's: every later state must be one that some live set expla
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator
-from typing import TypeVar
+from typing import TypeVar, overload
 
 R = TypeVar("R")
 Act = Generator[str, None, R]
 
 
-def run(act: Act[R]) -> R:
-    """Take every step; the act's result. Its errors pass through."""
+@overload
+def run(act: Act[R]) -> R: ...
+@overload
+def run(act: Act[R], stop: threading.Event) -> R | None: ...
+def run(act: Act[R], stop: threading.Event | None = None) -> R | None:
+    """Take every step, but none once ``stop`` is set; the act's result, None if stopped. Its errors pass through."""
     while True:
         try:
             next(act)
         except StopIteration as done:
             result: R = done.value
             return result
+        if stop is not None and stop.is_set():
+            act.close()
+            return None
 
 
 def run_until(act: Act[R], step: int) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from ..runtime.heartbeat import UNWATCHED, Heart, Heartbeats
 from ..state.errors import TierstateError, Unavailable
 from ..state.ids import TopicIdPartition
 from .attention import Attention
@@ -54,9 +55,10 @@ class Agent:
         concurrency: int,
         attention: Attention,
         ahead: Ahead = nothing_ahead,
+        heartbeats: Heartbeats = UNWATCHED,
     ) -> None:
         self._hosted, self._new_worker, self._board = hosted, new_worker, board
-        self._attention, self._ahead = attention, ahead
+        self._attention, self._ahead, self._heartbeats = attention, ahead, heartbeats
         self._known: Mapping[TopicIdPartition, Hosted] = {}
         self._led_topics: frozenset[str] = frozenset()
         self._resting: set[TopicIdPartition] = set()
@@ -78,9 +80,10 @@ class Agent:
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``; acts in progress are finished first. Raises what only a bug raises."""
         try:
-            while not stop.is_set():
-                self.reconcile(stop)
-                stop.wait(RECONCILE_S)
+            with self._heartbeats.of("agent") as heart:
+                while not stop.is_set():
+                    self.reconcile(stop)
+                    heart.rest(stop, RECONCILE_S)
         finally:
             self._pool.shutdown(wait=True)
         self._raise_bug()
@@ -187,13 +190,16 @@ class Agent:
 
     def _next(self, stop: threading.Event) -> None:
         """As many of these are in the pool as workers wait; which of them goes on is decided now."""
-        self._turn(self._queue.take(), stop)
+        worker = self._queue.take()
+        with self._heartbeats.of("acts", f"{worker.name}-{worker.partition.partition}") as heart:
+            self._turn(worker, heart, stop)
 
-    def _turn(self, worker: PartitionWorker, stop: threading.Event) -> None:
+    def _turn(self, worker: PartitionWorker, heart: Heart, stop: threading.Event) -> None:
         """A few acts; then, while there is more to do, the end of the queue."""
         more = False
         try:
             for _ in range(ACTS_A_TURN):
+                heart.beat()
                 # whose leadership went rests as soon as its act is over, however much it has to do
                 more = not stop.is_set() and worker.partition not in self._resting and worker.advance()
                 if not more:

@@ -195,5 +195,5 @@ def kept_because(view: PartitionView, segment: SegmentMeaning, now: TimestampMs,
 
 
 def future_segments(view: PartitionView, now: TimestampMs) -> int:
-    """Readable segments with a record of the future: they expire by when they were copied."""
+    """Readable segments with a record of the future: their age counts from their copy (`counted_from`)."""
     return sum(segment.max_timestamp > now for segment in view.readable)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ..runtime.clock import Clock
 from ..runtime.metrics import Metrics, Sample
@@ -13,17 +13,14 @@ from ..state.partition_view import PartitionView
 from ..state.retention import share
 from ..state.segment import RemoteSegment, SegmentState
 from ..state.view import TierView
+from .cut_elsewhere import offsets_cut_elsewhere
+from .expire_rule import future_segments
 from .reasons import Reason
 from .status import PartitionStatus, StatusBoard
 
 
 def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clock) -> None:
     """Every gauge that the board or the view can answer, for partitions led here; asked anew at every scrape."""
-
-    def expires_in(status: PartitionStatus) -> float | None:
-        """Counts down from what was last known also while nothing new is learnt: that is when it matters."""
-        at = status.uncopied_expires_at
-        return None if at is None else max(0.0, (at - clock.now_ms()) / 1000)
 
     def by_status(value: Callable[[PartitionStatus], float | None]) -> Callable[[], Iterator[Sample]]:
         def read() -> Iterator[Sample]:
@@ -45,6 +42,20 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     def total(value: Callable[[PartitionView], int]) -> Callable[[], Iterator[Sample]]:
         return lambda: iter([((), float(sum(number for _, number in by_view(value)())))])
 
+    def grown(value: Callable[[PartitionView], int]) -> Callable[[], Iterator[Sample]]:
+        """What was added since the process began: what it sees first counts, what is erased again is not taken off."""
+        last: dict[Sequence[str], float] = {}
+        counted = 0.0
+
+        def read() -> Iterator[Sample]:
+            nonlocal counted
+            for partition, number in by_view(value)():
+                counted += max(0.0, number - last.get(partition, 0.0))
+                last[partition] = number
+            yield (), counted
+
+        return read
+
     def sum_of(value: Callable[[PartitionStatus], int]) -> Callable[[], Iterator[Sample]]:
         return lambda: iter([((), float(sum(value(status) for status in board.all() if status.leads)))])
 
@@ -56,16 +67,19 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
 
         return read
 
-    def gaps() -> Iterator[Sample]:
-        for partition, status in board.by_partition().items():
-            if status.leads and status.local_start is not None:
-                missing = _missing(view.partition(partition), status.local_start)
-                yield (status.topic, str(status.partition)), missing
+    def by_start(value: Callable[[PartitionView, Offset], int]) -> Callable[[], Iterator[Sample]]:
+        def read() -> Iterator[Sample]:
+            for partition, status in board.by_partition().items():
+                if status.leads and status.local_start is not None:
+                    number = value(view.partition(partition), Offset(status.local_start))
+                    yield (status.topic, str(status.partition)), number
+
+        return read
 
     metrics.begin_topics(lambda: {status.topic for status in board.all()})
     metrics.gauge("remote_copy_lag_bytes", by_status(lambda status: status.copy_lag_bytes))
     metrics.gauge("remote_copy_lag_segments", by_status(lambda status: status.copy_lag_segments))
-    metrics.gauge("uncopied_expires_in_seconds", by_status(expires_in))
+    metrics.gauge("uncopied_expires_in_seconds", by_status(lambda status: status.uncopied_expires_in_s(clock.now_ms())))
     metrics.gauge("consecutive_failures", by_status(lambda status: status.consecutive_failures))
     metrics.gauge("local_excess_bytes", by_status(lambda status: status.local_excess_bytes))
     metrics.gauge("refused_partitions", by_kind(lambda status: status.refused_reason))
@@ -81,13 +95,15 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     metrics.gauge("abandoned_segments", by_view(lambda found: len(found.in_state(SegmentState.ABANDONED))))
     metrics.gauge("out_of_lineage_segments", by_view(_out_of_lineage))
     metrics.gauge("overlap_bytes", by_view(_overlap))
-    metrics.gauge("future_segments", by_view(_future))
-    metrics.gauge("gap_offsets", gaps)
+    metrics.gauge("future_segments", by_view(lambda found: future_segments(found, clock.now_ms())))
+    metrics.gauge("gap_offsets", by_start(_missing))
+    metrics.gauge("cut_elsewhere_offsets", by_start(offsets_cut_elsewhere))
     metrics.gauge("degraded_partitions", total(lambda found: bool(found.degraded)))
     metrics.gauge("contradicted_partitions", total(lambda found: bool(found.contradictions)))
     metrics.gauge("lineage_unknown_partitions", total(lambda found: found.lineage_unknown))
     metrics.gauge("integrity_holds", total(lambda found: len(found.holds)))
-    metrics.gauge("fenced_facts_total", total(lambda found: len(found.fenced)))
+    metrics.gauge("fenced_facts", total(lambda found: len(found.fenced)))
+    metrics.gauge("fenced_facts_total", grown(lambda found: len(found.fenced)))
 
 
 def _leaving(view: PartitionView) -> list[RemoteSegment | None]:
@@ -114,11 +130,7 @@ def _overlap(view: PartitionView) -> int:
     )
 
 
-def _future(view: PartitionView) -> int:
-    return sum(segment.max_timestamp > segment.copied_at for segment in view.readable)
-
-
-def _missing(view: PartitionView, local_start: int) -> int:
+def _missing(view: PartitionView, local_start: Offset) -> int:
     if view.log_start is None or local_start <= view.log_start:
         return 0
     between = OffsetRange(view.log_start, Offset(local_start - 1))

@@ -10,18 +10,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from ..runtime.clock import Clock
+from ..runtime.heartbeat import UNWATCHED, Heartbeats
 from ..runtime.listener import ChoreFailed, Listener
 from ..state.errors import TierstateError
-from .act import Act
+from .act import Act, run
 from .custody import Custodian
 
 LOOK_S = 5.0
 CUSTODY_S = 60.0
 NOBODY = -1
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +35,6 @@ class Chore:
     act: Callable[[int, threading.Event], Act[object]]
 
 
-def run_unless(stop: threading.Event, act: Act[R]) -> R | None:
-    """Every step, but none once ``stop`` is set; the act's result, or None. Its errors pass through."""
-    while True:
-        try:
-            next(act)
-        except StopIteration as done:
-            result: R = done.value
-            return result
-        if stop.is_set():
-            act.close()
-            return None
-
-
 class Keeper:
     """``led``: the tier-state partitions that this broker leads now. ``look_around`` runs before every round."""
 
@@ -60,7 +46,9 @@ class Keeper:
         look_around: Callable[[], None],
         clock: Clock,
         listener: Listener,
+        heartbeats: Heartbeats = UNWATCHED,
     ) -> None:
+        self._heartbeats = heartbeats
         self._led, self._chores, self._custodian = led, chores, custodian
         self._look_around, self._clock, self._listener = look_around, clock, listener
         self._due: dict[tuple[str, int], float] = {}
@@ -73,9 +61,10 @@ class Keeper:
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``."""
-        while not stop.is_set():
-            self.advance(stop)
-            stop.wait(LOOK_S)
+        with self._heartbeats.of("keeper") as heart:
+            while not stop.is_set():
+                self.advance(stop)
+                heart.rest(stop, LOOK_S)
 
     def advance(self, stop: threading.Event) -> None:
         """Everything that is due now."""
@@ -88,6 +77,7 @@ class Keeper:
         for number in led:
             for chore in self._chores:
                 if not stop.is_set():
+                    self._heartbeats.alive()
                     self._take(chore, number, stop)
         if self._clock.monotonic() >= self._custody_due and not stop.is_set():
             self._look_after(stop)
@@ -98,7 +88,7 @@ class Keeper:
             return
         self._due[chore.name, number] = now + chore.every_s
         try:
-            run_unless(stop, chore.act(number, stop))
+            run(chore.act(number, stop), stop)
         except TierstateError as error:
             if not stop.is_set():  # it may be what ended the act
                 self._listener(ChoreFailed(chore.name, number, str(error)))
@@ -106,7 +96,7 @@ class Keeper:
     def _look_after(self, stop: threading.Event) -> None:
         self._custody_due = self._clock.monotonic() + CUSTODY_S
         try:
-            while not stop.is_set() and run_unless(stop, self._custodian.steps()):
+            while not stop.is_set() and run(self._custodian.steps(), stop):
                 pass
         except TierstateError as error:
             self._listener(ChoreFailed("custody", NOBODY, str(error)))

@@ -9,6 +9,7 @@ from ..broker.tier_topic import TierTopic
 from ..broker.topics import TopicConfig, TopicDescription
 from ..log.local_log import LocalLog, LogDirs
 from ..runtime.clock import Clock
+from ..runtime.heartbeat import UNWATCHED, Heartbeats
 from ..runtime.id_source import IdSource
 from ..runtime.listener import Listener
 from ..runtime.quota import ByteQuota
@@ -68,6 +69,7 @@ def open_leader(
     archived_deletes: ArchivedDeletes = no_archived_deletes,
     quota: ByteQuota | None = None,
     attention: Attention | None = None,
+    heartbeats: Heartbeats = UNWATCHED,
 ) -> Leader:
     """``attention``: one that already listens to what lands in the view. ``quota``: of all that is uploaded; None: one
     for the copies alone, of ``copy.quota``.
@@ -128,7 +130,7 @@ def open_leader(
         return PartitionWorker(seat, partition, name, observe, tools, policy, board, listener, archived_to, orphans)
 
     hosted = hosted_partitions(settings, log, broker, seat, attention)
-    agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, attention, observe.ahead)
+    agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, attention, observe.ahead, heartbeats)
     return Leader(agent, board, log, seat, hosted.afresh, new_worker, quota)
 
 

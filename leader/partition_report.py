@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView
@@ -31,9 +30,7 @@ def reported(
 ) -> PartitionStatus:
     """``failing``: kinds of acts that went wrong when last tried; ``before`` says why, and goes on to say it."""
     behind = [segment for segment in seen.segments[:-1] if segment.next_base > copied_offset(view, seen.bounds) + 1]
-    expires_at = _expires_at(behind, seen.config.retention_ms)
-    status = replace(
-        before,
+    status = before.saying(
         leads=True,
         copied_to=copied_offset(view, seen.bounds),
         local_start=seen.bounds.local_start,
@@ -42,8 +39,7 @@ def reported(
         held_by=decision.trim.held_by,
         copy_lag_segments=len(behind),
         copy_lag_bytes=sum(segment.size_bytes for segment in behind),
-        uncopied_expires_in_s=None if expires_at is None else max(0.0, (expires_at - now) / 1000),
-        uncopied_expires_at=expires_at,
+        uncopied_expires_at=_expires_at(behind, seen.config.retention_ms),
         local_excess_bytes=_local_excess(seen, now),
     )
     copy = decision.copy.why if isinstance(decision.copy, NothingToCopy) else None
@@ -60,7 +56,7 @@ def reported(
 
 def refused(before: PartitionStatus, why: Why) -> PartitionStatus:
     """Of a partition that is not tiered, whatever else is known of it."""
-    return replace(before, leads=True).refusing(why).copying(why).trimming(why).expiring(why)
+    return before.saying(leads=True).refusing(why).copying(why).trimming(why).expiring(why)
 
 
 def failed(before: PartitionStatus, why: Why, kind: ActKind | None) -> PartitionStatus:

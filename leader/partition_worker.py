@@ -26,6 +26,7 @@ from .expire_rule import RemoveObjects
 from .integrity import IntegrityWatch
 from .orphan_watch import OrphanWatch
 from .partition_report import failed, refused, reported
+from .pin_watch import PinWatch
 from .reasons import Reason, Why, why_failed
 from .setbacks import Setbacks
 from .status import PartitionStatus, StatusBoard
@@ -68,7 +69,7 @@ class PartitionWorker:
         self._reign: Reign | None = None
         self.barred: Why | None = None
         """Why the settings or its name keep it from being tiered; set by the agent at every reconcile."""
-        self._pinned: tuple[Offset, float] | None = None
+        self._pin = PinWatch(seat, partition, name)
         self._too_old: tuple[Offset, Why] | None = None
         self._removal_error: str | None = None
         self._reading_tiers = False
@@ -143,6 +144,8 @@ class PartitionWorker:
         if branched:
             self._end_term("the broker's log is another branch")
         if kind is None and not branched and not self._moved_away(view):
+            if self._pin.learn(self._status):
+                self._publish(self._pin.named(self._status))
             return False
         if self._reign is None:
             self._beginning_for = kind
@@ -151,15 +154,6 @@ class PartitionWorker:
         elif kind is not None:
             return (yield from self._take(self._reign, kind, decision.intents[kind]))
         return True
-
-    def _pinned_s(self, bounds: LocalBounds) -> float:
-        """Seconds this process has seen the last stable offset where it is, below the high watermark."""
-        stable, now = bounds.last_stable_offset, self._seat.clock.monotonic()
-        if stable >= bounds.high_watermark:
-            self._pinned = None
-        elif self._pinned is None or self._pinned[0] != stable:
-            self._pinned = stable, now
-        return now - self._pinned[1] if self._pinned else 0.0
 
     def _memory(self, view: PartitionView, bounds: LocalBounds) -> Memory:
         now = self._seat.clock.monotonic()
@@ -176,7 +170,7 @@ class PartitionWorker:
             now,
             tuple(self._put_off),
             self._orphans.ripe if self._orphans else (),
-            self._pinned_s(bounds),
+            self._pin.pinned_s(bounds),
             self._too_old,
         )
 
@@ -292,10 +286,9 @@ class PartitionWorker:
         if status.not_expired_reason is Reason.REMOVAL_FAILED and self._removal_error is not None:
             status = replace(status, not_expired=f"{status.not_expired}: {self._removal_error}")
         self._publish(
-            replace(
-                status,
+            self._pin.named(status).saying(
                 term=str(self._reign.term) if self._reign else None,
-                lso_pinned_s=self._pinned_s(seen.bounds),
+                lso_pinned_s=self._pin.pinned_s(seen.bounds),
                 consecutive_failures=self.setbacks,
                 last_error=self._status.last_error if self.setbacks else None,
             )

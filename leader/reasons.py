@@ -125,7 +125,8 @@ MEANINGS: Mapping[Reason, Meaning] = {
     Reason.OPEN_TRANSACTION: Meaning(
         "copy, trim",
         "A transaction is open inside the segment: what it wrote may still be aborted.",
-        "Find it with `kafka-transactions.sh find-hanging`; it ends with its commit, abort or time-out.",
+        "It ends with its commit, abort or time-out. After 5 s its producer is named, where the agent may READ the "
+        "topic; one that hangs is [ended by hand](operations.md#an-open-transaction).",
     ),
     Reason.NOT_REPLICATED: Meaning(
         "copy",

@@ -7,7 +7,24 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..state.ids import TopicIdPartition
+from ..state.offsets import TimestampMs
 from .reasons import Reason, Why
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedBy:
+    """The transaction that holds the last stable offset. Times in ms since 1970.
+
+    ``open_since``: at the latest: this agent saw it then. ``last_timestamp``: of its producer's newest batch in the
+    partition, as the producer stamped it. ``others``: open there too, from later offsets on.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+    open_since: int
+    last_timestamp: int | None
+    others: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +32,10 @@ class PartitionStatus:
     """One partition as its agent sees it. Offsets are None where unknown; reasons are None when there is work.
 
     ``…_reason``: the kind (`reasons.Reason`) of the sentence of that name. ``lso_pinned_s``: how long this agent has
-    seen the last stable offset stand below the high watermark.
+    seen the last stable offset stand below the high watermark; ``open_transaction``: whose transaction holds it there,
+    where that is why something is not done and the broker says it.
 
-    ``uncopied_expires_in_s``: when the broker's own retention takes the oldest uncopied segment; None: not in sight.
+    ``uncopied_expires_at``: when the broker's own retention takes the oldest uncopied segment; None: not in sight.
     ``orphan_objects``: what no fact names, at the last look; None: this process has not looked yet.
     """
 
@@ -40,9 +58,9 @@ class PartitionStatus:
     not_erased: str | None = None
     held_by: tuple[str, ...] = ()
     lso_pinned_s: float = 0.0
+    open_transaction: PinnedBy | None = None
     copy_lag_segments: int = 0
     copy_lag_bytes: int = 0
-    uncopied_expires_in_s: float | None = None
     orphan_objects: int | None = None
     orphan_bytes: int | None = None
     uncopied_expires_at: int | None = None
@@ -50,21 +68,29 @@ class PartitionStatus:
     consecutive_failures: int = 0
     last_error: str | None = None
 
+    def uncopied_expires_in_s(self, now: TimestampMs) -> float | None:
+        """Counts down from what was last known also while nothing new is learnt: that is when it matters."""
+        return None if self.uncopied_expires_at is None else max(0.0, (self.uncopied_expires_at - now) / 1000)
+
+    def saying(self, **changes: Any) -> PartitionStatus:
+        """With these instead; the very same where they say nothing new, which on a quiet partition is at every look."""
+        return replace(self, **changes) if any(getattr(self, name) != now for name, now in changes.items()) else self
+
     def copying(self, why: Why | None) -> PartitionStatus:
         """With this for why nothing is copied; None: there is work."""
-        return replace(self, not_copied=_said(why), not_copied_reason=_kind(why))
+        return self.saying(not_copied=_said(why), not_copied_reason=_kind(why))
 
     def trimming(self, why: Why | None) -> PartitionStatus:
         """With this for why nothing is trimmed; None: there is work."""
-        return replace(self, not_trimmed=_said(why), not_trimmed_reason=_kind(why))
+        return self.saying(not_trimmed=_said(why), not_trimmed_reason=_kind(why))
 
     def expiring(self, why: Why | None) -> PartitionStatus:
         """With this for why nothing expires; None: there is work."""
-        return replace(self, not_expired=_said(why), not_expired_reason=_kind(why))
+        return self.saying(not_expired=_said(why), not_expired_reason=_kind(why))
 
     def refusing(self, why: Why | None) -> PartitionStatus:
         """With this for why the partition is not tiered; None: it is."""
-        return replace(self, refused=_said(why), refused_reason=_kind(why))
+        return self.saying(refused=_said(why), refused_reason=_kind(why))
 
 
 def _said(why: Why | None) -> str | None:
@@ -98,8 +124,9 @@ class StatusBoard:
         with self._lock:
             return sorted(self._statuses.values(), key=lambda status: (status.topic, status.partition))
 
-    def find(self, topic: str, partition: int) -> dict[str, Any] | None:
+    def find(self, topic: str, partition: int, now: TimestampMs) -> dict[str, Any] | None:
         """As JSON; None for a partition this agent does not know."""
-        return next(
-            (asdict(status) for status in self.all() if (status.topic, status.partition) == (topic, partition)), None
-        )
+        for status in self.all():
+            if (status.topic, status.partition) == (topic, partition):
+                return {**asdict(status), "uncopied_expires_in_s": status.uncopied_expires_in_s(now)}
+        return None

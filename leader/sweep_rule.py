@@ -177,7 +177,7 @@ def classify_uploads(
     verdicts = [
         (each, verdict)
         for each in uploads
-        if each.started_at < older_than and (verdict := judge.upload_verdict(each.key)) is not None
+        if each.started_at < older_than and (verdict := judge.verdict(each.key, upload=True)) is not None
     ]
     archived = judge.archived()
     return [
@@ -201,8 +201,8 @@ class _Judge:
         self._keys, self._view, self._archived_deletes = keys, view, archived_deletes
         self._unknown: set[RemoteSegmentId] = set()
 
-    def verdict(self, key: str) -> _Verdict | None:
-        """Of an object; None: facts account for it."""
+    def verdict(self, key: str, *, upload: bool = False) -> _Verdict | None:
+        """Of an object, or of an unfinished ``upload`` of one; None: facts account for it, or an attempt is at it."""
         parsed = self._keys.parse(key)
         if parsed is None or parsed.partition != self._view.partition:
             return _Verdict(None, key, False, "no name of an object of this partition")
@@ -212,22 +212,13 @@ class _Judge:
             if segment.subject.object_key != base_key:
                 return _Verdict(segment_id, base_key, False, "its segment id belongs to another object")
             if segment.state is not SegmentState.DELETE_SEGMENT_FINISHED:
+                if upload and segment.state is not SegmentState.COPY_SEGMENT_STARTED:
+                    return _Verdict(segment_id, base_key, True, "its attempt has ended")
                 return None
             if is_deleted(segment):
                 return _Verdict(segment_id, base_key, True, "its segment was deleted")
         self._unknown.add(segment_id)
         return _Verdict(segment_id, base_key, False, "no fact names its segment")
-
-    def upload_verdict(self, key: str) -> _Verdict | None:
-        """Of an unfinished upload; None: an attempt may be at it."""
-        verdict = self.verdict(key)
-        if verdict is not None:
-            return verdict
-        parsed = self._keys.parse(key)
-        assert parsed is not None
-        if self._view.segments[parsed.segment_id].state is SegmentState.COPY_SEGMENT_STARTED:
-            return None
-        return _Verdict(parsed.segment_id, parsed.base_key, True, "its attempt has ended")
 
     def archived(self) -> dict[str, tuple[bool, str]]:
         """By base key, as the archive names it, what it says of those that no live fact names."""

@@ -21,6 +21,11 @@ class Wanted:
         """The custodian of a tier-state partition looks after everybody in it, whoever hosts them."""
         return tier_partition in self._leads or partition in self._hosted
 
+    @property
+    def leads(self) -> Collection[int]:
+        """The tier-state partitions that this broker led at the last `refresh`."""
+        return self._leads
+
     def refresh(self) -> bool:
         """Look again; whether anything changed. Raises what the disks and the cluster raise."""
         # the agent lists the disks whenever something came or went; listing 2,000 folders takes 10 ms

@@ -10,7 +10,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +24,7 @@ from ..state.retention import LocalSegment
 from ..state.segment import AbortedRange
 from .batch import HEADER_BYTES
 from .folder_watch import FolderWatch, Touched
-from .partition import PartitionFolder, folder_name, open_partition, read_topic_id
+from .partition import PartitionFolder, folder_name, look_into, read_topic_id
 from .quiet_reader import QuietReader
 from .time_index import ENTRY_BYTES
 from .transaction_index import ENTRY_BYTES as TRANSACTION_BYTES
@@ -220,14 +220,15 @@ class LogDirs:
     def _folder(self, partition: TopicIdPartition, name: str) -> Path:
         for folder in self.folders:
             path = folder / f"{name}-{partition.partition}"
-            if path.is_dir() and read_topic_id(path) == partition.topic_id:
+            if read_topic_id(path) == partition.topic_id:
                 return path
         raise Fenced("the partition is not on these disks", partition=partition, topic=name)
 
     def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
         for _ in range(LOOKS):
             try:
-                folder = open_partition(self._folder(partition, name))
+                path = self._folder(partition, name)
+                folder = look_into(path, name, partition.partition, partition.topic_id)
                 segments = tuple(_local_segments(folder))
             except FileNotFoundError:
                 continue  # the broker retired a segment while we looked, or the whole folder: then `_folder` says so
@@ -269,22 +270,23 @@ def _lock(locks: ExitStack, path: Path) -> None:
 
 
 def _local_segments(folder: PartitionFolder) -> Iterator[LocalSegment]:
+    path = str(folder.path)
     for at, base in enumerate(folder.base_offsets):
         following = folder.base_offsets[at + 1] if at + 1 < len(folder.base_offsets) else base
-        log = folder.log_path(base).stat()
-        yield LocalSegment(base, following, log.st_size, _max_timestamp(folder, base, log.st_mtime))
+        segment = f"{path}/{base:020d}"
+        log = os.stat(f"{segment}.log")
+        yield LocalSegment(base, following, log.st_size, _max_timestamp(f"{segment}.timeindex", log.st_mtime))
 
 
-def _max_timestamp(folder: PartitionFolder, base: Offset, modified: float) -> TimestampMs:
+def _max_timestamp(index: str, modified: float) -> TimestampMs:
     """From the last entry of a rolled segment's time index; the file's age where there is none, as Kafka does."""
-    path = folder.log_path(base).with_suffix(".timeindex")
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - ENTRY_BYTES))
-            last = file.read(ENTRY_BYTES)
-    except FileNotFoundError:
-        last = b""
+    last = b""
+    with suppress(FileNotFoundError):
+        descriptor = os.open(index, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            last = os.pread(descriptor, ENTRY_BYTES, max(0, os.fstat(descriptor).st_size - ENTRY_BYTES))
+        finally:
+            os.close(descriptor)
     stamp = int.from_bytes(last[:8], "big", signed=True) if len(last) == ENTRY_BYTES else 0
     return TimestampMs(stamp if stamp > 0 else int(modified * 1000))
 

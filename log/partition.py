@@ -16,6 +16,7 @@ from .epoch_checkpoint import parse_epoch_checkpoint
 _FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})")
 _RETIRED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
 _LOG = re.compile(r"(\d{20})\.log")
+SMALL_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,9 @@ def folder_name(path: Path) -> tuple[str, int] | None:
 
 def read_topic_id(path: Path) -> TopicId | None:
     """From ``partition.metadata``; None when there is none. Raises CorruptData."""
-    file = path / "partition.metadata"
+    file = f"{path}/partition.metadata"
     try:
-        text = file.read_text("ascii", "replace")
+        text = whole(file).decode("ascii", "replace")
     except FileNotFoundError:
         return None
     for line in text.splitlines():
@@ -66,8 +67,28 @@ def open_partition(path: Path) -> PartitionFolder:
     named = folder_name(path)
     if named is None or not path.is_dir():
         raise InvalidRequest("not a partition folder (topic-partition)", path=path)
-    topic, partition = named
-    bases = sorted(Offset(int(m[1])) for name in os.listdir(path) if (m := _LOG.fullmatch(name)))
-    checkpoint = path / "leader-epoch-checkpoint"
-    lineage = parse_epoch_checkpoint(checkpoint.read_bytes(), str(checkpoint)) if checkpoint.exists() else Lineage()
-    return PartitionFolder(path, topic, partition, read_topic_id(path), tuple(bases), lineage)
+    return look_into(path, *named, read_topic_id(path))
+
+
+def look_into(path: Path, topic: str, partition: int, topic_id: TopicId | None) -> PartitionFolder:
+    """`open_partition` of what is known to be a live folder, and whose. FileNotFoundError: it is gone."""
+    folder = str(path)
+    bases = sorted(Offset(int(m[1])) for name in os.listdir(folder) if (m := _LOG.fullmatch(name)))
+    checkpoint = f"{folder}/leader-epoch-checkpoint"
+    try:
+        lineage = parse_epoch_checkpoint(whole(checkpoint), checkpoint)
+    except FileNotFoundError:
+        lineage = Lineage()
+    return PartitionFolder(path, topic, partition, topic_id, tuple(bases), lineage)
+
+
+def whole(file: str) -> bytes:
+    """Of a small file. An agent reads thousands of them a minute: Python's own files cost four times as much."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pieces = [piece := os.read(descriptor, SMALL_BYTES)]
+        while len(piece) == SMALL_BYTES:
+            pieces.append(piece := os.read(descriptor, SMALL_BYTES))
+    finally:
+        os.close(descriptor)
+    return b"".join(pieces)

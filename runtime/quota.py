@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from ..state.errors import Unavailable
 from .clock import Clock
@@ -13,10 +14,13 @@ LOOK_S = 0.2
 
 
 class ByteQuota:
-    """``bytes_per_second`` on average, one second's worth in a burst; 0 is no limit."""
+    """``bytes_per_second`` on average, one second's worth in a burst; 0 is no limit.
 
-    def __init__(self, clock: Clock, bytes_per_second: int) -> None:
-        self._clock = clock
+    ``alive`` is called again and again by who waits: a thread that waits for the quota does not hang.
+    """
+
+    def __init__(self, clock: Clock, bytes_per_second: int, alive: Callable[[], object] = lambda: None) -> None:
+        self._clock, self._alive = clock, alive
         self._rate = bytes_per_second
         self._tokens = float(bytes_per_second)
         self._then = clock.monotonic()
@@ -40,6 +44,7 @@ class ByteQuota:
         while not self._stopped:
             if left <= 0:
                 return seconds
+            self._alive()
             pause = min(left, LOOK_S)
             self._clock.sleep(pause)
             with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from ..runtime.clock import Clock
+from ..runtime.heartbeat import UNWATCHED, Heartbeats
 from ..state.errors import ObjectNotFound, TierstateError
 from .object_store import ObjectStore
 from .probe import PROBES
@@ -18,16 +19,17 @@ KEY = f"{PROBES}never-there"
 class StoreWatch:
     """One HEAD of an object that never exists, every `LOOK_S`. Reading is thread-safe and never waits."""
 
-    def __init__(self, store: ObjectStore, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: ObjectStore, clock: Clock, heartbeats: Heartbeats = UNWATCHED) -> None:
+        self._store, self._clock, self._heartbeats = store, clock, heartbeats
         self._asked_at: float | None = None
         self._trouble: str | None = None
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``."""
-        while not stop.is_set():
-            self.look()
-            stop.wait(LOOK_S)
+        with self._heartbeats.of("store watch") as heart:
+            while not stop.is_set():
+                self.look()
+                heart.rest(stop, LOOK_S)
 
     def look(self) -> None:
         """Ask once."""

@@ -24,6 +24,7 @@ from tierstate.runtime.service import STOP_SECONDS
 from tierstate.runtime.setting_types import Address
 from tierstate.runtime.settings import Settings
 from tierstate.runtime.settings_load import load_settings
+from tierstate.runtime.watchdog import LOOK_S
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
@@ -245,7 +246,7 @@ def test_the_unit_runs_commands_that_exist_with_check_first() -> None:
 
 def test_the_unit_gives_the_agent_what_its_settings_need() -> None:
     service = unit()["Service"]
-    assert service["Type"] == ["exec"]
+    assert service["Type"] == ["notify"]
     assert service["Restart"] == ["always"]
     assert Path("/var/lib") / service["StateDirectory"][0] == Settings().state_dir
     variables = dict(each.split("=", 1) for line in service["Environment"] for each in line.split())
@@ -255,6 +256,11 @@ def test_the_unit_gives_the_agent_what_its_settings_need() -> None:
 
 def test_the_unit_stops_the_agent_no_sooner_than_it_stops_itself() -> None:
     assert int(unit()["Service"]["TimeoutStopSec"][0].removesuffix("s")) > STOP_SECONDS + CLOSING_SECONDS
+
+
+def test_the_supervisor_hears_several_times_of_an_agent_before_it_gives_it_up() -> None:
+    assert unit()["Service"]["WatchdogSec"] == ["5min"]
+    assert 5 * 60 > 3 * LOOK_S
 
 
 def test_ten_seconds_are_enough_to_stop() -> None:

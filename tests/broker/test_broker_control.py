@@ -7,12 +7,14 @@ from contextlib import ExitStack
 from typing import Any, Protocol
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.leader.real import eventually
 from tierstate.broker.control import BrokerControl
 from tierstate.broker.memory_broker import MemoryBroker
 from tierstate.broker.open import open_broker
 from tierstate.broker.topics import LIKE_TOTAL
+from tierstate.log.batch import iter_batches
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import (
     AccessDenied,
@@ -26,7 +28,7 @@ from tierstate.state.errors import (
 )
 from tierstate.state.ids import BrokerId, TopicId
 from tierstate.state.offsets import Offset
-from tierstate.state.routing import LocalBounds
+from tierstate.state.routing import Isolation, LocalBounds
 
 ME = BrokerId(1)
 
@@ -40,6 +42,11 @@ class World(Protocol):
     def create(self, name: str, partitions: int, config: dict[str, str]) -> None: ...
     def delete(self, name: str) -> None: ...
     def append(self, name: str, partition: int, records: int) -> None: ...
+    def write(self, transaction: str, name: str, partition: int, records: int) -> int:
+        """In a transaction of this name, begun if none is open; acknowledged when it returns. The producer's id."""
+        ...
+
+    def end(self, transaction: str) -> None: ...
     def commit(self, group: str, name: str, partition: int, offset: int) -> None: ...
     def join(self, group: str, name: str) -> None: ...
 
@@ -47,6 +54,7 @@ class World(Protocol):
 class MemoryWorld:
     def __init__(self) -> None:
         self.control = self.twin = MemoryBroker()
+        self._open: dict[str, tuple[str, int, int]] = {}
 
     def create(self, name: str, partitions: int, config: dict[str, str]) -> None:
         self.twin.create_topic(name, partitions, config)
@@ -56,6 +64,19 @@ class MemoryWorld:
 
     def append(self, name: str, partition: int, records: int) -> None:
         self.twin.append(name, partition, records)
+
+    def write(self, transaction: str, name: str, partition: int, records: int) -> int:
+        if transaction not in self._open:
+            self._open[transaction] = name, partition, 4000 + len(self._open)
+            first = self.twin.bounds(name, partition).high_watermark
+            self.twin.open_transaction(name, partition, first, self._open[transaction][2])
+        self.twin.append(name, partition, records)
+        return self._open[transaction][2]
+
+    def end(self, transaction: str) -> None:
+        name, partition, producer_id = self._open.pop(transaction)
+        self.twin.append(name, partition, 1)
+        self.twin.open_transaction(name, partition, None, producer_id)
 
     def commit(self, group: str, name: str, partition: int, offset: int) -> None:
         self.twin.commit(group, name, partition, offset)
@@ -70,7 +91,9 @@ class KafkaWorld:
         self._real = real
         self._stack = stack
         self._config = {"bootstrap.servers": real.sandbox.bootstrap, "log_level": 0}
-        self.control = stack.enter_context(open_broker(self._config)).control
+        self._broker = stack.enter_context(open_broker(self._config))
+        self.control = self._broker.control
+        self._open: dict[str, Any] = {}
 
     def create(self, name: str, partitions: int, config: dict[str, str]) -> None:
         self._real.create(name, partitions, config)
@@ -80,6 +103,23 @@ class KafkaWorld:
 
     def append(self, name: str, partition: int, records: int) -> None:
         self._real.append(name, partition, records)
+
+    def write(self, transaction: str, name: str, partition: int, records: int) -> int:
+        if transaction not in self._open:
+            self._open[transaction] = Producer(self._config | {"transactional.id": f"{name}-{transaction}"})
+            self._open[transaction].init_transactions(30)
+            self._open[transaction].begin_transaction()
+        for number in range(records):
+            self._open[transaction].produce(name, f"{number}".encode(), partition=partition)
+        assert self._open[transaction].flush(30) == 0
+        end = self.control.bounds(name, partition).high_watermark
+        isolation = Isolation.READ_UNCOMMITTED
+        said = self._broker.reads.fetch(name, partition, Offset(end - 1), max_bytes=1 << 20, isolation=isolation)
+        (last,) = iter_batches(said.batches, source="broker")
+        return last.producer_id
+
+    def end(self, transaction: str) -> None:
+        self._open.pop(transaction).abort_transaction(30)
 
     def commit(self, group: str, name: str, partition: int, offset: int) -> None:
         consumer = Consumer(self._config | {"group.id": group})
@@ -131,6 +171,8 @@ def test_what_does_not_exist_is_unknown(world: World, name: str) -> None:
         world.control.bounds(name, 2)
     with pytest.raises(UnknownTopic):
         world.control.bounds(name, 2, broker=ME)
+    with pytest.raises(UnknownTopic):
+        world.control.open_transactions(name, 2, broker=ME)
     with pytest.raises(BrokerUnavailable):
         world.control.bounds(name, 0, broker=BrokerId(77))
     assert world.control.groups("no-such-topic").positions == ()
@@ -213,6 +255,30 @@ def test_bounds_of_many_are_those_of_each_and_one_that_fails_fails_alone(world: 
     assert world.control.bounds_of([], broker=ME) == {}
     with pytest.raises(BrokerUnavailable):
         world.control.bounds_of(places, broker=BrokerId(77))
+
+
+def test_open_transactions_are_told_with_their_producers_in_the_order_in_which_they_begin(
+    world: World, name: str
+) -> None:
+    def told(partition: int = 0) -> list[tuple[int, int, int]]:
+        found = world.control.open_transactions(name, partition, broker=ME)
+        return [(each.producer_id, each.producer_epoch, each.start) for each in found]
+
+    for partition, records in ((0, 5), (1, 1)):
+        world.append(name, partition, records)
+    assert told() == [], "a producer without a transaction has none open"
+    one = world.write("one", name, 0, 3)
+    two = world.write("two", name, 0, 2)
+    assert world.write("one", name, 0, 2) == one
+    assert one != two
+    assert told() == [(one, 0, 5), (two, 0, 8)]
+    assert told(1) == []
+    assert world.control.bounds(name, 0).last_stable_offset == 5
+    world.end("one")
+    eventually(lambda: told() == [(two, 0, 8)])
+    eventually(lambda: world.control.bounds(name, 0).last_stable_offset == 8)
+    world.end("two")
+    eventually(lambda: told() == [])
 
 
 def test_an_epoch_the_broker_has_not_heard_of_is_not_answered(world: World, name: str) -> None:

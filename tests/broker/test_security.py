@@ -7,6 +7,7 @@ import ipaddress
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
@@ -152,11 +153,36 @@ def test_tls_files_that_cannot_be_read_are_named_at_once(tmp_path: Path) -> None
 
 
 def allow_describe(sandbox: KafkaSandbox, name: str, permission: AclPermissionType = AclPermissionType.ALLOW) -> None:
+    allow(sandbox, name, AclOperation.DESCRIBE, permission)
+
+
+def allow(
+    sandbox: KafkaSandbox, name: str, what: AclOperation, permission: AclPermissionType = AclPermissionType.ALLOW
+) -> None:
+    """The guest, or deny it."""
     admin = AdminClient(sandbox.client_config)
-    acl = AclBinding(
-        ResourceType.TOPIC, name, ResourcePatternType.LITERAL, "User:guest", "*", AclOperation.DESCRIBE, permission
-    )
+    acl = AclBinding(ResourceType.TOPIC, name, ResourcePatternType.LITERAL, "User:guest", "*", what, permission)
     admin.create_acls([acl])[acl].result(30)
+
+
+def test_whose_transactions_are_open_is_told_to_those_who_may_read_the_topic(guarded: KafkaSandbox) -> None:
+    guest = guarded.client_config | {"sasl.username": "guest", "sasl.password": "g"}
+    admin: Any = AdminClient(guarded.client_config)
+    admin.create_topics([NewTopic("pinned", 1, 1)])["pinned"].result(30)
+
+    def told(control: BrokerControl) -> str:
+        try:
+            return str(control.open_transactions("pinned", 0, broker=BrokerId(1)))
+        except AccessDenied:
+            return "denied"
+
+    with open_broker(guest) as theirs:
+        for what in (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.DELETE):
+            allow(guarded, "pinned", what)
+        eventually(lambda: sees(theirs.control, "pinned"))
+        assert told(theirs.control) == "denied"
+        allow(guarded, "pinned", AclOperation.READ)
+        eventually(lambda: told(theirs.control) == "()")
 
 
 def test_only_who_may_describe_every_topic_can_tell_that_one_is_gone(guarded: KafkaSandbox) -> None:
@@ -179,6 +205,13 @@ def test_only_who_may_describe_every_topic_can_tell_that_one_is_gone(guarded: Ka
         allow_describe(guarded, "gone", AclPermissionType.DENY)
         eventually(lambda: not theirs.control.may_describe(["gone"], broker=me))
         assert theirs.control.may_describe(["guarded"], broker=me)
+
+
+def sees(control: BrokerControl, topic: str) -> bool:
+    try:
+        return control.bounds(topic, 0).local_start == 0
+    except (AccessDenied, UnknownTopic):
+        return False
 
 
 def is_unknown(control: BrokerControl, topic: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tierstate.broker.memory_broker import MemoryBroker
+from tierstate.cli.end_transaction import EndTransaction, end_transaction
 from tierstate.cli.partition_facts import look_at, why_untiered
 from tierstate.leader.reasons import Reason
 from tierstate.runtime.settings import Settings
@@ -49,3 +50,18 @@ def test_the_reason_stands_beside_what_the_agent_says() -> None:
     facts = look_at(meaning(TopicIdPartition(topic_id, 0), ()), broker, "orders", found)
     assert (facts.agent, facts.untiered_reason) == (None, "refused-compacted")
     assert facts.as_json()["untiered"] == "compacted topic: cleanup.policy=compact"
+
+
+def test_a_transaction_that_the_agent_names_is_shown_with_the_commands_that_find_and_end_it() -> None:
+    agent = {"open_transaction": {"producer_id": 7, "producer_epoch": 1, "start_offset": 42}}
+    ways = end_transaction(agent, "orders", 3, "a:9092,b:9092")
+    tool = "kafka-transactions.sh --bootstrap-server a:9092,b:9092"
+    assert ways == EndTransaction(
+        f"{tool} find-hanging --topic orders --partition 3",
+        f"{tool} abort --topic orders --partition 3 --start-offset 42",
+    )
+
+
+@pytest.mark.parametrize("agent", [None, "agent of broker 1 did not answer", {}, {"open_transaction": None}])
+def test_where_the_agent_names_no_transaction_there_is_nothing_to_end(agent: object) -> None:
+    assert end_transaction(agent, "orders", 0, "a:9092") is None

@@ -55,8 +55,10 @@ class CleanedTopic(MemoryTierTopic):
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(1, clock=clock)
         self.cleaned: set[int] = set()
+        self.reads = 0
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
+        self.reads += 1
         return _CleanedReader(super().reader(positions, epochs), self.cleaned)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.follower.archived import HOUR_MS, Archived, crash, flips, run
@@ -9,8 +11,11 @@ from tierstate.follower.archive_chain import archived_to
 from tierstate.follower.archive_piece import WINDOW, Draft, encode_piece
 from tierstate.follower.archive_reader import archived_topics
 from tierstate.follower.object_names import places
+from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import CorruptData, InvalidRequest, PositionLost
 from tierstate.state.offsets import Position
+from tierstate.storage.memory import MemoryStore
+from tierstate.storage.object_store import ObjectInfo
 
 
 def test_what_was_said_is_read_back_with_its_times() -> None:
@@ -45,6 +50,40 @@ def test_a_window_that_is_not_full_waits_for_its_oldest_record_to_be_old_enough(
     world.clock.advance(1800)
     run(world.archive(HOUR_MS))
     assert world.ranges == [(0, WINDOW - 1), (WINDOW, WINDOW + 19)]
+
+
+class AskedStore(MemoryStore):
+    """What it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(ManualClock())
+        self.asked: list[str] = []
+
+    def get(self, key: str, limit: int | None = None) -> bytes:
+        self.asked.append("get")
+        return super().get(key, limit)
+
+    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectInfo]:
+        self.asked.append("list")
+        return super().list(prefix, start_after)
+
+
+def test_a_partition_that_has_nothing_old_enough_to_archive_costs_one_list_and_no_read() -> None:
+    world = Archived()
+    world.store = store = AskedStore()
+    world.archived(5).append(5)
+    read = world.topic.reads
+    store.asked.clear()
+    assert run(world.archive(HOUR_MS, known=5)) == 5
+    assert (store.asked, world.topic.reads) == (["list"], read)
+
+
+def test_records_of_which_one_is_old_are_read_however_few_they_are() -> None:
+    world = Archived().archived(5)
+    world.append(1)
+    world.clock.advance(3600)
+    world.append(1)
+    assert run(world.archive(HOUR_MS, known=5)) == 7
 
 
 def test_a_piece_ends_at_its_size_too() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.follower.file_topic import PARTITIONS as FILE_PARTITIONS
 from tests.follower.file_topic import FileTopic
+from tests.follower.moody import NO_ROOM, MoodyTopic, MoodyView
 from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
 from tierstate.broker.tier_topic import MemoryTierTopic, TierReader
 from tierstate.follower.digests import digests_of
@@ -21,30 +22,11 @@ from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.runtime.listener import Event, ViewRebuilt
 from tierstate.schemas.codec import decode_fact, encode_fact
 from tierstate.state.errors import BrokerUnavailable, PositionLost, StorageFull, TierstateError, ViewBehind
-from tierstate.state.ids import TopicIdPartition
 from tierstate.state.keys import key_of, tier_partition_of
 from tierstate.state.offsets import Position
-from tierstate.state.view import Entry, MemoryView, SecondValue, ViewStore
+from tierstate.state.view import Entry, ViewStore
 
 NUMBER = tier_partition_of(partition(0), PARTITIONS)
-
-
-class FullView(MemoryView):
-    """A store whose disk is full while ``full``."""
-
-    full = False
-
-    def apply(
-        self,
-        tier_partition: int,
-        entries: Iterable[Entry],
-        following: Position,
-        epoch: int = -1,
-        dropped: Collection[TopicIdPartition] = (),
-    ) -> list[SecondValue]:
-        if self.full:
-            raise StorageFull("the disk of the view has no room left")
-        return super().apply(tier_partition, entries, following, epoch, dropped)
 
 
 def following(topic: MemoryTierTopic, store: ViewStore, *, tail: bool) -> Follower:
@@ -52,12 +34,12 @@ def following(topic: MemoryTierTopic, store: ViewStore, *, tail: bool) -> Follow
 
 
 def test_a_full_disk_is_told_to_everybody_who_waits_and_nothing_is_missing_when_there_is_room(said: Topic) -> None:
-    store = FullView(decode_fact, PARTITIONS)
+    store = MoodyView(decode_fact, PARTITIONS)
     follower = following(said.topic, store, tail=False)
     leader = elected(0, 3, 1)
     at = said.say(leader)
     follower.require_fresh(NUMBER, 3600)
-    store.full = True
+    store.error = NO_ROOM
     said.say(log_start(0, 7, leader, at))
     with pytest.raises(StorageFull):
         follower.advance()
@@ -66,22 +48,22 @@ def test_a_full_disk_is_told_to_everybody_who_waits_and_nothing_is_missing_when_
     with pytest.raises(StorageFull):
         follower.require_fresh(NUMBER, 3600)
     said.say(log_start(0, 8, leader, at, counter=2))
-    store.full = False
+    store.error = None
     follower.require_fresh(NUMBER, 0)
     assert follower.partition(partition(0)).log_start == 8
     assert len(follower.facts(partition(0))) == 3
 
 
 def test_a_tail_tries_a_full_disk_again_by_itself(said: Topic) -> None:
-    store = FullView(decode_fact, PARTITIONS)
-    store.full = True
+    store = MoodyView(decode_fact, PARTITIONS)
+    store.error = NO_ROOM
     follower = following(said.topic, store, tail=True)
     leader = elected(0, 3, 1)
     at = said.say(leader)
     said.say(log_start(0, 7, leader, at))
     with pytest.raises(StorageFull):
         follower.wait_applied(NUMBER, Position(1), 30)
-    store.full = False
+    store.error = None
     for _ in range(600):
         if follower.store.position(NUMBER) == 2:
             break
@@ -150,29 +132,9 @@ def test_a_real_view_whose_disk_fills_in_a_write_batch_goes_on_when_there_is_roo
     assert done.stdout.split() == [digests_of(oracle.store).live_set] * 2
 
 
-class Moody(MemoryTierTopic):
-    """Its broker may be away, and its name may be another topic's."""
-
-    away = False
-    other: str | None = None
-
-    def end(self, tier_partition: int) -> Position:
-        if self.away:
-            raise BrokerUnavailable("Kafka does not answer")
-        return super().end(tier_partition)
-
-    def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
-        if self.away:
-            raise BrokerUnavailable("Kafka does not answer")
-        return super().reader(positions, epochs)
-
-    def current_topic_id(self) -> str:
-        return self.other or super().current_topic_id()
-
-
 @pytest.mark.parametrize("tail", [False, True])
 def test_a_rebuild_that_fails_is_tried_again_and_meanwhile_nothing_is_fresh(tmp_path: Path, tail: bool) -> None:
-    topic = Moody(PARTITIONS)
+    topic = MoodyTopic(PARTITIONS)
     said = Topic(topic)
     leader = elected(0, 3, 1)
     at = said.say(leader)
@@ -204,7 +166,7 @@ def test_a_rebuild_that_fails_is_tried_again_and_meanwhile_nothing_is_fresh(tmp_
 def test_a_topic_that_was_made_again_ends_the_follower_with_a_typed_error_and_never_fills_its_view(
     tmp_path: Path, later: int
 ) -> None:
-    topic = Moody(PARTITIONS)
+    topic = MoodyTopic(PARTITIONS)
     said, clock = Topic(topic), ManualClock()
     said.say(elected(0, 3, 1))
     follower = open_view(topic, "cluster", clock, state_dir=tmp_path, tail=False)

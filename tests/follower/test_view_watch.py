@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
 
 import pytest
 
+from tests.follower.moody import NO_ROOM, MoodyTopic, MoodyView
 from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
 from tierstate.broker.tier_topic import MemoryTierTopic
 from tierstate.cli.watching import feed_view_gauges, why_behind, why_topic_away, why_unhealthy
@@ -15,53 +15,23 @@ from tierstate.follower.generations import InMemory
 from tierstate.follower.until_stopped import UntilStopped
 from tierstate.follower.view_watch import ViewWatch
 from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.heartbeat import UNWATCHED
 from tierstate.runtime.metrics import Metrics
 from tierstate.runtime.service import Service
 from tierstate.schemas.codec import decode_fact
-from tierstate.state.errors import BrokerUnavailable, IllegalTransition, StorageFull, TierstateError, Unavailable
-from tierstate.state.ids import TopicIdPartition
+from tierstate.state.errors import IllegalTransition, StorageFull, Unavailable
 from tierstate.state.keys import tier_partition_of
 from tierstate.state.offsets import Position
-from tierstate.state.view import Entry, MemoryView, SecondValue
 
 NUMBER = tier_partition_of(partition(0), PARTITIONS)
 GO = threading.Event()
 
 
-class FailingView(MemoryView):
-    """Raises ``error`` while it has one."""
-
-    error: TierstateError | None = None
-
-    def apply(
-        self,
-        tier_partition: int,
-        entries: Iterable[Entry],
-        following: Position,
-        epoch: int = -1,
-        dropped: Collection[TopicIdPartition] = (),
-    ) -> list[SecondValue]:
-        if self.error is not None:
-            raise self.error
-        return super().apply(tier_partition, entries, following, epoch, dropped)
-
-
-class AwayTopic(MemoryTierTopic):
-    """Whose offsets are unknown while ``away``."""
-
-    away = False
-
-    def end(self, tier_partition: int) -> Position:
-        if self.away:
-            raise BrokerUnavailable("the tier-state topic's offsets are unknown", tier_partition=tier_partition)
-        return super().end(tier_partition)
-
-
 class Watched:
     def __init__(self, *, tail: bool = False) -> None:
-        self.clock, self.topic = ManualClock(), AwayTopic(PARTITIONS)
+        self.clock, self.topic = ManualClock(), MoodyTopic(PARTITIONS)
         self.said = Topic(self.topic)
-        self.store = FailingView(decode_fact, PARTITIONS)
+        self.store = MoodyView(decode_fact, PARTITIONS)
         self.follower = Follower(
             self.topic, self.store, InMemory(PARTITIONS), self.clock if not tail else SystemClock(), tail=tail
         ).start()
@@ -111,22 +81,22 @@ def test_a_view_that_was_never_compared_with_its_topic_is_behind() -> None:
 def test_a_full_disk_of_the_view_is_why_it_is_not_ready_and_no_reason_for_a_restart() -> None:
     seen = Watched()
     seen.watch.look(GO)
-    seen.store.error = StorageFull("the disk of the view has no room left")
+    seen.store.error = NO_ROOM
     seen.say()
     with pytest.raises(StorageFull):
         seen.follower.advance()
     assert "no room left" in why_behind(seen.follower, seen.watch, 60)[0]
-    assert why_unhealthy([], seen.follower) == []
+    assert why_unhealthy([], seen.follower, UNWATCHED) == []
 
 
 def test_a_follower_that_ended_is_unhealthy_with_its_reason() -> None:
     seen = Watched()
-    assert why_unhealthy([], seen.follower) == []
+    assert why_unhealthy([], seen.follower, UNWATCHED) == []
     seen.store.error = IllegalTransition("two accepted facts contradict each other")
     seen.say()
     with pytest.raises(IllegalTransition):
         seen.follower.advance()
-    assert "contradict" in why_unhealthy([], seen.follower)[0]
+    assert "contradict" in why_unhealthy([], seen.follower, UNWATCHED)[0]
     assert "contradict" in why_behind(seen.follower, seen.watch, 60)[0]
 
 
@@ -137,10 +107,10 @@ def test_a_thread_of_the_process_that_ended_is_unhealthy_by_its_name(name: str) 
 
     seen = Watched()
     service = Service(name, die)
-    assert why_unhealthy([service], seen.follower) == []
+    assert why_unhealthy([service], seen.follower, UNWATCHED) == []
     service.start()
     assert service.join(10)
-    assert why_unhealthy([service], seen.follower) == [f"service {name} died: RuntimeError('a bug')"]
+    assert why_unhealthy([service], seen.follower, UNWATCHED) == [f"service {name} died: RuntimeError('a bug')"]
 
 
 def test_the_gauges_are_of_every_tier_state_partition_and_a_drift_is_counted() -> None:

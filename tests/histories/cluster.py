@@ -23,6 +23,7 @@ from tierstate.broker.control import ClusterDescription
 from tierstate.broker.error_codes import LeaderMoved
 from tierstate.broker.groups import TopicGroups
 from tierstate.broker.topics import PartitionDescription, TopicConfig, TopicDescription
+from tierstate.broker.transactions import OpenTransaction
 from tierstate.log.batch import HEADER_BYTES
 from tierstate.log.folder_watch import Touched
 from tierstate.log.local_log import LocalSnapshot, SegmentFiles
@@ -255,6 +256,9 @@ class HistoryControl:
 
     def bounds_of(self, places: Iterable[Place], *, broker: BrokerId) -> dict[Place, LocalBounds | TierstateError]:
         return {place: self.bounds(*place, broker=broker) for place in places}
+
+    def open_transactions(self, topic: str, partition: int, *, broker: BrokerId) -> tuple[OpenTransaction, ...]:
+        return ()
 
     def groups(self, topic: str) -> TopicGroups:
         return TopicGroups(())

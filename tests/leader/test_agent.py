@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -191,7 +192,7 @@ def test_a_partition_is_looked_at_when_something_calls_and_not_at_every_turn() -
     loop = Loop((0, 0), (0, 0))
     looks: list[int] = []
     for number, worker in enumerate(loop.workers.values()):
-        worker.before_act = lambda number=number: looks.append(number)  # type: ignore[misc]
+        worker.before_act = partial(looks.append, number)
     settle(loop)
     assert looks == [0, 1]
     settle(loop)
@@ -281,7 +282,7 @@ def test_an_agent_on_a_real_folder_copies_and_trims(world: World) -> None:
     )
     agent.run_once(threading.Event())
     assert world.local_start() == world.bases[-1]
-    found = process.board.find(world.name, 0)
+    found = process.board.find(world.name, 0, world.clock.now_ms())
     assert found is not None
     assert found["copied_to"] == world.bases[-1] - 1
-    assert process.board.find(world.name, 1) is None
+    assert process.board.find(world.name, 1, world.clock.now_ms()) is None

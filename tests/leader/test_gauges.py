@@ -122,9 +122,22 @@ def test_what_lies_below_the_log_start_is_no_gap() -> None:
     assert Gauges(view_of(segment(200, 299), log_start=200), local_start=300)["gap_offsets"] == 0
 
 
+def test_offsets_that_left_the_broker_by_neither_a_trim_nor_an_order_of_ours_are_cut_elsewhere() -> None:
+    """Whether they are still in the remote tier or not."""
+    view = replace(view_of(segment(0, 99)), trim_intended=Offset(50))
+    for local_start, cut in ((50, 0), (60, 10), (150, 100)):
+        assert Gauges(view, local_start=local_start)["cut_elsewhere_offsets"] == cut
+    assert Gauges(replace(view, log_start=Offset(60)), local_start=60)["cut_elsewhere_offsets"] == 0
+
+
 def test_segments_with_records_of_the_future_are_counted() -> None:
-    now, later = segment(0, 99), replace(segment(100, 199), max_timestamp=TimestampMs(10_001))
-    assert Gauges(view_of(now, later))["future_segments"] == 1
+    """Of the future now, as retention has it, not of that of their copy."""
+    now = ManualClock().now_ms()
+    was, stays = (replace(segment(at, at + 99), max_timestamp=TimestampMs(now + at)) for at in (100, 200))
+    gauges = Gauges(view_of(segment(0, 99), was, stays))
+    assert gauges["future_segments"] == 2
+    gauges.clock.advance(0.1)
+    assert gauges["future_segments"] == 1
 
 
 def test_partitions_in_doubt_are_counted_by_kind() -> None:
@@ -140,7 +153,7 @@ def test_partitions_in_doubt_are_counted_by_kind() -> None:
 
 def test_a_partition_that_another_broker_leads_is_not_measured() -> None:
     gauges = Gauges(view_of(segment(0, 99)), leads=False, local_start=150, consecutive_failures=3)
-    for name in ("gap_offsets", "consecutive_failures", "overlap_bytes", "local_excess_bytes"):
+    for name in ("gap_offsets", "cut_elsewhere_offsets", "consecutive_failures", "overlap_bytes", "local_excess_bytes"):
         assert gauges[name] is None
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,6 +21,8 @@ from tierstate.runtime.metrics import Metrics
 from tierstate.state.errors import AccessDenied, Fenced, StorageFull, Unavailable, UnknownTopic
 from tierstate.state.ids import BrokerId, TopicIdPartition
 from tierstate.state.offsets import Offset
+from tierstate.state.partition_view import PartitionView
+from tierstate.state.view import TierView
 
 
 class Counted:
@@ -325,7 +327,33 @@ def test_abandoned_copies_and_fenced_facts_are_counted(world: World) -> None:
     found = gauges(metrics)
     at = f'{{partition="0",topic="{world.name}"}}'
     assert found[f"abandoned_segments{at}"] == 1
-    assert found["fenced_facts_total"] == 1
+    assert found["fenced_facts"] == found["fenced_facts_total"] == 1
+
+
+def test_a_fenced_fact_that_is_erased_stays_counted_in_the_total(world: World) -> None:
+    process, other = world.process(), world.process()
+    reign = process.begin()
+    candidate = process.candidate(reign)
+    other.begin()
+    with pytest.raises(Fenced):
+        run(copy_segment(reign, candidate, process.tools))
+    other.work()
+    view, metrics = Forgetting(other.view), Metrics()
+    feed_gauges(metrics, other.board, cast(TierView, view), other.seat.clock)
+    now, ever = "fenced_facts", "fenced_facts_total"
+    assert [gauges(metrics)[now], gauges(metrics)[ever]] == [1, 1]
+    view.forgotten = True
+    assert [gauges(metrics)[now], gauges(metrics)[ever]] == [0, 1]
+
+
+class Forgetting:
+    """A view of which every fact may be erased at once."""
+
+    def __init__(self, view: TierView) -> None:
+        self._view, self.forgotten = view, False
+
+    def partition(self, partition: TopicIdPartition) -> PartitionView:
+        return PartitionView(partition) if self.forgotten else self._view.partition(partition)
 
 
 def test_refused_partitions_are_counted_by_reason(new_world: Callable[..., World]) -> None:
@@ -344,7 +372,11 @@ def test_what_the_broker_will_expire_uncopied_is_foreseen(new_world: Callable[..
     process.work()
     segments = world.log.snapshot(world.partition, world.name).segments[:-1]
     oldest = min(segment.max_timestamp for segment in segments)
-    assert process.status().uncopied_expires_in_s == (oldest + 10**15 - world.clock.now_ms()) / 1000
+    now = world.clock.now_ms()
+    shown = process.board.find(world.name, 0, now)
+    assert shown is not None
+    assert shown["uncopied_expires_at"] == oldest + 10**15
+    assert shown["uncopied_expires_in_s"] == (oldest + 10**15 - now) / 1000
     world.broker.open_transaction(world.name, 0, None)
     process.work()
-    assert process.status().uncopied_expires_in_s is None
+    assert process.status().uncopied_expires_at is None

@@ -10,9 +10,11 @@ import pytest
 
 from tests.log.batches import TIME, ZSTD, Batch, golden_folder, plain_batch, record
 from tierstate.log.batch import iter_batches
+from tierstate.log.epoch_checkpoint import format_epoch_checkpoint
 from tierstate.log.folder import open_log
 from tierstate.log.partition import folder_name, open_partition
 from tierstate.log.segment import LogSegment
+from tierstate.state.epochs import Lineage
 from tierstate.state.errors import CorruptData, InvalidRequest
 
 
@@ -169,3 +171,11 @@ def test_a_header_says_what_was_written() -> None:
     assert (header.first_timestamp, header.max_timestamp) == (TIME, TIME + 5)
     assert (header.producer_id, header.record_count) == (77, 1)
     assert (header.is_transactional, header.is_control, header.timestamp_type) == (True, False, 0)
+
+
+def test_an_epoch_checkpoint_of_any_length_is_read_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    lineage = Lineage.of(*((epoch, 10 * epoch) for epoch in range(20_000)))
+    (folder / "leader-epoch-checkpoint").write_bytes(format_epoch_checkpoint(lineage))
+    assert open_partition(folder).lineage == lineage

@@ -81,11 +81,21 @@ def test_a_gauge_that_fails_is_absent_and_the_others_stay() -> None:
         raise RuntimeError("the view is gone")
 
     metrics.gauge("integrity_holds", broken)
-    metrics.gauge("fenced_facts_total", lambda: [((), 4)])
+    metrics.gauge("fenced_facts", lambda: [((), 4)])
     found = samples(metrics)
     assert "integrity_holds" not in found
-    assert found["fenced_facts_total"] == 4
+    assert found["fenced_facts"] == 4
     assert found["unreadable_gauges"] == 1
+
+
+def test_only_what_ends_in_total_is_announced_as_a_counter() -> None:
+    """What may fall, as the number of facts that stand, is none: its fall would be taken for a restart."""
+    metrics = Metrics()
+    for name in ("fenced_facts", "copy_quota_waited_seconds_total"):
+        metrics.gauge(name, lambda: [((), 4)])
+    page = metrics.exposition().decode()
+    assert "# TYPE fenced_facts gauge" in page
+    assert "# TYPE copy_quota_waited_seconds_total counter" in page
 
 
 def test_a_gauge_outside_the_table_is_refused() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.reasons_world import NewReasonTopic, ReasonTopic
+from tests.scenarios.reasons_world import Desk, NewReasonTopic, ReasonTopic
 from tests.scenarios.story import Story, telling
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.sandbox.properties import kafkas_own_tiers
@@ -65,3 +65,19 @@ def topic_for(guarded_kafka: KafkaSandbox, topic_name: str, tmp_path: Path) -> N
         return made
 
     return topic
+
+
+@pytest.fixture
+def topic(topic_for: NewReasonTopic) -> ReasonTopic:
+    """Two rolled segments and an active one; no agent has seen it."""
+    made = topic_for()
+    made.roll()
+    return made
+
+
+@pytest.fixture
+def desk(topic: ReasonTopic) -> Iterator[Desk]:
+    """The agent's worker of that topic, with nothing left to do."""
+    with topic.desk() as opened:
+        opened.work()
+        yield opened

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -281,3 +282,16 @@ def test_a_pause_reaches_an_agent_that_reigns_at_once(house: House) -> None:
         eventually(lambda: "pause" in str(json.loads(get(status)[1])["not_copied"]), 10)
         house.run("resume", topic)
         eventually(lambda: "pause" not in str(json.loads(get(status)[1])["not_copied"]), 10)
+
+
+def test_a_supervisor_hears_that_the_agent_runs_and_that_nothing_hangs(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(str(tmp_path / "notify"))
+        supervisor.settimeout(30)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with house.agent() as agent:
+            assert [supervisor.recv(100), supervisor.recv(100)] == [b"READY=1", b"WATCHDOG=1"]
+            assert 'hung_threads{loop="start"} 0.0' in agent.metrics()
+            assert get(f"{address(agent)}/healthz") == (200, b"healthy\n")

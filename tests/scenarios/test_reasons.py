@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from tests.leader.real import RECORD, eventually
-from tests.scenarios.reasons_world import NewReasonTopic, ReasonTopic, patch, shows, transaction
+from tests.scenarios.reasons_world import ACTS, Desk, NewReasonTopic, ReasonTopic, patch, shows, transaction
 from tierstate.leader.reasons import Reason
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import AccessDenied
@@ -22,13 +22,6 @@ from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 from tierstate.storage.directory import DirectoryStore
 
 pytestmark = pytest.mark.kafka
-
-NEVER = 86_400
-
-
-def nothing_is_copied() -> dict[str, dict[str, Any]]:
-    return {"copy": {"lag": NEVER}}
-
 
 # --- copy ------------------------------------------------------------------------------------------------------------
 
@@ -55,9 +48,11 @@ def test_a_transaction_is_open(topic_for: NewReasonTopic) -> None:
     with topic.desk() as desk:
         where = rf"the last stable offset 0 is not past segment 0\.\.{end} of [\d,]+ bytes"
         said = rf"a transaction is open: {where}, for \d+ s at least"
-        desk.says("copied", Reason.OPEN_TRANSACTION, said)
-        eventually(lambda: desk.work().lso_pinned_s > 1)
-        desk.says("copied", Reason.OPEN_TRANSACTION, said.replace(r"\d+ s", r"[1-9]\d* s"))
+        desk.says("copied", Reason.OPEN_TRANSACTION, rf"{said}(; .*)?")
+        eventually(lambda: desk.work().open_transaction)
+        whose = r"it is of producer \d+, epoch 0, begins at offset 0 and is open since \S+Z at the latest"
+        whose += r", its producer's last record here is of \S+Z"
+        desk.says("copied", Reason.OPEN_TRANSACTION, f"{said}; {whose}".replace(r"\d+ s", r"[1-9]\d* s"))
         producer.abort_transaction(30)
         eventually(lambda: desk.work().not_copied_reason == Reason.ALL_COPIED)
         assert desk.status.lso_pinned_s == 0
@@ -103,7 +98,7 @@ def test_segments_are_young_and_no_term_began(topic_for: NewReasonTopic) -> None
 
 @shows(Reason.NOT_COPIED, Reason.NOTHING_REMOTE)
 def test_a_term_began_and_nothing_is_copied_yet(topic_for: NewReasonTopic) -> None:
-    topic = topic_for(nothing_is_copied())
+    topic = topic_for({"copy": {"lag": 86_400}})
     topic.roll()
     with topic.desk() as desk:
         desk.begin()
@@ -114,9 +109,8 @@ def test_a_term_began_and_nothing_is_copied_yet(topic_for: NewReasonTopic) -> No
 
 
 @shows(Reason.NO_EPOCH)
-def test_the_brokers_checkpoint_lacks_the_epoch(topic_for: NewReasonTopic) -> None:
-    topic = topic_for()
-    bases = topic.roll()
+def test_the_brokers_checkpoint_lacks_the_epoch(topic: ReasonTopic) -> None:
+    bases = topic.bases()
     checkpoint = topic.folder / "leader-epoch-checkpoint"
     before = checkpoint.read_text()
     with topic.desk() as desk:
@@ -128,9 +122,8 @@ def test_the_brokers_checkpoint_lacks_the_epoch(topic_for: NewReasonTopic) -> No
 
 
 @shows(Reason.NO_LOCAL_SEGMENT)
-def test_a_file_is_missing_from_the_folder(topic_for: NewReasonTopic) -> None:
-    topic = topic_for()
-    bases = topic.roll()
+def test_a_file_is_missing_from_the_folder(topic: ReasonTopic) -> None:
+    bases = topic.bases()
     away = topic.log(0).rename(topic.folder / "away")
     with topic.desk() as desk:
         said = f"offset 0 is in no local segment: the next one begins at {bases[1]}"
@@ -151,9 +144,8 @@ def test_local_retention_keeps_what_is_there(topic_for: NewReasonTopic) -> None:
 
 
 @shows(Reason.TRIM_DELAY)
-def test_copies_are_young(topic_for: NewReasonTopic) -> None:
-    topic = topic_for()
-    end = topic.roll()[1] - 1
+def test_copies_are_young(topic: ReasonTopic) -> None:
+    end = topic.bases()[1] - 1
     with topic.desk(delay=900) as desk:
         said = rf"segment 0\.\.{end} was copied \d+ s ago, within trim\.delay 900 s: it goes in \d{{3}} s"
         desk.says("trimmed", Reason.TRIM_DELAY, said)
@@ -174,9 +166,7 @@ def test_a_consumer_group_lags(topic_for: NewReasonTopic) -> None:
 
 
 @shows(Reason.GROUPS_UNKNOWN)
-def test_groups_may_be_hidden(topic_for: NewReasonTopic) -> None:
-    topic = topic_for()
-    topic.roll()
+def test_groups_may_be_hidden(topic: ReasonTopic) -> None:
     with topic.denied(ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE), topic.desk() as desk:
         said = "consumer groups could not be listed completely: these credentials lack DESCRIBE on the cluster, .*"
         desk.says("trimmed", Reason.GROUPS_UNKNOWN, said)
@@ -195,14 +185,10 @@ def test_unclean_elections_are_allowed(topic_for: NewReasonTopic) -> None:
 
 
 @shows(Reason.ORDER_WAITS)
-def test_an_order_asks_for_more_than_there_is(topic_for: NewReasonTopic) -> None:
-    topic = topic_for()
-    topic.roll()
-    with topic.desk() as desk:
-        desk.work()
-        order = desk.order(OrderKind.DELETE_RECORDS, before=10**9)
-        waits = rf"order {order.id} waits: 1000000000 is above the high watermark \d+; "
-        desk.says("expired", Reason.ORDER_WAITS, waits + ".*")
+def test_an_order_asks_for_more_than_there_is(desk: Desk) -> None:
+    order = desk.order(OrderKind.DELETE_RECORDS, before=10**9)
+    waits = rf"order {order.id} waits: 1000000000 is above the high watermark \d+; "
+    desk.says("expired", Reason.ORDER_WAITS, waits + ".*")
 
 
 @shows(Reason.READERS_GRACE)
@@ -253,13 +239,11 @@ def test_the_store_deletes_nothing(topic_for: NewReasonTopic) -> None:
 
 
 @shows(Reason.PAUSED, Reason.DISABLED)
-def test_an_operator_ordered_it(topic_for: NewReasonTopic) -> None:
-    topic = topic_for()
-    topic.roll()
+def test_an_operator_ordered_it(topic: ReasonTopic) -> None:
     with topic.desk() as desk:
         desk.order(OrderKind.PAUSE)
         by = r"ordered by ops@desk at \d{4}-\d\d-\d\dT[\d:]+Z: `tierstate resume` takes it back"
-        for act in ("copied", "trimmed", "expired"):
+        for act in ACTS:
             desk.says(act, Reason.PAUSED, f"pause {by}")
         desk.order(OrderKind.DISABLE_KEEP)
         for act in ("copied", "trimmed"):
@@ -293,7 +277,7 @@ def test_the_topic_was_excluded_later_and_what_is_remote_still_expires(topic_for
 def test_the_topic_is_compacted(topic_for: NewReasonTopic) -> None:
     topic = topic_for(cleanup_policy="compact,delete")
     with topic.desk() as desk:
-        for act in ("copied", "trimmed", "expired"):
+        for act in ACTS:
             desk.says(act, Reason.REFUSED_COMPACTED, "compacted topic: cleanup.policy=compact,delete")
         assert desk.status.refused_reason == Reason.REFUSED_COMPACTED
         assert topic.seen(desk.job).term is None
@@ -304,7 +288,7 @@ def test_kafka_tiers_the_topic_itself(topic_for: NewReasonTopic) -> None:
     topic = topic_for(remote_storage_enable="true")
     with topic.desk() as desk:
         said = "remote.storage.enable=true: Kafka tiers it itself"
-        for act in ("copied", "trimmed", "expired"):
+        for act in ACTS:
             desk.says(act, Reason.REFUSED_KAFKA_TIERED, said)
         assert desk.status.refused == said
 
@@ -323,10 +307,9 @@ def test_the_patterns_name_an_internal_topic(topic_for: NewReasonTopic) -> None:
 
 
 @shows(Reason.REFUSED_FORMAT)
-def test_a_segment_has_an_older_message_format(topic_for: NewReasonTopic) -> None:
+def test_a_segment_has_an_older_message_format(topic: ReasonTopic) -> None:
     """No broker of today writes one: the version of its first batch is changed on the disk."""
-    topic = topic_for()
-    end = topic.roll()[1] - 1
+    end = topic.bases()[1] - 1
     patch(topic.log(0), 16, b"\x01")
     with topic.desk() as desk:
         file = rf"file=\S+/{0:020d}\.log segment=0\.\.{end} magic=1"

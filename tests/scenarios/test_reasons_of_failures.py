@@ -6,13 +6,12 @@ import resource
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from tests.leader.real import eventually
-from tests.scenarios.reasons_world import NewReasonTopic, patch, shows
+from tests.scenarios.reasons_world import ACTS, Desk, NewReasonTopic, ReasonTopic, patch, shows
 from tierstate.leader.reasons import Reason
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.facts import IntegrityHold, LeaderElected, SegmentCopyFinished
@@ -22,44 +21,27 @@ from tierstate.state.offsets import Offset
 
 pytestmark = pytest.mark.kafka
 
-NEVER = 86_400
-
-
-def nothing_is_copied() -> dict[str, dict[str, Any]]:
-    return {"copy": {"lag": NEVER}}
-
-
 # --- doubt -----------------------------------------------------------------------------------------------------------
 
 
 @shows(Reason.DEGRADED)
-def test_a_newer_version_wrote_a_fact(topic_for: NewReasonTopic) -> None:
-    topic = topic_for()
-    topic.roll()
-    with topic.desk() as desk:
-        desk.work()
-        desk.append(f"{desk.partition.topic_id}/0/log-start/0/0/9", b"\x00 from the future")
-        for act in ("copied", "trimmed", "expired"):
-            desk.says(act, Reason.DEGRADED, r"degraded: .*log-start/0/0/9.*")
+def test_a_newer_version_wrote_a_fact(desk: Desk) -> None:
+    desk.append(f"{desk.partition.topic_id}/0/log-start/0/0/9", b"\x00 from the future")
+    for act in ACTS:
+        desk.says(act, Reason.DEGRADED, r"degraded: .*log-start/0/0/9.*")
 
 
 @shows(Reason.HELD)
-def test_a_person_must_look_first(topic_for: NewReasonTopic) -> None:
-    topic = topic_for()
-    topic.roll()
-    with topic.desk() as desk:
-        desk.work()
-        reason = "two values of one key"
-        desk.say(IntegrityHold(desk.partition, desk.fact_id(), desk.broker_id, reason, "a", "b", desk.now()))
-        held = rf"held: {reason} \(1 hold, the first of \d{{4}}-\d\d-\d\dT[\d:]+Z\)"
-        for act in ("trimmed", "expired"):
-            desk.says(act, Reason.HELD, held)
+def test_a_person_must_look_first(desk: Desk) -> None:
+    reason = "two values of one key"
+    desk.say(IntegrityHold(desk.partition, desk.fact_id(), desk.broker_id, reason, "a", "b", desk.now()))
+    held = rf"held: {reason} \(1 hold, the first of \d{{4}}-\d\d-\d\dT[\d:]+Z\)"
+    for act in ("trimmed", "expired"):
+        desk.says(act, Reason.HELD, held)
 
 
 @shows(Reason.CONTRADICTION)
-def test_facts_contradict_each_other(topic_for: NewReasonTopic) -> None:
-    topic = topic_for()
-    topic.roll()
+def test_facts_contradict_each_other(topic: ReasonTopic) -> None:
     with topic.desk() as desk:
         reign = desk.begin()
         desk.work()
@@ -75,33 +57,28 @@ def test_facts_contradict_each_other(topic_for: NewReasonTopic) -> None:
 
 
 @shows(Reason.LINEAGE_UNKNOWN, Reason.FENCED)
-def test_a_leader_knows_nothing_of_older_epochs_and_a_higher_term_is_in_force(topic_for: NewReasonTopic) -> None:
-    topic = topic_for()
-    bases = topic.roll()
-    with topic.desk() as desk:
-        desk.work()
-        elsewhere = LeaderElected(
-            desk.partition,
-            topic.name,
-            LeaderEpoch(7),
-            desk.fact_id(),
-            desk.broker_id,
-            "",
-            Lineage.of((7, bases[-1])),
-            Offset(0),
-            desk.now(),
-        )
-        desk.say(elsewhere)
-        topic.append(4_000)
-        cannot = "lineage unknown: remote segments exist that the current lineage cannot place"
-        desk.says("trimmed", Reason.LINEAGE_UNKNOWN, f"{cannot}: it begins with epoch 7 at offset {bases[-1]}")
-        desk.says("copied", Reason.FENCED, ".*")
+def test_a_leader_knows_nothing_of_older_epochs_and_a_higher_term_is_in_force(topic: ReasonTopic, desk: Desk) -> None:
+    active = topic.bases()[-1]
+    elsewhere = LeaderElected(
+        desk.partition,
+        topic.name,
+        LeaderEpoch(7),
+        desk.fact_id(),
+        desk.broker_id,
+        "",
+        Lineage.of((7, active)),
+        Offset(0),
+        desk.now(),
+    )
+    desk.say(elsewhere)
+    topic.append(4_000)
+    cannot = "lineage unknown: remote segments exist that the current lineage cannot place"
+    desk.says("trimmed", Reason.LINEAGE_UNKNOWN, f"{cannot}: it begins with epoch 7 at offset {active}")
+    desk.says("copied", Reason.FENCED, ".*")
 
 
 @shows(Reason.TIER_STATE_UNSAFE)
-def test_the_tier_state_topic_is_not_safe(topic_for: NewReasonTopic) -> None:
-    topic = topic_for()
-    topic.roll()
+def test_the_tier_state_topic_is_not_safe(topic: ReasonTopic) -> None:
     with topic.desk() as desk:
         topic.alter(topic.spec.name, cleanup_policy="delete")
         said = "the tier-state topic is not safe any more: .*cleanup.policy.*delete.*"
@@ -113,9 +90,7 @@ def test_the_tier_state_topic_is_not_safe(topic_for: NewReasonTopic) -> None:
 
 
 @shows(Reason.CORRUPT_DATA)
-def test_a_segment_is_damaged_on_the_brokers_disk(topic_for: NewReasonTopic) -> None:
-    topic = topic_for()
-    topic.roll()
+def test_a_segment_is_damaged_on_the_brokers_disk(topic: ReasonTopic) -> None:
     patch(topic.log(0), 200, b"damaged")
     with topic.desk() as desk:
         said = rf"batch CRC does not match\. file=\S+/{0:020d}\.log position=0 .*"
@@ -124,9 +99,7 @@ def test_a_segment_is_damaged_on_the_brokers_disk(topic_for: NewReasonTopic) -> 
 
 
 @shows(Reason.STORE_AWAY, Reason.LATE_WRITES)
-def test_the_store_goes_away_in_the_middle_of_a_copy(topic_for: NewReasonTopic) -> None:
-    topic = topic_for()
-    topic.roll()
+def test_the_store_goes_away_in_the_middle_of_a_copy(topic: ReasonTopic) -> None:
     away = topic.store_folder.with_name("away")
     with topic.desk() as desk:
         while "put log" not in (taken := take_until(acting := desk.worker.steps(), "put log")):
@@ -151,10 +124,8 @@ def take_until(acting: Iterator[str], step: str) -> list[str]:
 
 
 @shows(Reason.STORE_FULL)
-def test_the_store_has_no_room(topic_for: NewReasonTopic) -> None:
+def test_the_store_has_no_room(topic: ReasonTopic) -> None:
     """No file may grow beyond 2,000 bytes in this process: to a folder as a store that is a full disk."""
-    topic = topic_for()
-    topic.roll()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     with topic.desk() as desk:
@@ -169,13 +140,11 @@ def test_the_store_has_no_room(topic_for: NewReasonTopic) -> None:
 
 
 @shows(Reason.TIER_STATE_AWAY)
-def test_the_tier_state_topic_cannot_be_read(topic_for: NewReasonTopic) -> None:
-    topic = topic_for()
-    topic.roll()
+def test_the_tier_state_topic_cannot_be_read(topic: ReasonTopic) -> None:
     with topic.desk() as desk:
         topic.seen(desk.job)
         topic.admin.delete_topics([topic.spec.name])[topic.spec.name].result(30)
-        for act in ("copied", "trimmed", "expired"):
+        for act in ACTS:
             desk.says(act, Reason.TIER_STATE_AWAY, ".*")
 
 
@@ -183,7 +152,7 @@ def test_the_tier_state_topic_cannot_be_read(topic_for: NewReasonTopic) -> None:
 def test_the_agent_may_not_ask(topic_for: NewReasonTopic) -> None:
     topic = topic_for()
     with topic.denied(ResourceType.TOPIC, topic.name, AclOperation.DESCRIBE_CONFIGS), topic.desk() as desk:
-        for act in ("copied", "trimmed", "expired"):
+        for act in ACTS:
             desk.says(act, Reason.ACCESS_DENIED, f".*topic={topic.name}.*")
 
 
@@ -193,5 +162,5 @@ def test_the_topic_is_gone(topic_for: NewReasonTopic) -> None:
     with topic.desk() as desk:
         desk.work()
         topic.admin.delete_topics([topic.name])[topic.name].result(30)
-        for act in ("copied", "trimmed", "expired"):
+        for act in ACTS:
             desk.says(act, Reason.FAILED, f".*topic={topic.name}.*")

@@ -31,12 +31,13 @@ def clock() -> PassingClock:
     return PassingClock()
 
 
-def led_by(story: Story, broker: int) -> None:
-    """Every partition of the tier-state topic."""
+def orders(story: Story, *, segments: int, tiers_led_by: int) -> None:
+    """A topic of rolled segments on broker 0; one broker leads every partition of the tier-state topic."""
+    story.given.topic("orders", per_segment=10, brokers=[0]).with_segments(segments)
     name, count = story.cluster.spec.name, len(story.sandbox.brokers)
     for number in range(story.cluster.spec.partitions):
-        story.admin.reassign(name, number, [(broker + each) % count for each in range(count)])
-        assert story.admin.elect_preferred(name, number) == broker
+        story.admin.reassign(name, number, [(tiers_led_by + each) % count for each in range(count)])
+        assert story.admin.elect_preferred(name, number) == tiers_led_by
 
 
 @contextmanager
@@ -51,8 +52,15 @@ def only_broker_0(story: Story) -> Iterator[None]:
 
 
 @pytest.fixture
-def gateway(story_three: Story, clock: PassingClock) -> Iterator[Call]:
-    service = Service(story_three.eyes.reader, Gateway(), clock)
+def story(story_three: Story, clock: PassingClock) -> Story:
+    """On the passing clock."""
+    story_three.cluster.given_clock = clock
+    return story_three
+
+
+@pytest.fixture
+def gateway(story: Story, clock: PassingClock) -> Iterator[Call]:
+    service = Service(story.eyes.reader, Gateway(), clock)
     yield asgi_call(create_app(service))
     service.close()
 
@@ -60,13 +68,10 @@ def gateway(story_three: Story, clock: PassingClock) -> Iterator[Call]:
 @pytest.mark.slow
 @observes(Effect.COPIED, Effect.TRIMMED, Effect.DELETED, Effect.LOCAL_READ, Effect.REMOTE_READ, Effect.BROKER_DOWN)
 def test_without_its_leader_nothing_is_done_and_reads_go_on_until_the_view_is_too_old(
-    story_three: Story, clock: PassingClock, request: pytest.FixtureRequest
+    story: Story, clock: PassingClock, request: pytest.FixtureRequest
 ) -> None:
-    story = story_three
-    given, when, then = story
-    story.cluster.given_clock = clock
-    given.topic("orders", per_segment=10, brokers=[0]).with_segments(3)
-    led_by(story, 1)
+    _, when, then = story
+    orders(story, segments=3, tiers_led_by=1)
     agent, topic = when.agent(0).works(), story.topic("orders")
     then.local("orders").starts_at(30)
     gateway: Call = request.getfixturevalue("gateway")
@@ -112,15 +117,12 @@ def test_without_its_leader_nothing_is_done_and_reads_go_on_until_the_view_is_to
 @pytest.mark.slow
 @observes(Effect.COPIED, Effect.TRIMMED, Effect.REMOTE_READ, Effect.TERM_STARTED, Effect.TERM_ENDED, Effect.BROKER_DOWN)
 def test_without_enough_replicas_in_sync_what_may_have_landed_ends_the_term_and_another_goes_on(
-    story_three: Story, clock: PassingClock
+    story: Story, clock: PassingClock
 ) -> None:
     """The leader answers and takes writes, but acknowledges none: `min.insync.replicas` is 2."""
-    story = story_three
     given, when, then = story
-    story.cluster.given_clock = clock
     given.settings(sweep={"grace": 7_200})
-    given.topic("orders", per_segment=10, brokers=[0]).with_segments(2)
-    led_by(story, 0)
+    orders(story, segments=2, tiers_led_by=0)
     agent, topic = when.agent(0).works(), story.topic("orders")
     then.local("orders").starts_at(20)
     when.produces("orders", 10)
@@ -149,13 +151,10 @@ def test_without_enough_replicas_in_sync_what_may_have_landed_ends_the_term_and_
 
 @observes(Effect.COPIED, Effect.TRIMMED, Effect.REMOTE_READ, Effect.AGENT_STOPPED, Effect.BROKER_DOWN)
 def test_a_leader_that_dies_before_a_copy_is_said_to_be_finished_costs_at_most_the_copy(
-    story_three: Story, clock: PassingClock
+    story: Story, clock: PassingClock
 ) -> None:
-    story = story_three
-    given, when, then = story
-    story.cluster.given_clock = clock
-    given.topic("orders", per_segment=10, brokers=[0]).with_segments(3)
-    led_by(story, 1)
+    _, when, then = story
+    orders(story, segments=3, tiers_led_by=1)
     agent = when.agent(0).stops_before("append copy-finished", nth=2)
     when.broker_is_killed(1)
     try:

@@ -3,15 +3,35 @@ decided, whichever tier it lies in. The truth is what Kafka's own client reads o
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
+from confluent_kafka import Producer
 
 from tests.leader.real import eventually
+from tests.scenarios.house import House
+from tests.scenarios.house import eventually as found_by_then
 from tests.scenarios.story import Effect, Story, observes
+from tierstate.log.batch import iter_batches
+from tierstate.sandbox.artifacts import kafka_libs
+from tierstate.sandbox.java import find_java
+from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.routing import Isolation
 
 pytestmark = pytest.mark.kafka
 
 UNCOMMITTED = Isolation.READ_UNCOMMITTED
+
+
+def producer_of(story: Story, topic: str, base: int, offset: int) -> tuple[int, int]:
+    """Id and epoch, by the batch at this offset in the broker's own file."""
+    file = story.sandbox.brokers[0].log_dir / f"{topic}-0" / f"{base:020d}.log"
+    batches = iter_batches(file.read_bytes(), source=str(file))
+    return next((each.producer_id, each.producer_epoch) for each in batches if each.base_offset == offset)
 
 
 @observes(Effect.COPIED, Effect.TRIMMED, Effect.RECORDS_ABORTED, Effect.REMOTE_READ, Effect.LOCAL_READ)
@@ -27,9 +47,14 @@ def test_an_open_transaction_pins_the_copy_and_is_the_reason_shown_until_it_ends
     assert then.log("orders").bounds.last_stable_offset == 7
     then.agent(0).says(name, 0, not_copied=r"last stable offset.* 7\b.*|open transaction.* 7\b")
     then.reader("orders").reads_from(0, total=7, remote=5)
+    whose = producer_of(story, name, 5, 7)
+    named = rf"segment 5\.\.9 .*; it is of producer {whose[0]}, epoch {whose[1]}, begins at offset 7 and is open since"
+    eventually(lambda: when.agent(0).status(name, 0).open_transaction)
+    then.agent(0).says(name, 0, not_copied=named)
     pinning.aborts()
     eventually(lambda: then.log("orders").bounds.last_stable_offset > 27)
     when.agent(0).works()
+    assert then.agent(0).status(name, 0).open_transaction is None
     then.remote("orders").has_segments_from(0, 5, 10, 15, 20)
     for isolation in Isolation:
         then.reader("orders", isolation=isolation).reads_all().reads_what_kafka_reads_of_the_twin()
@@ -99,3 +124,53 @@ def test_a_producer_that_is_fenced_by_its_successor_leaves_an_aborted_transactio
     when.agent(0).works()
     for isolation in Isolation:
         then.reader("orders", isolation=isolation).reads_all().reads_what_kafka_reads_of_the_twin()
+
+
+@pytest.fixture
+def house(kafka: KafkaSandbox, tmp_path: Path) -> Iterator[House]:
+    made = House(kafka, tmp_path / "house", "hanging")
+    made.run("init")
+    yield made
+    made.close()
+
+
+def kafka_transactions(command: str) -> str:
+    """What Kafka's own tool prints, given exactly this command line."""
+    script, *arguments = shlex.split(command)
+    assert script == "kafka-transactions.sh"
+    java = [find_java(), "-cp", f"{kafka_libs()}/*", "org.apache.kafka.tools.TransactionsCommand"]
+    done = subprocess.run([*java, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_describe_names_the_transaction_and_the_commands_it_shows_find_and_end_it(house: House) -> None:
+    topic = house.create("orders")
+    house.append(topic, 2_000)
+    config = {"transactional.id": topic, "transaction.timeout.ms": 600_000, "log_level": 0}
+    producer: Any = Producer({"bootstrap.servers": house.kafka.bootstrap} | config)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"undecided", partition=0)
+    assert producer.flush(30) == 0
+    house.append(topic, 2_000, first=2_000)
+    with house.agent():
+
+        def named() -> Any:
+            (found,) = house.json("describe", f"{topic}:0")
+            return found if found["end_transaction"] else None
+
+        found = found_by_then(named, 50)
+        by, said, ways = found["agent"]["open_transaction"], found["agent"]["not_copied"], found["end_transaction"]
+        assert by["start_offset"] == found["last_stable_offset"] == 2_000
+        assert f"it is of producer {by['producer_id']}, epoch {by['producer_epoch']}, begins at offset 2000 " in said
+        shown = house.run("describe", f"{topic}:0").stdout
+        print(shown)
+        assert ways["find_hanging"] in shown
+        assert ways["abort"] in shown
+        assert topic not in kafka_transactions(ways["find_hanging"]), "it is younger than any time-out"
+        kafka_transactions(ways["abort"])
+        (ended,) = house.json("describe", f"{topic}:0")
+        assert ended["last_stable_offset"] == ended["high_watermark"]
+        eventually(lambda: house.json("describe", f"{topic}:0")[0]["agent"]["not_copied_reason"] == "all-copied")
+        assert house.json("describe", f"{topic}:0")[0]["end_transaction"] is None

@@ -1,24 +1,29 @@
 """A broker's log that begins above everything tierstate trimmed or ordered: somebody else cut it. Pure.
 
-The broker's log start never moves the tier's (`leader/expire_rule.py`), so nothing remote goes with it; people are
+The broker's log start never moves the tier's (`expire_rule.py`), so nothing remote goes with it; people are
 told, with the command that extends the cut, because an operator who ran DeleteRecords may have meant both tiers.
 """
 
 from __future__ import annotations
 
-from ..leader.recover_rule import RECOVERER
 from ..state.facts import LeaderElected
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
+from .recover_rule import RECOVERER
+
+
+def offsets_cut_elsewhere(view: PartitionView, local_start: Offset) -> int:
+    """How many; 0 when every record that left the broker is one we trimmed, or deleted in both tiers."""
+    if view.log_start is None:
+        return 0
+    return max(0, local_start - max(view.log_start, view.trim_intended or 0, _at_recovery(view)))
 
 
 def cut_elsewhere(view: PartitionView, topic: str, local_start: Offset | None) -> str | None:
-    """One sentence; None when every record that left the broker is one we trimmed, or deleted in both tiers."""
-    if view.log_start is None or local_start is None:
+    """One sentence; None when there are none."""
+    if local_start is None or not offsets_cut_elsewhere(view, local_start):
         return None
     trimmed = view.trim_intended
-    if local_start <= max(view.log_start, trimmed or 0, _at_recovery(view)):
-        return None
     known = (
         f"our newest trim {trimmed}"
         if trimmed is not None

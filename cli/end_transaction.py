@@ -1,0 +1,33 @@
+"""The commands of Kafka's own tool about the transaction that keeps a partition from being copied."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+TOOL = "kafka-transactions.sh"
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransaction:
+    """``find_hanging`` asks whether its coordinator still knows it; ``abort`` ends it in this partition.
+
+    An abort asks no coordinator: of a transaction that goes on, this partition's part would be lost and the rest kept.
+    """
+
+    find_hanging: str
+    abort: str
+
+
+def end_transaction(agent: object, topic: str, partition: int, bootstrap: str) -> EndTransaction | None:
+    """``agent``: what it says; None where it names no transaction. ``bootstrap``: the settings' bootstrap servers."""
+    by: Any = agent.get("open_transaction") if isinstance(agent, dict) else None
+    if not isinstance(by, dict) or "start_offset" not in by:
+        return None
+    tool = f"{TOOL} --bootstrap-server {shlex.quote(bootstrap)}"
+    place = f"--topic {topic} --partition {partition}"
+    return EndTransaction(
+        find_hanging=f"{tool} find-hanging {place}",
+        abort=f"{tool} abort {place} --start-offset {by['start_offset']}",
+    )

@@ -1,0 +1,103 @@
+"""Since when the last stable offset of a partition stands still, and whose transaction holds it there.
+
+The name is for people. The broker is asked for it only while that transaction is why something is not done, not before
+it lasts `NAMED_AFTER_S`, at most once in `ASK_EVERY_S`, and after a look that found nothing to do: no act waits for it.
+A broker that does not know the request, or refuses it (it needs READ on the topic), leaves the name unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..broker.transactions import OpenTransaction
+from ..state.errors import TierstateError
+from ..state.ids import TopicIdPartition
+from ..state.offsets import Offset, TimestampMs
+from ..state.routing import LocalBounds
+from .reasons import Reason, moment
+from .status import PartitionStatus, PinnedBy
+from .term import Seat
+
+NAMED_AFTER_S = 5.0
+"""Most transactions end before; and so soon a partition that waits for one is looked at again (`attention.py`)."""
+ASK_EVERY_S = 60.0
+
+
+@dataclass(slots=True)
+class _Pin:
+    """``at``: the last stable offset, seen there since ``seconds`` (monotonic) and ``since``. ``due``: when to ask."""
+
+    at: Offset
+    seconds: float
+    since: TimestampMs
+    due: float
+    by: PinnedBy | None = None
+
+
+class PinWatch:
+    """Of one partition, by one thread at a time. ``name``: of its topic."""
+
+    def __init__(self, seat: Seat, partition: TopicIdPartition, name: str) -> None:
+        self._seat, self._partition, self._name = seat, partition, name
+        self._pin: _Pin | None = None
+
+    def pinned_s(self, bounds: LocalBounds) -> float:
+        """Seconds this process has seen the last stable offset where it is, below the high watermark."""
+        stable, now = bounds.last_stable_offset, self._seat.clock.monotonic()
+        if stable >= bounds.high_watermark:
+            self._pin = None
+        elif self._pin is None or self._pin.at != stable:
+            self._pin = _Pin(stable, now, self._seat.clock.now_ms(), now + NAMED_AFTER_S)
+        return now - self._pin.seconds if self._pin else 0.0
+
+    def named(self, status: PartitionStatus) -> PartitionStatus:
+        """With the name that is known in the sentences that an open transaction is the reason of. Asks nobody."""
+        by = self._pin.by if self._pin is not None and _matters(status) else None
+        if by is None:
+            return status.saying(open_transaction=None)
+        whose = f"; {told(by)}"
+        copied = status.not_copied_reason is Reason.OPEN_TRANSACTION
+        trimmed = status.not_trimmed_reason is Reason.OPEN_TRANSACTION
+        return replace(
+            status,
+            open_transaction=by,
+            not_copied=f"{status.not_copied}{whose}" if copied else status.not_copied,
+            not_trimmed=f"{status.not_trimmed}{whose}" if trimmed else status.not_trimmed,
+        )
+
+    def learn(self, shown: PartitionStatus) -> bool:
+        """Ask the broker if it is time; whether the name was learnt that ``shown`` has not. Never raises a tierstate
+        error: without an answer, what was known stays.
+        """
+        pin, now = self._pin, self._seat.clock.monotonic()
+        if pin is None or now < pin.due or not _matters(shown):
+            return False
+        pin.due = now + ASK_EVERY_S
+        try:
+            place = self._name, self._partition.partition
+            pin.by = _holder(self._seat.broker.open_transactions(*place, broker=self._seat.broker_id), pin)
+        except TierstateError:
+            return False
+        return pin.by is not None and shown.open_transaction is None
+
+
+def told(by: PinnedBy) -> str:
+    """For people. The agent's own time is a bound; the record's is whatever its producer stamped it with."""
+    more = f" (and {by.others} more are open)" if by.others else ""
+    last = "" if by.last_timestamp is None else f", its producer's last record here is of {moment(by.last_timestamp)}"
+    whose = f"it is of producer {by.producer_id}, epoch {by.producer_epoch}, begins at offset {by.start_offset}"
+    return f"{whose} and is open since {moment(by.open_since)} at the latest{last}{more}"
+
+
+def _matters(status: PartitionStatus) -> bool:
+    return Reason.OPEN_TRANSACTION in (status.not_copied_reason, status.not_trimmed_reason)
+
+
+def _holder(found: tuple[OpenTransaction, ...], pin: _Pin) -> PinnedBy | None:
+    """The first one, unless it begins above: then the offset has moved since it was seen."""
+    if not found or found[0].start > pin.at:
+        return None
+    first = found[0]
+    return PinnedBy(
+        first.producer_id, first.producer_epoch, first.start, pin.since, first.last_timestamp, len(found) - 1
+    )

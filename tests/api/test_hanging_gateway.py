@@ -1,0 +1,74 @@
+"""A gateway whose event loop is blocked answers nobody, and says so at the management port."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.api.gateways import RECORDS, MemoryReader
+from tests.scenarios.house import eventually
+from tierstate.api.open import GatewayServer
+from tierstate.api.service import Service
+from tierstate.cli.watching import longest_silence
+from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.heartbeat import Heartbeats
+from tierstate.runtime.setting_types import Address
+from tierstate.runtime.settings import Gateway, Settings
+
+LIMIT_S = longest_silence(Settings())["gateway"]
+
+
+class BlockingService(Service):
+    """Blocks the loop, as a route with a bug would, until `go_on` is set."""
+
+    def __init__(self) -> None:
+        settings = Gateway(listen=Address("127.0.0.1", 0))
+        super().__init__(MemoryReader(), settings, SystemClock())
+        self.blocked, self.go_on = threading.Event(), threading.Event()
+
+    def serves(self, topic: str) -> bool:
+        self.blocked.set()
+        assert self.go_on.wait(30)
+        return super().serves(topic)
+
+
+class Running:
+    def __init__(self) -> None:
+        self.clock, self.service = ManualClock(), BlockingService()
+        self.heartbeats = Heartbeats(self.clock, {"gateway": LIMIT_S})
+        self.server = GatewayServer(self.service, self.service.settings, self.heartbeats)
+        self.process = self.server.process()
+        self.process.start()
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    found = Running()
+    yield found
+    found.service.go_on.set()
+    found.process.stop()
+    assert found.process.join(30)
+    found.server.close()
+
+
+def test_a_gateway_that_is_asked_nothing_goes_round(running: Running) -> None:
+    eventually(lambda: httpx.get(f"{running.server.url}/").status_code == 200)
+    for _ in range(3):
+        running.clock.advance(LIMIT_S)
+        eventually(lambda: running.heartbeats.silent_s() == {"gateway": 0})
+
+
+def test_a_gateway_whose_loop_is_blocked_hangs_until_it_goes_on(running: Running) -> None:
+    eventually(lambda: httpx.get(f"{running.server.url}/").status_code == 200)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(httpx.get, f"{running.server.url}{RECORDS}?offset=0", timeout=30)
+        assert running.service.blocked.wait(30)
+        running.clock.advance(LIMIT_S)
+        assert [each.loop for each in running.heartbeats.hangs()] == ["gateway"]
+        running.service.go_on.set()
+        assert answer.result().status_code
+    eventually(lambda: running.heartbeats.hangs() == [])

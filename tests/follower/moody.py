@@ -1,0 +1,51 @@
+"""A view's store and a tier-state topic that fail when they are told to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from tierstate.broker.tier_topic import MemoryTierTopic, TierReader
+from tierstate.state.errors import BrokerUnavailable, StorageFull, TierstateError
+from tierstate.state.ids import TopicIdPartition
+from tierstate.state.offsets import Position
+from tierstate.state.view import Entry, MemoryView, SecondValue
+
+NO_ROOM = StorageFull("the disk of the view has no room left")
+
+
+class MoodyView(MemoryView):
+    """Raises ``error`` instead of applying, while it has one."""
+
+    error: TierstateError | None = None
+
+    def apply(
+        self,
+        tier_partition: int,
+        entries: Iterable[Entry],
+        following: Position,
+        epoch: int = -1,
+        dropped: Collection[TopicIdPartition] = (),
+    ) -> list[SecondValue]:
+        if self.error is not None:
+            raise self.error
+        return super().apply(tier_partition, entries, following, epoch, dropped)
+
+
+class MoodyTopic(MemoryTierTopic):
+    """Its broker may be away, and its name may be another topic's."""
+
+    away = False
+    other: str | None = None
+
+    def end(self, tier_partition: int) -> Position:
+        if self.away:
+            raise BrokerUnavailable("the tier-state topic's offsets are unknown", tier_partition=tier_partition)
+        return super().end(tier_partition)
+
+    def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
+        if self.away:
+            raise BrokerUnavailable("Kafka does not answer")
+        return super().reader(positions, epochs)
+
+    def current_topic_id(self) -> str:
+        return self.other or super().current_topic_id()

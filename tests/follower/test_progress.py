@@ -1,0 +1,36 @@
+"""Whoever waits for a view is not kept waiting when it stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.follower.moody import NO_ROOM
+from tierstate.follower.progress import Progress
+from tierstate.state.errors import TierstateError
+
+
+@pytest.mark.parametrize("stop", [Progress.meets, Progress.fails])
+def test_nobody_waits_for_what_has_stopped(stop: Callable[[Progress, TierstateError], None]) -> None:
+    progress, asked = Progress(), list[bool]()
+
+    def reached() -> bool:
+        asked.append(True)
+        return False
+
+    stop(progress, NO_ROOM)
+    progress.wait(reached, 0.01)
+    assert progress.stopped_by is NO_ROOM
+    assert asked == []
+
+
+def test_trouble_passes_and_a_failure_does_not() -> None:
+    progress = Progress()
+    progress.meets(NO_ROOM)
+    progress.meets(None)
+    assert progress.stopped_by is None
+    failure = TierstateError("for good")
+    progress.fails(failure)
+    progress.meets(None)
+    assert progress.stopped_by is failure

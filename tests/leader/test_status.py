@@ -1,0 +1,15 @@
+"""A partition's status between looks."""
+
+from __future__ import annotations
+
+from tierstate.leader.reasons import Reason, Why
+from tierstate.leader.status import PartitionStatus
+
+
+def test_a_status_is_made_anew_only_when_it_says_something_new() -> None:
+    waits = Why(Reason.PAUSED, "paused")
+    status = PartitionStatus("orders", 3, "id", leads=True).copying(waits).trimming(waits)
+    assert status.copying(waits).trimming(waits).refusing(None).saying(leads=True) is status
+    again = status.trimming(None)
+    assert (again.not_copied, again.not_trimmed, again.not_trimmed_reason) == ("paused", None, None)
+    assert status.saying(leads=False).leads is False

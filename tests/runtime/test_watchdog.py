@@ -1,0 +1,98 @@
+"""The supervisor of a process hears, as `sd_notify(3)` says, that it runs and nothing hangs; people hear what does."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tierstate.runtime.clock import ManualClock
+from tierstate.runtime.heartbeat import Heartbeats
+from tierstate.runtime.watchdog import Supervisor, Watchdog
+
+Line = tuple[str, dict[str, object]]
+
+
+class World:
+    """A process with one loop, and a supervisor at ``address`` that is heard by `heard`."""
+
+    def __init__(self, address: str) -> None:
+        self.clock, self.lines = ManualClock(), list[Line]()
+        self.heartbeats = Heartbeats(self.clock, {"keeper": 60})
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind("\0" + address[1:] if address.startswith("@") else address)
+        self.socket.settimeout(10)
+        self.watchdog = Watchdog(self.heartbeats, Supervisor({"NOTIFY_SOCKET": address}), self.warn)
+
+    def warn(self, event: str, **facts: object) -> None:
+        self.lines.append((event, facts))
+
+    def heard(self) -> str:
+        return self.socket.recv(100).decode()
+
+    def silence(self) -> bool:
+        self.socket.setblocking(False)
+        try:
+            self.socket.recv(100)
+        except BlockingIOError:
+            return True
+        finally:
+            self.socket.settimeout(10)
+        return False
+
+
+@pytest.fixture(params=["a file", "abstract"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    found = World(str(tmp_path / "notify") if request.param == "a file" else f"@{tmp_path}/notify")
+    yield found
+    found.watchdog.close()
+    found.socket.close()
+
+
+def test_it_says_that_the_process_is_ready_and_then_that_nothing_hangs(world: World) -> None:
+    world.watchdog.start()
+    assert [world.heard(), world.heard()] == ["READY=1", "WATCHDOG=1"]
+
+
+def test_it_is_silent_while_a_thread_hangs_and_speaks_again_when_that_goes_on(world: World) -> None:
+    with world.heartbeats.of("keeper") as heart:
+        world.clock.advance(60)
+        world.watchdog.look()
+        assert world.silence()
+        heart.beat()
+        world.watchdog.look()
+        assert world.heard() == "WATCHDOG=1"
+
+
+def test_people_hear_of_a_hang_once_and_where_it_is_and_once_that_it_is_over(world: World) -> None:
+    held, release = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with world.heartbeats.of("keeper", "archive"):
+            held.set()
+            release.wait(30)
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    assert held.wait(10)
+    world.clock.advance(61)
+    world.watchdog.look()
+    world.watchdog.look()
+    ((event, facts),) = world.lines
+    assert event == "a thread hangs"
+    assert (facts["loop"], facts["doing"], facts["seconds"]) == ("keeper", "archive", 61)
+    where = str(facts["where"])
+    assert where.index("test_watchdog.py") < where.rindex("threading.py"), "the innermost call last"
+    release.set()
+    thread.join()
+    world.watchdog.look()
+    assert [event for event, _ in world.lines] == ["a thread hangs", "a thread that hung goes on"]
+
+
+def test_a_process_without_a_supervisor_and_one_whose_supervisor_is_gone_go_on(world: World, tmp_path: Path) -> None:
+    for environment in ({}, {"NOTIFY_SOCKET": ""}, {"NOTIFY_SOCKET": str(tmp_path / "gone")}):
+        Supervisor(environment).tell("READY=1")
+    assert world.silence()
