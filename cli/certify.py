@@ -40,7 +40,7 @@ def command(context: Context, url: str | None, names: tuple[str, ...], go_on: bo
     if dry_run:
         _estimate(context, settings.store.url, promises)
         return
-    store = open_store_of(settings)
+    store = open_store_of(settings, make=True)
     try:
         _judge(context, _Certificate(context, store.description, promises), _trial(store), go_on)
     finally:

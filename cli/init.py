@@ -6,7 +6,7 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .opened import reachable, tier_topic_spec
+from .opened import open_store_of, reachable, tier_topic_spec
 
 
 @click.command("init", epilog="Example: tierstate init --bootstrap-server 127.0.0.1:9092 --replication-factor 1")
@@ -15,9 +15,10 @@ from .opened import reachable, tier_topic_spec
 @click.option("--dry-run", is_flag=True, help="Only show what would be created.")
 @pass_context
 def command(context: Context, partitions: int | None, replication_factor: int | None, dry_run: bool) -> None:
-    """Create the tier-state topic, or check the one that is there.
+    """Create the tier-state topic, or check the one that is there; and the store's folder, where the store is one.
 
-    Refuses a topic with a wrong configuration and says what is wrong with it.
+    Refuses a topic with a wrong configuration and says what is wrong with it. A folder that is missing later is away
+    (a disk that is not mounted): nothing but this command makes it.
     """
     from ..broker.tier_topic_setup import TierTopicSpec, check_tier_topic, create_tier_topic
     from ..runtime.clock import SystemClock
@@ -32,6 +33,8 @@ def command(context: Context, partitions: int | None, replication_factor: int | 
         document = {"topic": spec.name, "would_create": any("does not exist" in p for p in problems), **spec.config}
         output.table(("setting", "value"), list(document.items()), document)
         return
+    if settings.store.url:
+        open_store_of(settings, make=True).close()
     created = create_tier_topic(settings.kafka, spec, SystemClock().now_ms())
     problems = check_tier_topic(settings.kafka, spec)
     if problems:

@@ -31,8 +31,10 @@ def tier_topic_spec(settings: Settings) -> TierTopicSpec:
     return TierTopicSpec(wanted.topic, wanted.partitions, wanted.replication_factor)
 
 
-def open_store_of(settings: Settings, listener: Listener | None = None) -> ObjectStore:
-    """The object store of the settings. Raises InvalidSettings for half a pair of S3 keys."""
+def open_store_of(settings: Settings, listener: Listener | None = None, *, make: bool = False) -> ObjectStore:
+    """The object store of the settings. ``make``: a folder that is not there is made. Raises InvalidSettings for half a
+    pair of S3 keys.
+    """
     from ..runtime.listener import ignore
     from ..storage.open import open_store
 
@@ -43,6 +45,7 @@ def open_store_of(settings: Settings, listener: Listener | None = None) -> Objec
         region=wanted.region or None,
         s3=s3_options_of(settings),
         listener=listener or ignore,
+        make=make,
     )
 
 

@@ -4,7 +4,8 @@ An object is written to a hidden temporary folder, fsynced, and linked to its na
 so put-if-absent is the file system's own. Then every folder above it is fsynced, once per process.
 An unfinished file is locked by its writer; what a killed writer left is unlocked and removed when the store is opened.
 The temporary folder is also the mark of the store: without it (a disk that is not mounted) nothing is "not found", and
-nothing is written beside the disk. Folders are never removed, so no put races with a delete.
+nothing is written beside the disk. Only who says so makes it (``tierstate init``): an agent that is started while the
+disk is away would begin an empty store in its place. Folders are never removed, so no put races with a delete.
 Files that are not valid keys, and symbolic links, are not objects.
 """
 
@@ -49,22 +50,21 @@ _NOT_A_NAME = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 
 class DirectoryStore:
-    """Objects below one folder, which is made when its parent exists. Raises InvalidRequest, AccessDenied."""
+    """Objects below one folder. ``make``: it is made when its parent exists; else every operation raises
+    StorageUnavailable until it is there. Raises InvalidRequest, AccessDenied.
+    """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, make: bool = True) -> None:
         if not folder.is_absolute():
             raise InvalidRequest("a store's folder is an absolute path", folder=folder)
         self._root = os.path.realpath(folder)
         self._temporary = os.path.join(self._root, TEMPORARY_FOLDER)
         self._durable_folders: set[str] = set()
         self._lock = threading.Lock()
-        if not os.path.isdir(os.path.dirname(self._root)):
-            raise InvalidRequest("the parent of the store's folder does not exist", folder=folder)
         if os.path.exists(self._root) and not os.path.isdir(self._root):
             raise InvalidRequest("the store's folder is not a folder", folder=folder)
-        with self._typed("", writing=True):
-            os.makedirs(self._temporary, exist_ok=True)
-            _fsync_folder(os.path.dirname(self._root))
+        if make:
+            self._make(folder)
         self._remove_leftovers()
 
     @property
@@ -218,9 +218,17 @@ class DirectoryStore:
                 return descriptor, path
             os.close(descriptor)
 
+    def _make(self, folder: Path) -> None:
+        if not os.path.isdir(os.path.dirname(self._root)):
+            raise InvalidRequest("the parent of the store's folder does not exist", folder=folder)
+        with self._typed("", writing=True):
+            os.makedirs(self._temporary, exist_ok=True)
+            _fsync_folder(os.path.dirname(self._root))
+
     def _remove_leftovers(self) -> None:
-        for upload in tuple(self.unfinished_uploads()):
-            self.abort_upload(upload)
+        with contextlib.suppress(StorageUnavailable):  # it is not there now; who uses it is told
+            for upload in tuple(self.unfinished_uploads()):
+                self.abort_upload(upload)
 
     @contextlib.contextmanager
     def _unlocked(self, name: str) -> Iterator[int]:
@@ -315,7 +323,10 @@ class DirectoryStore:
 
     def _check_mark(self) -> None:
         if not os.path.isdir(self._temporary):
-            raise StorageUnavailable("the store's folder is gone or not mounted", store=self.description)
+            raise StorageUnavailable(
+                "the store's folder is gone, not mounted, or never made (tierstate init makes it)",
+                store=self.description,
+            )
 
     @contextlib.contextmanager
     def _typed(self, key: str, *, writing: bool = False) -> Iterator[None]:

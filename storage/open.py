@@ -30,11 +30,13 @@ def open_store(
     clock: Clock | None = None,
     s3: S3Options | None = None,
     listener: Listener = ignore,
+    make: bool = False,
 ) -> ObjectStore:
     """``file:///folder``, ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``, ``memory:``.
 
     ``s3``: how any cloud's store is reached: time-outs, limits, parts, proxy; the key pair of S3 or, for Azure, the
-    account's name and key. ``endpoint`` and ``region`` are added to it.
+    account's name and key. ``endpoint`` and ``region`` are added to it. ``make``: a folder that is not there is made;
+    buckets and containers never are.
     Raises InvalidRequest, AccessDenied, MissingExtra.
     """
     clock = clock or SystemClock()
@@ -51,7 +53,7 @@ def open_store(
     options = replace(s3 or S3Options(), endpoint=endpoint, region=region)
     match parts.scheme:
         case "file":
-            return _directory(url, parts.netloc, unquote(parts.path))
+            return _directory(url, parts.netloc, unquote(parts.path), make)
         case "s3" | "gs" | "az" if not parts.netloc:
             what = "container" if parts.scheme == "az" else "bucket"
             raise InvalidRequest(f"this store's URL names its {what}: {parts.scheme}://{what}/prefix", url=url)
@@ -69,10 +71,10 @@ def open_store(
             raise InvalidRequest(f"unknown kind of store; {_RIGHT} works", url=url)
 
 
-def _directory(url: str, host: str, path: str) -> DirectoryStore:
+def _directory(url: str, host: str, path: str, make: bool) -> DirectoryStore:
     if host not in ("", "localhost") or not path.startswith("/"):
         raise InvalidRequest("a folder's URL is absolute and has three slashes: file:///absolute/folder", url=url)
-    return DirectoryStore(Path(path))
+    return DirectoryStore(Path(path), make=make)
 
 
 def _google(bucket: str, prefix: str, wanted: S3Options, clock: Clock, listener: Listener) -> ObjectStore:

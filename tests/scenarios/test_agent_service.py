@@ -183,8 +183,17 @@ def test_a_store_that_is_away_makes_an_agent_not_ready_and_not_unhealthy(house: 
         becomes_ready(agent)
         away = house.store.rename(house.folder / "away")
         said = eventually(lambda: refused(agent, "the object store is away"))
-        assert "gone or not mounted" in said
+        assert "gone, not mounted" in said
         assert get(f"{address(agent)}/healthz") == (200, b"healthy\n")
+        away.rename(house.store)
+        becomes_ready(agent)
+
+
+def test_an_agent_that_starts_while_the_store_is_away_waits_for_it_and_makes_no_other(house: House) -> None:
+    away = house.store.rename(house.folder / "away")
+    with house.agent() as agent:
+        assert eventually(lambda: refused(agent, "the object store is away"))
+        assert not house.store.exists()
         away.rename(house.store)
         becomes_ready(agent)
 

@@ -25,6 +25,7 @@ from tierstate.state.segment import Compression
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import TEMPORARY_FOLDER
+from tierstate.storage.open import open_store
 from tierstate.storage.segment.keys import ObjectKind, object_key
 from tierstate.storage.segment.reader import SegmentReader
 from tierstate.storage.segment.writer import SegmentSource, delete_segment, plan_compression, put_log
@@ -243,6 +244,26 @@ def test_a_folder_that_is_not_mounted_is_unavailable_not_empty(tmp_path: Path) -
     with pytest.raises(StorageUnavailable):
         store.put_if_absent("b", b"x")
     assert os.listdir(tmp_path / "disk") == []
+
+
+def test_a_folder_that_is_away_when_it_is_opened_is_unavailable_not_made_anew(tmp_path: Path) -> None:
+    """Else an agent that starts before the disk is mounted copies beside it, and finds every object "gone"."""
+    disk = tmp_path / "disk"
+    open_store(disk.as_uri(), make=True).put_if_absent("a", b"x")
+    for mount_point in (False, True):  # nothing there; an empty folder for the disk
+        disk.rename(tmp_path / "elsewhere")
+        if mount_point:
+            disk.mkdir()
+        store = open_store(disk.as_uri())
+        with pytest.raises(StorageUnavailable, match="not mounted"):
+            store.put_if_absent("b", b"x")
+        with pytest.raises(StorageUnavailable, match="not mounted"):
+            store.head("a")
+        assert disk.exists() == mount_point
+        if mount_point:
+            disk.rmdir()
+        (tmp_path / "elsewhere").rename(disk)
+        assert store.get("a") == b"x", "as soon as it is back"
 
 
 def test_no_link_leads_out_of_the_folder(tmp_path: Path) -> None:
