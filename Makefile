@@ -8,7 +8,7 @@ LOCK_SUM := $(shell (cat requirements.lock pyproject.toml; pwd) 2>/dev/null | ck
 STAMP := $(VENV)/.set-up-$(LOCK_SUM)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-all prove check bench lock
+.PHONY: help setup java demo test test-all prove soak check bench lock
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -53,6 +53,9 @@ test-all: java $(STAMP)  ## the tests and the long campaigns
 prove: $(STAMP)  ## generated histories over production code: HISTORIES=100000 FROM_SEED=0; goes on where it stopped
 	@$(BIN)/python -m tests.histories.prove --histories $(or $(HISTORIES),10000) --from-seed $(or $(FROM_SEED),0)
 	@$(BIN)/python -m tests.histories.small_world
+
+soak: java $(STAMP)  ## agents left alone, in small: MINUTES=10 SEED=1; brokers, agents and the store go and come, the report is in build/soak
+	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(JSON),--json)
 
 check: $(STAMP)  ## format, lint, types, floors
 	@$(BIN)/ruff format --check .

@@ -61,10 +61,14 @@ class DirectoryStore:
         self._temporary = os.path.join(self._root, TEMPORARY_FOLDER)
         self._durable_folders: set[str] = set()
         self._lock = threading.Lock()
+        if not os.path.isdir(os.path.dirname(self._root)):
+            raise InvalidRequest("the parent of the store's folder does not exist", folder=folder)
         if os.path.exists(self._root) and not os.path.isdir(self._root):
             raise InvalidRequest("the store's folder is not a folder", folder=folder)
         if make:
-            self._make(folder)
+            with self._typed("", writing=True):
+                os.makedirs(self._temporary, exist_ok=True)
+                _fsync_folder(os.path.dirname(self._root))
         self._remove_leftovers()
 
     @property
@@ -218,13 +222,6 @@ class DirectoryStore:
                 return descriptor, path
             os.close(descriptor)
 
-    def _make(self, folder: Path) -> None:
-        if not os.path.isdir(os.path.dirname(self._root)):
-            raise InvalidRequest("the parent of the store's folder does not exist", folder=folder)
-        with self._typed("", writing=True):
-            os.makedirs(self._temporary, exist_ok=True)
-            _fsync_folder(os.path.dirname(self._root))
-
     def _remove_leftovers(self) -> None:
         with contextlib.suppress(StorageUnavailable):  # it is not there now; who uses it is told
             for upload in tuple(self.unfinished_uploads()):
@@ -244,13 +241,22 @@ class DirectoryStore:
         folder = os.path.dirname(path)
         try:
             with self._typed(key, writing=True):
-                os.makedirs(folder, exist_ok=True)
+                self._make_folders(folder)
                 os.link(temporary, path)  # the object exists from here on, whole
         except ObjectExists as error:
             raise self._taken(key, path) from error
         with self._typed(key, writing=True):
             _fsync_folder(folder)
             self._make_folders_durable(folder)
+
+    def _make_folders(self, folder: str) -> None:
+        """Below the store's own, which is never made here: it may have gone away since the object was begun."""
+        if folder == self._root or os.path.isdir(folder):
+            return
+        self._make_folders(os.path.dirname(folder))
+        self._check_mark()
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
 
     def _taken(self, key: str, path: str) -> TierstateError:
         if os.path.isfile(path):

@@ -8,7 +8,8 @@ import pytest
 
 from tierstate.cli.check import _checks
 from tierstate.runtime.settings import Settings
-from tierstate.state.errors import InvalidRequest
+from tierstate.state.errors import InvalidRequest, StorageUnavailable
+from tierstate.storage.open import open_store
 
 
 def look(store: str, name: str) -> str:
@@ -18,8 +19,15 @@ def look(store: str, name: str) -> str:
 
 def test_a_store_that_honours_conditional_puts_is_said_to(tmp_path: Path) -> None:
     store = (tmp_path / "store").as_uri()
+    open_store(store, make=True).close()
     assert look(store, "conditional put") == "honoured"
     assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
+
+
+def test_a_folder_that_nobody_made_is_told_what_makes_it_and_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(StorageUnavailable, match="tierstate init"):
+        look((tmp_path / "store").as_uri(), "object store")
+    assert not (tmp_path / "store").exists()
 
 
 def test_a_store_that_is_not_fit_is_wrong_once() -> None:

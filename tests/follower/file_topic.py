@@ -122,7 +122,7 @@ def identity_of(topic: MemoryTierTopic) -> ViewIdentity:
 
 
 def objects_of(state: Path) -> ObjectStore:
-    return open_store((state / "objects").as_uri())
+    return open_store((state / "objects").as_uri(), make=True)
 
 
 def follow(topic: FileTopic, state: Path, *, tail: bool, objects: ObjectStore | None = None) -> Follower:

@@ -183,7 +183,7 @@ def test_what_cannot_be_answered_is_refused_with_the_reason(archived: Archived) 
 
 
 def test_a_store_without_an_archive_and_a_damaged_one_are_told_apart(archived: Archived, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
+    DirectoryStore(tmp_path / "empty")
     replay = ("replay", "--source", "archive", "--store")
     assert "no archive" in archived.house.run(*replay, (tmp_path / "empty").as_uri(), code=2).stderr
     shutil.copytree(archived.house.store, tmp_path / "damaged")

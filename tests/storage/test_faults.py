@@ -246,6 +246,24 @@ def test_a_folder_that_is_not_mounted_is_unavailable_not_empty(tmp_path: Path) -
     assert os.listdir(tmp_path / "disk") == []
 
 
+@pytest.mark.parametrize("mount_point", [False, True])
+def test_a_folder_that_goes_away_under_a_write_is_not_made_anew(tmp_path: Path, mount_point: bool) -> None:
+    disk = tmp_path / "disk"
+    store = DirectoryStore(disk)
+
+    def pieces() -> Iterator[bytes]:
+        yield b"x"
+        disk.rename(tmp_path / "elsewhere")
+        if mount_point:
+            disk.mkdir()
+        yield b"y"
+
+    with pytest.raises(StorageUnavailable, match="not mounted"):
+        store.put_stream("a/b/object", pieces())
+    assert disk.exists() == mount_point
+    assert list(disk.rglob("*")) == []
+
+
 def test_a_folder_that_is_away_when_it_is_opened_is_unavailable_not_made_anew(tmp_path: Path) -> None:
     """Else an agent that starts before the disk is mounted copies beside it, and finds every object "gone"."""
     disk = tmp_path / "disk"

@@ -78,7 +78,7 @@ def test_keys_are_relative_to_the_prefix(s3_endpoint: str, s3_bucket: str, monke
 )
 def test_a_wrong_url_is_told_what_would_be_right(url: str, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
-        open_store(url, make=True)
+        open_store(url)
 
 
 def test_a_secret_in_a_url_is_refused_and_not_repeated() -> None:

@@ -1,0 +1,185 @@
+"""What must hold: every acknowledged record is read once and in order; facts and objects explain each other."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from tests.scenarios.story_then import Eyes
+from tests.soak.ground import Ground
+from tests.soak.topics import KEPT_MS
+from tests.soak.truth import Known, Place, Record, complaints, digest
+from tierstate.fetch.source import ReaderSource
+from tierstate.state.errors import OffsetOutOfRange, SegmentExpired, Unavailable
+from tierstate.state.ids import TopicIdPartition
+from tierstate.state.offsets import Offset
+from tierstate.state.partition_view import PartitionView
+from tierstate.state.routing import Isolation, Tier
+from tierstate.state.segment import SegmentState
+from tierstate.storage.segment.keys import ObjectKind, base_of, object_key
+
+T = TypeVar("T")
+PATIENCE_S = 180.0
+SETTLED_S = 720.0
+"""A look for orphans that failed, for the store was away, is tried again after ten minutes."""
+IN_TIME = ("deleted: its facts wait to be erased", "(failed-attempt)")
+"""Once they are archived; once nothing of the attempt can still land: neither is hurried."""
+
+
+@dataclass
+class Checked:
+    """Over all checks. ``digests``: of the last, by partition; ``abandoned``, ``fenced``: ids and keys ever seen so."""
+
+    checks: int = 0
+    records: int = 0
+    remote: int = 0
+    verified: int = 0
+    described: int = 0
+    alarms: list[str] = field(default_factory=list)
+    abandoned: set[str] = field(default_factory=set)
+    fenced: set[str] = field(default_factory=set)
+    digests: dict[str, str] = field(default_factory=dict)
+
+
+class Checks:
+    """Complaints are sentences; none is what everybody wants."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground, self.done, self.opened = ground, Checked(), ExitStack()
+        self._eyes: Eyes | None = None
+
+    def records(self, isolation: Isolation = Isolation.READ_COMMITTED) -> list[str]:
+        """From the known log start to what is acknowledged now, through both tiers."""
+        found: list[str] = []
+        with Eyes.opened(self.ground.cluster) as eyes:
+            ends = self._ends(eyes, isolation)
+            for place, (end, known) in ends.items():
+                found += [
+                    f"{place[0]}:{place[1]} ({isolation}): {each}"
+                    for each in self._one(eyes, place, end, known, isolation)
+                ]
+        self.done.checks += 1
+        return found
+
+    def _ends(self, eyes: Eyes, isolation: Isolation) -> dict[Place, tuple[Offset, Known]]:
+        """And what is known of them, while no writer writes."""
+        writers, ground = self.ground.writers, self.ground
+        try:
+            for writer in writers:
+                writer.rest()
+            source = ReaderSource(eyes.reader)
+            places = [(name, partition) for _, name, partition in ground.places()]
+            extents = {place: partial(source.extent, *place, isolation, Tier.AUTO) for place in places}
+            return {place: (_retried(extents[place])[1], ground.truth.snapshot(place)) for place in places}
+        finally:
+            for writer in writers:
+                writer.go_on()
+
+    def _one(self, eyes: Eyes, place: Place, end: Offset, known: Known, isolation: Isolation) -> Iterator[str]:
+        start, read = _retried(lambda: self._read(eyes, place, end, isolation))
+        committed = isolation is Isolation.READ_COMMITTED
+        yield from complaints(self.ground.truth, known, start, end, read, committed)
+        self.done.records += len(read)
+        self.done.digests[f"{place[0]}:{place[1]} {isolation}"] = f"{start}..{end} {len(read)} {digest(read)[:16]}"
+        topic = next(each for each, name, _ in self.ground.places() if name == place[0])
+        youngest = known.youngest_below(start)
+        if youngest is not None and (left := youngest + topic.retention_ms - int(time.time() * 1000)) > 0:
+            yield f"the log starts at {start}, and a record below it is to be kept for {left} ms more"
+        self.ground.truth.forget_below(place, start)
+
+    def _read(self, eyes: Eyes, place: Place, end: Offset, isolation: Isolation) -> tuple[Offset, list[Record]]:
+        source, read = ReaderSource(eyes.reader), list[Record]()
+        start = source.extent(*place, isolation, Tier.AUTO)[0]
+        remote = 0
+        for batch, tier in source.records(*place, start, end, isolation, Tier.AUTO) if start < end else ():
+            columns = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
+            read += zip(*columns, strict=True)
+            remote += batch.num_rows if tier is Tier.REMOTE else 0
+        self.done.remote += remote
+        return start, read
+
+    def tally(self) -> None:
+        """What dead and frozen agents left, as facts tell of it now."""
+        if self._eyes is None:
+            self._eyes = self.opened.enter_context(Eyes.opened(self.ground.cluster))
+        for _, name, partition in self.ground.places():
+            view = _retried(partial(_view, self._eyes, name, partition))
+            self.done.abandoned |= {str(each.segment_id) for each in view.in_state(SegmentState.ABANDONED)}
+            self.done.fenced |= view.fenced
+
+    # --- the store ---------------------------------------------------------------------------------------------------
+
+    def verify(self, strict: bool) -> list[str]:
+        """Every byte, by `tierstate verify`. Not ``strict``: what a sweep will see to is no complaint."""
+        found = []
+        for topic in {name for _, name, _ in self.ground.places()}:
+            code, said = self.ground.command("verify", topic, "--level", "3", "--json")
+            if code in (0, 1, 4):
+                document: dict[str, Any] = json.loads(said)
+                self.done.verified += document["summary"]["segments"]
+                findings = [each for each in document["findings"] if not each["what"].endswith(IN_TIME)]
+                worst = [each for each in findings if strict or each["severity"] != "finding"]
+                found += [f"verify {topic}: {each}" for each in worst]
+            else:
+                found.append(f"verify {topic} ended with {code}: {said[-300:]}")
+        return found
+
+    def alarms(self) -> list[str]:
+        """What `describe` warns of and nobody did: no complaint, for it looks once; counted."""
+        for topic, name in {topic: name for topic, name, _ in self.ground.places()}.items():
+            code, said = self.ground.command("describe", name, "--json")
+            for each in json.loads(said) if code == 0 else ():
+                self.done.described += 1
+                # Kafka's own retention may have taken what passes within a minute
+                if topic.retention_ms == KEPT_MS and (each["cut_elsewhere"] or each["gaps"]):
+                    self.done.alarms.append(f"{name}:{each['partition']} {each['cut_elsewhere'] or each['gaps']}")
+        return []
+
+    def objects(self) -> list[str]:
+        """No object that no live fact explains, no fact whose object is missing: counted here, not by our verifier."""
+        with Eyes.opened(self.ground.cluster) as eyes:
+            named: set[str] = set()
+            wanted: set[str] = set()
+            for _, name, partition in self.ground.places():
+                view = _retried(partial(_view, eyes, name, partition))
+                alive = [
+                    each for each in view.segments.values() if each.state is not SegmentState.DELETE_SEGMENT_FINISHED
+                ]
+                named |= {each.subject.object_key for each in alive if each.subject}
+                wanted |= {object_key(each.object_key, kind) for each in view.readable for kind in ObjectKind}
+            keys = {each.key for each in self.ground.cluster.store.list("") if not each.key.startswith("_tierstate")}
+        found = [f"an object that no live fact explains: {key}" for key in sorted(keys) if base_of(key) not in named]
+        return found + [f"a fact names an object that is missing: {key}" for key in sorted(wanted - keys)]
+
+    def settled(self) -> list[str]:
+        """Polled until nothing is left to complain of, or it takes too long."""
+        deadline = time.monotonic() + SETTLED_S
+        while True:
+            found = self.verify(strict=True) + self.objects()
+            if not found or time.monotonic() > deadline:
+                return found
+            self.ground.journal.read()
+            time.sleep(3)
+
+
+def _view(eyes: Eyes, name: str, partition: int) -> PartitionView:
+    found = TopicIdPartition(eyes.broker.control.topic(name).topic_id, partition)
+    eyes.follower.require_fresh(eyes.follower.tier_partition(found), 0)
+    return eyes.follower.partition(found)
+
+
+def _retried(call: Callable[[], T]) -> T:
+    """A log start may move beneath a reader, a broker may be busy; anything else is a complaint of its own."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return call()
+        except (Unavailable, OffsetOutOfRange, SegmentExpired):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)

@@ -1,0 +1,200 @@
+"""What befalls the cluster, one thing at a time; each says what must be seen of it afterwards.
+
+An act is given a random generator of its own, made of the seed and its number alone: the same seed asks for the same
+things. It returns a look: whether its effect was seen by now. It leaves everything running, whatever happens.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable
+
+from tests.soak.ground import Ground
+from tests.soak.topics import EVERYWHERE, PASSING_MS, TOPICS
+
+Look = Callable[[], bool]
+Act = Callable[[Ground, random.Random], Look]
+MAY_DIE = (0, 1)
+"""Agents that are killed and terminated; the last lives as long as the soak: its memory tells of all of it."""
+PASSING = TOPICS[1]
+
+
+def agent_killed(ground: Ground, chance: random.Random) -> Look:
+    index = chance.choice(MAY_DIE)
+    _has_work(ground, index, chance)
+    time.sleep(chance.uniform(0, 2))
+    ground.agents[index].process.send_signal(signal.SIGKILL)
+    ground.agents[index].process.wait()
+    time.sleep(chance.uniform(0, 3))
+    ground.start_agent(index)
+    return _new_life_works(ground, index)
+
+
+def agent_terminated(ground: Ground, chance: random.Random) -> Look:
+    index = chance.choice(MAY_DIE)
+    _has_work(ground, index, chance)
+    time.sleep(chance.uniform(0, 2))
+    try:
+        code = ground.stop_agent(index)
+        assert code == 0, f"agent {index} ended with {code} after SIGTERM"
+    finally:
+        ground.start_agent(index)
+    return _new_life_works(ground, index)
+
+
+def agent_frozen(ground: Ground, chance: random.Random) -> Look:
+    """Longer than another agent takes to lead what it led; then it goes on, knowing nothing of it."""
+    index = chance.choice(EVERYWHERE)
+    name, partition = _has_work(ground, index, chance)
+    other = (index + chance.choice((1, 2))) % 3
+    began = time.monotonic()
+    ground.until(lambda: ground.copied(began, name, partition), "the agent to be frozen copies")
+    time.sleep(chance.uniform(0, 2))
+    ground.agents[index].process.send_signal(signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        ground.lead(name, partition, other)
+        ground.until(lambda: ground.copied(began, name, partition, other), "another agent copies")
+        time.sleep(chance.uniform(0, 3))
+    finally:
+        resumed = time.monotonic()
+        ground.agents[index].process.send_signal(signal.SIGCONT)
+    return lambda: bool(ground.heard(resumed, "term ended", name, partition, index))
+
+
+def broker_killed(ground: Ground, chance: random.Random) -> Look:
+    index = chance.choice(EVERYWHERE)
+    name, partition = _has_work(ground, index, chance)
+    ground.until_in_sync()
+    began = time.monotonic()
+    ground.kafka.kill(index)
+    try:
+        ground.until(lambda: ground.admin.leader(name, partition) not in (None, index), "another broker leads")
+        time.sleep(chance.uniform(1, 5))
+    finally:
+        ground.kafka.start(index)
+        ground.until_in_sync()
+    return lambda: any(ground.copied(began, name, partition, other) for other in EVERYWHERE if other != index)
+
+
+def leader_moved(ground: Ground, chance: random.Random) -> Look:
+    _, name, partition = chance.choice([*ground.places()])
+    to = (ground.leader(name, partition) + chance.choice((1, 2))) % 3
+    began = time.monotonic()
+    ground.lead(name, partition, to)
+    return lambda: bool(ground.copied(began, name, partition, to))
+
+
+def replicas_moved(ground: Ground, chance: random.Random) -> Look:
+    """One replica goes, and comes again, empty."""
+    _, name, partition = chance.choice([*ground.places()])
+    leader = ground.leader(name, partition)
+    others = [each for each in EVERYWHERE if each != leader]
+    chance.shuffle(others)
+    try:
+        ground.patiently(lambda: ground.admin.reassign(name, partition, [leader, others[0]]))
+        time.sleep(chance.uniform(0, 2))
+    finally:
+        ground.patiently(lambda: ground.admin.reassign(name, partition, [others[1], leader, others[0]]))
+    began = time.monotonic()
+    ground.lead(name, partition, others[1])  # it leads what it never copied itself
+    return lambda: bool(ground.copied(began, name, partition, others[1]))
+
+
+def store_away(ground: Ground, chance: random.Random) -> Look:
+    began = time.monotonic()
+    ground.house.store.rename(ground.away)
+    try:
+        time.sleep(chance.uniform(5, 9))
+        ground.until(lambda: ground.journal.since(began, "copy failed"), "a copy fails while the store is away")
+    finally:
+        made_anew = ground.bring_store_back()
+    assert not made_anew, f"the store's folder was made anew while it was away, and has {made_anew}"
+    back = time.monotonic()
+    return lambda: bool(ground.journal.since(back, "segment copied"))
+
+
+def tier_leader_moved(ground: Ground, chance: random.Random) -> Look:
+    topic, partition = ground.house.tier_topic, chance.randrange(2)
+    to = (ground.leader(topic, partition) + chance.choice((1, 2))) % 3
+    ground.lead(topic, partition, to)
+    began = time.monotonic()
+    return lambda: bool(ground.journal.since(began, "segment copied"))
+
+
+def retention_changed(ground: Ground, chance: random.Random) -> Look:
+    """Longer, and as short as it was; more stays local for a while."""
+    name = ground.full(PASSING)
+    longer, local = str(PASSING_MS * chance.choice((2, 5))), str(chance.choice((50_000, 200_000)))
+    ground.patiently(lambda: ground.admin.alter(name, retention_ms=longer, local_retention_bytes=local))
+    time.sleep(chance.uniform(2, 6))
+    began = time.monotonic()
+    ground.patiently(lambda: ground.admin.alter(name, retention_ms=str(PASSING_MS), local_retention_bytes="0"))
+    return lambda: all(ground.journal.since(began, what, topic=name) for what in ("log start moved", "segment deleted"))
+
+
+def paused(ground: Ground, chance: random.Random) -> Look:
+    name = ground.full(chance.choice(TOPICS))
+    ground.commanded("pause", name)
+    try:
+        ground.until(lambda: "pause" in ground.command("describe", name)[1], "the pause is told")
+        time.sleep(chance.uniform(2, 5))
+    finally:
+        ground.commanded("resume", name)
+    began = time.monotonic()
+    return lambda: bool(ground.journal.since(began, "segment copied", topic=name))
+
+
+def stray_swept(ground: Ground, chance: random.Random) -> Look:
+    """An object that nobody knows: shown, never deleted by an agent, and deleted when a person names it."""
+    _, name, partition = chance.choice([each for each in ground.places() if each[0] is not PASSING])
+    alive = _objects(ground, name, partition)
+    key = f"{alive[0].rpartition('/')[0]}/stray-{chance.randrange(10**6)}"
+    ground.cluster.store.put_if_absent(key, b"stray")
+    time.sleep(chance.uniform(0, 5))
+    shown = ground.command("sweep", name, "--json")
+    assert key in shown[1], f"sweep does not show {key}: {shown}"
+    ground.commanded("sweep", name, "--execute", "--orphan", key, codes=(0, 1))
+    gone = key not in {each.key for each in ground.cluster.store.list(key.rpartition("/")[0])}
+    return lambda: gone
+
+
+def late_landing(ground: Ground, chance: random.Random) -> Look:
+    """What a slow upload lets land after the segment was deleted: nobody but a sweep will ever look for it."""
+    name, partition, store = ground.full(PASSING), chance.randrange(PASSING.partitions), ground.cluster.store
+    objects = _objects(ground, name, partition)
+    first = min(each.rpartition("/")[2] for each in objects).rpartition(".")[0]
+    late = {each: store.get(each) for each in objects if f"/{first}." in each}
+    ground.until(lambda: not late.keys() & {*_objects(ground, name, partition)}, "a segment expires")
+    for key, data in late.items():
+        store.put_if_absent(key, data)
+    return lambda: not late.keys() & {*_objects(ground, name, partition)}
+
+
+def nothing(ground: Ground, chance: random.Random) -> Look:
+    """Some quiet."""
+    began = time.monotonic()
+    time.sleep(chance.uniform(3, 8))
+    return lambda: bool(ground.journal.since(began, "segment copied"))
+
+
+def _objects(ground: Ground, name: str, partition: int) -> list[str]:
+    keys = (each.key for each in ground.cluster.store.list(""))
+    return [each for each in keys if each.startswith(f"{name}-") and f"/{partition}/" in each]
+
+
+def _has_work(ground: Ground, index: int, chance: random.Random) -> tuple[str, int]:
+    """A partition that this broker leads; one is given to it when it leads none."""
+    led = ground.led_by(index)
+    if led:
+        return chance.choice(led)
+    _, name, partition = chance.choice([*ground.places()])
+    ground.lead(name, partition, index)
+    return name, partition
+
+
+def _new_life_works(ground: Ground, index: int) -> Look:
+    life = ground.journal.life(index)
+    return lambda: any(each.event == "term started" and each.life == life for each in ground.journal.said)

@@ -1,0 +1,198 @@
+"""What a soak stands on: three brokers, an agent process beside each, a store that can go away, topics and writers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException
+from kafka.errors import KafkaError
+
+from tests.scenarios.house import House, Running, run
+from tests.scenarios.story_agents import StoryCluster
+from tests.scenarios.story_kafka import ClusterAdmin
+from tests.soak.journal import Journal, Said, partition_of
+from tests.soak.topics import COPY_QUOTA, EVERYWHERE, SEGMENT_BYTES, SWEEP_GRACE_S, TOPICS, SoakTopic
+from tests.soak.truth import Truth
+from tests.soak.writers import SoakWriter, TransactionWriter
+from tierstate.sandbox.kafka import KafkaSandbox
+
+PATIENCE_S = 120.0
+STOP_S = 30.0
+"""For SIGTERM, on a loaded machine."""
+
+T = TypeVar("T")
+
+
+class Ground:
+    """Opened by `open`; `close` ends every process. Agents are started by the thread that opens it, and die with it."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.seed = folder, seed
+        self.kafka = KafkaSandbox(3, folder=folder / "kafka")
+        self.name = f"soak{seed}"
+        self.truth = Truth()
+        self.journal = Journal()
+        self.agents: dict[int, Running] = {}
+        self.writers: list[SoakWriter] = []
+
+    def open(self) -> Ground:
+        self.kafka.open()
+        self.house = House(self.kafka, self.folder / "house", self.name)
+        text = self.house.config.read_text().replace("replication_factor = 1", "replication_factor = 3")
+        grace = f'[sweep]\ngrace = "{SWEEP_GRACE_S}s"\n[expire]\ngrace = "5s"\n[copy]\nquota = {COPY_QUOTA}\n'
+        self.house.config.write_text(text + grace)
+        self.cluster = StoryCluster(self.kafka, self.name, self.house.store)
+        self.admin = ClusterAdmin(self.kafka)
+        self.away = self.house.store.with_name("away")
+        self.house.run("init")
+        for topic in TOPICS:
+            self._create(topic)
+        for index in EVERYWHERE:
+            self.start_agent(index)
+        for index in EVERYWHERE:
+            self.until(partial(self.journal.count, "agent ready", index), "an agent is ready")
+        return self
+
+    def write(self) -> None:
+        """From now on."""
+        for topic in TOPICS:
+            kind = TransactionWriter if topic.transactional else SoakWriter
+            name = self.full(topic)
+            writer = kind(self.kafka.bootstrap, name, topic.partitions, topic.rate, self.truth, self.seed)
+            self.writers.append(writer.start())
+
+    def close(self) -> None:
+        for writer in self.writers:
+            writer.stop()
+        if hasattr(self, "house"):
+            self.house.close()
+        for broker in self.kafka.brokers:
+            broker.kill()  # nobody waits for a clean end
+        self.kafka.close()
+
+    # --- agents ------------------------------------------------------------------------------------------------------
+
+    def start_agent(self, index: int) -> Running:
+        place = self.folder / f"agent-{index}"
+        flags = [f"agent.log_dirs={self.kafka.brokers[index].log_dir}", f"state_dir={place}"]
+        self.agents[index] = self.house.start("agent", *(part for flag in flags for part in ("--set", flag)))
+        self.journal.follow(index, self.agents[index].err)
+        return self.agents[index]
+
+    def stop_agent(self, index: int) -> int:
+        """By SIGTERM; its exit code. AssertionError, with all its stacks, when it does not end."""
+        return self.agents[index].stop(seconds=STOP_S)
+
+    def heard(self, since: float, event: str, name: str, partition: int, agent: int | None = None) -> list[Said]:
+        """What agents said of one partition."""
+        found = self.journal.since(since, event, agent, topic=name)
+        return [each for each in found if partition_of(each) == partition]
+
+    def copied(self, since: float, name: str, partition: int, agent: int | None = None) -> list[Said]:
+        return self.heard(since, "segment copied", name, partition, agent)
+
+    def pids(self) -> dict[int, int]:
+        return {index: each.process.pid for index, each in self.agents.items() if each.process.poll() is None}
+
+    # --- Kafka -------------------------------------------------------------------------------------------------------
+
+    def full(self, topic: SoakTopic) -> str:
+        return f"{self.name}-{topic.short}"
+
+    def places(self) -> Iterator[tuple[SoakTopic, str, int]]:
+        """Topic, its full name, partition."""
+        for topic in TOPICS:
+            for partition in range(topic.partitions):
+                yield topic, self.full(topic), partition
+
+    def leader(self, name: str, partition: int) -> int:
+        """Waits for an election to end."""
+        found = self.until(lambda: [self.admin.leader(name, partition)], "a leader", lambda each: each[0] is not None)
+        return int(found[0])  # type: ignore[arg-type]
+
+    def led_by(self, index: int) -> list[tuple[str, int]]:
+        return [(name, partition) for _, name, partition in self.places() if self.leader(name, partition) == index]
+
+    def lead(self, name: str, partition: int, to: int) -> None:
+        """By the order of its replicas and a preferred election."""
+        order = [to, *(each for each in EVERYWHERE if each != to)]
+        self.patiently(lambda: self.admin.reassign(name, partition, order))
+        self.until(lambda: self.patiently(lambda: self.admin.elect_preferred(name, partition)) == to, f"{to} leads")
+
+    def bring_store_back(self) -> list[str]:
+        """What somebody made in its place meanwhile; that is put aside."""
+        found: list[str] = []
+        while self.away.exists():
+            if self.house.store.exists():
+                found += sorted(str(each.relative_to(self.house.store)) for each in self.house.store.rglob("*"))
+                self.house.store.rename(self.folder / f"made-anew-{time.monotonic_ns()}")
+            with suppress(OSError):  # made once more, between the two renames
+                self.away.rename(self.house.store)
+        return found
+
+    def keep_everything(self) -> None:
+        """Nothing expires from now on."""
+        for topic in TOPICS:
+            self.patiently(partial(self.admin.alter, self.full(topic), retention_ms="-1"))
+
+    def until_in_sync(self) -> None:
+        """Every replica of every partition, the tier-state topic's too."""
+        tiers = [(self.house.tier_topic, partition) for partition in range(2)]
+        for name, partition in [*((name, partition) for _, name, partition in self.places()), *tiers]:
+            self.until(
+                partial(self.admin.in_sync, name, partition), f"{name} in sync", lambda found: found == {*EVERYWHERE}
+            )
+
+    def patiently(self, call: Callable[[], T]) -> T:
+        """Kafka may be in the middle of an election."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return call()
+            except (KafkaException, KafkaError, AssertionError, KeyError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+
+    def until(
+        self, look: Callable[[], T], what: str, right: Callable[[T], bool] = bool, seconds: float = PATIENCE_S
+    ) -> T:
+        """TimeoutError: it never came about."""
+        deadline = time.monotonic() + seconds
+        while True:
+            self.journal.read()
+            found = self.patiently(look)
+            if right(found):
+                return found
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not in {seconds:.0f} s: {what}")
+            time.sleep(0.2)
+
+    def command(self, *arguments: str) -> tuple[int, str]:
+        """Exit code and what it said."""
+        done = run(*arguments, "--config", str(self.house.config), seconds=300)
+        return done.returncode, done.stdout or done.stderr
+
+    def commanded(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> None:
+        """AssertionError: it never ended with one of these codes. What is unavailable for a moment is asked again."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (done := self.command(*arguments))[0] not in codes:
+            again = done[0] == 3 and time.monotonic() < deadline
+            assert again, f"{arguments} ended with {done[0]}: {done[1][-500:]}"
+
+    def _create(self, topic: SoakTopic) -> None:
+        config: dict[str, Any] = {
+            "internal_segment_bytes": str(SEGMENT_BYTES),
+            "retention_ms": str(topic.retention_ms),
+            "local_retention_bytes": "0",
+            "min_insync_replicas": "2",
+        }
+        name = self.full(topic)
+        self.patiently(lambda: self.admin.create(name, topic.partitions, EVERYWHERE, **config))
+        for partition in range(topic.partitions):
+            self.lead(name, partition, partition % 3)

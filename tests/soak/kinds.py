@@ -1,0 +1,48 @@
+"""What befalls a soak, and what must be seen of each; in which order, is the seed's affair."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.soak import disturbances as acts
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``effect``: what must be seen once at least when this happened; the sentence is for people.
+
+    ``slow``: it is seen so late that other things are to happen meanwhile.
+    """
+
+    name: str
+    effect: str
+    act: acts.Act
+    slow: bool = False
+
+
+KINDS = (
+    Kind("agent killed (-9)", "its next process began a term", acts.agent_killed),
+    Kind("broker killed (-9)", "another agent went on copying what it led", acts.broker_killed),
+    Kind("agent frozen, then a zombie", "another agent went on, and the zombie's term ended", acts.agent_frozen),
+    Kind("leader moved", "the agent beside the new leader copied", acts.leader_moved),
+    Kind("store away", "a copy failed, and a segment was copied when it was back", acts.store_away),
+    Kind("agent stopped (TERM)", "it ended with 0, and its next process began a term", acts.agent_terminated),
+    Kind("replica taken and given", "it led what others had copied, and went on copying", acts.replicas_moved),
+    Kind("tier-state leader moved", "segments were copied afterwards", acts.tier_leader_moved),
+    Kind("retention changed", "the log start moved, and segments were deleted", acts.retention_changed, slow=True),
+    Kind("paused and resumed", "describe told of it, and segments were copied afterwards", acts.paused),
+    Kind("stray object swept", "sweep showed it, and deleted it when it was named", acts.stray_swept),
+    Kind("landed late", "an agent swept it by itself", acts.late_landing, slow=True),
+    Kind("quiet", "segments were copied", acts.nothing),
+)
+
+
+def sequence(seed: int, kinds: tuple[Kind, ...] = KINDS) -> Iterator[tuple[Kind, random.Random]]:
+    """Without end: every kind once, in an order of its own, and again."""
+    chance, number = random.Random(seed), 0
+    while True:
+        for kind in chance.sample(kinds, len(kinds)):
+            number += 1
+            yield kind, random.Random(f"{seed} {number}")
