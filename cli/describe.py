@@ -8,7 +8,7 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .opened import opened_broker, opened_view, user_partitions
+from .opened import both_tiers_now, opened_broker, opened_view, user_partitions
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -34,13 +34,11 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
         partitions = user_partitions(broker, topic.topic, topic.partition)
         with opened_view(context, partitions) as follower:
             while True:
-                for partition in partitions:
-                    follower.require_fresh(follower.tier_partition(partition), 1.0)
                 untiered = why_untiered(broker.control, context.settings, topic.topic)
-                facts = [
-                    look_at(follower.partition(each), broker.control, topic.topic, untiered, bootstrap)
-                    for each in partitions
-                ]
+                facts = []
+                for each in partitions:
+                    bounds, view = both_tiers_now(broker.control, follower, topic.topic, each)
+                    facts.append(look_at(view, bounds, topic.topic, untiered, bootstrap))
                 if context.as_json:
                     context.output.document([each.as_json() for each in facts])
                 else:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from .context import Context
 
 if TYPE_CHECKING:
+    from ..broker.control import BrokerControl
     from ..broker.open import Broker
     from ..broker.tier_topic import KafkaTierTopic
     from ..broker.tier_topic_setup import TierTopicSpec
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from ..runtime.listener import Listener
     from ..runtime.settings import Settings
     from ..state.ids import TopicIdPartition
+    from ..state.partition_view import PartitionView
+    from ..state.routing import LocalBounds
     from ..storage.object_store import ObjectStore
     from ..storage.s3 import S3Options
 
@@ -136,6 +139,29 @@ def following(
         yield follower
     finally:
         follower.close()
+
+
+def view_now(follower: Follower, partition: TopicIdPartition) -> PartitionView:
+    """Up to now."""
+    follower.require_fresh(follower.tier_partition(partition), 0, SILENCE_S)
+    return follower.partition(partition)
+
+
+def both_tiers_now(
+    broker: BrokerControl, follower: Follower, topic: str | None, partition: TopicIdPartition
+) -> tuple[LocalBounds | None, PartitionView]:
+    """What the broker has, None where it does not answer or the topic is gone (None); then the view, up to after that.
+
+    In this order: every trim that the bounds show is in the view, so nothing that it took looks missing, or as if
+    somebody else had cut it.
+    """
+    from ..state.errors import TierstateError
+
+    bounds = None
+    if topic is not None:
+        with suppress(TierstateError):
+            bounds = broker.bounds(topic, partition.partition)
+    return bounds, view_now(follower, partition)
 
 
 def _catch_up(follower: Follower, number: int, wanted: list[int]) -> None:

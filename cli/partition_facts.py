@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ..leader.cut_elsewhere import cut_elsewhere
 from ..leader.decide import excluded, internal, refusal
 from ..leader.orders import order_done, standing
-from ..state.errors import TierstateError
 from ..state.facts import OrderKind
 from ..state.offsets import Offset, OffsetRange
 from .end_transaction import EndTransaction, end_transaction
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from ..leader.reasons import Why
     from ..runtime.settings import Settings
     from ..state.partition_view import PartitionView
+    from ..state.routing import LocalBounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +71,17 @@ def why_untiered(broker: BrokerControl, settings: Settings, topic: str) -> Why |
 
 def look_at(
     view: PartitionView,
-    broker: BrokerControl,
+    bounds: LocalBounds | None,
     topic: str,
     untiered: Why | None = None,
     bootstrap: str = "HOST:PORT",
 ) -> PartitionFacts:
-    """Ask the broker for its bounds; a broker that does not answer leaves them None.
+    """``bounds``: the broker's, asked for before ``view`` was read (`opened.both_tiers_now`); None: it did not answer.
 
     ``bootstrap``: what commands of Kafka's own that are shown are to be given.
     """
     partition = view.partition.partition
     agent = ask_agent(view, topic)
-    try:
-        bounds = broker.bounds(topic, partition)
-    except TierstateError:
-        bounds = None
     start = view.log_start if view.log_start is not None else (bounds.local_start if bounds else None)
     local_start = bounds.local_start if bounds else None
     gaps: list[OffsetRange] = []

@@ -8,7 +8,7 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .opened import opened_broker, opened_view
+from .opened import both_tiers_now, opened_broker, opened_view
 
 
 @click.command("topics", epilog="Example: tierstate topics --json")
@@ -21,11 +21,11 @@ def command(context: Context) -> None:
     with opened_broker(context) as broker, opened_view(context) as follower:
         names = {described.topic_id: described.name for described in broker.control.topics()}
         for partition in follower.partitions():
-            view = follower.partition(partition)
             name = names.get(partition.topic_id)
+            bounds, view = both_tiers_now(broker.control, follower, name, partition)
             if name is None:
                 name = f"{view.topic or 'unknown'} (gone, id {partition.topic_id})"
-            rows[name].append(look_at(view, broker.control, name))
+            rows[name].append(look_at(view, bounds, name))
     table, document = [], []
     for name, partitions in sorted(rows.items()):
         trouble = sum(1 for p in partitions if p.gaps or p.degraded or p.holds or p.contradictions)

@@ -6,22 +6,20 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .context import Context
 from .flags import pass_context
-from .opened import following, open_store_of, opened_broker, opened_topic, user_partitions
+from .opened import both_tiers_now, following, open_store_of, opened_broker, opened_topic, user_partitions, view_now
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
     from ..broker.control import BrokerControl
     from ..fetch.verify import Finding
     from ..fetch.verify_objects import Checked
-    from ..state.ids import TopicIdPartition
-    from ..state.partition_view import PartitionView
-    from ..state.routing import LocalBounds
     from ..storage.object_store import ObjectStore
     from ..storage.segment.encryption import KeyUnwrapper
     from ..storage.segment.keys import ObjectKeys
@@ -53,14 +51,11 @@ def command(context: Context, topic: TopicArgument, level: int) -> None:
     with opened_broker(context) as broker:
         partitions = user_partitions(broker, topic.topic, topic.partition)
         with opened_topic(context) as tier_topic, following(context, tier_topic, partitions) as follower:
-
-            def look(partition: TopicIdPartition) -> PartitionView:
-                follower.require_fresh(follower.tier_partition(partition), 0)
-                return follower.partition(partition)
-
-            views = [look(partition) for partition in partitions]
-            for view in views:
-                findings += check_view(view, _bounds(broker.control, topic.topic, view.partition.partition))
+            views = []
+            for partition in partitions:
+                bounds, view = both_tiers_now(broker.control, follower, topic.topic, partition)
+                views.append(view)
+                findings += check_view(view, bounds)
                 overlapping += overlap_bytes(view)
             if level >= 1:
                 total = sum(len(view.readable) for view in views)
@@ -69,7 +64,7 @@ def command(context: Context, topic: TopicArgument, level: int) -> None:
                         store,
                         tier_topic.topic_id,
                         level,
-                        look,
+                        partial(view_now, follower),
                         _key_ring(context),
                         _names(context, broker.control),
                         advance,
@@ -105,16 +100,6 @@ def _names(context: Context, broker: BrokerControl) -> ObjectKeys:
 
     wanted = context.settings.format
     return ObjectKeys.minting(wanted.key_prefix, broker.cluster().cluster_id, wanted.salt_bits)
-
-
-def _bounds(broker: BrokerControl, topic: str, partition: int) -> LocalBounds | None:
-    """None when the broker does not answer."""
-    from ..state.errors import TierstateError
-
-    try:
-        return broker.bounds(topic, partition)
-    except TierstateError:
-        return None
 
 
 def _archive(store: ObjectStore, topic_id: str, tier_partition: int) -> Iterator[Finding]:

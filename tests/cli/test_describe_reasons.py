@@ -47,7 +47,8 @@ def test_the_reason_stands_beside_what_the_agent_says() -> None:
     broker = MemoryBroker()
     topic_id = broker.create_topic("orders", config={"cleanup.policy": "compact"})
     found = why_untiered(broker, Settings(), "orders")
-    facts = look_at(meaning(TopicIdPartition(topic_id, 0), ()), broker, "orders", found)
+    bounds = broker.bounds("orders", 0)
+    facts = look_at(meaning(TopicIdPartition(topic_id, 0), ()), bounds, "orders", found)
     assert (facts.agent, facts.untiered_reason) == (None, "refused-compacted")
     assert facts.as_json()["untiered"] == "compacted topic: cleanup.policy=compact"
 
