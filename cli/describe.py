@@ -36,8 +36,8 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
             while True:
                 untiered = why_untiered(broker.control, context.settings, topic.topic)
                 facts = []
-                for each in partitions:
-                    bounds, view = both_tiers_now(broker.control, follower, topic.topic, each)
+                for partition in partitions:
+                    bounds, view = both_tiers_now(broker.control, follower, topic.topic, partition)
                     facts.append(look_at(view, bounds, topic.topic, untiered, bootstrap))
                 if context.as_json:
                     context.output.document([each.as_json() for each in facts])
