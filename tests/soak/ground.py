@@ -20,6 +20,7 @@ from tests.soak.topics import COPY_QUOTA, EVERYWHERE, SEGMENT_BYTES, SWEEP_GRACE
 from tests.soak.truth import Truth
 from tests.soak.writers import SoakWriter, TransactionWriter
 from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.storage.directory import DirectoryStore
 
 PATIENCE_S = 120.0
 STOP_S = 30.0
@@ -50,6 +51,9 @@ class Ground:
         self.admin = ClusterAdmin(self.kafka)
         self.away = self.house.store.with_name("away")
         self.house.run("init")
+        self.cluster.given_store = DirectoryStore(
+            self.house.store, make=False
+        )  # while it is away, nobody makes another
         for topic in TOPICS:
             self._create(topic)
         for index in EVERYWHERE:
