@@ -29,6 +29,7 @@ from .expire_rule import (
     next_log_start,
     next_removal,
 )
+from .gone_watch import Aged
 from .orders import CutLocal, next_cut, standing
 from .reasons import Reason, Why, moment
 from .sweep_rule import NoSweep, SweepOrphans, failed_attempt, next_orphans, next_sweep
@@ -71,6 +72,7 @@ class Memory:
     ``archived_to``: what is below is archived; None: no archive is kept. ``failed``: segments whose removal failed and
     is tried after all others; ``put_off``: those of them for which it is too early. ``pinned_s``: how long the last
     stable offset stood where it is, below the high watermark. ``too_old``: the base of a segment that cannot be copied.
+    ``gone``: what the broker had and has no more.
     """
 
     term: Term | None = None
@@ -83,6 +85,7 @@ class Memory:
     """What this process saw condemned twice, a grace apart: `orphan_watch.py`."""
     pinned_s: float = 0.0
     too_old: tuple[Offset, Why] | None = None
+    gone: Aged | None = None
 
 
 KEEPS_ALL = TopicRetention(UNLIMITED, UNLIMITED, UNLIMITED, UNLIMITED)
@@ -238,7 +241,7 @@ def _expire(view: PartitionView, seen: Observed, policy: Policy, now: TimestampM
     The reason shown is what keeps condemned objects, where there are any; else that of the log start. Kafka cuts no
     compacted topic, and its own tiered topics are its own: there an order reaches the remote tier only.
     """
-    moved = next_log_start(view, seen.bounds, seen.segments, retention_of(seen.config), now)
+    moved = next_log_start(view, seen.bounds, seen.segments, retention_of(seen.config), now, memory.gone)
     if isinstance(moved, AdvanceLogStart):
         return moved
     removal = next_removal(view, now, policy.expire_grace_ms, memory.put_off)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..state.facts import DeleteReason, LogStartAdvanced, SegmentDeleteStarted
 from ..state.ids import RemoteSegmentId
-from ..state.offsets import Offset, TimestampMs
+from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.retention import (
     LocalSegment,
@@ -26,6 +26,7 @@ from ..state.retention import (
 )
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment, SegmentState
+from .gone_watch import Aged
 from .leases import lease_on
 from .orders import delete_before, gives_up_remote, is_forced, reason_of, waiting_order
 from .reasons import Reason, Why, moment, seconds
@@ -71,9 +72,11 @@ def next_log_start(
     segments: Sequence[LocalSegment],
     retention: TopicRetention,
     now: TimestampMs,
+    gone: Aged | None = None,
 ) -> AdvanceLogStart | NoExpiry:
-    """``segments``: the broker's, ascending, the active one included. Orders first, at their exact offset; then time,
-    then size, at the end of a segment. What two reasons would move takes two facts, so that each says why.
+    """``segments``: the broker's, ascending, the active one included; ``gone``: what it had and has no more. Orders
+    first, at their exact offset; then time, then size, at the end of a segment. What two reasons would move takes two
+    facts, so that each says why.
     """
     doubt = doubt_of(view)
     if doubt is not None:
@@ -89,12 +92,34 @@ def next_log_start(
     end = time_retention_end(log, retention, now)
     if end is not None:
         return AdvanceLogStart(end, DeleteReason.RETENTION_TIME.value)
+    if gone is not None and _expired_uncopied(view, bounds, retention, now, gone):
+        lost = OffsetRange(view.log_start, Offset(gone.before - 1))
+        said = f"{DeleteReason.RETENTION_TIME.value} of offsets {lost}, which left the broker before they were copied"
+        return AdvanceLogStart(gone.before, said)
     end = size_retention_end(log, retention)
     if end is not None:
         return AdvanceLogStart(end, DeleteReason.RETENTION_SIZE.value)
     waiting = waiting_order(view, bounds.high_watermark)
     why = _why_all_stays(log, retention, now)
     return NoExpiry(why if waiting is None else Why(waiting.kind, f"{waiting}; {why}"))
+
+
+def _expired_uncopied(
+    view: PartitionView, bounds: LocalBounds, retention: TopicRetention, now: TimestampMs, gone: Aged
+) -> bool:
+    """Whether everything from the log start up to ``gone.before`` is in no tier, and older than retention keeps.
+
+    Retention decides it, not the broker's log start: what an operator or a shorter retention took from the broker is
+    passed when it would have expired, and not before. Nothing readable is passed, also not out of lineage.
+    """
+    assert view.log_start is not None
+    if not view.log_start < gone.before <= bounds.local_start or retention.total_ms < 0:
+        return False
+    if now - gone.newest <= retention.total_ms:
+        return False
+    return not any(
+        segment.offsets.end >= view.log_start and segment.offsets.start < gone.before for segment in view.readable
+    )
 
 
 def _why_all_stays(log: WholeLog, retention: TopicRetention, now: TimestampMs) -> Why:

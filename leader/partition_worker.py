@@ -15,7 +15,6 @@ from ..state.errors import Fenced, NotTiered, TierstateError
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.offsets import Offset, Position
 from ..state.partition_view import PartitionView
-from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
 from .act import Act, run
 from .acts import act_for
@@ -23,6 +22,7 @@ from .candidates import CopyCandidate
 from .copier import CopyTools
 from .decide import ActKind, Decision, Intent, Memory, Observed, Policy, decide, refusal
 from .expire_rule import RemoveObjects
+from .gone_watch import GoneWatch
 from .integrity import IntegrityWatch
 from .orphan_watch import OrphanWatch
 from .partition_report import failed, refused, reported
@@ -70,6 +70,7 @@ class PartitionWorker:
         self.barred: Why | None = None
         """Why the settings or its name keep it from being tiered; set by the agent at every reconcile."""
         self._pin = PinWatch(seat, partition, name)
+        self._gone = GoneWatch()
         self._too_old: tuple[Offset, Why] | None = None
         self._removal_error: str | None = None
         self._reading_tiers = False
@@ -132,7 +133,7 @@ class PartitionWorker:
             return True
         self._look_for_orphans(view)
         now = self._seat.clock.now_ms()
-        memory = self._memory(view, seen.bounds)
+        memory = self._memory(view, seen)
         decision = decide(view, seen, self._policy, now, memory, refused_now or self.barred)
         self._general.clear()
         for idle in ActKind:
@@ -155,7 +156,7 @@ class PartitionWorker:
             return (yield from self._take(self._reign, kind, decision.intents[kind]))
         return True
 
-    def _memory(self, view: PartitionView, bounds: LocalBounds) -> Memory:
+    def _memory(self, view: PartitionView, seen: Observed) -> Memory:
         now = self._seat.clock.monotonic()
         self._abandoned = still_abandoned(view, self._abandoned, now)
         condemned = {each.segment_id for each in view.unsettled if each.state is SegmentState.DELETE_SEGMENT_STARTED}
@@ -170,8 +171,9 @@ class PartitionWorker:
             now,
             tuple(self._put_off),
             self._orphans.ripe if self._orphans else (),
-            self._pin.pinned_s(bounds),
+            self._pin.pinned_s(seen.bounds),
             self._too_old,
+            self._gone.look(seen.segments, seen.bounds),
         )
 
     def _look_for_orphans(self, view: PartitionView) -> None:

@@ -1,0 +1,42 @@
+"""What the broker had when this process last looked, and has no more: how old it was at most.
+
+Kafka's own retention takes a segment that was never rolled, so never copied: of a topic on which little is written,
+that is every one. No tier has those offsets then, and nothing remote follows them that could expire: what is known of
+their age is what was seen while they were there. Without that, in a process that began later, nothing is concluded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..state.offsets import Offset, TimestampMs
+from ..state.retention import LocalSegment
+from ..state.routing import LocalBounds
+
+
+@dataclass(frozen=True, slots=True)
+class Aged:
+    """No record below ``before`` is younger than ``newest``."""
+
+    before: Offset
+    newest: TimestampMs
+
+
+class GoneWatch:
+    """Of one partition, by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._there: Aged | None = None
+        self._gone: Aged | None = None
+
+    def look(self, segments: Sequence[LocalSegment], bounds: LocalBounds) -> Aged | None:
+        """``bounds`` were asked for before ``segments`` were listed. The newest of what left the broker as a whole."""
+        if self._there is not None and bounds.local_start >= self._there.before:
+            older = self._gone.newest if self._gone is not None else self._there.newest
+            self._gone, self._there = replace(self._there, newest=max(older, self._there.newest)), None
+        whole = bool(segments) and segments[0].base_offset <= bounds.local_start  # else something left in between
+        if whole and bounds.high_watermark > bounds.local_start:
+            newest = max(segment.max_timestamp for segment in segments)
+            self._there = Aged(bounds.high_watermark, newest)
+        return self._gone
