@@ -72,6 +72,7 @@ class RealTopic:
         admin.create_topics([topic], operation_timeout=30)[self.name].result(30)
         create_tier_topic(self.sandbox.client_config, self.spec, SystemClock().now_ms())
         self.store_folder.mkdir(parents=True, exist_ok=True)
+        DirectoryStore(self.store_folder)  # as tierstate init makes it
         return self
 
     def append(self, records: int) -> None:
