@@ -162,7 +162,7 @@ def test_init_shows_then_creates_then_finds_it_and_check_agrees(kafka: KafkaSand
     assert house.json("init", "--dry-run")["would_create"] is True
     assert "tierstate init" in house.run("topics", code=2).stderr
     checked = house.json("check", code=1)
-    assert [each["check"] for each in checked if not each["ok"]] == ["tier-state topic"]
+    assert [each["check"] for each in checked if not each["ok"]] == ["object store", "tier-state topic"]
     assert house.json("init")["created"] is True
     assert house.json("init")["created"] is False
     assert house.json("init", "--dry-run")["would_create"] is False
