@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.leader.world import World
+from tests.leader.world import Process, World
 from tierstate.leader.act import run
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.gauges import feed_gauges
@@ -314,7 +314,8 @@ def test_the_gauges_tell_what_lags_and_what_is_stored(world: World) -> None:
     assert f"remote_copy_lag_segments{at}" not in gauges(metrics), "only the leader's agent knows"
 
 
-def test_abandoned_copies_and_fenced_facts_are_counted(world: World) -> None:
+def after_a_fenced_copy(world: World) -> Process:
+    """The one that leads now."""
     process, other = world.process(), world.process()
     reign = process.begin()
     candidate = process.candidate(reign)
@@ -322,6 +323,11 @@ def test_abandoned_copies_and_fenced_facts_are_counted(world: World) -> None:
     with pytest.raises(Fenced):
         run(copy_segment(reign, candidate, process.tools))
     other.work()
+    return other
+
+
+def test_abandoned_copies_and_fenced_facts_are_counted(world: World) -> None:
+    other = after_a_fenced_copy(world)
     metrics = Metrics()
     feed_gauges(metrics, other.board, other.view, other.seat.clock)
     found = gauges(metrics)
@@ -331,13 +337,7 @@ def test_abandoned_copies_and_fenced_facts_are_counted(world: World) -> None:
 
 
 def test_a_fenced_fact_that_is_erased_stays_counted_in_the_total(world: World) -> None:
-    process, other = world.process(), world.process()
-    reign = process.begin()
-    candidate = process.candidate(reign)
-    other.begin()
-    with pytest.raises(Fenced):
-        run(copy_segment(reign, candidate, process.tools))
-    other.work()
+    other = after_a_fenced_copy(world)
     view, metrics = Forgetting(other.view), Metrics()
     feed_gauges(metrics, other.board, cast(TierView, view), other.seat.clock)
     now, ever = "fenced_facts", "fenced_facts_total"
