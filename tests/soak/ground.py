@@ -116,8 +116,9 @@ class Ground:
 
     def leader(self, name: str, partition: int) -> int:
         """Waits for an election to end."""
-        found = self.until(lambda: [self.admin.leader(name, partition)], "a leader", lambda each: each[0] is not None)
-        return int(found[0])  # type: ignore[arg-type]
+        led = self.until(lambda: self.admin.leader(name, partition), "a leader", lambda each: each is not None)
+        assert led is not None
+        return led
 
     def led_by(self, index: int) -> list[tuple[str, int]]:
         return [(name, partition) for _, name, partition in self.places() if self.leader(name, partition) == index]
