@@ -26,20 +26,8 @@ from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.sandbox.properties import kafkas_own_tiers
 from tierstate.storage.object_store import MIB
 
-from .agent_site import (
-    ACCESS_KEY,
-    BUCKET,
-    REGION,
-    SECRET_KEY,
-    Bucket,
-    Site,
-    Spent,
-    bucket,
-    cpu_s,
-    pid_of,
-    spent_by,
-    until,
-)
+from .agent_site import Site, Spent, cpu_s, pid_of, spent_by, until
+from .bucket import BUCKET, KEYS, REGION, Bucket, bucket
 from .rows import Row
 
 PARTITIONS, SEGMENT_BYTES, SEGMENTS = 8, 64 * MIB, 2
@@ -132,7 +120,7 @@ def _ours(site: Site, size: int, server: Path | None = None) -> Spent:
 def _bare_s3(s3: Bucket, logs: list[Path]) -> Spent:
     try:
         _in_cache(logs)
-        arguments = (s3.endpoint, BUCKET, ACCESS_KEY, SECRET_KEY, REGION, *map(str, logs))
+        arguments = (s3.server.url, BUCKET, *KEYS, REGION, *map(str, logs))
         return _shown("bare S3", spent_by([sys.executable, "-c", BARE_S3, *arguments]))
     finally:
         _empty(s3.folder)

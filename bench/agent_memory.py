@@ -18,7 +18,8 @@ from pathlib import Path
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.storage.object_store import MIB
 
-from .agent_site import RunningAgent, Site, bucket, bytes_below
+from .agent_site import RunningAgent, Site, bytes_below
+from .bucket import bucket
 from .rows import Row
 
 PARTITIONS, SEGMENT_BYTES = 8, 1024 * MIB

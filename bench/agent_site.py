@@ -10,47 +10,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import boto3
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.sandbox.store_server import versitygw
 
 TIERSTATE = [sys.executable, "-m", "tierstate.cli.main"]
 TICKS = os.sysconf("SC_CLK_TCK")
-
-
-BUCKET, ACCESS_KEY, SECRET_KEY, REGION = "bench", "bench-access", "bench-secret", "us-east-1"
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """An empty one of a versitygw; its objects are files in ``folder``. ``section``: the lines of [store] for it."""
-
-    endpoint: str
-    folder: Path
-    section: str
-
-
-@contextmanager
-def bucket(folder: Path) -> Iterator[Bucket]:
-    with versitygw(folder / "server", ACCESS_KEY, SECRET_KEY) as server:
-        session = boto3.Session(ACCESS_KEY, SECRET_KEY, region_name=REGION)
-        session.client("s3", endpoint_url=server.url).create_bucket(Bucket=BUCKET)
-        (folder / "secret").write_text(SECRET_KEY)
-        yield Bucket(
-            server.url,
-            folder / "server" / "buckets" / BUCKET,
-            f'url = "s3://{BUCKET}/tiers"\nendpoint = "{server.url}"\nregion = "{REGION}"\n'
-            f'access_key_id = "{ACCESS_KEY}"\nsecret_access_key = {{ file = "{folder / "secret"}" }}',
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import boto3
 from Crypto.PublicKey import RSA
 from kafka.record import MemoryRecordsBuilder
 
@@ -30,7 +29,6 @@ from tierstate.leader.checked_log import CheckedLog
 from tierstate.log.batch import iter_batches
 from tierstate.log.local_log import LogDirs
 from tierstate.log.offset_index import build_offset_index
-from tierstate.sandbox.store_server import versitygw
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset, OffsetRange
 from tierstate.state.segment import Compression
@@ -41,10 +39,11 @@ from tierstate.storage.segment.encryption import IV_BYTES, KeyWrapper, SegmentCi
 from tierstate.storage.segment.keyring import KeyPair, KeyRing
 from tierstate.storage.segment.writer import DEFAULT_CHUNK_BYTES, SegmentSource, put_indexes, put_log
 
+from .bucket import BUCKET, KEYS, REGION, bucket, client_of
 from .rows import RUNS, Row
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 LOG_BYTES = 1024 * MIB
 QUICK_BYTES = 64 * MIB
@@ -55,7 +54,6 @@ DISTINCT_BYTES = 16 * MIB
 PART_BYTES = 8 * MIB
 IN_FLIGHT = 4
 TOPIC_ID = TopicId("MWJ6FHTfRYy67jzwZdeqSQ")
-BUCKET, KEYS = "bench", ("bench-access", "bench-secret")
 
 SIDES: dict[str, tuple[str, str]] = {
     "boto3": ("", ""),
@@ -126,13 +124,12 @@ def measure(quick: bool = False) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name:
         folder = Path(name)
         write_log_dir(folder / "logs", QUICK_BYTES if quick else LOG_BYTES)
-        with versitygw(folder / "server", *KEYS) as server:
-            client = _client(server.url)
-            client.create_bucket(Bucket=BUCKET)
+        with bucket(folder) as s3:
+            client = client_of(s3.server.url)
             runs: dict[str, list[Run]] = {side: [] for side in SIDES}
             for _ in range(1 if quick else RUNS):
                 for side, taken in runs.items():
-                    taken.append(_run(side, folder, server.url))
+                    taken.append(_run(side, folder, s3.server.url))
                     for found in client.list_objects_v2(Bucket=BUCKET).get("Contents", ()):
                         client.delete_object(Bucket=BUCKET, Key=found["Key"])
     return [row for side, (what, peer) in SIDES.items() if peer for row in _rows(what, runs[side], runs[peer], peer)]
@@ -207,22 +204,16 @@ def _copy_file(folder: Path, into: Path) -> None:
 def _work(side: str, folder: Path, where: str) -> Callable[[], None]:
     """Ready to run: an agent has its client, connected, and its key ring long before."""
     if side == "boto3":
-        client = _client(where)
+        client = client_of(where)
         client.head_bucket(Bucket=BUCKET)
         return partial(client.upload_file, str(_log_of(folder)), BUCKET, "copied.log")
     if side == "copyfile":
         return partial(_copy_file, folder, Path(where))
-    options = S3Options(where, "us-east-1", credentials=KEYS, concurrency=IN_FLIGHT)
+    options = S3Options(where, REGION, credentials=KEYS, concurrency=IN_FLIGHT)
     store: ObjectStore = S3Store(BUCKET, "", options) if side.startswith("s3") else DirectoryStore(Path(where))
     list(store.list())
     keys = KeyRing("bench", {"bench": KeyPair(RSA.generate(2048).public_key())}) if "+aes" in side else None
     return partial(copy, folder, store, Compression.ZSTD if "+zstd" in side else Compression.NONE, keys)
-
-
-def _client(endpoint: str) -> S3Client:
-    access, secret = KEYS
-    session = boto3.Session(aws_access_key_id=access, aws_secret_access_key=secret, region_name="us-east-1")
-    return session.client("s3", endpoint_url=endpoint)
 
 
 def _log_of(folder: Path) -> Path:

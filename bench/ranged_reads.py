@@ -24,10 +24,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import boto3
 from Crypto.PublicKey import RSA
 
-from tierstate.sandbox.store_server import toxiproxy, versitygw
+from tierstate.sandbox.store_server import toxiproxy
 from tierstate.state.segment import Compression
 from tierstate.storage.object_store import MIB
 from tierstate.storage.s3 import S3Options, S3Store
@@ -39,6 +38,7 @@ from tierstate.storage.segment.manifest import SegmentManifest
 from tierstate.storage.segment.reader import PARALLEL, SegmentReader
 from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log
 
+from .bucket import BUCKET, KEYS, REGION, bucket, client_of
 from .rows import RUNS, Row
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ QUICK_BYTES = 32 * MIB
 READ_BYTES = 64 * 1024
 RANDOM_READS = 200
 CACHE_BYTES = 64 * MIB
-BUCKET, KEYS = "bench", ("bench-access", "bench-secret")
 
 Range = tuple[int, int]
 """Of an object: first byte, and the one behind the last."""
@@ -79,22 +78,21 @@ def measure(quick: bool = False) -> list[Row]:
     """Plain, zstd, AES-GCM: one request at a time, four, random reads. Then from afar."""
     with (
         tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name,
-        versitygw(Path(name), *KEYS) as server,
+        bucket(Path(name)) as s3,
         toxiproxy(Path(name)) as proxy,
     ):
-        client = _client(server.url)
-        client.create_bucket(Bucket=BUCKET)
-        store = _store(server.url)
+        client = client_of(s3.server.url)
+        store = _store(s3.server.url)
         runs = 1 if quick else RUNS
         rows = []
         for what, compression, encrypted in FORMS:
             log = write(store, what.replace(" ", "-"), QUICK_BYTES if quick else LOG_BYTES, compression, encrypted)
             rows += _whole(what, log, client, runs)
             rows.append(_random(what, log, client, RANDOM_READS // 20 if quick else RANDOM_READS))
-        far = _far(proxy.url, server.address)
+        far = _far(proxy.url, s3.server.address)
         log = write(store, "far", QUICK_BYTES if quick else LOG_BYTES // 2, Compression.NONE, False)
         with closing(_store(far)) as slow:
-            rows += _whole("plain, far", replace(log, store=slow), _client(far), runs)
+            rows += _whole("plain, far", replace(log, store=slow), client_of(far), runs)
         store.close()
     return rows
 
@@ -202,10 +200,4 @@ def _get(client: S3Client, base_key: str, range: Range) -> bytes:
 
 
 def _store(endpoint: str) -> S3Store:
-    return S3Store(BUCKET, "", S3Options(endpoint, "us-east-1", credentials=KEYS))
-
-
-def _client(endpoint: str) -> S3Client:
-    access, secret = KEYS
-    session = boto3.Session(aws_access_key_id=access, aws_secret_access_key=secret, region_name="us-east-1")
-    return session.client("s3", endpoint_url=endpoint)
+    return S3Store(BUCKET, "", S3Options(endpoint, REGION, credentials=KEYS))

@@ -127,38 +127,6 @@ def test_the_log_start_moves_to_the_end_of_what_expires(retention: TopicRetentio
     assert log_start(view_of(), retention) == found
 
 
-GONE = Aged(Offset(300), TimestampMs(NOW - 5000))
-"""Of two remote segments, 0..199; 200..299 left the broker uncopied, and was 5 s old at most."""
-
-
-def test_what_left_the_broker_uncopied_is_passed_once_it_would_have_expired() -> None:
-    view = view_of(log_start=200, segments=AGES[:2])
-    said = "retention-time of offsets 200..299, which left the broker before they were copied"
-    assert log_start(view, keep(ms=4999), gone=GONE) == AdvanceLogStart(Offset(300), said)
-    assert isinstance(log_start(view, keep(ms=5000), gone=GONE), NoExpiry), "it would still be there"
-    for forever in (FOREVER, keep(size=0)):
-        assert isinstance(log_start(view, forever, gone=GONE), NoExpiry), "no time is too long"
-    assert isinstance(log_start(view, keep(ms=4999)), NoExpiry), "nobody saw how old it was"
-
-
-def test_nothing_readable_is_passed_with_what_left_the_broker_uncopied() -> None:
-    old = replace(GONE, newest=TimestampMs(NOW - 9500))
-    assert log_start(view_of(segments=AGES[:2]), keep(ms=8500), gone=old) == AdvanceLogStart(
-        Offset(100), "retention-time"
-    ), "its own age, its own fact"
-    kept = view_of(log_start=100, segments=AGES[:2])
-    assert isinstance(log_start(kept, keep(ms=8500), gone=old), NoExpiry), "100..199 is not that old"
-
-
-def test_only_what_the_broker_has_no_more_is_passed() -> None:
-    view = view_of(log_start=200, segments=AGES[:2])
-    for start in (300, 400):
-        bounds = replace(BOUNDS, local_start=Offset(start))
-        assert isinstance(log_start(view, keep(ms=4999), bounds, GONE), AdvanceLogStart)
-    back = replace(BOUNDS, local_start=Offset(250))
-    assert isinstance(log_start(view, keep(ms=4999), back, GONE), NoExpiry), "a new leader still has some of it"
-
-
 def test_time_and_size_move_the_log_start_one_after_the_other() -> None:
     """Bytes let go by time count towards the size."""
     assert log_start(view_of(log_start=100), keep(ms=8999, size=2500)) == AdvanceLogStart(Offset(200), "retention-size")

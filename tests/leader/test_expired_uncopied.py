@@ -1,0 +1,41 @@
+"""What left the broker before it was copied: the log start passes it when it would have expired, and not before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.leader.test_expire_rule import AGES, BOUNDS, FOREVER, NOW, keep, log_start, view_of
+from tierstate.leader.expire_rule import AdvanceLogStart, NoExpiry
+from tierstate.leader.gone_watch import Aged
+from tierstate.state.offsets import Offset, TimestampMs
+
+GONE = Aged(Offset(300), TimestampMs(NOW - 5000))
+"""Of two remote segments, 0..199; 200..299 left the broker uncopied, and was 5 s old at most."""
+
+
+def test_what_left_the_broker_uncopied_is_passed_once_it_would_have_expired() -> None:
+    view = view_of(log_start=200, segments=AGES[:2])
+    said = "retention-time of offsets 200..299, which left the broker before they were copied"
+    assert log_start(view, keep(ms=4999), gone=GONE) == AdvanceLogStart(Offset(300), said)
+    assert isinstance(log_start(view, keep(ms=5000), gone=GONE), NoExpiry), "it would still be there"
+    for forever in (FOREVER, keep(size=0)):
+        assert isinstance(log_start(view, forever, gone=GONE), NoExpiry), "no time is too long"
+    assert isinstance(log_start(view, keep(ms=4999)), NoExpiry), "nobody saw how old it was"
+
+
+def test_nothing_readable_is_passed_with_what_left_the_broker_uncopied() -> None:
+    old = replace(GONE, newest=TimestampMs(NOW - 9500))
+    assert log_start(view_of(segments=AGES[:2]), keep(ms=8500), gone=old) == AdvanceLogStart(
+        Offset(100), "retention-time"
+    ), "its own age, its own fact"
+    kept = view_of(log_start=100, segments=AGES[:2])
+    assert isinstance(log_start(kept, keep(ms=8500), gone=old), NoExpiry), "100..199 is not that old"
+
+
+def test_only_what_the_broker_has_no_more_is_passed() -> None:
+    view = view_of(log_start=200, segments=AGES[:2])
+    for start in (300, 400):
+        bounds = replace(BOUNDS, local_start=Offset(start))
+        assert isinstance(log_start(view, keep(ms=4999), bounds, GONE), AdvanceLogStart)
+    back = replace(BOUNDS, local_start=Offset(250))
+    assert isinstance(log_start(view, keep(ms=4999), back, GONE), NoExpiry), "a new leader still has some of it"
