@@ -20,7 +20,7 @@ from .act import Act, run
 from .acts import act_for
 from .candidates import CopyCandidate
 from .copier import CopyTools
-from .decide import ActKind, Decision, Intent, Memory, Observed, Policy, decide, refusal
+from .decide import ActKind, Decision, Intent, Memory, Observed, Policy, decide, refusal, standing_order
 from .expire_rule import RemoveObjects
 from .gone_watch import GoneWatch
 from .integrity import IntegrityWatch
@@ -144,7 +144,7 @@ class PartitionWorker:
         branched = branched_off(view, seen.epochs)
         if branched:
             self._end_term("the broker's log is another branch")
-        if kind is None and not branched and not self._moved_away(view):
+        if kind is None and not branched and not self._out_of_reach(view):
             if self._pin.learn(self._status):
                 self._publish(self._pin.named(self._status))
             return False
@@ -223,15 +223,15 @@ class PartitionWorker:
         else:
             self._listener(ActFailed(self.partition, self.name, kind.value, str(error)))
 
-    def _moved_away(self, view: PartitionView) -> bool:
-        """The term in force names an address at which this agent no longer answers: people would call it silent."""
+    def _out_of_reach(self, view: PartitionView) -> bool:
+        """People who ask the term in force why something waits would not be led to this agent, or not to where it is."""
         leader, seat = view.leader, self._seat
-        return (
-            self._reign is None
-            and leader is not None
-            and leader.broker_id == seat.broker_id
-            and leader.management_address != seat.management_address
-        )
+        if self._reign is not None:
+            return False
+        if leader is None or leader.broker_id != seat.broker_id:
+            tiered = self.barred is None and self._status.refused is None
+            return tiered and self.behind > 0 and standing_order(view) is None
+        return leader.management_address != seat.management_address
 
     def rest(self) -> None:
         """This broker does not lead: nothing is done, and a term that was is over."""

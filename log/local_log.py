@@ -24,8 +24,9 @@ from ..state.retention import LocalSegment
 from ..state.segment import AbortedRange
 from .batch import HEADER_BYTES
 from .folder_watch import FolderWatch, Touched
-from .partition import PartitionFolder, folder_name, look_into, read_topic_id
+from .partition import FolderFiles, PartitionFolder, folder_name, look_into, metadata_file
 from .quiet_reader import QuietReader
+from .small_files import Stamp, stamp_of
 from .time_index import ENTRY_BYTES
 from .transaction_index import ENTRY_BYTES as TRANSACTION_BYTES
 from .transaction_index import parse_transaction_index
@@ -135,30 +136,12 @@ def _meta_properties(folder: Path) -> LogDirsIdentity:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A live folder, and the file that said whose. ``stamp``: that file's inode, time of change (ns) and size."""
+    """A live folder, and the file that said whose, as it was then."""
 
     metadata: str
-    stamp: tuple[int, int, int] | None
+    stamp: Stamp | None
     topic: str
     partition: TopicIdPartition
-
-
-def _stamp(file: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(file)
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_ctime_ns, found.st_size
-
-
-def _live(folder: os.DirEntry[str]) -> _Known | None:
-    """None while its topic id is unknown."""
-    metadata = f"{folder.path}/partition.metadata"
-    stamp = _stamp(metadata)  # before it is read: one that is replaced now is read again
-    named, topic_id = folder_name(Path(folder.name)), read_topic_id(Path(folder.path))
-    if named is None or topic_id is None:
-        return None
-    return _Known(metadata, stamp, named[0], TopicIdPartition(topic_id, named[1]))
 
 
 class LogDirs:
@@ -173,6 +156,7 @@ class LogDirs:
             for folder in folders:
                 _lock(locks, folder / ".tierstate.lock")
             self._locks = locks.pop_all()
+        self._files = FolderFiles()
         self._known: dict[str, _Known] = {}
         self._listed: Mapping[TopicIdPartition, str] = {}
         self._watch: FolderWatch | None = None
@@ -185,11 +169,11 @@ class LogDirs:
             try:
                 for entry in self._entries():
                     known = self._known.get(entry.path)
-                    if known is not None and known.stamp == _stamp(known.metadata):
+                    if known is not None and known.stamp == stamp_of(known.metadata):
                         found[entry.path] = known
                     elif entry.is_dir() and folder_name(Path(entry.name)) is not None:
                         new.append(entry.path)  # one whose topic id the broker is about to write is watched already
-                        if (live := _live(entry)) is not None:
+                        if (live := self._live(entry)) is not None:
                             found[entry.path] = live
             except OSError as error:
                 raise _unreadable(error) from error
@@ -197,6 +181,7 @@ class LogDirs:
                 self._watch.watch(new)
             if found != self._known:
                 self._known = found
+                self._files.keep(found)
                 self._listed = {known.partition: known.topic for known in found.values()}
             return self._listed
 
@@ -212,6 +197,15 @@ class LogDirs:
                 return replace(self._watch.touched(), folders=True)
             return self._watch.touched()
 
+    def _live(self, folder: os.DirEntry[str]) -> _Known | None:
+        """None while its topic id is unknown."""
+        metadata = metadata_file(folder.path)
+        stamp = stamp_of(metadata)  # before it is read: one that is replaced now is read again
+        named, topic_id = folder_name(Path(folder.name)), self._files.topic_id(folder.path)
+        if named is None or topic_id is None:
+            return None
+        return _Known(metadata, stamp, named[0], TopicIdPartition(topic_id, named[1]))
+
     def _entries(self) -> Iterator[os.DirEntry[str]]:
         for folder in self.folders:
             with os.scandir(folder) as entries:
@@ -220,7 +214,7 @@ class LogDirs:
     def _folder(self, partition: TopicIdPartition, name: str) -> Path:
         for folder in self.folders:
             path = folder / f"{name}-{partition.partition}"
-            if read_topic_id(path) == partition.topic_id:
+            if self._files.topic_id(str(path)) == partition.topic_id:
                 return path
         raise Fenced("the partition is not on these disks", partition=partition, topic=name)
 
@@ -228,7 +222,7 @@ class LogDirs:
         for _ in range(LOOKS):
             try:
                 path = self._folder(partition, name)
-                folder = look_into(path, name, partition.partition, partition.topic_id)
+                folder = look_into(path, name, partition.partition, partition.topic_id, self._files)
                 segments = tuple(_local_segments(folder))
             except FileNotFoundError:
                 continue  # the broker retired a segment while we looked, or the whole folder: then `_folder` says so

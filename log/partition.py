@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +13,11 @@ from ..state.errors import CorruptData, InvalidRequest
 from ..state.ids import TopicId
 from ..state.offsets import Offset
 from .epoch_checkpoint import parse_epoch_checkpoint
+from .small_files import SmallFiles
 
 _FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})")
 _RETIRED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
 _LOG = re.compile(r"(\d{20})\.log")
-SMALL_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +43,46 @@ def folder_name(path: Path) -> tuple[str, int] | None:
     return found["topic"], int(found["partition"])
 
 
-def read_topic_id(path: Path) -> TopicId | None:
-    """From ``partition.metadata``; None when there is none. Raises CorruptData."""
-    file = f"{path}/partition.metadata"
-    try:
-        text = whole(file).decode("ascii", "replace")
-    except FileNotFoundError:
-        return None
-    for line in text.splitlines():
+def parse_topic_id(data: bytes, source: str) -> TopicId:
+    """Of ``partition.metadata``. Raises CorruptData naming ``source``."""
+    for line in data.decode("ascii", "replace").splitlines():
         name, _, value = line.partition(": ")
         if name == "topic_id":
             try:
                 return TopicId(value.strip())
             except InvalidRequest as error:
-                raise CorruptData("topic id cannot be read", file=file, says=repr(value)) from error
-    raise CorruptData("no topic id in partition.metadata", file=file)
+                raise CorruptData("topic id cannot be read", file=source, says=repr(value)) from error
+    raise CorruptData("no topic id in partition.metadata", file=source)
+
+
+class FolderFiles:
+    """The small files of partition folders: a folder in which they stay the same is looked at without reading them."""
+
+    def __init__(self) -> None:
+        self._topic_ids = SmallFiles(parse_topic_id)
+        self._lineages = SmallFiles(parse_epoch_checkpoint)
+
+    def topic_id(self, folder: str) -> TopicId | None:
+        """None when there is no ``partition.metadata``: before Kafka 2.8. Raises CorruptData."""
+        return self._topic_ids.get(metadata_file(folder))
+
+    def lineage(self, folder: str) -> Lineage:
+        """Of the leader epoch checkpoint. Raises CorruptData."""
+        return self._lineages.get(_checkpoint(folder)) or Lineage()
+
+    def keep(self, folders: Collection[str]) -> None:
+        """Forget all others."""
+        self._topic_ids.keep({metadata_file(folder) for folder in folders})
+        self._lineages.keep({_checkpoint(folder) for folder in folders})
+
+
+def metadata_file(folder: str) -> str:
+    """Where a folder's topic id stands."""
+    return f"{folder}/partition.metadata"
+
+
+def _checkpoint(folder: str) -> str:
+    return f"{folder}/leader-epoch-checkpoint"
 
 
 def open_partition(path: Path) -> PartitionFolder:
@@ -67,28 +93,12 @@ def open_partition(path: Path) -> PartitionFolder:
     named = folder_name(path)
     if named is None or not path.is_dir():
         raise InvalidRequest("not a partition folder (topic-partition)", path=path)
-    return look_into(path, *named, read_topic_id(path))
+    files = FolderFiles()
+    return look_into(path, *named, files.topic_id(str(path)), files)
 
 
-def look_into(path: Path, topic: str, partition: int, topic_id: TopicId | None) -> PartitionFolder:
+def look_into(path: Path, topic: str, partition: int, topic_id: TopicId | None, files: FolderFiles) -> PartitionFolder:
     """`open_partition` of what is known to be a live folder, and whose. FileNotFoundError: it is gone."""
     folder = str(path)
     bases = sorted(Offset(int(m[1])) for name in os.listdir(folder) if (m := _LOG.fullmatch(name)))
-    checkpoint = f"{folder}/leader-epoch-checkpoint"
-    try:
-        lineage = parse_epoch_checkpoint(whole(checkpoint), checkpoint)
-    except FileNotFoundError:
-        lineage = Lineage()
-    return PartitionFolder(path, topic, partition, topic_id, tuple(bases), lineage)
-
-
-def whole(file: str) -> bytes:
-    """Of a small file. An agent reads thousands of them a minute: Python's own files cost four times as much."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        pieces = [piece := os.read(descriptor, SMALL_BYTES)]
-        while len(piece) == SMALL_BYTES:
-            pieces.append(piece := os.read(descriptor, SMALL_BYTES))
-    finally:
-        os.close(descriptor)
-    return b"".join(pieces)
+    return PartitionFolder(path, topic, partition, topic_id, tuple(bases), files.lineage(folder))

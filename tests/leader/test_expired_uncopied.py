@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.leader.test_expire_rule import AGES, BOUNDS, FOREVER, NOW, keep, log_start, view_of
+from tests.leader.test_expire_rule import AGES, BOUNDS, FOREVER, keep, log_start, view_of
+from tests.state.conftest import NOW
 from tierstate.leader.expire_rule import AdvanceLogStart, NoExpiry
 from tierstate.leader.gone_watch import Aged
 from tierstate.state.offsets import Offset, TimestampMs

@@ -80,6 +80,20 @@ def test_interleaved_transactions_read_alike_wherever_their_markers_lie(story: S
         then.reader("orders", isolation=isolation).reads_all().reads_what_kafka_reads_of_the_twin()
 
 
+@observes(Effect.TERM_STARTED)
+def test_a_transaction_that_pins_the_very_first_segment_leads_people_to_the_agent_that_says_so(story: Story) -> None:
+    given, when, then = story
+    given.topic("orders", per_segment=5)
+    pinning = when.transaction("slow").writes("orders", 1)
+    when.produces("orders", 20)
+    when.agent(0).works()
+    then.remote("orders").is_empty()
+    then.agent(0).says(story.topic("orders").name, 0, not_copied=r"last stable offset.* 0\b")
+    leader = then.remote("orders").view.leader
+    assert leader is not None, "a term names the agent to ask"
+    pinning.aborts()
+
+
 @observes(Effect.COPIED, Effect.REMOTE_READ, Effect.LOCAL_READ)
 def test_read_committed_ends_before_what_is_undecided_and_read_uncommitted_does_not(story: Story) -> None:
     given, when, then = story
