@@ -2,7 +2,8 @@
 
 Kafka's own retention takes a segment that was never rolled, so never copied: of a topic on which little is written,
 that is every one. No tier has those offsets then, and nothing remote follows them that could expire: what is known of
-their age is what was seen while they were there. Without that, in a process that began later, nothing is concluded.
+their age is what was seen while they were there, in this leader epoch: after another election it may be of a branch that
+was lost. Without that, in a process that began later, nothing is concluded.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..state.epochs import LeaderEpoch
 from ..state.offsets import Offset, TimestampMs
 from ..state.retention import LocalSegment
 from ..state.routing import LocalBounds
@@ -29,9 +31,18 @@ class GoneWatch:
     def __init__(self) -> None:
         self._there: Aged | None = None
         self._gone: Aged | None = None
+        self._epoch: LeaderEpoch | None = None
 
-    def look(self, segments: Sequence[LocalSegment], bounds: LocalBounds) -> Aged | None:
-        """``bounds`` were asked for before ``segments`` were listed. The newest of what left the broker as a whole."""
+    def look(
+        self, segments: Sequence[LocalSegment], bounds: LocalBounds, epoch: LeaderEpoch | None
+    ) -> Aged | None:
+        """``bounds`` were asked for before ``segments`` were listed. The newest of what left the broker as a whole.
+
+        ``epoch``: the last of the broker's checkpoint.
+        """
+        if epoch != self._epoch:
+            self._there = self._gone = None
+            self._epoch = epoch
         if self._there is not None and bounds.local_start >= self._there.before:
             older = self._gone.newest if self._gone is not None else self._there.newest
             self._gone, self._there = replace(self._there, newest=max(older, self._there.newest)), None

@@ -173,7 +173,7 @@ class PartitionWorker:
             self._orphans.ripe if self._orphans else (),
             self._pin.pinned_s(seen.bounds),
             self._too_old,
-            self._gone.look(seen.segments, seen.bounds),
+            self._gone.look(seen.segments, seen.bounds, seen.epochs.last_epoch),
         )
 
     def _look_for_orphans(self, view: PartitionView) -> None:
