@@ -3,6 +3,10 @@
 Partitions are independent; one act at a time per partition, ``copy.concurrency`` acts at once per agent. A partition
 with a long backlog goes to the end of the queue after every few acts, so that it never keeps the others waiting; and
 after every act while one waits that is not behind (`turn_queue.py`).
+
+Looks that nothing but time calls for go through one thread of the pool, one after the other: most of them end in
+nothing, and several at once hand Python's lock to and fro at every file they touch, four times the processor. What
+still waits at the next reconcile has all the threads there are, and so has what something calls for.
 """
 
 from __future__ import annotations
@@ -10,7 +14,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 from ..runtime.heartbeat import UNWATCHED, Heart, Heartbeats
 from ..state.errors import TierstateError, Unavailable
@@ -66,8 +69,10 @@ class Agent:
         self._workers: dict[TopicIdPartition, PartitionWorker] = {}
         self._turns = threading.Condition()
         self._queue: TurnQueue[PartitionWorker] = TurnQueue()
+        self._concurrency, self._hands = concurrency, 0
         self._busy: set[TopicIdPartition] = set()
         self._acts = 0
+        self._over = False
         self._bug: BaseException | None = None
         self._away: TierstateError | None = None
 
@@ -85,7 +90,7 @@ class Agent:
                     self.reconcile(stop)
                     heart.rest(stop, RECONCILE_S)
         finally:
-            self._pool.shutdown(wait=True)
+            self._finish()
         self._raise_bug()
 
     def run_once(self, stop: threading.Event) -> None:
@@ -106,7 +111,7 @@ class Agent:
                     tries -= 1
                     stop.wait(AGAIN_S)
         finally:
-            self._pool.shutdown(wait=True)
+            self._finish()
         self._raise_bug()
         if self._away is not None:
             raise self._away
@@ -114,6 +119,11 @@ class Agent:
         if failing and not stop.is_set():
             names = ",".join(f"{worker.name}-{worker.partition.partition}" for worker in failing)
             raise Unavailable("partitions are not done", partitions=names, because=failing[0].last_error)
+
+    def _finish(self) -> None:
+        """Acts that are under way end; no other one begins."""
+        self._over = True
+        self._pool.shutdown(wait=True)
 
     def reconcile(self, stop: threading.Event) -> None:
         """Notice new and gone partitions; let those go on that are due. Raises what a worker's bug raised."""
@@ -127,6 +137,7 @@ class Agent:
         if hosted is not self._known:
             self._follow(hosted)
         self._rest()
+        urgent = self._attention.called or self._queue.waits > 0
         with self._turns:
             due = self._attention.due(self._busy, LOOKS_AT_ONCE)
         changed = self._ahead({partition: hosted[partition].name for partition in due}, self._led_topics)
@@ -137,7 +148,8 @@ class Agent:
             worker.barred = hosted[partition].barred
             with self._turns:
                 self._busy.add(partition)
-            self._line_up(worker, stop)
+            self._line_up(worker)
+        self._lend_hands(urgent, stop)
 
     def _follow(self, hosted: Mapping[TopicIdPartition, Hosted]) -> None:
         """From now on: whom to look at, and who is to rest."""
@@ -179,20 +191,30 @@ class Agent:
         with self._turns:
             return self._turns.wait_for(lambda: not self._busy, timeout)
 
-    def _line_up(self, worker: PartitionWorker, stop: threading.Event) -> None:
-        """Raises RuntimeError when the pool is shut down."""
+    def _line_up(self, worker: PartitionWorker) -> None:
         self._queue.put(worker, catching_up=worker.behind > CATCHING_UP)
-        try:
-            self._pool.submit(self._next, stop)
-        except RuntimeError:
-            self._queue.remove(worker)
-            raise
 
-    def _next(self, stop: threading.Event) -> None:
-        """As many of these are in the pool as workers wait; which of them goes on is decided now."""
-        worker = self._queue.take()
-        with self._heartbeats.of("acts", f"{worker.name}-{worker.partition.partition}") as heart:
-            self._turn(worker, heart, stop)
+    def _lend_hands(self, urgent: bool, stop: threading.Event) -> None:
+        """Threads for those who wait: all that are free, or one if there is none."""
+        with self._turns:
+            lent = min(self._queue.waits, self._concurrency if urgent else 1, self._concurrency - self._hands)
+            lent = lent if urgent or not self._hands else 0
+            self._hands += lent
+        for _ in range(lent):
+            self._pool.submit(self._work, stop)
+
+    def _work(self, stop: threading.Event) -> None:
+        """Whoever is next, until nobody waits."""
+        while (worker := self._next()) is not None:
+            with self._heartbeats.of("acts", f"{worker.name}-{worker.partition.partition}") as heart:
+                self._turn(worker, heart, stop)
+
+    def _next(self) -> PartitionWorker | None:
+        with self._turns:  # who comes now finds this thread, or that it is gone
+            if self._queue.waits:
+                return self._queue.take()
+            self._hands -= 1
+        return None
 
     def _turn(self, worker: PartitionWorker, heart: Heart, stop: threading.Event) -> None:
         """A few acts; then, while there is more to do, the end of the queue."""
@@ -201,7 +223,8 @@ class Agent:
             for _ in range(ACTS_A_TURN):
                 heart.beat()
                 # whose leadership went rests as soon as its act is over, however much it has to do
-                more = not stop.is_set() and worker.partition not in self._resting and worker.advance()
+                over = self._over or stop.is_set() or worker.partition in self._resting
+                more = not over and worker.advance()
                 if not more:
                     break
                 self._attention.acted(worker.partition)
@@ -210,11 +233,10 @@ class Agent:
                 if worker.behind > CATCHING_UP and self._queue.fresh_waits:
                     break
         except BaseException as error:
-            more, self._bug = False, error
+            more, self._over, self._bug = False, True, error
         if more:
-            with suppress(RuntimeError):  # the pool was shut down between the acts of this turn and the next one
-                self._line_up(worker, stop)
-                return
+            self._line_up(worker)
+            return
         self._attention.looked(worker.partition, worker.setbacks)
         with self._turns:
             self._busy.discard(worker.partition)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from contextlib import suppress
 from typing import Generic, TypeVar
 
 W = TypeVar("W")
@@ -39,12 +38,10 @@ class TurnQueue(Generic[W]):
             self._in_a_row = 0
             return self._behind.popleft()
 
-    def remove(self, worker: W) -> None:
-        """Who does not wait any more; harmless for one that never did."""
-        with self._lock:
-            for each in (self._fresh, self._behind):
-                with suppress(ValueError):
-                    each.remove(worker)
+    @property
+    def waits(self) -> int:
+        """How many wait."""
+        return len(self._fresh) + len(self._behind)
 
     @property
     def fresh_waits(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -73,7 +74,8 @@ class Loop:
         self.hosted: dict[TopicIdPartition, Hosted] = {place: Hosted("t", True) for place in self.workers}
         self.answers: list[Exception] = []
         self.board = StatusBoard()
-        self.attention = Attention(ManualClock(), lambda place: 0)
+        self.clock = ManualClock()
+        self.attention = Attention(self.clock, lambda place: 0)
         self.agent = Agent(self._hosted, self._new_worker, self.board, concurrency, self.attention)
         self.stop = threading.Event()
 
@@ -167,6 +169,28 @@ def test_a_bug_in_a_worker_ends_the_agent_loudly(once: bool) -> None:
         (loop.agent.run_once if once else loop.agent.run)(loop.stop)
 
 
+def test_a_bug_in_one_worker_leaves_the_backlog_of_another() -> None:
+    loop = Loop((1, 0), (1_000_000, 0), concurrency=2)
+
+    def bug() -> None:
+        assert wait_for(lambda: loop.journal)
+        raise ZeroDivisionError
+
+    loop.workers[partition(0)].before_act = bug
+    with pytest.raises(ZeroDivisionError):
+        loop.agent.run(loop.stop)
+    assert loop.workers[partition(1)].acts
+
+
+def wait_for(look: Callable[[], object]) -> bool:
+    """Within ten seconds."""
+    for _ in range(1000):
+        if look():
+            return True
+        time.sleep(0.01)
+    return False
+
+
 def settle(loop: Loop) -> None:
     """Reconcile, and wait until nobody is worked on."""
     loop.agent.reconcile(loop.stop)
@@ -200,6 +224,50 @@ def test_a_partition_is_looked_at_when_something_calls_and_not_at_every_turn() -
     loop.attention.call([partition(1)])
     settle(loop)
     assert looks == [0, 1, 1]
+    loop.stop.set()
+    loop.agent.run(loop.stop)
+
+
+def test_what_calls_for_a_look_has_every_thread_at_once() -> None:
+    loop, meeting = Loop(*[(0, 0)] * 4, concurrency=4), threading.Barrier(4)
+    for worker in loop.workers.values():
+        worker.before_act = lambda: meeting.wait(10)
+    settle(loop)
+    assert not meeting.broken
+    loop.attention.call(loop.workers)
+    settle(loop)
+    assert not meeting.broken
+
+
+def test_looks_that_only_time_calls_for_go_through_one_thread() -> None:
+    loop, inside, most = Loop(*[(0, 0)] * 8, concurrency=4), list[int](), list[int]()
+    settle(loop)
+
+    def look() -> None:
+        inside.append(1)
+        time.sleep(0.01)
+        most.append(len(inside))
+        inside.pop()
+
+    for worker in loop.workers.values():
+        worker.before_act = look
+    loop.clock.advance(1000)
+    settle(loop)
+    assert most == [1] * 8
+
+
+def test_a_look_that_takes_long_keeps_nobody_waiting_beyond_the_next_reconcile() -> None:
+    loop, looked, go_on = Loop(*[(0, 0)] * 3, concurrency=2), set[int](), threading.Event()
+    settle(loop)
+    loop.workers[partition(0)].before_act = lambda: go_on.wait(30)
+    for number in (1, 2):
+        loop.workers[partition(number)].before_act = partial(looked.add, number)
+    loop.clock.advance(1000)
+    loop.agent.reconcile(loop.stop)
+    loop.agent.reconcile(loop.stop)
+    assert wait_for(lambda: looked == {1, 2})
+    go_on.set()
+    assert loop.agent.wait_idle(10)
     loop.stop.set()
     loop.agent.run(loop.stop)
 

@@ -127,15 +127,6 @@ def test_without_a_backlog_the_first_to_come_is_the_first_to_go() -> None:
         queue.put(number, catching_up=False)
     assert [queue.take() for _ in range(30)] == list(range(30))
     assert not queue.fresh_waits
-
-
-def test_who_is_removed_is_not_next() -> None:
-    queue: TurnQueue[int] = TurnQueue()
-    for number in (1, 2, 3):
-        queue.put(number, catching_up=number != 2)
-    for number in (1, 2, 4):
-        queue.remove(number)
-    assert queue.take() == 3
     with pytest.raises(IndexError):
         queue.take()
 
