@@ -33,9 +33,7 @@ class GoneWatch:
         self._gone: Aged | None = None
         self._epoch: LeaderEpoch | None = None
 
-    def look(
-        self, segments: Sequence[LocalSegment], bounds: LocalBounds, epoch: LeaderEpoch | None
-    ) -> Aged | None:
+    def look(self, segments: Sequence[LocalSegment], bounds: LocalBounds, epoch: LeaderEpoch | None) -> Aged | None:
         """``bounds`` were asked for before ``segments`` were listed. The newest of what left the broker as a whole.
 
         ``epoch``: the last of the broker's checkpoint.
