@@ -2,8 +2,8 @@
 
 Kafka's own retention takes a segment that was never rolled, so never copied: of a topic on which little is written,
 that is every one. No tier has those offsets then, and nothing remote follows them that could expire: what is known of
-their age is what was seen while they were there, in this leader epoch: after another election it may be of a branch that
-was lost. Without that, in a process that began later, nothing is concluded.
+their age is what was seen while they were there, in this leader epoch: after another election it may be of a branch
+that was lost. Without that, in a process that began later, nothing is concluded.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ class PartitionWorker:
             self._listener(ActFailed(self.partition, self.name, kind.value, str(error)))
 
     def _out_of_reach(self, view: PartitionView) -> bool:
-        """People who ask the term in force why something waits would not be led to this agent, or not to where it is."""
+        """Whether people who ask the term in force why something waits would not come to this agent."""
         leader, seat = view.leader, self._seat
         if self._reign is not None:
             return False

@@ -1,4 +1,4 @@
-"""The small files beside a log (`partition.metadata`, `leader-epoch-checkpoint`): read whole, and again once changed."""
+"""The small files beside a log (`partition.metadata`, `leader-epoch-checkpoint`): read whole, again once changed."""
 
 from __future__ import annotations
 
