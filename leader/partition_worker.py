@@ -20,7 +20,7 @@ from .act import Act, run
 from .acts import act_for
 from .candidates import CopyCandidate
 from .copier import CopyTools
-from .decide import ActKind, Decision, Intent, Memory, Observed, Policy, decide, refusal, standing_order
+from .decide import ActKind, Decision, Intent, Memory, Observed, Policy, decide, refusal
 from .expire_rule import RemoveObjects
 from .gone_watch import GoneWatch
 from .integrity import IntegrityWatch
@@ -229,8 +229,7 @@ class PartitionWorker:
         if self._reign is not None:
             return False
         if leader is None or leader.broker_id != seat.broker_id:
-            tiered = self.barred is None and self._status.refused is None
-            return tiered and self.behind > 0 and standing_order(view) is None
+            return self._status.not_copied_reason is Reason.OPEN_TRANSACTION  # it may last as long as nobody is told
         return leader.management_address != seat.management_address
 
     def rest(self) -> None:
