@@ -197,8 +197,8 @@ class Agent:
     def _lend_hands(self, urgent: bool, stop: threading.Event) -> None:
         """Threads for those who wait: all that are free, or one if there is none."""
         with self._turns:
-            lent = min(self._queue.waits, self._concurrency if urgent else 1, self._concurrency - self._hands)
-            lent = lent if urgent or not self._hands else 0
+            most = self._concurrency if urgent else 1
+            lent = max(0, min(self._queue.waits, most - self._hands))
             self._hands += lent
         for _ in range(lent):
             self._pool.submit(self._work, stop)

@@ -136,7 +136,8 @@ def _meta_properties(folder: Path) -> LogDirsIdentity:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A live folder, and the file that said whose, as it was then."""
+    """A live folder, and the file that said whose, as it was then: another one is of another folder, which nobody
+    watches yet, even where it says the same."""
 
     metadata: str
     stamp: Stamp | None
