@@ -10,7 +10,7 @@ from ..state.facts import Fact, UnknownFact
 from ..state.keys import key_of
 from ..state.segment import CopyAttempt, RemoteSegment
 from .records import from_record, to_record
-from .registry import WRITE_NAMESPACE, UnknownFingerprint, decode_record, encode_record
+from .registry import UnknownFingerprint, decode_record, encode_record, newest
 
 MAX_FACT_BYTES = 64 * 1024
 """A larger fact is refused by us, before sending: a known failure."""
@@ -29,20 +29,28 @@ KINDS: dict[str, type[Any]] = {
         said.OperatorOrder,
         said.ReaderLease,
         said.IntegrityHold,
+        said.LineageSettled,
+        said.ContradictionSettled,
         said.PartitionMissing,
         said.PartitionDeleted,
     )
 }
+
+ADDED: dict[str, dict[str, Any]] = {
+    "tierstate.v1.LogStartAdvanced": {"lineage": []},
+    "tierstate.v1.OperatorOrder": {"lineage": []},
+}
+"""What a record of an older version did not say yet."""
 
 
 def encode_fact(fact: Fact) -> bytes:
     """A fact as the value of its record. Raises InvalidRequest above `MAX_FACT_BYTES` and for what no schema holds."""
     record = to_record(fact)
     if isinstance(fact, said.SegmentDeleteStarted | said.SegmentDeleteFinished):
-        record["subject"] = (f"{WRITE_NAMESPACE}.{type(fact.subject).__name__}", record["subject"])
+        record["subject"] = (newest(type(fact.subject).__name__), record["subject"])
     key = key_of(fact)
     try:
-        value = encode_record(f"{WRITE_NAMESPACE}.{type(fact).__name__}", record)
+        value = encode_record(newest(type(fact).__name__), record)
     except Exception as error:  # fastavro: ValidationError, OverflowError, UnicodeEncodeError, …
         reason = f"{type(error).__name__}: {error}"
         raise InvalidRequest("fact does not fit its schema", key=key, reason=reason) from error
@@ -61,6 +69,8 @@ def decode_fact(key: str, value: bytes) -> Fact | UnknownFact:
         kind = KINDS.get(name.rpartition(".")[2])
         if kind is None:
             return UnknownFact(key, f"not a fact: {name}")
+        if name in ADDED:
+            record.update(ADDED[name])
         fact: Fact = from_record(kind, record)
         minted = key_of(fact)
     except UnknownFingerprint as error:

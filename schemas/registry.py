@@ -1,7 +1,7 @@
 """Avro schemas by fingerprint: every version that was ever written stays readable for ever.
 
-A file is named after its record (``tierstate.v1.RemoteSegment.avsc``); a new version is a new namespace beside the old
-one. The fingerprint is CRC-64-AVRO of the parsing canonical form (Avro 1.11, "Single-object encoding").
+A file is named after its record (``tierstate.v1.RemoteSegment.avsc``); a new version of a record is a new namespace
+beside the old one, and refers to whatever version of other records it was made with. The fingerprint is CRC-64-AVRO of the parsing canonical form (Avro 1.11, "Single-object encoding").
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import Any
 import fastavro
 from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 from fastavro.validation import validate
-
-WRITE_NAMESPACE = "tierstate.v1"
 
 
 class UnknownFingerprint(LookupError):
@@ -48,6 +46,15 @@ def _inline(name: str, raw: dict[str, Any], seen: set[str]) -> Any:
     seen.add(name)
     record = raw[name]
     return {**record, "fields": [{**each, "type": resolve(each["type"])} for each in record["fields"]]}
+
+
+@cache
+def newest(kind: str) -> str:
+    """The full name under which a kind of record is written: its newest version."""
+    return max(
+        (name for name in schemas() if name.rpartition(".")[2] == kind),
+        key=lambda name: int(name.split(".")[1].removeprefix("v")),
+    )
 
 
 @cache

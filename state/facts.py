@@ -6,7 +6,7 @@ A fact that a term writes carries the whole term (E, Q, N); ``counter`` is K, it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .epochs import LeaderEpoch, Lineage
@@ -88,7 +88,11 @@ class SegmentDeleteFinished:
 
 @dataclass(frozen=True, slots=True)
 class LogStartAdvanced:
-    """The log start offset, by retention or an operator's order (or the first term's broker earliest)."""
+    """The log start offset, by retention or an operator's order (or the first term's broker earliest).
+
+    ``lineage``: of the log below ``log_start``, as the term knew it: on a branch that left it lower, only that part of
+    the log start holds (`lineage.py`). Empty: version 1 of this fact, which did not say.
+    """
 
     partition: TopicIdPartition
     log_start: Offset
@@ -96,6 +100,7 @@ class LogStartAdvanced:
     counter: int
     reason: str
     at: TimestampMs
+    lineage: Lineage = field(default_factory=Lineage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,11 @@ class OrderKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OperatorOrder:
-    """By no term, so never fenced."""
+    """By no term, so never fenced.
+
+    ``lineage`` of a delete-records order: of the log below ``before`` when it was ordered; otherwise, and in version 1
+    of this fact, empty.
+    """
 
     partition: TopicIdPartition
     id: FactId
@@ -130,6 +139,7 @@ class OperatorOrder:
     force: bool
     issued_by: str
     at: TimestampMs
+    lineage: Lineage = field(default_factory=Lineage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +163,32 @@ class IntegrityHold:
     reason: str
     first: str
     second: str
+    at: TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
+class LineageSettled:
+    """A person said how the log goes on below the broker's checkpoint, where nothing else says it."""
+
+    partition: TopicIdPartition
+    id: FactId
+    lineage: Lineage
+    settled_by: str
+    at: TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
+class ContradictionSettled:
+    """A person looked at facts that exclude each other: what `lifecycle.py` makes of them stands.
+
+    ``contradiction``: its text, which names keys and positions. ``keep``: the segment's objects are never deleted.
+    """
+
+    partition: TopicIdPartition
+    id: FactId
+    contradiction: str
+    keep: bool
+    settled_by: str
     at: TimestampMs
 
 
@@ -188,6 +224,8 @@ Fact = (
     | OperatorOrder
     | ReaderLease
     | IntegrityHold
+    | LineageSettled
+    | ContradictionSettled
     | PartitionMissing
     | PartitionDeleted
 )

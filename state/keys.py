@@ -13,9 +13,11 @@ from typing import assert_never
 from .epochs import TERMINAL_EPOCH
 from .errors import InvalidRequest
 from .facts import (
+    ContradictionSettled,
     Fact,
     IntegrityHold,
     LeaderElected,
+    LineageSettled,
     LocalTrimIntended,
     LogStartAdvanced,
     OperatorOrder,
@@ -49,6 +51,8 @@ class KeyKind(StrEnum):
     ORDER = "order"
     LEASE = "lease"
     HOLD = "hold"
+    LINEAGE = "lineage"
+    SETTLED = "settled"
     MISSING = "missing"
     DELETED = "deleted"
 
@@ -102,6 +106,10 @@ def key_of(fact: Fact) -> str:
             return f"{partition_prefix(fact.partition)}lease/{fact.id}"
         case IntegrityHold():
             return f"{partition_prefix(fact.partition)}hold/{fact.id}"
+        case LineageSettled():
+            return f"{partition_prefix(fact.partition)}lineage/{fact.id}"
+        case ContradictionSettled():
+            return f"{partition_prefix(fact.partition)}settled/{fact.id}"
         case PartitionMissing():
             return f"{partition_prefix(fact.partition)}missing/{fact.id}"
         case PartitionDeleted():
@@ -142,7 +150,7 @@ def parse_key(key: str) -> ParsedKey | None:
             return ParsedKey(partition, KeyKind(kind), RemoteSegmentId(segment_id), _numbers(numbers, key))
         case [("log-start" | "trim") as kind, *numbers] if len(numbers) == 3:
             return ParsedKey(partition, KeyKind(kind), numbers=_numbers(numbers, key))
-        case [("order" | "lease" | "hold" | "missing") as kind, fact_id]:
+        case [("order" | "lease" | "hold" | "lineage" | "settled" | "missing") as kind, fact_id]:
             return ParsedKey(partition, KeyKind(kind), id=FactId(fact_id))
         case ["deleted", *numbers] if len(numbers) == 2:
             return ParsedKey(partition, KeyKind.DELETED, numbers=_numbers(numbers, key))

@@ -23,7 +23,7 @@ _SURELY_OURS = re.compile(
     f"leader/{_EPOCH}/{_ID}"
     f"|segment/{_ID}/(?:copy-started|copy-finished|delete-started/{_TERM}/{_NUMBER}|delete-finished/{_TERM}/{_NUMBER})"
     f"|(?:log-start|trim)/{_TERM}/{_NUMBER}"
-    f"|(?:order|lease|hold|missing)/{_ID}"
+    f"|(?:order|lease|hold|lineage|settled|missing)/{_ID}"
     f"|deleted/{_TERM}"
 )
 """What follows ``T/P/``. Accepts less than `parse_key`, never more: what it does not accept is parsed."""

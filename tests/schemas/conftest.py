@@ -81,7 +81,7 @@ def any_of() -> Callable[[Any], st.SearchStrategy[Any]]:
 
 @pytest.fixture(scope="session")
 def samples() -> dict[str, Fact]:
-    """One fact of every kind; both subjects of a delete. Never changed: its bytes of version 1 are on file."""
+    """One fact of every kind; both subjects of a delete. Never changed: their bytes of every version are on file."""
     partition = TopicIdPartition(TopicId("EjRWeJCrze8SNFZ4kKvN7w"), 7)
     number, sid = FactId("_-_-_-_-_-_-_-_-_-_-_w"), RemoteSegmentId("AAAAAAAAAAAAAAAAAAAABQ")
     term = Term(LeaderEpoch(5), Position(70_000_000_000), FactId("AAAAAAAAAAAAAAAAAAAAAQ"))
@@ -135,6 +135,16 @@ def samples() -> dict[str, Fact]:
         ),
         "ReaderLease": said.ReaderLease(partition, number, plain, "spark-1", at),
         "IntegrityHold": said.IntegrityHold(partition, number, broker, "second value", "00ff", "01ff", at),
+        "LogStartAdvanced in a lineage": said.LogStartAdvanced(
+            partition, Offset(4_100_000_000), term, 1, "first term", at, Lineage.of((0, 0), (3, 4_000_000_000))
+        ),
+        "OperatorOrder in a lineage": said.OperatorOrder(
+            partition, number, OrderKind.DELETE_RECORDS, Offset(44), False, "ops@example", at, Lineage.of((0, 0))
+        ),
+        "LineageSettled": said.LineageSettled(partition, number, lineage, "ops@example", at),
+        "ContradictionSettled": said.ContradictionSettled(
+            partition, number, "a at 7 is not what b at 6 began", True, "ops@example", at
+        ),
         "PartitionMissing": said.PartitionMissing(partition, number, "cluster-1", broker, at),
         "PartitionDeleted": said.PartitionDeleted(partition, term, at),
     }

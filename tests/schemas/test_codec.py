@@ -42,15 +42,14 @@ def test_every_kind_of_fact_has_a_codec_and_a_sample(samples: dict[str, Fact]) -
 
 
 def test_version_1_bytes_are_readable_for_ever(samples: dict[str, Fact]) -> None:
-    golden = json.loads((GOLDEN / "v1.json").read_text())
+    for name, golden in json.loads((GOLDEN / "v1.json").read_text()).items():
+        assert decode_fact(golden["key"], bytes.fromhex(golden["value"])) == samples[name], name
+
+
+def test_facts_are_written_as_version_2(samples: dict[str, Fact]) -> None:
+    # A new version gets its own golden file; this test then moves to it, one like the above stays.
+    golden = json.loads((GOLDEN / "v2.json").read_text())
     assert set(golden) == set(samples)
-    for name, fact in samples.items():
-        assert decode_fact(golden[name]["key"], bytes.fromhex(golden[name]["value"])) == fact, name
-
-
-def test_facts_are_written_as_version_1(samples: dict[str, Fact]) -> None:
-    # A new version gets its own golden file; this test then moves to it, the one above stays.
-    golden = json.loads((GOLDEN / "v1.json").read_text())
     for name, fact in samples.items():
         assert (key_of(fact), encode_fact(fact).hex()) == (golden[name]["key"], golden[name]["value"]), name
 
@@ -127,7 +126,7 @@ def test_a_flipped_bit_never_moves_a_fact_to_another_kind_key_or_term_in_the_key
             assert bit >= 80 or isinstance(found, UnknownFact), (name, bit)
 
 
-@given(body=st.binary(max_size=200), which=st.integers(0, 15), headed=st.booleans())
+@given(body=st.binary(max_size=200), which=st.integers(0, 19), headed=st.booleans())
 def test_any_bytes_decode_to_something(body: bytes, which: int, headed: bool, samples: dict[str, Fact]) -> None:
     fact = list(samples.values())[which]
     value = encode_fact(fact)[:10] + body if headed else body

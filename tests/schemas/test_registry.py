@@ -12,12 +12,12 @@ from fastavro.schema import fingerprint
 from tierstate.schemas.codec import KINDS
 from tierstate.schemas.records import from_record, to_record
 from tierstate.schemas.registry import (
-    WRITE_NAMESPACE,
     UnknownFingerprint,
     by_fingerprint,
     decode_record,
     encode_record,
     fingerprint_of,
+    newest,
     schemas,
 )
 from tierstate.state.epochs import EpochEntry, LeaderEpoch, Lineage
@@ -28,14 +28,16 @@ from tierstate.state.offsets import Offset
 INTS = {LeaderEpoch, BrokerId}
 INT_FIELDS = {"count", "partitions", "partition"}
 
-# Of version 1, as they stand in front of every value ever written. A changed schema is a new version, never a new line.
+# As they stand in front of every value ever written. A changed schema is a new version, never a changed line.
 FINGERPRINTS = {
     "tierstate.v1.AbortedRange": "9a6f47ceb8866d57",
     "tierstate.v1.AbortedRanges": "dd3ad0d3c80907f0",
+    "tierstate.v1.ContradictionSettled": "e7f9072ffa23c864",
     "tierstate.v1.CopyAttempt": "91c47d532bec6ea6",
     "tierstate.v1.EpochEntry": "7f43eb621b01c2f7",
     "tierstate.v1.IntegrityHold": "4f05b3f3f0c6cc22",
     "tierstate.v1.LeaderElected": "7b1c4d9a48e7187f",
+    "tierstate.v1.LineageSettled": "5e556ca48de9c78a",
     "tierstate.v1.LocalTrimIntended": "d371fd1c60749cdb",
     "tierstate.v1.LogStartAdvanced": "270358d0edb879f1",
     "tierstate.v1.OffsetRange": "2dc4505423f3f4a5",
@@ -51,6 +53,8 @@ FINGERPRINTS = {
     "tierstate.v1.Term": "79005ca39170543c",
     "tierstate.v1.TopicIdPartition": "3c7e4d9abc22e857",
     "tierstate.v1.TopicMeta": "076600bba06b32c1",
+    "tierstate.v2.LogStartAdvanced": "919edfb4db4accf5",
+    "tierstate.v2.OperatorOrder": "f539d273b1c9be55",
 }
 
 
@@ -78,13 +82,18 @@ def test_the_fingerprint_is_crc_64_avro_of_the_canonical_form() -> None:
     assert fingerprint_of("tierstate.v1.OffsetRange") == crc_64_avro(canonical).to_bytes(8, "little")
 
 
-def test_the_fingerprints_of_version_1_never_change() -> None:
-    assert {name: fingerprint_of(name).hex() for name in schemas() if name.startswith("tierstate.v1.")} == FINGERPRINTS
+def test_fingerprints_never_change() -> None:
+    assert {name: fingerprint_of(name).hex() for name in schemas()} == FINGERPRINTS
 
 
 def test_every_schema_has_its_own_fingerprint() -> None:
     assert len(by_fingerprint()) == len(schemas())
-    assert {f"{WRITE_NAMESPACE}.{kind}" for kind in KINDS} <= set(by_fingerprint().values())
+    assert {newest(kind) for kind in KINDS} <= set(by_fingerprint().values())
+
+
+def test_a_record_is_written_in_its_newest_version() -> None:
+    assert newest("LogStartAdvanced") == "tierstate.v2.LogStartAdvanced"
+    assert newest("LeaderElected") == "tierstate.v1.LeaderElected"
 
 
 def expected_type(hint: Any, name: str) -> Any:
@@ -100,7 +109,7 @@ def expected_type(hint: Any, name: str) -> Any:
     if hint is Lineage:
         return {"type": "array", "items": expected_type(EpochEntry, "")}
     if is_dataclass(hint) and isinstance(hint, type):
-        return f"{WRITE_NAMESPACE}.{hint.__name__}"
+        return newest(hint.__name__)
     if isinstance(hint, type) and issubclass(hint, str):
         return "string"
     if hint in (bool, bytes):
@@ -136,7 +145,7 @@ def every_dataclass() -> dict[str, type]:
 
 
 def test_every_dataclass_has_a_schema_and_every_schema_a_dataclass() -> None:
-    written = {name.rpartition(".")[2] for name in schemas() if name.startswith(f"{WRITE_NAMESPACE}.")}
+    written = {name.rpartition(".")[2] for name in schemas()}
     assert set(every_dataclass()) == written
 
 
@@ -145,7 +154,7 @@ def test_a_schema_has_exactly_the_fields_of_its_dataclass_in_their_order_and_typ
     kind = every_dataclass()[name]
     hints = get_type_hints(kind)
     ours = [(each.name, expected_type(hints[each.name], each.name)) for each in fields(kind)]
-    theirs = [(each["name"], by_name(each["type"])) for each in schemas()[f"{WRITE_NAMESPACE}.{name}"]["fields"]]
+    theirs = [(each["name"], by_name(each["type"])) for each in schemas()[newest(name)]["fields"]]
     assert ours == theirs
 
 
@@ -154,18 +163,18 @@ def test_a_schema_has_exactly_the_fields_of_its_dataclass_in_their_order_and_typ
 )
 def test_a_record_that_is_not_exactly_its_schemas_is_not_written(record: dict[str, Any]) -> None:
     with pytest.raises(Exception, match=r"start_offset|more|epoch"):
-        encode_record(f"{WRITE_NAMESPACE}.EpochEntry", record)
+        encode_record(newest("EpochEntry"), record)
 
 
 def test_single_object_encoding_is_two_magic_bytes_fingerprint_and_body() -> None:
-    name = f"{WRITE_NAMESPACE}.EpochEntry"
+    name = newest("EpochEntry")
     value = encode_record(name, {"epoch": 1, "start_offset": 2})
     assert value == b"\xc3\x01" + fingerprint_of(name) + b"\x02\x04"
     assert decode_record(value) == (name, {"epoch": 1, "start_offset": 2})
 
 
 def test_damaged_frames_are_told_apart() -> None:
-    value = encode_record(f"{WRITE_NAMESPACE}.EpochEntry", {"epoch": 1, "start_offset": 2})
+    value = encode_record(newest("EpochEntry"), {"epoch": 1, "start_offset": 2})
     with pytest.raises(ValueError, match="not Avro single-object encoding"):
         decode_record(b"\xc3\x02" + value[2:])
     with pytest.raises(UnknownFingerprint, match="0000000000000000"):

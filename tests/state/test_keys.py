@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import InvalidRequest
 from tierstate.state.facts import (
+    ContradictionSettled,
     DeleteReason,
     Fact,
     IntegrityHold,
     LeaderElected,
+    LineageSettled,
     LocalTrimIntended,
     LogStartAdvanced,
     OperatorOrder,
@@ -85,6 +87,8 @@ def cases(draw: st.DrawFn, build: Build) -> tuple[Fact, ParsedKey]:
         ),
         (ReaderLease(tip, number, where, "h", AT), ParsedKey(tip, KeyKind.LEASE, id=number)),
         (IntegrityHold(tip, number, broker, "r", "1", "2", AT), ParsedKey(tip, KeyKind.HOLD, id=number)),
+        (LineageSettled(tip, number, Lineage(), "me", AT), ParsedKey(tip, KeyKind.LINEAGE, id=number)),
+        (ContradictionSettled(tip, number, "r", False, "me", AT), ParsedKey(tip, KeyKind.SETTLED, id=number)),
         (PartitionMissing(tip, number, "c", broker, AT), ParsedKey(tip, KeyKind.MISSING, id=number)),
         (PartitionDeleted(tip, term, AT), ParsedKey(tip, KeyKind.DELETED, None, (epoch, position))),
     ]
