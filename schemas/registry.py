@@ -1,7 +1,8 @@
 """Avro schemas by fingerprint: every version that was ever written stays readable for ever.
 
 A file is named after its record (``tierstate.v1.RemoteSegment.avsc``); a new version of a record is a new namespace
-beside the old one, and refers to whatever version of other records it was made with. The fingerprint is CRC-64-AVRO of the parsing canonical form (Avro 1.11, "Single-object encoding").
+beside the old one, and refers to whatever version of other records it was made with. The fingerprint is CRC-64-AVRO of
+the parsing canonical form (Avro 1.11, "Single-object encoding").
 """
 
 from __future__ import annotations
