@@ -12,6 +12,7 @@ from ..leader.sweep_rule import Finding, Leftover, only_copy
 from ..leader.sweeper import Look
 from ..leader.trim_rule import doubt_of
 from ..state.errors import Fenced, InvalidRequest
+from ..state.object_name import not_own
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
@@ -77,6 +78,7 @@ def _abandoned(topic: str, found: Look, bounds: LocalBounds | None) -> list[Row]
         if segment.subject is None:
             continue
         kept = only_copy(found.view, segment, bounds) if bounds else "no broker says whether it is the only copy"
+        kept = not_own(segment.subject) or kept
         base = segment.subject.object_key
         rows.append(Row(topic, found.view, ABANDONED, base, sizes[base], kept or BY_AGENT))
     return rows

@@ -20,13 +20,14 @@ from ..runtime.clock import Clock
 from ..runtime.listener import Listener, ignore
 from ..state.errors import CorruptData
 from ..state.ids import TopicIdPartition
+from ..state.object_name import require_own
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import Isolation
 from ..state.segment import AbortedRange, AbortedRanges, RemoteSegment
 from ..storage.object_store import ObjectStore
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
-from ..storage.segment.reader import SegmentReader
+from ..storage.segment.reader import SegmentReader, require_described
 from .batch_order import BatchOrder
 from .locate import locate_batch
 from .metered_reads import MeteredReads
@@ -72,17 +73,21 @@ class RemoteTier:
         self.cache, self.prefetch = cache, Prefetch(cache, self.open, prefetch)
         self._store, self._keys = MeteredReads(store, clock, listener), keys
         self._lock = threading.Lock()
-        self._open: LRUCache[str, SegmentReader] = LRUCache(OPEN_SEGMENTS)
+        self._open: LRUCache[str, tuple[RemoteSegment, SegmentReader]] = LRUCache(OPEN_SEGMENTS)
         self._positions: LRUCache[tuple[str, int], int] = LRUCache(REMEMBERED_POSITIONS)
         self._ends: LRUCache[tuple[TopicIdPartition, int], None] = LRUCache(REMEMBERED_POSITIONS)
 
     def open(self, segment: RemoteSegment) -> SegmentReader:
-        """Raises ObjectNotFound, CorruptData, InvalidRequest (encrypted and no key ring given)."""
+        """Raises ObjectNotFound, CorruptData (also when the objects are not what the descriptor says), InvalidRequest
+        (encrypted and no key ring given).
+        """
         with self._lock:
             known = self._open.get(segment.object_key)
-        if known is not None:
-            return known
+        if known is not None and known[0] == segment:  # another fact may name the same objects
+            return known[1]
+        require_own(segment)
         reader = SegmentReader.open(self._store, segment.object_key, keys=self._keys, cache=self.cache)
+        require_described(reader.manifest, segment)
         if reader.plain_bytes != segment.log_bytes:
             raise CorruptData(
                 "manifest and fact disagree about the length of the log",
@@ -91,7 +96,7 @@ class RemoteTier:
                 fact=segment.log_bytes,
             )
         with self._lock:
-            self._open[segment.object_key] = reader
+            self._open[segment.object_key] = segment, reader
         return reader
 
     def close(self) -> None:

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import islice
 
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ..state.ids import TopicIdPartition
+from ..state.object_name import not_own
 from ..state.partition_view import PartitionView
 from ..state.segment import RemoteSegment, SegmentState
 from ..storage.object_store import ObjectInfo, ObjectStore
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.keys import ObjectKeys, ObjectKind, base_of, folder_of, object_key
 from ..storage.segment.manifest import SegmentManifest, metadata_of
-from ..storage.segment.reader import SegmentReader, read_manifest
+from ..storage.segment.reader import SegmentReader, described_otherwise, read_manifest
 from .verify import Finding, Severity
 from .verify_batches import ChunkTable
 
@@ -85,7 +86,8 @@ class Verifier:
         gone = SegmentState.DELETE_SEGMENT_FINISHED
         living = {each.subject.object_key for each in view.segments.values() if each.subject and each.state is not gone}
         # the prefix that is set now, and those of before that facts remember
-        prefixes = {folder_of(each.subject.object_key) for each in view.segments.values() if each.subject}
+        subjects = (each.subject for each in view.segments.values() if each.subject)
+        prefixes = {folder_of(each.object_key) for each in subjects if not_own(each) is None}
         prefixes.add(self.names.partition_prefix(view.topic, view.partition.topic_id, view.partition.partition))
         for prefix in sorted(prefixes):
             for found in self.store.list(prefix):
@@ -163,12 +165,9 @@ class Verifier:
         if block is None or metadata is None:
             yield "the manifest is of another program"
             return
-        for name in (each.name for each in fields(RemoteSegment)):
-            if name == "term" and block.tier_state_topic_id != self.tier_state_topic_id:
-                continue  # recovered from the bucket of an earlier tier-state topic: a new term by design
-            said, fact = getattr(block.segment, name), getattr(segment, name)
-            if said != fact:
-                yield f"the manifest says {name} {_short(said)}, its fact {_short(fact)}"
+        same_topic = block.tier_state_topic_id == self.tier_state_topic_id  # else recovered: new terms by design
+        for name, said, fact in described_otherwise(manifest, segment, same_topic=same_topic):
+            yield f"the manifest says {name} {_short(said)}, its fact {_short(fact)}"
         if metadata != metadata_of(block.segment, metadata.event_timestamp):
             yield "the manifest's segment metadata contradicts its own descriptor"
         if (manifest.encryption is None) != (segment.encryption_key_id is None):  # its id changes when keys rotate

@@ -9,6 +9,7 @@ from ..state.apply import PartitionState
 from ..state.facts import LiveFact
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.keys import KeyKind
+from ..state.object_name import not_own
 from ..state.view import Entry
 from .recover_archive import about_partitions
 from .sweep_rule import is_deleted
@@ -17,7 +18,7 @@ from .sweep_rule import is_deleted
 def deleted_in(
     entries: Iterable[Entry], wanted: Collection[tuple[TopicIdPartition, RemoteSegmentId]]
 ) -> dict[tuple[TopicIdPartition, RemoteSegmentId], str]:
-    """Those of ``wanted`` that are deleted, with the base key of their objects.
+    """Those of ``wanted`` that are deleted, with the base key of their own objects.
 
     ``entries``: the whole history of a tier-state partition, tombstones included, as it was archived. What a tombstone
     erases counts all the same, else nothing would be left to ask. Terms are read too: they tell which deletes were
@@ -36,6 +37,7 @@ def deleted_in(
     found = {}
     for partition, state in states.items():
         for segment_id, segment in state.view().segments.items():
-            if segment.subject is not None and is_deleted(segment):
-                found[partition, segment_id] = segment.subject.object_key
+            subject = segment.subject
+            if subject is not None and is_deleted(segment) and not_own(subject) is None:
+                found[partition, segment_id] = subject.object_key
     return found

@@ -150,7 +150,7 @@ def _give_up(reign: Reign, attempt: CopyAttempt, store: ObjectStore, error: Exce
     gone = False
     yield "delete own objects"
     with suppress(TierstateError):
-        delete_segment(store, attempt.object_key)
+        delete_segment(store, attempt)
         gone = not isinstance(error, (StorageUnavailable, Throttled))
     with suppress(TierstateError):
         yield "append delete-started"

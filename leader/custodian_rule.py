@@ -36,6 +36,7 @@ from ..state.facts import (
     SegmentDeleteStarted,
 )
 from ..state.ids import BrokerId, RemoteSegmentId
+from ..state.object_name import not_own
 from ..state.offsets import Position, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import SegmentState
@@ -288,6 +289,9 @@ def _in_order(view: PartitionView) -> Iterator[SegmentMeaning]:
 def _of_segment(view: PartitionView, segment: SegmentMeaning, policy: CustodyPolicy, now: TimestampMs) -> CustodyStep:
     if segment.state is SegmentState.DELETE_SEGMENT_FINISHED:
         return EraseFacts(tuple(live.key for live in in_erasing_order(segment)))
+    foreign = None if segment.subject is None else not_own(segment.subject)
+    if foreign is not None:
+        return NoCustody(f"nothing of segment {segment.segment_id} is deleted: {foreign}")
     if segment.state is not SegmentState.DELETE_SEGMENT_STARTED:
         return StartDelete(segment.segment_id)
     lease = lease_on(view, segment, now)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ..state.facts import DeleteReason, LogStartAdvanced, SegmentDeleteStarted
 from ..state.ids import RemoteSegmentId
+from ..state.object_name import not_own
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.retention import (
@@ -205,6 +206,9 @@ def kept_because(view: PartitionView, segment: SegmentMeaning, now: TimestampMs,
     deleting = segment.deleting
     if segment.state is not SegmentState.DELETE_SEGMENT_STARTED or segment.subject is None or deleting is None:
         return Why(Reason.REMOVAL_FAILED, f"its state is {segment.state}")
+    foreign = not_own(segment.subject)
+    if foreign is not None:
+        return Why(Reason.CONTRADICTION, f"nothing is deleted: {foreign}")
     assert isinstance(deleting.fact, SegmentDeleteStarted)
     failed = deleting.fact.reason is DeleteReason.FAILED_ATTEMPT
     left = deleting.fact.at + (max(grace_ms, LANDING_MS) if failed else grace_ms) - now

@@ -8,6 +8,7 @@ from __future__ import annotations
 from ..runtime.listener import Listener, LocalTrimmed, LogStartMoved, SegmentDeleteBegan, SegmentDeleted
 from ..state.errors import Fenced, ObjectNotFound, StorageUnavailable, TimedOut
 from ..state.facts import DeleteReason, LogStartAdvanced, SegmentDeleteFinished, SegmentDeleteStarted
+from ..state.object_name import require_own
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import CopyAttempt, RemoteSegment, SegmentState
@@ -51,12 +52,15 @@ def advance_log_start(reign: Reign, log_start: Offset, reason: str, listener: Li
 
 
 def start_delete(reign: Reign, segment: SegmentMeaning, reason: DeleteReason, listener: Listener) -> Act[None]:
-    """Condemn an expired or (reason ABANDONED) an abandoned segment. Raises Fenced when it is no longer to go."""
+    """Condemn an expired or (reason ABANDONED) an abandoned segment. Raises Fenced when it is no longer to go,
+    CorruptData when its objects are another segment's*.
+    """
     yield "append delete-started"
     view = trusted_view(reign)
     subject = _condemned(view, reign, segment, reason)
     if subject is None:
         raise Fenced("the segment is not to be deleted any more", partition=reign.partition, segment=segment.segment_id)
+    require_own(subject)
     reign.append(SegmentDeleteStarted(subject, reign.term, reign.counter(), reason, reign.now()))
     listener(SegmentDeleteBegan(reign.partition, reign.name, segment.segment_id, subject.offsets, reason.value))
 
@@ -93,7 +97,7 @@ def remove_objects(
     """
     yield "delete objects"
     if quarantine and segment.subject is not None and was_abandoned(segment):
-        quarantine.keep_segment(store, segment.subject.object_key)  # may take long: all is judged after it
+        quarantine.keep_segment(store, segment.subject)  # may take long: all is judged after it
     view = trusted_view(reign)
     standing = view.segments.get(segment.segment_id)
     kept = "the segment is erased" if standing is None else kept_because(view, standing, reign.now(), grace_ms)
@@ -101,7 +105,7 @@ def remove_objects(
         raise Fenced("the objects stay", partition=reign.partition, segment=segment.segment_id, because=kept)
     subject = standing.subject
     reign.confirm_leadership()
-    delete_segment(store, subject.object_key)
+    delete_segment(store, subject)
     check_gone(store, subject.object_key)
     yield "append delete-finished"
     reign.append(SegmentDeleteFinished(subject, reign.term, reign.counter(), reign.now()))

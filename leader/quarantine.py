@@ -14,7 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ..state.errors import InvalidRequest, ObjectExists, ObjectNotFound, StorageUnavailable
+from ..state.object_name import require_own
 from ..state.offsets import ByteRange
+from ..state.segment import CopyAttempt, RemoteSegment
 from ..storage.object_store import ObjectInfo, ObjectStore, checked_key
 from ..storage.segment.keys import ObjectKind, object_key
 
@@ -63,11 +65,12 @@ class Quarantine:
                 "quarantined object has another size", object=key, quarantined=target, bytes=kept.size, was=found.size
             )
 
-    def keep_segment(self, store: ObjectStore, base_key: str) -> None:
-        """What there is of its three objects."""
+    def keep_segment(self, store: ObjectStore, segment: CopyAttempt | RemoteSegment) -> None:
+        """What there is of its three objects. Raises CorruptData when those named are another segment's*."""
+        require_own(segment)
         for kind in ObjectKind:
             with suppress(ObjectNotFound):
-                self.keep(store, object_key(base_key, kind))
+                self.keep(store, object_key(segment.object_key, kind))
 
     def _pieces(self, store: ObjectStore, found: ObjectInfo) -> Iterator[bytes]:
         if not found.size:

@@ -13,6 +13,7 @@ from itertools import groupby, islice
 
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ..state.ids import TopicId, TopicIdPartition
+from ..state.object_name import not_own
 from ..storage.object_store import ObjectInfo, ObjectStore
 from ..storage.segment.keys import ObjectKind, base_of, object_key
 from ..storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of
@@ -96,6 +97,9 @@ def _problem(base: str, manifest: SegmentManifest, block: TierstateBlock, object
     segment = block.segment
     if segment.object_key != base:
         return f"it describes another object, {segment.object_key}"
+    foreign = not_own(segment)
+    if foreign is not None:
+        return f"it describes another segment, {segment.segment_id} of {segment.partition}: {foreign}"
     if manifest.metadata is None or manifest.metadata != metadata_of(segment, manifest.metadata.event_timestamp):
         return "its descriptor and its segment metadata contradict each other"
     wanted = {

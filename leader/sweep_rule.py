@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..state.facts import DeleteReason, SegmentCopyFinished, SegmentDeleteFinished, SegmentDeleteStarted
 from ..state.ids import RemoteSegmentId, TopicIdPartition
+from ..state.object_name import not_own
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.routing import LocalBounds
@@ -75,7 +76,10 @@ def failed_attempt(view: PartitionView, term: Term | None) -> StartDelete | None
     if doubt_of(view) is not None:
         return None
     for segment in view.unsettled:
-        if segment.state is SegmentState.COPY_SEGMENT_STARTED and segment.attempt and segment.attempt.term == term:
+        attempt = segment.attempt
+        if segment.state is not SegmentState.COPY_SEGMENT_STARTED or attempt is None or attempt.term != term:
+            continue
+        if not_own(attempt) is None:
             return StartDelete(segment, DeleteReason.FAILED_ATTEMPT)
     return None
 
@@ -97,7 +101,8 @@ def next_sweep(
         if segment.state is not SegmentState.ABANDONED or segment.segment_id in own or segment.subject is None:
             continue
         left = grace_s - (now_s - first_seen.get(segment.segment_id, now_s))
-        kept = f"it is watched for another {left:.0f} s" if left > 0 else only_copy(view, segment, bounds)
+        kept = f"it is watched for another {left:.0f} s" if left > 0 else None
+        kept = kept or not_own(segment.subject) or only_copy(view, segment, bounds)
         if kept is None:
             return StartDelete(segment, DeleteReason.ABANDONED)
         reasons.append(f"segment {segment.segment_id}: {kept}")
@@ -209,7 +214,7 @@ class _Judge:
         segment_id, base_key = parsed.segment_id, parsed.base_key
         segment = self._view.segments.get(segment_id)
         if segment is not None and segment.subject is not None:
-            if segment.subject.object_key != base_key:
+            if segment.subject.object_key != base_key or not_own(segment.subject) is not None:
                 return _Verdict(segment_id, base_key, False, "its segment id belongs to another object")
             if segment.state is not SegmentState.DELETE_SEGMENT_FINISHED:
                 if upload and segment.state is not SegmentState.COPY_SEGMENT_STARTED:

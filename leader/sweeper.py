@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..runtime.listener import Listener
 from ..state.errors import Fenced, ObjectNotFound, TierstateError
+from ..state.object_name import not_own
 from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView
 from ..storage.object_store import ObjectInfo, ObjectStore, UnfinishedUpload
@@ -67,8 +68,10 @@ def folders_of(keys: ObjectKeys, name: str, view: PartitionView) -> dict[str, Ob
     partition = view.partition
     folders = {keys.partition_prefix(name, partition.topic_id, partition.partition): keys}
     for segment in view.segments.values():
-        folder = folder_of(segment.subject.object_key) if segment.subject else None
-        if folder is not None and folder not in folders and (below := keys_below(folder, name, partition)) is not None:
+        if segment.subject is None or not_own(segment.subject) is not None:
+            continue
+        folder = folder_of(segment.subject.object_key)
+        if folder not in folders and (below := keys_below(folder, name, partition)) is not None:
             folders[folder] = below
     return folders
 

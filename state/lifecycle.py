@@ -2,7 +2,7 @@
 
     accepted delete-finished                        DELETE_SEGMENT_FINISHED
     accepted delete-started                         DELETE_SEGMENT_STARTED
-    accepted copy-finished of its copy-started      COPY_SEGMENT_FINISHED     readable
+    accepted copy-finished of its copy-started      COPY_SEGMENT_FINISHED     readable, where the objects are its own
     any other copy-finished, fenced copy-started    ABANDONED
     copy-started of a term that is not the highest  ABANDONED                 (its process ended without finishing)
     copy-started                                    COPY_SEGMENT_STARTED
@@ -10,6 +10,8 @@
 
 Illegal among accepted facts, hence a *contradiction*: a copy-finished without its copy-started, of another attempt than
 it, or after a delete-started; a delete-finished without a delete-started while a copy fact lives.
+So is any fact, accepted or fenced, that names objects of another segment (`object_name.py`)*: no agent ever writes one,
+and what is fenced is swept.
 A copy-finished that is not its copy-started's is never readable: erasing takes copy-finished first, so one that stands
 alone landed a second time after its segment was gone, or somebody else erased the other half.
 """
@@ -28,22 +30,29 @@ from .facts import (
 )
 from .fencing import Leaders, is_fenced
 from .ids import RemoteSegmentId
+from .object_name import not_own
 from .offsets import Position
 from .partition_view import SegmentMeaning
 from .segment import CopyAttempt, RemoteSegment, SegmentState
 
 
-def segment_id_of(live: LiveFact) -> RemoteSegmentId | None:
-    """The segment a fact is about; None for facts about the partition."""
+def subject_of(live: LiveFact) -> CopyAttempt | RemoteSegment | None:
+    """What it says of a segment; None for facts about the partition."""
     match live.fact:
         case SegmentCopyStarted(attempt=attempt):
-            return attempt.segment_id
+            return attempt
         case SegmentCopyFinished(segment=segment):
-            return segment.segment_id
+            return segment
         case SegmentDeleteStarted(subject=subject) | SegmentDeleteFinished(subject=subject):
-            return subject.segment_id
+            return subject
         case _:
             return None
+
+
+def segment_id_of(live: LiveFact) -> RemoteSegmentId | None:
+    """The segment a fact is about; None for facts about the partition."""
+    subject = subject_of(live)
+    return None if subject is None else subject.segment_id
 
 
 def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], leaders: Leaders) -> SegmentMeaning:
@@ -79,19 +88,29 @@ def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], lead
         gone = any(isinstance(live.fact, SegmentDeleteFinished) for live in accepted)
         state = SegmentState.DELETE_SEGMENT_FINISHED if gone else SegmentState.DELETE_SEGMENT_STARTED
     elif finished is not None:
-        readable = finished.key not in fenced and mismatch is None
+        readable = finished.key not in fenced and mismatch is None and _foreign([finished]) is None
         state = SegmentState.COPY_SEGMENT_FINISHED if readable else SegmentState.ABANDONED
     elif started is not None:
         ended = started.key in fenced or leaders.highest != term_of(started.fact)
         state = SegmentState.ABANDONED if ended else SegmentState.COPY_SEGMENT_STARTED
     else:
         state = SegmentState.DELETE_SEGMENT_FINISHED
-    contradiction = deleting = None
+    contradiction, deleting = _foreign(facts), None
     if accepted or mismatch:  # else nothing can be illegal: most segments of a replay
         copies = [live for live in (started, finished) if live is not None and live.key not in fenced]
-        contradiction = _contradiction(copies, accepted, mismatch)
+        contradiction = contradiction or _contradiction(copies, accepted, mismatch)
         deleting = next((live for live in accepted if isinstance(live.fact, SegmentDeleteStarted)), None)
     return SegmentMeaning(segment_id, state, attempt, remote, position, contradiction, tuple(fenced), deleting, facts)
+
+
+def _foreign(facts: Iterable[LiveFact]) -> str | None:
+    """The first fact that names objects of another segment."""
+    for live in facts:
+        subject = subject_of(live)
+        why = None if subject is None else not_own(subject)
+        if why is not None:
+            return f"{_at(live)}: {why}"
+    return None
 
 
 def _contradiction(copies: list[LiveFact], deletes: list[LiveFact], mismatch: str | None) -> str | None:

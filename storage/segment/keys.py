@@ -1,14 +1,12 @@
-"""Object names of a copied segment: the only file that mints and parses them.
+"""Object keys of a copied segment: what stands in front of and behind the name that `state/object_name.py` knows.
 
-    <prefix><topic>-<topic id>/<partition>/<base offset, 20 digits>-<segment id><suffix>
+    <prefix><name><suffix>
 
 ``prefix`` stands in front verbatim, as Aiven's ``key.prefix`` does: no ``/`` is put behind it (``pfx`` gives
 ``pfxtopic-…``). It is part of the key. The prefix of a store's URL is not: the store adds it by itself (`open.py`).
 ``{salt}`` in it becomes the leftmost bits, as ``0`` and ``1``, of MD5("cluster-topic-partition"), as Pinterest's
 uploader has it: it spreads partitions over key ranges. Facts and manifests name whole keys, so whoever changes prefix
 or salt still reads and deletes what lies under the one before.
-Names are read from the right by fixed widths, because topics contain ``-`` and ids may begin with it. A Java process
-with an Arabic or Persian locale writes its own digits: any decimal digit is read, only ASCII is written.
 """
 
 from __future__ import annotations
@@ -20,11 +18,10 @@ from enum import StrEnum
 
 from ...state.errors import InvalidRequest
 from ...state.ids import RemoteSegmentId, TopicId, TopicIdPartition
+from ...state.object_name import ObjectName, folder_name
 from ...state.offsets import Offset
 from ..object_store import checked_key
 
-_ID = r"[A-Za-z0-9_-]{22}"
-_TAIL = re.compile(rf"(?P<topic>.+)-(?P<topic_id>{_ID})/(?P<partition>\d+)/(?P<offset>\d{{20}})-(?P<segment_id>{_ID})")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """Kafka's rule (`org.apache.kafka.common.internals.Topic`)."""
 
@@ -86,8 +83,8 @@ class ObjectKeys:
             raise InvalidRequest("not a topic name", topic=repr(topic))
         if not 0 <= base_offset < 2**63:
             raise InvalidRequest("base offset out of range", base_offset=base_offset)
-        place = TopicIdPartition(topic_id, partition)
-        key = f"{self.partition_prefix(topic, place.topic_id, place.partition)}{base_offset:020d}-{segment_id}"
+        name = ObjectName(topic, TopicIdPartition(topic_id, partition), Offset(base_offset), segment_id)
+        key = f"{self._salted(topic, partition)}{name}"
         checked_key(object_key(key, ObjectKind.MANIFEST))
         return key
 
@@ -96,7 +93,7 @@ class ObjectKeys:
 
         Keys minted under another prefix begin with another: `folder_of` what the facts name.
         """
-        return f"{self._salted(topic, partition)}{topic}-{topic_id}/{partition}/"
+        return f"{self._salted(topic, partition)}{folder_name(topic, TopicIdPartition(topic_id, partition))}"
 
     def parse(self, key: str) -> ParsedKey | None:
         """None for what is no object of a segment below this prefix."""
@@ -105,20 +102,12 @@ class ObjectKeys:
         if kind is None or before is None:
             return None
         base_key = key.removesuffix(kind)
-        found = _TAIL.fullmatch(base_key, before.end()) if len(base_key) >= before.end() else None
-        if not found or not _TOPIC.fullmatch(found["topic"]):
+        name = ObjectName.parse(base_key, before.end())
+        if name is None or not _TOPIC.fullmatch(name.topic):
             return None
-        partition, offset = int(found["partition"]), int(found["offset"])
-        if len(str(partition)) != len(found["partition"]) or offset >= 2**63:
+        if self._salted(name.topic, name.partition.partition) != before[0]:
             return None
-        if self._salted(found["topic"], partition) != before[0]:
-            return None
-        try:
-            place = TopicIdPartition(TopicId(found["topic_id"]), partition)
-            segment_id = RemoteSegmentId(found["segment_id"])
-        except InvalidRequest:
-            return None
-        return ParsedKey(base_key, kind, found["topic"], place, Offset(offset), segment_id)
+        return ParsedKey(base_key, kind, name.topic, name.partition, name.base_offset, name.segment_id)
 
     def _shape(self) -> re.Pattern[str]:
         salt = f"[01]{{{self.salt_bits}}}"
@@ -137,13 +126,13 @@ def may_be_of(key: str, topic: str | None, partition: int | None) -> bool:
     """
     if topic is None:
         return True
-    number = r"\d+" if partition is None else str(partition)
-    return re.search(rf"{re.escape(topic)}-{_ID}/{number}/\d{{20}}-{_ID}\.[a-z-]+$", key) is not None
+    name = ObjectName.parse(base_of(key))
+    return name is not None and name.topic.endswith(topic) and partition in (None, name.partition.partition)
 
 
 def keys_below(folder: str, topic: str, partition: TopicIdPartition) -> ObjectKeys | None:
     """Names under whatever prefix a folder of this partition (`folder_of`) begins with; None: it is no folder of it."""
-    tail = f"{topic}-{partition.topic_id}/{partition.partition}/"
+    tail = folder_name(topic, partition)
     if not folder.endswith(tail) or SALT in folder:
         return None
     return ObjectKeys(folder.removesuffix(tail))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from functools import partial
 
 import google_crc32c
@@ -28,6 +28,9 @@ from .manifest import MAX_MANIFEST_BYTES, IndexKind, SegmentManifest, parse_mani
 
 PARALLEL = 4
 """Requests in flight for a long range."""
+DESCRIBED = tuple(each.name for each in fields(RemoteSegment))
+IDENTITY = ("partition", "segment_id", "object_key", "offsets", "log_bytes", "log_sha256")
+"""What tells one segment from another, of what describes it: a reader insists on these, `verify` on all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,34 @@ def read_manifest(store: ObjectReads, base_or_manifest_key: str) -> SegmentManif
     """Raises ObjectNotFound, CorruptData, InvalidRequest (a version that is not read)."""
     key = object_key(base_of(base_or_manifest_key), ObjectKind.MANIFEST)
     return parse_manifest(store.get(key, MAX_MANIFEST_BYTES), source=key)
+
+
+def described_otherwise(
+    manifest: SegmentManifest, fact: RemoteSegment, *, same_topic: bool = False
+) -> Iterator[tuple[str, object, object]]:
+    """(what, the manifest's, the fact's) of all that differs. Another program's manifest has Kafka's description alone.
+
+    ``same_topic``: terms are compared too. A recovered topic has new ones: they are no property of the objects.
+    """
+    if manifest.tierstate is not None:
+        for name in DESCRIBED:
+            said, known = getattr(manifest.tierstate.segment, name), getattr(fact, name)
+            if said != known and (same_topic or name != "term"):
+                yield name, said, known
+    elif manifest.metadata is not None:
+        kafkas, offsets = manifest.metadata, f"{manifest.metadata.start_offset}..{manifest.metadata.end_offset}"
+        described = {"partition": kafkas.partition, "segment_id": kafkas.segment_id, "offsets": offsets}
+        for name, said in described.items():
+            if str(said) != str(getattr(fact, name)):
+                yield name, said, getattr(fact, name)
+
+
+def require_described(manifest: SegmentManifest, fact: RemoteSegment, by: Collection[str] = IDENTITY) -> None:
+    """Raises CorruptData naming both, where the manifest is of another segment than the fact it was found by*."""
+    for name, said, known in described_otherwise(manifest, fact):
+        if name in by:
+            key = object_key(fact.object_key, ObjectKind.MANIFEST)
+            raise CorruptData(f"the manifest describes another segment: {name}", file=key, manifest=said, fact=known)
 
 
 class SegmentReader:
@@ -145,11 +176,8 @@ class SegmentReader:
         Raises CorruptData naming the object, ObjectNotFound.
         """
         block = self.manifest.tierstate
-        # a recovered topic writes new terms: the place of a term in a topic is no property of the objects
-        if expected is not None and block is not None and replace(block.segment, term=expected.term) != expected:
-            raise CorruptData(
-                "the manifest describes another segment", file=object_key(self._base_key, ObjectKind.MANIFEST)
-            )
+        if expected is not None:
+            require_described(self.manifest, expected, DESCRIBED)
         expected = expected or (block.segment if block is not None else None)
         log_size = self._object_size(self._log_key, self.manifest.chunks.stored_bytes)
         ends = [span.position + span.size for span in self.manifest.indexes.values() if span is not None]

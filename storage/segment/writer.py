@@ -10,7 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from ...state.errors import CorruptData, InvalidRequest
-from ...state.segment import Compression
+from ...state.object_name import require_own
+from ...state.segment import Compression, CopyAttempt, RemoteSegment
 from ..object_store import DEFAULT_PART_BYTES, Data, ObjectStore
 from .chunks import MAX_CHUNK_BYTES, MAX_INT, ChunkIndex
 from .encryption import SegmentCipher
@@ -174,7 +175,12 @@ def _paced(pieces: Iterable[Data], pace: Pace) -> Iterator[Data]:
         yield piece
 
 
-def delete_segment(store: ObjectStore, base_key: str) -> None:
-    """Idempotent. The manifest goes first: what is half deleted is never taken for a segment."""
+def delete_segment(store: ObjectStore, segment: CopyAttempt | RemoteSegment) -> None:
+    """Idempotent. The manifest goes first: what is half deleted is never taken for a segment.
+
+    Raises CorruptData, and touches nothing, when the objects named are another segment's*.
+    """
+    require_own(segment)
+    base_key = segment.object_key
     store.delete(object_key(base_key, ObjectKind.MANIFEST))
     store.delete_many([object_key(base_key, kind) for kind in (ObjectKind.LOG, ObjectKind.INDEXES)])

@@ -89,7 +89,7 @@ def test_a_segment_that_expired_while_it_was_read_is_said_to_have_expired(golden
     def expire(key: str) -> None:
         golden.tiers.start_log_at(lost.offsets.end + 1)
         golden.tiers.say(SegmentDeleteStarted(lost, golden.tiers.term, 90, DeleteReason.RETENTION_TIME, NOW))
-        delete_segment(golden.tiers.store, lost.object_key)
+        delete_segment(golden.tiers.store, lost)
 
     golden.reader.fetch("t", 0, 0)
     golden.gets.append(expire)
@@ -106,7 +106,7 @@ def test_a_missing_object_is_no_harm_when_another_segment_has_its_offsets(golden
     def replace(key: str) -> None:
         golden.tiers.copy(golden.folder, lost.offsets.start, lost.offsets.end + 1)
         golden.tiers.say(SegmentDeleteStarted(lost, golden.tiers.term, 90, DeleteReason.FAILED_ATTEMPT, NOW))
-        delete_segment(golden.tiers.store, lost.object_key)
+        delete_segment(golden.tiers.store, lost)
 
     golden.reader.fetch("t", 0, 0)
     golden.gets.append(replace)

@@ -111,5 +111,5 @@ def test_a_stray_beside_old_keys_is_found_whatever_the_prefix_is_now(world: Worl
 
 def test_a_delete_takes_the_key_from_the_fact(world: World) -> None:
     for each in copied_under_three_prefixes(world).view().readable:
-        delete_segment(world.store, each.object_key)
+        delete_segment(world.store, each)
     assert world.objects() == set()

@@ -190,7 +190,7 @@ def test_what_was_deleted_while_we_looked_is_not_missing(world: World, segment: 
     before = world.view()
     reign = world.process().begin()
     reign.append(SegmentDeleteStarted(segment, reign.term, reign.counter(), DeleteReason.LOG_START, reign.now()))
-    delete_segment(world.store, segment.object_key)
+    delete_segment(world.store, segment)
     assert not verify(world, view=before)
 
 

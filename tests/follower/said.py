@@ -11,6 +11,7 @@ from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.facts import Fact, LeaderElected, LogStartAdvanced
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.keys import key_of, partition_of_key, tier_partition_of
+from tierstate.state.object_name import ObjectName
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.segment import AbortedRanges, Compression, CopyAttempt, RemoteSegment, Term
 
@@ -42,12 +43,13 @@ def log_start(number: int, offset: int, leader: LeaderElected, position: int, co
 
 def attempt(number: int, base: int, leader: LeaderElected, position: int, *, seed: int = 0) -> CopyAttempt:
     """Of a hundred offsets."""
+    segment_id = RemoteSegmentId.of(((base + 1) * 1000 + 10 * number + seed).to_bytes(16, "big"))
     return CopyAttempt(
         partition(number),
         "orders",
-        RemoteSegmentId.of(((base + 1) * 1000 + 10 * number + seed).to_bytes(16, "big")),
+        segment_id,
         OffsetRange(Offset(base), Offset(base + 99)),
-        f"orders/{number}/{base}-{seed}",
+        str(ObjectName("orders", partition(number), Offset(base), segment_id)),
         Term(leader.epoch, Position(position), leader.id),
         BrokerId(1),
         TimestampMs(3),

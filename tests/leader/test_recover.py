@@ -114,7 +114,7 @@ def test_a_manifest_that_is_gone_is_a_gap_with_its_offsets(world: World) -> None
 def test_the_newest_manifest_is_missed_when_a_broker_tells_where_its_log_begins(world: World) -> None:
     world.process().work()
     newest = world.view().readable[-1]
-    delete_segment(world.store, newest.object_key)
+    delete_segment(world.store, newest)
     assert not plan(world).gaps
     assert plan(world, local_start=world.local_start()).gaps == (newest.offsets,)
 
@@ -293,7 +293,7 @@ def test_a_key_of_unknown_form_in_the_archive_is_refused(world: World) -> None:
 def test_what_the_archive_finished_and_the_bucket_lacks_is_missing(world: World) -> None:
     world.process().copy_all()
     newest = world.view().readable[-1]
-    delete_segment(world.store, newest.object_key)
+    delete_segment(world.store, newest)
     found = plan(world, history(world))
     assert (found.missing, found.gaps) == ((newest,), (newest.offsets,))
 

@@ -15,6 +15,7 @@ from tierstate.state.coverage import Coverage
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.facts import LeaderElected
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
+from tierstate.state.object_name import ObjectName
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.segment import AbortedRanges, Compression, RemoteSegment, SegmentState, Term
 
@@ -28,11 +29,12 @@ def segment(
     """Offsets start..end; copied in its last epoch when no other ``term`` is given."""
     lineage = Lineage.of(*epochs)
     epoch = lineage.entries[-1].epoch if term is None else LeaderEpoch(term)
+    segment_id = RemoteSegmentId.of(number.to_bytes(16, "big"))
     return RemoteSegment(
         partition=PARTITION,
         topic="orders",
-        segment_id=RemoteSegmentId.of(number.to_bytes(16, "big")),
-        object_key=f"orders/{number}",
+        segment_id=segment_id,
+        object_key=str(ObjectName("orders", PARTITION, Offset(start), segment_id)),
         offsets=OffsetRange(Offset(start), Offset(end)),
         last_record_offset=Offset(end),
         record_count=end - start + 1,

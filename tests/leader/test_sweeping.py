@@ -36,6 +36,7 @@ from tierstate.state.ids import BrokerId, RemoteSegmentId
 from tierstate.state.offsets import Offset
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import SegmentState
+from tierstate.storage.segment.keys import ObjectKeys
 
 GRACE_S = 86_400.0
 ZOMBIE = build.term(0, 40)
@@ -213,8 +214,9 @@ def look(reign: Reign, seen: dict[RemoteSegmentId, float]) -> StartDelete | NoSw
 
 def say_fenced_copy(world: World, old: Reign, start: int, end: int) -> RemoteSegmentId:
     """A copy that was finished, whose facts land when its term does not rule any more."""
-    segment = replace(build.segment(9, old.term, start, end), partition=world.partition)
-    attempt = replace(build.attempt(9, old.term, start, end), partition=world.partition)
+    key = ObjectKeys().base_key(world.name, world.topic_id, 0, start, build.segment_id(9))
+    segment = replace(build.segment(9, old.term, start, end), partition=world.partition, object_key=key)
+    attempt = replace(build.attempt(9, old.term, start, end), partition=world.partition, object_key=key)
     say(world, SegmentCopyStarted(attempt))
     say(world, SegmentCopyFinished(segment))
     return segment.segment_id

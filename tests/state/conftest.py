@@ -27,6 +27,7 @@ from tierstate.state.facts import (
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.keys import key_of
 from tierstate.state.meaning import meaning
+from tierstate.state.object_name import ObjectName
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import AbortedRanges, Compression, CopyAttempt, RemoteSegment, Term
@@ -49,6 +50,10 @@ class Build:
     def segment_id(self, number: int) -> RemoteSegmentId:
         return RemoteSegmentId.of(raw(number))
 
+    def object_key(self, number: int, start: int = 0) -> str:
+        """Below a prefix of its number."""
+        return f"{number}/{ObjectName('orders', self.partition, Offset(start), self.segment_id(number))}"
+
     def term(self, epoch: int, position: int, number: int | None = None) -> Term:
         """By default the id is told by the position, as `leader` does."""
         return Term(LeaderEpoch(epoch), Position(position), self.fact_id(1000 + position if number is None else number))
@@ -69,9 +74,8 @@ class Build:
         )
 
     def attempt(self, number: int, term: Term, start: int = 0, end: int = 99) -> CopyAttempt:
-        offsets = OffsetRange(Offset(start), Offset(end))
-        sid = self.segment_id(number)
-        return CopyAttempt(self.partition, "orders", sid, offsets, f"orders/{number}", term, BrokerId(1), NOW)
+        offsets, key = OffsetRange(Offset(start), Offset(end)), self.object_key(number, start)
+        return CopyAttempt(self.partition, "orders", self.segment_id(number), offsets, key, term, BrokerId(1), NOW)
 
     def segment(
         self, number: int, term: Term, start: int = 0, end: int = 99, epochs: Lineage | None = None
@@ -80,7 +84,7 @@ class Build:
             partition=self.partition,
             topic="orders",
             segment_id=self.segment_id(number),
-            object_key=f"orders/{number}",
+            object_key=self.object_key(number, start),
             offsets=OffsetRange(Offset(start), Offset(end)),
             last_record_offset=Offset(end),
             record_count=end - start + 1,

@@ -21,7 +21,7 @@ ONE = Lineage.of((0, 0))
 
 
 def covered(coverage: Coverage) -> list[tuple[int, int, str]]:
-    return [(piece.offsets.start, piece.offsets.end, piece.segment.object_key[-1]) for piece in coverage.owned]
+    return [(piece.offsets.start, piece.offsets.end, piece.segment.object_key[0]) for piece in coverage.owned]
 
 
 def of(build: Build, *ranges: tuple[int, int]) -> tuple[RemoteSegment, ...]:

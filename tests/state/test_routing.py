@@ -41,7 +41,7 @@ def short(routed: Route) -> tuple[object, ...]:
         case AtEnd(offset=offset):
             return "end", offset
         case ReadRemote(segment=segment, offsets=offsets):
-            return segment.object_key[-1], offsets.start, offsets.end
+            return segment.object_key[0], offsets.start, offsets.end
 
 
 LOCAL, REMOTE, PREFER, AUTO = Tier.LOCAL, Tier.REMOTE, Tier.PREFER_REMOTE, Tier.AUTO

@@ -88,7 +88,7 @@ def test_a_view_counts_what_is_readable(build: Build) -> None:
         facts.append(build.finished(10 * number + 1, number, term, start, start + 99))
     view = build.view(*facts)
     assert (view.copied_to, view.remote_bytes, view.topic) == (199, 333, "orders")
-    assert [s.object_key for s in view.readable] == ["orders/1", "orders/2", "orders/3"]
+    assert [s.segment_id for s in view.readable] == [build.segment_id(number) for number in (1, 2, 3)]
     assert len(view.in_state(SegmentState.COPY_SEGMENT_FINISHED)) == 3
     assert view.in_state(SegmentState.ABANDONED) == []
 

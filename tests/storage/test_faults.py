@@ -9,6 +9,7 @@ import sys
 import textwrap
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tierstate.state.errors import (
     StorageFull,
     StorageUnavailable,
 )
+from tierstate.state.ids import TopicIdPartition
 from tierstate.state.segment import Compression
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.memory import MemoryStore
@@ -55,7 +57,7 @@ def test_a_store_that_is_full_at_any_write_leaves_no_object_of_that_write(write_
         assert refused not in [found.key for found in store.list()]
         with pytest.raises(ObjectNotFound):
             store.head(MANIFEST_KEY)
-        delete_segment(store, BASE_KEY)
+        delete_segment(store, write_segment(MemoryStore(), LOG, compression=Compression.ZSTD))
         assert list(store.list()) == []
         tried += 1
     assert tried == store.writes == 11 + 1 + 1 + 1  # chunks, complete, indexes, manifest
@@ -206,11 +208,21 @@ def test_a_segment_is_deleted_manifest_first_and_again(write_segment: WriteSegme
             deleted.append(key)
 
     store = MemoryStore(faults=note)
-    write_segment(store, LOG)
-    delete_segment(store, BASE_KEY)
+    segment = write_segment(store, LOG)
+    delete_segment(store, segment)
     assert deleted[0] == MANIFEST_KEY
     assert list(store.list()) == []
-    delete_segment(store, BASE_KEY)
+    delete_segment(store, segment)
+
+
+def test_a_segment_that_names_anothers_objects_deletes_none(write_segment: WriteSegment) -> None:
+    store = MemoryStore()
+    segment = write_segment(store, LOG)
+    before = list(store.list())
+    forged = replace(segment, partition=TopicIdPartition(segment.partition.topic_id, 8))
+    with pytest.raises(CorruptData, match="objects of another segment"):
+        delete_segment(store, forged)
+    assert list(store.list()) == before
 
 
 def test_copying_takes_memory_for_chunks_not_for_the_log(tmp_path: Path) -> None:
