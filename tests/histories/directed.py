@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tests.histories.forger import EVENTS
 from tests.histories.small_world import SmallWorld, Steady
 from tests.histories.topic import DAY, HistoryTopic, ProcessTopic
+from tests.leader.forger import stolen
 from tierstate.follower.follower import Follower
 from tierstate.follower.generations import InMemory
 from tierstate.runtime.clock import ManualClock
@@ -119,6 +121,22 @@ def the_last_copy_is_fenced() -> str | None:
     return None if key in there else f"{key} is gone, and the broker has not got these offsets any more"
 
 
+def a_forger_speaks_as_the_term_in_force() -> str | None:
+    """A plain producer says that the only copy of another topic was copied here, and is to go."""
+    world = SmallWorld(2)
+    _take(world, "0*")
+    term = world.promises.live.view().term
+    assert term is not None
+    segment = stolen(EVENTS[0], world.cluster.partition, "orders", term)
+    for kind in ("copy-started", "delete-started"):
+        world.forger.forge(segment, kind)
+    try:
+        _take(world, "0*", "hour", "0*", "hour", "0*")
+    except AssertionError as error:
+        return str(error)
+    return _broken(world)
+
+
 def a_view_sleeps_for_months() -> str | None:
     """It holds a fact whose tombstone is gone from every replica when it wakes up."""
     clock = ManualClock()
@@ -167,6 +185,7 @@ DIRECTED = {
     "lineage never condemns": a_branch_comes_back,
     "lineage kept": a_lineage_is_needed_again,
     "only copy": the_last_copy_is_fenced,
+    "own objects only": a_forger_speaks_as_the_term_in_force,
     "age of the position": a_view_sleeps_for_months,
     "topic id": a_topic_is_created_again,
 }

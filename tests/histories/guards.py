@@ -211,6 +211,7 @@ GUARDS: dict[str, Guard] = {
     "topic id": Guard(
         "a topic with another id is another topic", "follower.follower:Follower._check_topic_id", _nothing, None
     ),
+    "own objects only": Guard("a fact speaks of its own objects only*", "state.object_name:is_named_so", _yes, 8),
     "leases": Guard("objects only when no live lease covers them", "leader.expire_rule:lease_on", _nothing, 57),
 }
 

@@ -84,7 +84,8 @@ class Process:
 
     def step(self) -> None:
         """Up to the next irreversible step, and no further."""
-        if self._act is None and self.world.rnd.random() < (0.03 if self.world.cluster.exists else 0.8):
+        often = 0.2 if self.world.forger.active else 0.03
+        if self._act is None and self.world.rnd.random() < (often if self.world.cluster.exists else 0.8):
             self._act = self._custodian.steps()
         elif self._act is None:
             if not self.world.cluster.exists:

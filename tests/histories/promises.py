@@ -6,6 +6,7 @@ objects      a readable segment has its three objects; an object whose segment n
 records      every record from the retention floor on is on the leader, or in a readable segment with its true bytes;
              while the leader's own term rules, routing finds exactly that version
 log start    never above what retention or an order allows
+own objects  what forged facts name of another partition is never deleted, and in no view readable
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tests.histories.cluster import NAME, HistoryControl
+from tests.histories.forger import EVIL, THEIRS
 from tierstate.follower.follower import Follower
 from tierstate.leader.decide import standing_order
 from tierstate.log.batch import iter_batches
@@ -49,6 +51,7 @@ class Promises:
         self._world = world
         self.live = PartitionState(world.cluster.partition)
         self.history = PartitionState(world.cluster.partition)
+        self.evil = PartitionState(EVIL)
         self._batches: dict[RemoteSegmentId, dict[int, bytes]] = {}
         self._written: dict[str, bytes] = {}
         self._leases: list[LiveFact] = []
@@ -56,6 +59,12 @@ class Promises:
         """Key to the position at which it landed first: what lands again takes nobody's rights and gives none."""
 
     def landed(self, entry: Entry) -> None:
+        if entry.key.startswith(self._world.topic.not_ours):
+            if entry.value is None:
+                self.evil.erase(entry.key)
+            else:
+                self.evil.insert(LiveFact(entry.key, entry.position, decode_fact(entry.key, entry.value)))
+            return
         if not self._world.topic.landing_late and self.live.view().holds and "/hold/" not in entry.key:
             assert not self._destroys(entry), f"{entry.key} landed while a hold stands"
         if entry.value is None:
@@ -88,7 +97,8 @@ class Promises:
                 return False
 
     def deleting(self, key: str) -> None:
-        """An object is about to be deleted: never one of a finished copy while a hold stands."""
+        """An object is about to be deleted: never one of a finished copy while a hold stands, never another's."""
+        assert key not in THEIRS, f"{key} of another partition is deleted"
         base = key.rsplit(".", 1)[0]
         if self.live.view().holds:
             finished = [s for s in self.history.view().segments.values() if s.remote and s.remote.object_key == base]
@@ -97,6 +107,7 @@ class Promises:
     def check(self) -> None:
         self._erasing_changed_nothing()
         self._objects_are_there()
+        self._others_are_untouched()
         self._records_are_readable()
 
     # Erasing.
@@ -122,7 +133,7 @@ class Promises:
             return  # what else was said of an ended partition is erased
         assert live.log_start == history.log_start, f"log start {live.log_start}, all facts say {history.log_start}"
         assert live.lineage == history.lineage
-        if not self._world.lands_twice:
+        if not self._world.lands_twice and not self._world.forger.forged:
             assert not live.contradictions, f"a legal history contradicts itself: {live.contradictions}"
         assert standing_order(live) == standing_order(history), "an order came back, or was forgotten"
 
@@ -159,10 +170,16 @@ class Promises:
         named = {found.subject.object_key for found in view.segments.values() if found.subject}
         ever = {found.subject.object_key: found for found in self.history.view().segments.values() if found.subject}
         self._leases_are_kept(there)
-        for key in there:
+        for key in there - THEIRS:
             base = key.rsplit(".", 1)[0]
             if base not in named:
                 assert ever[base].state is GONE, f"{key} is named by no live fact, and nobody deleted it"
+
+    def _others_are_untouched(self) -> None:
+        for view in (self.live.view(), self.evil.view()):
+            for segment in view.readable:
+                log = object_key(segment.object_key, ObjectKind.LOG)
+                assert log not in THEIRS, f"{log} of another partition is served as {view.topic}"
 
     def _leases_are_kept(self, there: set[str]) -> None:
         """What a reader pinned before the segment was condemned is there until the lease is over, or was overridden."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from tests.histories.cluster import Cluster
+from tests.histories.forger import Forger
 from tests.histories.process import Process, follow
 from tests.histories.promises import Promises
 from tests.histories.topic import DAY, HOUR, MINUTE, HistoryTopic
@@ -80,6 +81,7 @@ class World:
         self.followers: list[Follower] = [follow(self, 100 + at, kind=True) for at in range(2)]
         self.orders = self.keeper = 0
         """``keeper``: the broker that leads the tier-state partition."""
+        self.forger = Forger(self)
         self.deleted_at = self.rnd.randrange(STEPS // 3, STEPS) if self.rnd.random() < 0.15 else STEPS
 
     def tell(self, event: object) -> None:
@@ -104,6 +106,7 @@ class World:
                 self.cluster.exists = False
                 self.seen["topic deleted"] += 1
             self.step()
+            self.forger.may_forge()
             if step % 3 == 0:
                 self.promises.check()
         self.promises.check()

@@ -1,0 +1,182 @@
+"""Facts from a plain producer that name another partition's objects: nothing of it is served, deleted or moved."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+import pytest
+
+from tests.leader.custody_world import Ward
+from tests.leader.expiry import GRACE_MS, Expiry, say
+from tests.leader.forger import ONLY_COPY, forged, keys_of, put_events, stolen
+from tests.leader.orphans import GRACE_S, Late
+from tests.leader.world import World
+from tierstate.leader.act import run
+from tierstate.leader.archived_deletes import deleted_in
+from tierstate.leader.custodian_rule import custody_doubt
+from tierstate.leader.expirer import remove_objects, start_delete
+from tierstate.leader.quarantine import Quarantine
+from tierstate.leader.reasons import Reason
+from tierstate.leader.sweep_rule import NoSweep, failed_attempt, next_sweep
+from tierstate.leader.trim_rule import doubt_of
+from tierstate.state.errors import CorruptData, Fenced
+from tierstate.state.facts import DeleteReason, SegmentDeleteStarted
+from tierstate.state.offsets import Position
+from tierstate.state.partition_view import SegmentMeaning
+from tierstate.state.segment import RemoteSegment, SegmentState
+
+ASKING = ("trim_rule", "expirer", "expire_rule", "sweep_rule", "erase_rule", "orders", "trimmer")
+
+
+def forge(world: World, *kinds: str) -> RemoteSegment:
+    """The objects of ``events`` are there; a producer speaks of them in the name of the term that rules here."""
+    events, view = put_events(world.store), world.view()
+    assert view.term is not None
+    segment = stolen(events, world.partition, world.name, view.term)
+    for kind in kinds:
+        say(world, forged(segment)[kind])
+    return segment
+
+
+def untouched(world: World, segment: RemoteSegment) -> None:
+    assert {key: world.store.get(key) for key in keys_of(segment)} == dict.fromkeys(keys_of(segment), ONLY_COPY)
+    assert {found.key for found in world.store.list()} >= keys_of(segment)
+    assert segment.segment_id not in {each.segment_id for each in world.view().readable}
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From here on a person has settled every contradiction: nobody is in doubt because of one."""
+
+    def settle() -> None:
+        for module in ASKING:
+            place = importlib.import_module(f"tierstate.leader.{module}")
+            monkeypatch.setattr(place, "doubt_of", lambda view: doubt_of(replace(view, contradictions=())))
+        custodian = importlib.import_module("tierstate.leader.custodian_rule")
+        monkeypatch.setattr(custodian, "custody_doubt", lambda view: custody_doubt(replace(view, contradictions=())))
+
+    return settle
+
+
+CONDEMNED = ("copy-started", "copy-finished", "delete-started")
+WAYS: Collection[tuple[str, ...]] = [
+    ("copy-started", "copy-finished"),
+    CONDEMNED,
+    ("copy-started",),
+    ("copy-finished",),
+    ("delete-started",),
+    ("copy-started", "delete-started"),
+    ("delete-started", "delete-finished"),
+]
+
+
+@pytest.mark.parametrize("kinds", WAYS, ids=" ".join)
+@pytest.mark.parametrize("is_settled", [False, True])
+def test_an_agent_serves_and_deletes_nothing_of_another_partition(
+    is_settled: bool, kinds: tuple[str, ...], world: World, settled: Callable[[], None]
+) -> None:
+    process = world.process()
+    worker = process.work()
+    segment = forge(world, *kinds)
+    if is_settled:
+        settled()
+    for _ in range(3):
+        process.work(worker)
+        world.clock.advance(GRACE_S)
+        untouched(world, segment)
+    assert world.view().holds, "a person is told"
+    assert segment.object_key in world.view().holds[0].reason
+
+
+def test_the_partition_is_held_with_a_reason(world: World) -> None:
+    process = world.process()
+    worker = process.work()
+    segment = forge(world, *CONDEMNED)
+    for live in world.view().segments[segment.segment_id].facts:
+        assert live.key not in world.view().fenced, "the forger speaks in the name of the ruling term"
+    process.work(worker)
+    status = process.status()
+    assert status.not_trimmed_reason is Reason.HELD
+    assert f"its object key is of another segment: {segment.object_key!r}" in str(status.not_trimmed)
+
+
+def meant(world: World, segment: RemoteSegment) -> SegmentMeaning:
+    return world.view().segments[segment.segment_id]
+
+
+def test_a_settled_contradiction_still_removes_nothing(world: World, settled: Callable[[], None]) -> None:
+    process = world.process()
+    reign = process.copy_all()
+    segment = forge(world, *CONDEMNED)
+    settled()
+    expiry = Expiry(process, reign)
+    assert expiry.next_act() is None, "the rule says no"
+    condemned = meant(world, segment)
+    assert condemned.state is SegmentState.DELETE_SEGMENT_STARTED
+    with pytest.raises(Fenced, match="its object key is of another segment"):
+        run(remove_objects(reign, world.store, condemned, GRACE_MS, process.events.append))
+    untouched(world, segment)
+
+
+@pytest.mark.parametrize("kinds", [("copy-started",), ("copy-finished",)], ids=" ".join)
+def test_a_settled_contradiction_is_still_not_condemned(
+    kinds: tuple[str, ...], world: World, settled: Callable[[], None]
+) -> None:
+    process = world.process()
+    reign = process.copy_all()
+    segment = forge(world, *kinds)
+    settled()
+    view, found = reign.view(max_age=0), meant(world, segment)
+    assert failed_attempt(view, reign.term) is None
+    sweep = next_sweep(view, reign.bounds(), (), {segment.segment_id: -GRACE_S}, 0.0, GRACE_S)
+    assert isinstance(sweep, NoSweep)
+    reason = DeleteReason.FAILED_ATTEMPT if found.state is SegmentState.COPY_SEGMENT_STARTED else DeleteReason.ABANDONED
+    with pytest.raises(CorruptData, match="names objects of another segment"):
+        run(start_delete(reign, found, reason, process.events.append))
+    assert meant(world, segment).deleting is None
+
+
+def test_a_quarantine_moves_nothing_of_another_partition(world: World) -> None:
+    world.process().copy_all()
+    segment = forge(world)
+    with pytest.raises(CorruptData, match="names objects of another segment"):
+        Quarantine("aside/").keep_segment(world.store, segment)
+    assert not list(world.store.list("aside/"))
+
+
+@pytest.mark.parametrize("key", [None, "no-name-at-all"])
+def test_a_sweep_looks_into_no_folder_of_another_partition(key: str | None, world: World) -> None:
+    late = Late(world)
+    segment = forge(world)
+    for fact in forged(segment if key is None else replace(segment, object_key=key)).values():
+        say(world, fact)
+    found = late.watch.look(world.view())
+    assert {each.key for each in found.listed}.isdisjoint(keys_of(segment))
+    late.world.clock.advance(GRACE_S)
+    assert not late.watch.look(world.view()).condemned
+    untouched(world, segment)
+
+
+def test_an_archived_delete_condemns_no_objects_but_its_own(world: World) -> None:
+    world.process().copy_all()
+    segment = forge(world, *CONDEMNED, "delete-finished")
+    archived = [entry for batch in world.topic.reader({0: Position(0)}).poll(0) for entry in batch.entries]
+    assert deleted_in(archived, [(world.partition, segment.segment_id)]) == {}
+
+
+@pytest.mark.parametrize("kinds", [("copy-started", "copy-finished"), CONDEMNED], ids=" ".join)
+@pytest.mark.parametrize("is_settled", [False, True])
+def test_the_custodian_of_a_gone_topic_deletes_nothing_of_another(
+    is_settled: bool, kinds: tuple[str, ...], world: World, settled: Callable[[], None]
+) -> None:
+    world.process().copy_all()
+    segment = forge(world, *kinds)
+    if is_settled:
+        settled()
+    world.broker.delete_topic(world.name)
+    Ward(world).end()
+    untouched(world, segment)
+    said = [live.fact for live in meant(world, segment).facts if isinstance(live.fact, SegmentDeleteStarted)]
+    assert all(fact.reason is DeleteReason.RETENTION_TIME for fact in said), "it condemned nothing either"
