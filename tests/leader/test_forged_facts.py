@@ -23,6 +23,7 @@ from tierstate.leader.sweep_rule import NoSweep, failed_attempt, next_sweep
 from tierstate.leader.trim_rule import doubt_of
 from tierstate.state.errors import CorruptData, Fenced
 from tierstate.state.facts import DeleteReason, SegmentDeleteStarted
+from tierstate.state.keys import key_of
 from tierstate.state.offsets import Position
 from tierstate.state.partition_view import SegmentMeaning
 from tierstate.state.segment import RemoteSegment, SegmentState
@@ -100,6 +101,24 @@ def test_the_partition_is_held_with_a_reason(world: World) -> None:
     status = process.status()
     assert status.not_trimmed_reason is Reason.HELD
     assert f"its object key is of another segment: {segment.object_key!r}" in str(status.not_trimmed)
+
+
+def test_it_goes_on_once_the_forged_facts_are_erased_and_the_holds_released(world: World) -> None:
+    process = world.process()
+    worker = process.work()
+    begun = len(world.topic.keys())
+    segment = forge(world, *CONDEMNED)
+    process.work(worker)
+    forged_keys = [key for key in world.topic.keys()[begun:] if str(segment.segment_id) in key]
+    assert len(forged_keys) == len(CONDEMNED)
+    for key in (*forged_keys, *(key_of(hold) for hold in world.view().holds)):
+        world.topic.append(0, key, None)
+    world.roll()
+    process.work(worker)
+    assert not world.view().holds
+    assert world.view().coverage.prefix_end(0) == world.bases[-1] - 1, "what was rolled since is copied"
+    assert world.local_start() == world.bases[-1], "and trimmed"
+    assert keys_of(segment) <= world.objects()
 
 
 def meant(world: World, segment: RemoteSegment) -> SegmentMeaning:
