@@ -233,7 +233,7 @@ MEANINGS: Mapping[Reason, Meaning] = {
     ),
     Reason.CONTRADICTION: Meaning(
         "trim, expire",
-        "Accepted facts contradict each other: nothing is deleted.",
+        "Facts contradict each other, or name objects of another segment: nothing is deleted.",
         "`tierstate facts` shows both; `tierstate verify`.",
     ),
     Reason.LINEAGE_UNKNOWN: Meaning(

@@ -98,7 +98,8 @@ def segment_meaning(segment_id: RemoteSegmentId, facts: Iterable[LiveFact], lead
     contradiction, deleting = _foreign(facts), None
     if accepted or mismatch:  # else nothing can be illegal: most segments of a replay
         copies = [live for live in (started, finished) if live is not None and live.key not in fenced]
-        contradiction = contradiction or _contradiction(copies, accepted, mismatch)
+        # both are named: a person who settles one has not seen the other
+        contradiction = "; ".join(filter(None, (contradiction, _contradiction(copies, accepted, mismatch)))) or None
         deleting = next((live for live in accepted if isinstance(live.fact, SegmentDeleteStarted)), None)
     return SegmentMeaning(segment_id, state, attempt, remote, position, contradiction, tuple(fenced), deleting, facts)
 

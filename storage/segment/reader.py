@@ -29,8 +29,8 @@ from .manifest import MAX_MANIFEST_BYTES, IndexKind, SegmentManifest, parse_mani
 PARALLEL = 4
 """Requests in flight for a long range."""
 DESCRIBED = tuple(each.name for each in fields(RemoteSegment))
-IDENTITY = ("partition", "segment_id", "object_key", "offsets", "log_bytes", "log_sha256")
-"""What tells one segment from another, of what describes it: a reader insists on these, `verify` on all of it."""
+IDENTITY = ("partition", "segment_id", "object_key", "offsets", "leader_epochs", "aborted", "log_bytes", "log_sha256")
+"""Which segment it is, and what decides which records are shown: a reader insists on these, `verify` on all of it."""
 
 
 @dataclass(frozen=True, slots=True)

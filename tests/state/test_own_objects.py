@@ -100,6 +100,14 @@ def test_any_fact_that_names_anothers_objects_is_a_contradiction_also_a_fenced_o
             assert found.startswith(f"{live.key} at 11: its object key is of another segment"), live.key
 
 
+def test_whatever_else_is_illegal_is_named_beside_it(build: Build) -> None:
+    term = build.term(1, 0)
+    going, ended = build.delete_started(1, 1, term), build.finished(2, 1, term)
+    [found] = build.view(build.leader(0, 1), forged(going, build.object_key(2)), ended).contradictions
+    assert found.startswith(f"{going.key} at 1: its object key")
+    assert found.endswith(f"; {ended.key} at 2 after {going.key} at 1")
+
+
 def test_a_fenced_delete_of_anothers_objects_takes_nothing_from_the_copy(build: Build) -> None:
     zombie, term = build.term(1, 0), build.term(2, 10)
     facts = [build.leader(0, 1), build.leader(10, 2), build.started(11, 1, term), build.finished(12, 1, term)]
