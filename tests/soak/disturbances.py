@@ -6,19 +6,24 @@ things. It returns a look: whether its effect was seen by now. It leaves everyth
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import time
 from collections.abc import Callable
 
 from tests.soak.ground import Ground
+from tests.soak.groups import PlainGroup
 from tests.soak.topics import EVERYWHERE, PASSING_MS, TOPICS
+from tests.soak.truth import jumped
+from tierstate.leader.trimmer import DELETE_RECORDS_TIMEOUT_S, LAST_CHECKS_S
 
 Look = Callable[[], bool]
 Act = Callable[[Ground, random.Random], Look]
+UNDER_WAY_S = 2 * (LAST_CHECKS_S + DELETE_RECORDS_TIMEOUT_S)
 MAY_DIE = (0, 1)
 """Agents that are killed and terminated; the last lives as long as the soak: its memory tells of all of it."""
-PASSING = TOPICS[1]
+KEPT, PASSING = TOPICS[:2]
 
 
 def agent_killed(ground: Ground, chance: random.Random) -> Look:
@@ -171,6 +176,38 @@ def late_landing(ground: Ground, chance: random.Random) -> Look:
     for key, data in late.items():
         store.put_if_absent(key, data)
     return lambda: not late.keys() & {*_objects(ground, name, partition)}
+
+
+def group_reset(ground: Ground, chance: random.Random) -> Look:
+    """A consumer that read to the end is set back to the earliest, waits, and reads all that was written since."""
+    name, partition = ground.full(KEPT), chance.randrange(KEPT.partitions)
+    group = PlainGroup(ground.kafka.bootstrap, name, partition, f"{name}-back-{chance.randrange(10**6)}")
+
+    def stands() -> int | None:
+        """A trim whose listing is older than the reset may still be under way; then it is reset once more."""
+        at = group.stand(group.bounds()[0])
+        time.sleep(UNDER_WAY_S)
+        return at if group.bounds()[0] <= at else None
+
+    def is_waited_for() -> bool:
+        code, said = ground.command("describe", f"{name}:{partition}", "--json")
+        agent = json.loads(said)[0]["agent"] if code == 0 else None
+        return isinstance(agent, dict) and group.group in agent.get("held_by", ())
+
+    try:
+        ground.patiently(lambda: group.stand(group.bounds()[1]))
+        time.sleep(chance.uniform(0, 3))
+        start = ground.until(stands, "a group is reset", lambda at: at is not None)
+        assert start is not None
+        ground.until(is_waited_for, "an agent waits for the group")
+        known = ground.truth.snapshot((name, partition))
+        read = group.read_to(known.offsets[-1] + 1)
+        lost = [*jumped(known, start, known.offsets[-1] + 1, read)]
+        assert not lost, f"{group.group}: {lost[0]}"
+        ground.given_to_groups += len(read)
+    finally:
+        ground.patiently(group.leave)
+    return lambda: bool(read)
 
 
 def nothing(ground: Ground, chance: random.Random) -> Look:
