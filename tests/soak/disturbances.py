@@ -14,13 +14,14 @@ from collections.abc import Callable
 
 from tests.soak.ground import Ground
 from tests.soak.groups import PlainGroup
+from tests.soak.journal import partition_of
 from tests.soak.topics import EVERYWHERE, PASSING_MS, TOPICS
 from tests.soak.truth import jumped
-from tierstate.leader.trimmer import DELETE_RECORDS_TIMEOUT_S, LAST_CHECKS_S
 
 Look = Callable[[], bool]
 Act = Callable[[Ground, random.Random], Look]
-UNDER_WAY_S = 2 * (LAST_CHECKS_S + DELETE_RECORDS_TIMEOUT_S)
+UNDER_WAY_S = 1.5
+"""A trim takes a moment from its listing of groups to DeleteRecords."""
 MAY_DIE = (0, 1)
 """Agents that are killed and terminated; the last lives as long as the soak: its memory tells of all of it."""
 KEPT, PASSING = TOPICS[:2]
@@ -180,11 +181,13 @@ def late_landing(ground: Ground, chance: random.Random) -> Look:
 
 def group_reset(ground: Ground, chance: random.Random) -> Look:
     """A consumer that read to the end is set back to the earliest, waits, and reads all that was written since."""
-    name, partition = ground.full(KEPT), chance.randrange(KEPT.partitions)
+    name, began = ground.full(KEPT), time.monotonic()
+    trims = ground.until(lambda: ground.journal.since(began, "local trimmed", topic=name), "a trim")
+    partition = partition_of(trims[0])  # it is trimmed again before long, and not just now
     group = PlainGroup(ground.kafka.bootstrap, name, partition, f"{name}-back-{chance.randrange(10**6)}")
 
-    def stands() -> int | None:
-        """A trim whose listing is older than the reset may still be under way; then it is reset once more."""
+    def set_back() -> int | None:
+        """Once more, when a trim was under way whose listing is older."""
         at = group.stand(group.bounds()[0])
         time.sleep(UNDER_WAY_S)
         return at if group.bounds()[0] <= at else None
@@ -196,10 +199,9 @@ def group_reset(ground: Ground, chance: random.Random) -> Look:
 
     try:
         ground.patiently(lambda: group.stand(group.bounds()[1]))
-        time.sleep(chance.uniform(0, 3))
-        start = ground.until(stands, "a group is reset", lambda at: at is not None)
+        start = ground.until(set_back, "a group is set back", lambda at: at is not None)
         assert start is not None
-        ground.until(is_waited_for, "an agent waits for the group")
+        ground.until(lambda: group.bounds()[0] > start or is_waited_for(), "an agent waits for the group")
         known = ground.truth.snapshot((name, partition))
         read = group.read_to(known.offsets[-1] + 1)
         lost = [*jumped(known, start, known.offsets[-1] + 1, read)]
