@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from ..broker.groups import GroupPosition, TopicGroups
 from ..leader.decide import is_paused
 from ..leader.leases import is_over
 from ..leader.orders import standing
@@ -19,6 +20,8 @@ from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment, SegmentState
 from .give_order import told
 from .meant import moment
+
+NOBODY = TopicGroups(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,15 @@ class DeletePlan:
     leases: tuple[ReaderLease, ...]
     already: OperatorOrder | None
     waits: tuple[str, ...]
+    groups: TopicGroups = NOBODY
+
+    @property
+    def losing(self) -> tuple[GroupPosition, ...]:
+        """Consumer groups that have not read all that leaves the broker: agents ask none before they obey a person."""
+        if self.bounds.local_start >= self.before:
+            return ()
+        here = [each for each in self.groups.positions if each.partition == self.view.partition.partition]
+        return tuple(each for each in here if each.committed is None or each.committed < self.before)
 
     @property
     def nothing(self) -> bool:
@@ -103,12 +115,21 @@ class DeletePlan:
                 {"id": each.id, "holder": each.holder, "offsets": str(each.offsets), "until": moment(each.expires_at)}
                 for each in self.leases
             ],
+            "groups": [{"group": each.group, "committed": each.committed} for each in self.losing],
+            "groups_unknown": self.groups.why_incomplete(),
             "waits_for": list(self.waits),
             "stands_already": self.already is not None,
         }
 
 
-def plan_delete(view: PartitionView, bounds: LocalBounds, before: Offset, force: bool, now: TimestampMs) -> DeletePlan:
+def plan_delete(
+    view: PartitionView,
+    bounds: LocalBounds,
+    before: Offset,
+    force: bool,
+    now: TimestampMs,
+    groups: TopicGroups = NOBODY,
+) -> DeletePlan:
     """Raises NotTiered for a partition that no agent has begun, OffsetOutOfRange above the last stable offset."""
     if view.log_start is None:
         raise NotTiered("no agent has begun this partition: nobody would obey", partition=view.partition.partition)
@@ -145,6 +166,7 @@ def plan_delete(view: PartitionView, bounds: LocalBounds, before: Offset, force:
         leases=leases,
         already=_says_it_all(view, before, force),
         waits=_waits(view),
+        groups=groups,
     )
 
 

@@ -16,6 +16,7 @@ from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
     from ..broker.control import BrokerControl
+    from ..broker.groups import TopicGroups
     from ..follower.follower import Follower
     from ..runtime.clock import Clock
     from ..state.offsets import Offset
@@ -67,7 +68,8 @@ def command(
         meant = AtOffset(_first_at(context, topic, before)) if isinstance(before, AtTime) else before
         with opened_topic(context) as tier_topic, following(context, tier_topic, [partition]) as follower:
             view, bounds = follower.partition(partition), _bounds(broker.control, topic)
-            plan = plan_delete(view, bounds, offset_meant(meant, view, bounds), force, clock.now_ms())
+            wanted, groups = offset_meant(meant, view, bounds), _groups(broker.control, topic)
+            plan = plan_delete(view, bounds, wanted, force, clock.now_ms(), groups)
             document: dict[str, Any] = {"topic": topic.topic, **plan.as_json(), "order": None, "obeyed": None}
             _show(context, topic, plan)
             if execute and not plan.nothing:
@@ -112,6 +114,17 @@ def _refuse_untiered(context: Context, broker: BrokerControl, topic: TopicArgume
 def _bounds(broker: BrokerControl, topic: TopicArgument) -> LocalBounds:
     assert topic.partition is not None
     return broker.bounds(topic.topic, topic.partition)
+
+
+def _groups(broker: BrokerControl, topic: TopicArgument) -> TopicGroups:
+    """They are told of, and hold nothing up: a listing that fails is shown."""
+    from ..broker.groups import GroupProblem, TopicGroups
+    from ..state.errors import AccessDenied, Unavailable
+
+    try:
+        return broker.groups(topic.topic)
+    except (Unavailable, AccessDenied) as error:
+        return TopicGroups((), (GroupProblem(None, str(error)),))
 
 
 def offset_meant(before: Earliest | Latest | AtOffset | FromEnd, view: PartitionView, bounds: LocalBounds) -> Offset:
@@ -167,6 +180,11 @@ def _show(context: Context, topic: TopicArgument, plan: DeletePlan) -> None:
     for lease in plan.leases:
         effect = "is overridden" if plan.force else "keeps the objects of its segments so long"
         line(f"  LEASE  {lease.offsets} of {lease.holder} until {moment(lease.expires_at)} {effect}")
+    for group in plan.losing:
+        stands = "has committed nothing" if group.committed is None else f"stands at {group.committed}"
+        line(f"  GROUP  {group.group} {stands}: what it has not read below {plan.before} goes")
+    if (unknown := plan.groups.why_incomplete()) is not None:
+        line(f"  GROUP  not all groups are known: {unknown}")
     for reason in plan.waits:
         line(f"  WAITS  {reason}")
 

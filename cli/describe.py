@@ -94,6 +94,9 @@ def _print(context: Context, facts: PartitionFacts) -> None:
         ):
             if facts.agent.get(key):
                 line(f"  {label:<13} {facts.agent[key]}")
+        named = facts.agent.get("held_by") or facts.agent.get("not_trimmed_reason") == "groups-unknown"
+        if named and facts.agent.get("groups_age_s") is not None:
+            line(f"  groups        as asked {facts.agent['groups_age_s']:.0f} s ago; every trim asks again")
     if facts.end_transaction is not None:
         line(f"  does it hang? {facts.end_transaction.find_hanging}")
         line(f"  if it does    {facts.end_transaction.abort}")

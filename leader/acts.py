@@ -18,18 +18,23 @@ from .quarantine import NO_QUARANTINE
 from .sweep_rule import SweepOrphans
 from .term import Reign
 from .trim_rule import TrimBefore
-from .trimmer import trim_local
+from .trimmer import AskGroups, trim_local
 
 
 def act_for(
-    intent: Intent, reign: Reign, tools: CopyTools, policy: Policy, orphans: OrphanWatch | None = None
+    intent: Intent,
+    reign: Reign,
+    tools: CopyTools,
+    policy: Policy,
+    groups: AskGroups,
+    orphans: OrphanWatch | None = None,
 ) -> Act[object]:
     """Not yet begun. ``orphans``: who asked for them to be swept."""
     match intent:
         case CopyCandidate():
             return copy_segment(reign, intent, tools)
         case TrimBefore(offset=offset):
-            return trim_local(reign, tools.store, offset, tools.listener)
+            return trim_local(reign, tools.store, offset, tools.listener, groups)
         case AdvanceLogStart(log_start=log_start, reason=why):
             return advance_log_start(reign, log_start, why, tools.listener)
         case CutLocal(before=before):

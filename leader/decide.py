@@ -33,25 +33,23 @@ from .gone_watch import Aged
 from .orders import CutLocal, next_cut, standing
 from .reasons import Reason, Why, moment
 from .sweep_rule import NoSweep, SweepOrphans, failed_attempt, next_orphans, next_sweep
-from .trim_rule import NoTrim, TrimBefore, TrimPolicy, trim_before, why_degraded
+from .trim_rule import GroupsSeen, NoTrim, TrimBefore, TrimPolicy, trim_before, why_degraded
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
     """What the broker and its disk said.
 
-    ``epochs``: its leader epoch checkpoint. ``holds`` None: consumer groups could not be listed completely, and
-    ``groups_unknown`` says why.
+    ``epochs``: its leader epoch checkpoint.
     """
 
     segments: tuple[LocalSegment, ...]
     epochs: Lineage
     bounds: LocalBounds
     config: TopicConfig
-    holds: Mapping[str, Offset] | None
+    groups: GroupsSeen
     drift: str | None = None
     """How the tier-state topic's configuration differs from what is safe."""
-    groups_unknown: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +224,9 @@ def _trim(
 ) -> TrimBefore | NoTrim:
     if stopped is not None:
         return NoTrim(stopped)
-    if seen.holds is None:
-        said = "consumer groups could not be listed completely"
-        because = f": {seen.groups_unknown}" if seen.groups_unknown else ""
-        return NoTrim(Why(Reason.GROUPS_UNKNOWN, said + because))
     rules = TrimPolicy(policy.trim_delay_ms, policy.allow_unclean, seen.config.unclean_leader_election_enable)
     retention = retention_of(seen.config)
-    return trim_before(view, seen.bounds, seen.segments, retention, rules, seen.holds, now, memory.pinned_s)
+    return trim_before(view, seen.bounds, seen.segments, retention, rules, seen.groups, now, memory.pinned_s)
 
 
 def _expire(view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs, memory: Memory) -> Expiry:

@@ -1,7 +1,7 @@
 """What an agent asks the broker before it decides: bounds, configuration, who still reads. Slow answers are cached.
 
 Configuration is at most 30 s old (the tier-state topic's own 60 s), a group listing at most 5 minutes: a listing is
-expensive on a busy cluster.
+expensive on a busy cluster. An old one decides only whether it is worth asking: a trim asks again (`trimmer.py`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ..broker.control import BrokerControl
@@ -18,9 +19,11 @@ from ..log.local_log import LocalLog
 from ..runtime.clock import Clock
 from ..state.errors import AccessDenied, TierstateError, Unavailable, UnknownTopic
 from ..state.ids import BrokerId, TopicIdPartition
+from ..state.offsets import Offset, TimestampMs
 from ..state.routing import LocalBounds
 from .decide import Observed, refusal
 from .group_holds import GroupHolds, GroupPolicy
+from .trim_rule import NO_GROUPS, GroupsSeen
 
 CONFIG_AGE_S = 30.0
 GROUPS_AGE_S = 300.0
@@ -61,26 +64,37 @@ class _Aged(Generic[V]):
             return []
         return [topic for topic, age in ages.items() if 2 * age >= self._age]
 
-    def put(self, topic: str, value: V) -> bool:
-        """Whether it was another one before."""
+    def put(self, topic: str, value: V, asked: float) -> bool:
+        """Whether it was another one before. ``asked``: when; what was asked for earlier replaces nothing."""
         with self._lock:
-            before, self._known[topic] = self._known.get(topic), (self._clock.monotonic(), value)
+            before = self._known.get(topic)
+            if before is not None and before[0] > asked:
+                return False
+            self._known[topic] = (asked, value)
         return before is not None and before[1] != value
 
-    def get(self, topic: str) -> V:
-        """However many threads want it at once, one asks."""
+    def get(self, topic: str, after: float | None = None) -> V:
+        """However many threads want it at once, one asks.
+
+        ``after``: only what was asked for later than that will do, instead of what is not too old.
+        """
         with self._lock:
             asking = self._asking[topic]
         with asking:
             now = self._clock.monotonic()
             with self._lock:
                 known = self._known.get(topic)
-            if known is not None and now - known[0] < self._age:
+            if known is not None and known[0] > (now - self._age if after is None else after):
                 return known[1]
             value = self._ask(topic)
-            with self._lock:
-                self._known[topic] = (now, value)
+            self.put(topic, value, now)
             return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    asked_at: TimestampMs
+    groups: TopicGroups
 
 
 class Observer:
@@ -114,11 +128,33 @@ class Observer:
         self._waits(partition, bool(local.segments) and local.segments[-1].base_offset > bounds.last_stable_offset)
         config = self._configs.get(name)
         if not self._respect or refusal(config) is not None:
-            return Observed(local.segments, local.lineage, bounds, config, {}, self._drift.get(""))
-        groups = self._groups.get(name)
-        holds = self._holds.holds(name, partition.partition, groups, bounds)
-        unknown = self._holds.unknown(groups)
-        return Observed(local.segments, local.lineage, bounds, config, holds, self._drift.get(""), unknown)
+            return Observed(local.segments, local.lineage, bounds, config, NO_GROUPS, self._drift.get(""))
+        groups = self._seen(partition, name, bounds, self._groups.get(name))
+        return Observed(local.segments, local.lineage, bounds, config, groups, self._drift.get(""))
+
+    def groups_after(
+        self, partition: TopicIdPartition, name: str, bounds: LocalBounds, moment: float
+    ) -> Mapping[str, Offset] | None:
+        """What groups hold, by a listing that was asked for later than ``moment`` of the agent's monotonic clock.
+
+        The next look goes by it too. Who comes while another listing is under way shares the one after that.
+        """
+        if not self._respect:
+            return {}
+        return self._seen(partition, name, bounds, self._groups.get(name, moment)).holds
+
+    def _seen(self, partition: TopicIdPartition, name: str, bounds: LocalBounds, listing: _Listing) -> GroupsSeen:
+        groups = listing.groups
+        return GroupsSeen(
+            self._holds.holds(name, partition.partition, groups, bounds),
+            self._holds.unknown(groups),
+            frozenset(
+                each.group
+                for each in groups.positions
+                if each.partition == partition.partition and each.committed is None
+            ),
+            listing.asked_at,
+        )
 
     def _bounds(self, partition: TopicIdPartition, name: str) -> LocalBounds:
         """Each answer that was asked for ahead is good for one look."""
@@ -161,31 +197,33 @@ class Observer:
         return {each: said[place] for each, place in places.items()}
 
     def _all_configs(self, topics: Collection[str]) -> set[str]:
-        old = self._configs.old(topics)
+        old, now = self._configs.old(topics), self._clock.monotonic()
         try:
             said = self._broker.configs(old, broker=self._broker_id) if old else {}
         except TierstateError:
             return set()
         known = {topic: config for topic, config in said.items() if isinstance(config, TopicConfig)}
-        return {topic for topic, config in known.items() if self._configs.put(topic, self._overrides(topic, config))}
+        put, overrides = self._configs.put, self._overrides
+        return {topic for topic, config in known.items() if put(topic, overrides(topic, config), now)}
 
     def _all_groups(self, topics: Collection[str]) -> None:
         configs = {topic: self._configs.last(topic) for topic in topics}
         tiered = [topic for topic, config in configs.items() if config is not None and refusal(config) is None]
-        old = self._groups.old(tiered)
+        old, now, at = self._groups.old(tiered), self._clock.monotonic(), self._clock.now_ms()
         try:
             said = self._broker.groups_of(old) if old else {}
         except (Unavailable, AccessDenied) as error:
             said = dict.fromkeys(old, _no_groups(error))
         for topic, groups in said.items():
-            self._groups.put(topic, groups)
+            self._groups.put(topic, _Listing(at, groups), now)
 
-    def _list_groups(self, topic: str) -> TopicGroups:
+    def _list_groups(self, topic: str) -> _Listing:
         """When Kafka did not answer, any group may be missing: an incomplete listing means no trim."""
+        at = self._clock.now_ms()
         try:
-            return self._broker.groups(topic)
+            return _Listing(at, self._broker.groups(topic))
         except (Unavailable, AccessDenied) as error:
-            return _no_groups(error)
+            return _Listing(at, _no_groups(error))
 
 
 def _no_groups(error: TierstateError) -> TopicGroups:

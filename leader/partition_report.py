@@ -37,6 +37,7 @@ def reported(
         last_stable_offset=seen.bounds.last_stable_offset,
         not_erased=decision.erase.reason if isinstance(decision.erase, NothingToErase) else None,
         held_by=decision.trim.held_by,
+        groups_asked_at=seen.groups.asked_at,
         copy_lag_segments=len(behind),
         copy_lag_bytes=sum(segment.size_bytes for segment in behind),
         uncopied_expires_at=_expires_at(behind, seen.config.retention_ms),

@@ -7,14 +7,16 @@ store that takes nothing holds up no erasing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from ..runtime.listener import ActFailed, CopyFailed, Listener, PartitionRefused, TermEnded, TermStarted, TrimRefused
 from ..state.errors import Fenced, NotTiered, TierstateError
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.offsets import Offset, Position
 from ..state.partition_view import PartitionView
+from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
 from .act import Act, run
 from .acts import act_for
@@ -34,7 +36,17 @@ from .sweep_rule import still_abandoned
 from .term import Reign, Seat, begin_term, branched_off
 from .trim_rule import NoTrim
 
-Observe = Callable[[TopicIdPartition, str], Observed]
+
+class Observe(Protocol):
+    """`observe.Observer`."""
+
+    def __call__(self, partition: TopicIdPartition, name: str) -> Observed: ...
+
+    def groups_after(
+        self, partition: TopicIdPartition, name: str, bounds: LocalBounds, moment: float
+    ) -> Mapping[str, Offset] | None: ...
+
+
 ArchivedTo = Callable[[int], Position | None]
 """Of a tier-state partition: what is below is archived; None: no archive is kept."""
 FRESH_S = 5.0
@@ -196,7 +208,7 @@ class PartitionWorker:
         if kind is not ActKind.COPY:
             self._last, self._last_other = kind, self._seat.clock.monotonic()
         try:
-            yield from act_for(intent, reign, self._tools, self._policy, self._orphans)
+            yield from act_for(intent, reign, self._tools, self._policy, self._observe.groups_after, self._orphans)
         except NotTiered as error:
             if not isinstance(intent, CopyCandidate):
                 raise

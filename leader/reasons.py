@@ -156,7 +156,8 @@ MEANINGS: Mapping[Reason, Meaning] = {
     ),
     Reason.GROUP_HOLDS: Meaning(
         "trim",
-        "A consumer group has not read it; a plain consumer below the local start would be reset.",
+        "A consumer group had not read it when groups were asked, which the sentence tells; a plain consumer below the "
+        "local start would be reset.",
         "Let the group catch up, read with `TieredConsumer`, exclude it (`trim.exclude_groups`), or delete it.",
     ),
     Reason.GROUPS_UNKNOWN: Meaning(

@@ -36,6 +36,7 @@ class PartitionStatus:
     where that is why something is not done and the broker says it.
 
     ``uncopied_expires_at``: when the broker's own retention takes the oldest uncopied segment; None: not in sight.
+    ``groups_asked_at``: what is said of consumer groups is as of then; None: they were not asked for.
     ``orphan_objects``: what no fact names, at the last look; None: this process has not looked yet.
     """
 
@@ -57,6 +58,7 @@ class PartitionStatus:
     not_expired_reason: Reason | None = None
     not_erased: str | None = None
     held_by: tuple[str, ...] = ()
+    groups_asked_at: int | None = None
     lso_pinned_s: float = 0.0
     open_transaction: PinnedBy | None = None
     copy_lag_segments: int = 0
@@ -71,6 +73,10 @@ class PartitionStatus:
     def uncopied_expires_in_s(self, now: TimestampMs) -> float | None:
         """Counts down from what was last known also while nothing new is learnt: that is when it matters."""
         return None if self.uncopied_expires_at is None else max(0.0, (self.uncopied_expires_at - now) / 1000)
+
+    def groups_age_s(self, now: TimestampMs) -> float | None:
+        """How old what is said of consumer groups is."""
+        return None if self.groups_asked_at is None else max(0.0, (now - self.groups_asked_at) / 1000)
 
     def saying(self, **changes: Any) -> PartitionStatus:
         """With these instead; the very same where they say nothing new, which on a quiet partition is at every look."""
@@ -128,5 +134,6 @@ class StatusBoard:
         """As JSON; None for a partition this agent does not know."""
         for status in self.all():
             if (status.topic, status.partition) == (topic, partition):
-                return {**asdict(status), "uncopied_expires_in_s": status.uncopied_expires_in_s(now)}
+                left, age = status.uncopied_expires_in_s(now), status.groups_age_s(now)
+                return {**asdict(status), "uncopied_expires_in_s": left, "groups_age_s": age}
         return None

@@ -6,7 +6,7 @@ the reason people are shown. Rules marked * close a loss that a model or a revie
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..state.offsets import Offset, TimestampMs
@@ -24,6 +24,24 @@ class TrimPolicy:
     delay_ms: int
     allow_unclean: bool
     unclean_elections: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsSeen:
+    """What consumer groups keep on the broker, as of when they were asked for; that may be minutes ago.
+
+    ``holds``: group to the lowest offset it still needs (empty: nobody holds); None: not all groups are known, and
+    ``unknown`` says why. ``uncommitted``: those that have a member and no commit, and hold the local start.
+    """
+
+    holds: Mapping[str, Offset] | None
+    unknown: str | None = None
+    uncommitted: Collection[str] = ()
+    asked_at: TimestampMs | None = None
+
+
+NO_GROUPS = GroupsSeen({})
+"""Groups do not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +66,15 @@ def trim_before(
     segments: Sequence[LocalSegment],
     retention: TopicRetention,
     policy: TrimPolicy,
-    holds: Mapping[str, Offset],
+    groups: GroupsSeen,
     now: TimestampMs,
     pinned_s: float = 0.0,
 ) -> TrimBefore | NoTrim:
-    """``holds``: consumer group to the lowest offset it still needs from the broker (empty: nobody holds).
-
-    ``pinned_s``: as in `next_candidate`.
-    """
+    """``pinned_s``: as in `next_candidate`."""
+    holds = groups.holds
+    if holds is None:
+        because = f": {groups.unknown}" if groups.unknown else ""
+        return NoTrim(Why(Reason.GROUPS_UNKNOWN, "consumer groups could not be listed completely" + because))
     doubt = doubt_of(view)
     if doubt is not None:
         return NoTrim(doubt)
@@ -75,7 +94,7 @@ def trim_before(
     borders = [segment.next_base for segment in segments[:-1] if segment.next_base <= limit]
     if not borders or borders[-1] <= bounds.local_start:
         if held_by:
-            return NoTrim(_why_held(holds, held_by, segments, could), held_by)
+            return NoTrim(_why_held(groups, holds, held_by, segments, could), held_by)
         if bounds.last_stable_offset <= durable:
             stuck = next(each for each in segments if each.next_base > limit)
             return NoTrim(why_not_stable(stuck, bounds, pinned_s))
@@ -136,13 +155,22 @@ def _why_all_stays(
 
 
 def _why_held(
-    holds: Mapping[str, Offset], held_by: tuple[str, ...], segments: Sequence[LocalSegment], could: Offset
+    groups: GroupsSeen,
+    holds: Mapping[str, Offset],
+    held_by: tuple[str, ...],
+    segments: Sequence[LocalSegment],
+    could: Offset,
 ) -> Why:
+    """It names no offset that no group said."""
     first = min(held_by, key=lambda group: holds[group])
     held = sum(each.size_bytes for each in segments[:-1] if each.next_base > holds[first] and each.next_base <= could)
     others = f", and {_count(len(held_by) - 1, 'more group')}" if len(held_by) > 1 else ""
-    said = f"consumer group {first} still reads there, at offset {holds[first]}{others}: {held:,} bytes below {could}"
-    return Why(Reason.GROUP_HOLDS, f"{said} could go otherwise")
+    where = f"still reads there, at offset {holds[first]}"
+    if first in groups.uncommitted:
+        where = "has a member there and committed nothing"
+    asked = f" (asked {moment(groups.asked_at)})" if groups.asked_at is not None else ""
+    said = f"consumer group {first} {where}{asked}{others}: {held:,} bytes below {could} could go otherwise"
+    return Why(Reason.GROUP_HOLDS, said)
 
 
 def _why_not_durable(

@@ -1,16 +1,22 @@
 """Trim the local tier of one partition with DeleteRecords.
 
 The request names only a topic and travels to whoever leads, so a paused agent could trim another branch: it goes only
-to this agent's own broker, at most 5 s, without retries, immediately after the last checks.
+to this agent's own broker, at most 5 s, without retries, immediately after the last checks. The consumer groups that a
+decision goes by may have been asked for minutes ago: they are asked for again when the intention stands.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+from ..runtime.clock import Clock
 from ..runtime.listener import Listener, LocalTrimmed
 from ..state.errors import CorruptData, Fenced, ObjectNotFound, TimedOut
 from ..state.facts import LocalTrimIntended
+from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
+from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment
 from ..storage.object_store import ObjectStore
 from ..storage.segment.keys import ObjectKind, object_key
@@ -20,21 +26,35 @@ from .term import Reign
 from .trim_rule import doubt_of
 
 DELETE_RECORDS_TIMEOUT_S = 5.0
+JUST_ASKED_S = 10.0
+"""A listing of groups so young is good enough to say an intention by."""
+LAST_CHECKS_S = 5.0
+
+AskGroups = Callable[[TopicIdPartition, str, LocalBounds, float], Mapping[str, Offset] | None]
+"""See `Observer.groups_after`."""
 
 
-def trim_local(reign: Reign, store: ObjectStore, before: Offset, listener: Listener) -> Act[Offset]:
-    """Trim below ``before``; returns the broker's new log start.
+def trim_local(reign: Reign, store: ObjectStore, before: Offset, listener: Listener, groups: AskGroups) -> Act[Offset]:
+    """Trim below ``before``; returns the broker's log start. It is where it was when a group needs something there by
+    now: the next look goes by the listing that said so.
 
     Raises Fenced when the term no longer rules, CorruptData when an object that replaces local data is not whole.
     """
-    seat, partition = reign.seat, reign.partition
-    local_start = reign.bounds().local_start
+    seat, partition, clock = reign.seat, reign.partition, reign.seat.clock
+    bounds = reign.bounds()
+    local_start = bounds.local_start
+    recent = groups(partition, reign.name, bounds, clock.monotonic() - JUST_ASKED_S)
+    if not let_go(recent, before):  # an intention that is given up again would hide that somebody else cut the log
+        return local_start
     replacing = given_up(reign.view(), local_start, before)
     for segment in replacing:  # before anything is said: an intention that can never be carried out is no news
         check_objects(store, segment)
     yield "append trim-intended"
     reign.append(LocalTrimIntended(partition, before, reign.term, reign.counter(), reign.now()))
     yield "delete-records"
+    if not let_go_now(groups, reign, bounds, before):
+        return local_start
+    listed = clock.monotonic()
     # Last checks, with nothing between them and the request: a fresh view with our intention accepted in it, nothing
     # to clear up, the checked segments still the ones, the same topic on disk, the checkpoint ending in our epoch.
     view = reign.view()
@@ -44,6 +64,7 @@ def trim_local(reign: Reign, store: ObjectStore, before: Offset, listener: Liste
         said = doubt.said if doubt else "what replaces the local data changed"
         raise Fenced(said, partition=partition, before=before)
     reign.confirm_leadership()
+    in_time(clock, listed)
     try:
         new_start = seat.broker.delete_records_on(
             seat.broker_id, reign.name, partition.partition, before, DELETE_RECORDS_TIMEOUT_S
@@ -55,6 +76,27 @@ def trim_local(reign: Reign, store: ObjectStore, before: Offset, listener: Liste
             raise
     listener(LocalTrimmed(partition, reign.name, new_start))
     return new_start
+
+
+def let_go_now(groups: AskGroups, reign: Reign, bounds: LocalBounds, before: Offset) -> bool:
+    """Whether no group needs anything below ``before``, asked from now on*: what was listed before the decision knows
+    of no group that was reset, or came, since.
+    """
+    return let_go(groups(reign.partition, reign.name, bounds, reign.seat.clock.monotonic()), before)
+
+
+def let_go(holds: Mapping[str, Offset] | None, before: Offset) -> bool:
+    """Whether all groups are known, and none holds anything below ``before``."""
+    return holds is not None and all(offset >= before for offset in holds.values())
+
+
+def in_time(clock: Clock, listed: float) -> None:
+    """Raises TimedOut when the last checks took so long that what groups said is old again*: this process may have been
+    frozen meanwhile.
+    """
+    took = clock.monotonic() - listed
+    if took > LAST_CHECKS_S:
+        raise TimedOut("the last checks before a trim took too long: groups must be asked for again", seconds=took)
 
 
 def still_replaced(view: PartitionView, local_start: Offset, before: Offset, replacing: list[RemoteSegment]) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.leader.test_expire_rule import BOUNDS, build, delete_started, doubtful, lease, moved, order, view_of
 from tests.state.conftest import NOW
+from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.broker.memory_tier_topic import MemoryTierTopic
 from tierstate.cli.delete_plan import DeletePlan, Obeyed, plan_delete
 from tierstate.cli.delete_records import offset_meant
@@ -93,6 +94,18 @@ def test_leases_on_what_goes_are_shown_until_they_are_over() -> None:
     assert [each.offsets.start for each in planned(100, on_it, above, over).leases] == [50]
     condemned = delete_started(49, 0)
     assert [each.offsets.start for each in planned(100, condemned, on_it, log_start=100).leases] == [50]
+
+
+def test_groups_that_have_not_read_what_leaves_the_broker_are_named() -> None:
+    here = view_of().partition.partition
+    places = [("behind", here, 349), ("new", here, None), ("done", here, 350), ("elsewhere", here + 1, 0)]
+    found = tuple(GroupPosition(name, part, None if at is None else Offset(at)) for name, part, at in places)
+    groups = TopicGroups(found, (GroupProblem("odd", "odd is unknown"),))
+    plan = plan_delete(view_of(log_start=0), BOUNDS, Offset(350), False, NOW, groups)
+    assert plan.as_json()["groups"] == [{"group": "behind", "committed": 349}, {"group": "new", "committed": None}]
+    assert plan.as_json()["groups_unknown"] == "odd is unknown"
+    remote_only = plan_delete(view_of(log_start=0), BOUNDS, Offset(300), False, NOW, groups)
+    assert remote_only.losing == (), "no plain consumer reads what left the broker already"
 
 
 def test_what_keeps_agents_from_obeying_is_named() -> None:

@@ -8,7 +8,7 @@ its leader, a log start truncates the epoch checkpoint, a clean leader has every
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -111,7 +111,10 @@ class Broker:
 
 
 class Cluster:
-    """``floor``: what retention and orders may take, whoever decided it and whenever."""
+    """``floor``: what retention and orders may take, whoever decided it and whenever; ``ordered``: what orders may.
+
+    ``trimming``: told what DeleteRecords is about to take; ``listed``: answers which groups there are.
+    """
 
     def __init__(self, rnd: Random, clock: ManualClock, topic_id: TopicId, retention_ms: int) -> None:
         self.rnd, self.clock, self.retention_ms = rnd, clock, retention_ms
@@ -119,7 +122,7 @@ class Cluster:
         self.brokers = [Broker(number) for number in range(BROKERS)]
         self.leader, self.epoch = self.brokers[0], 0
         self.leader.epochs = [(0, 0)]
-        self.floor = self.unclean = self.written = 0
+        self.floor = self.ordered = self.unclean = self.written = 0
         self.config = TopicConfig.of(
             {"retention.ms": str(retention_ms), "local.retention.bytes": "0", "unclean.leader.election.enable": "true"}
         )
@@ -127,6 +130,8 @@ class Cluster:
         self.forgetful = rnd.choice((None, None, 2))
         """A broker whose metadata is old: it says now and then that there is no such topic."""
         self.late_trims: list[tuple[int, int, int]] = []
+        self.trimming: Callable[[int], None] = lambda before: None
+        self.listed: Callable[[], TopicGroups] = lambda: TopicGroups(())
 
     @property
     def truth(self) -> list[Written]:
@@ -215,10 +220,10 @@ class Cluster:
 
 
 class HistoryControl:
-    """`BrokerControl` over the cluster."""
+    """`BrokerControl` over the cluster. ``freeze``: may stop who asks, before the answer is heard."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, freeze: Callable[[], None] = lambda: None) -> None:
+        self._cluster, self._freeze = cluster, freeze
 
     def cluster(self) -> ClusterDescription:
         return ClusterDescription("histories", tuple(BrokerId(number) for number in range(BROKERS)))
@@ -239,6 +244,7 @@ class HistoryControl:
     def bounds(
         self, topic: str, partition: int, *, broker: BrokerId | None = None, epoch: LeaderEpoch | None = None
     ) -> LocalBounds:
+        self._freeze()
         leader, now = self._cluster.leader, self._cluster.epoch
         if not self._cluster.exists:
             raise UnknownTopic("no such topic", topic=topic)
@@ -261,7 +267,7 @@ class HistoryControl:
         return ()
 
     def groups(self, topic: str) -> TopicGroups:
-        return TopicGroups(())
+        return self._cluster.listed()
 
     def groups_of(self, topics: Iterable[str]) -> dict[str, TopicGroups]:
         return {topic: self.groups(topic) for topic in topics}
@@ -274,6 +280,7 @@ class HistoryControl:
             raise Fenced("this broker does not lead the partition: nothing was deleted", broker=broker)
         if before > cluster.leader.end:
             raise OffsetOutOfRange("past the high watermark", valid_start=cluster.leader.start, valid_end=before)
+        cluster.trimming(before)
         chance = cluster.rnd.random()
         if chance < 0.1:
             cluster.late_trims.append((broker, cluster.epoch, before))

@@ -142,6 +142,15 @@ GUARDS: dict[str, Guard] = {
     "leadership before irreversible acts": Guard(
         "leadership is confirmed immediately before*", "leader.term:Reign.confirm_leadership", _nothing, None
     ),
+    "groups asked again": Guard(
+        "the offsets of all groups are asked for again after the decision and before DeleteRecords*",
+        "leader.trimmer:let_go_now",
+        _yes,
+        48,
+    ),
+    "groups asked just now": Guard(
+        "with nothing slow between that and DeleteRecords*", "leader.trimmer:in_time", _nothing, 430
+    ),
     "holds": Guard(
         "while a hold lives: no trim, expiry, sweep, erase there*",
         "leader.expirer:doubt_of",

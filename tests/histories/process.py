@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.histories.cluster import NAME, HistoryControl, HistoryLog
+from tests.histories.groups import POLICY
 from tests.histories.topic import DAY, TOPIC_ID, ProcessTopic
 from tierstate.broker.topics import TopicConfig
 from tierstate.follower.follower import Follower
@@ -15,7 +16,6 @@ from tierstate.leader.custodian import Custody
 from tierstate.leader.custodian_rule import CustodyPolicy
 from tierstate.leader.custody import ClusterLook, Custodian
 from tierstate.leader.decide import Policy
-from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.observe import Observer
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.leader.status import StatusBoard
@@ -44,7 +44,7 @@ class Process:
     def __init__(self, world: World, broker: int, age: int, store: ViewStore | None) -> None:
         self.world, self.broker, self.age = world, broker, age
         self.follower = follow(world, broker, store)
-        control = HistoryControl(world.cluster)
+        control = HistoryControl(world.cluster, world.groups.freeze)
         log = HistoryLog(world.cluster, world.cluster.brokers[broker])
         number, clock = BrokerId(broker), world.clock
         topic = ProcessTopic(world.topic, broker)
@@ -58,7 +58,7 @@ class Process:
             listener=world.tell,
             longest_s=900.0,
         )
-        observe = Observer(control, number, log, GroupPolicy(False, (), 0.0), _as_it_is, clock)
+        observe = Observer(control, number, log, POLICY, _as_it_is, clock)
         self.worker = PartitionWorker(
             seat,
             world.cluster.partition,

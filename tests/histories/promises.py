@@ -7,6 +7,7 @@ records      every record from the retention floor on is on the leader, or in a 
              while the leader's own term rules, routing finds exactly that version
 log start    never above what retention or an order allows
 own objects  what forged facts name of another partition is never deleted, and in no view readable
+groups       no trim takes what a consumer group that counts has not read: not by a listing of before it moved
 """
 
 from __future__ import annotations
@@ -103,6 +104,13 @@ class Promises:
         if self.live.view().holds:
             finished = [s for s in self.history.view().segments.values() if s.remote and s.remote.object_key == base]
             assert not finished, f"{key} is deleted while a hold stands"
+
+    def trimming(self, before: int) -> None:
+        """DeleteRecords reached the leader. A person's order asks no group."""
+        if before <= self._world.cluster.ordered:
+            return
+        needing = [f"{each.name} at {each.committed}" for each in self._world.groups.needing(before)]
+        assert not needing, f"the broker's log is cut below {before}, and {', '.join(needing)} still reads there"
 
     def check(self) -> None:
         self._erasing_changed_nothing()

@@ -23,7 +23,7 @@ EFFECTS = (
     "SegmentCopied CopyFailed LocalTrimmed LogStartMoved SegmentDeleteBegan SegmentDeleted FactsErased TermStarted "
     "TermEnded ViewRebuilt OperatorOrder ReaderLease IntegrityHold crash freeze compacted erased"
 ).split()
-RARE = ("clean election", "unclean election", "captured end")
+RARE = ("clean election", "unclean election", "captured end", "group came", "group reset", "group given up")
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))

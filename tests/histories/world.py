@@ -12,6 +12,7 @@ from random import Random
 
 from tests.histories.cluster import Cluster
 from tests.histories.forger import Forger
+from tests.histories.groups import Groups
 from tests.histories.process import Process, follow
 from tests.histories.promises import Promises
 from tests.histories.topic import DAY, HOUR, MINUTE, HistoryTopic
@@ -74,8 +75,10 @@ class World:
         self.calm = self.rnd.random() < 0.25
         self.lands_twice = self.rnd.random() < 0.3
         self.frozen: dict[int, int] = {}
+        self.groups = Groups(seed, self.cluster, self.clock, self.seen)
+        self.cluster.listed = self.groups.listing
         self.promises = Promises(self)
-        self.topic.landed = self.promises.landed
+        self.topic.landed, self.cluster.trimming = self.promises.landed, self.promises.trimming
         self.clock.asleep = lambda: self.topic.land_late() if self.rnd.random() < 0.2 else None
         self.processes = [Process(self, broker, 0, None) for broker in range(3)]
         self.followers: list[Follower] = [follow(self, 100 + at, kind=True) for at in range(2)]
@@ -105,6 +108,7 @@ class World:
             if step >= self.deleted_at and self.cluster.exists:
                 self.cluster.exists = False
                 self.seen["topic deleted"] += 1
+            self.groups.step(step)
             self.step()
             self.forger.may_forge()
             if step % 3 == 0:
@@ -209,7 +213,7 @@ class World:
             kind = self.rnd.choice(kinds)
             before = Offset(self.rnd.randint(0, end)) if kind is OrderKind.DELETE_RECORDS else None
             fact = OperatorOrder(self.cluster.partition, identity, kind, before, self.rnd.random() < 0.2, "ops", now)
-            self.cluster.floor = max(self.cluster.floor, before or 0)
+            self._ordered(before or 0)
         self.say(fact)
 
     def hold_or_release(self, identity: FactId, now: TimestampMs) -> None:
@@ -224,9 +228,13 @@ class World:
         """Somebody orders that records go."""
         self.orders += 1
         identity = FactId.of(self.orders.to_bytes(16, "little"))
-        self.cluster.floor = max(self.cluster.floor, before)
+        self._ordered(before)
         now, kind = self.clock.now_ms(), OrderKind.DELETE_RECORDS
         self.say(OperatorOrder(self.cluster.partition, identity, kind, Offset(before), False, "ops", now))
+
+    def _ordered(self, before: int) -> None:
+        self.cluster.ordered = max(self.cluster.ordered, before)
+        self.cluster.floor = max(self.cluster.floor, before)
 
     def say(self, fact: Fact) -> None:
         self.seen[type(fact).__name__] += 1

@@ -20,7 +20,7 @@ from tierstate.leader.open import overridden
 from tierstate.leader.orders import CutLocal
 from tierstate.leader.reasons import Reason, Why
 from tierstate.leader.sweep_rule import NoSweep
-from tierstate.leader.trim_rule import NoTrim, TrimBefore
+from tierstate.leader.trim_rule import NO_GROUPS, GroupsSeen, NoTrim, TrimBefore
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import Lineage
@@ -131,7 +131,7 @@ def test_a_young_segment_says_when_it_will_be_copied() -> None:
 
 
 def seen(**changes: Any) -> Observed:
-    return replace(Observed(SEGMENTS, EPOCHS, BOUNDS, CONFIG, {}), **changes)
+    return replace(Observed(SEGMENTS, EPOCHS, BOUNDS, CONFIG, NO_GROUPS), **changes)
 
 
 def test_copying_and_trimming_are_decided_side_by_side() -> None:
@@ -146,7 +146,7 @@ def test_nothing_left_is_idle() -> None:
 
 
 def test_unknown_groups_stop_trimming_only() -> None:
-    found = decide(copied((0, 99)), seen(holds=None, groups_unknown="a broker is away"), POLICY, LATER)
+    found = decide(copied((0, 99)), seen(groups=GroupsSeen(None, "a broker is away")), POLICY, LATER)
     assert found.copy == CANDIDATE
     said = "consumer groups could not be listed completely: a broker is away"
     assert found.trim == NoTrim(Why(Reason.GROUPS_UNKNOWN, said))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.leader.expiry import FOREVER, Expiry, say, say_hold, say_lease, say_order
-from tests.leader.world import Process, World, run_with
+from tests.leader.world import Process, World, nobody_reads, run_with
 from tierstate.leader.act import Act, run, run_until
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.decide import standing_order
@@ -97,7 +97,7 @@ def clutter(world: World, deleted: int) -> Erasing:
     second = world.process()
     reign = second.copy_all()
     for at in (1, 2):
-        run(trim_local(reign, world.store, Offset(world.bases[at]), second.events.append))
+        run(trim_local(reign, world.store, Offset(world.bases[at]), second.events.append, nobody_reads))
     zombie = reign
     third = world.process()
     reign = third.begin()

@@ -32,10 +32,13 @@ class Counted:
         self._broker = world.broker
         self.asked: Counter[str] = Counter()
         self.refuses: set[str] = set()
+        self.listing: Callable[[], None] = lambda: None
+        self.listing_ahead: Callable[[], None] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
         def ask(*given: Any, **named: Any) -> Any:
             self.asked[name] += 1
+            {"groups": self.listing, "groups_of": self.listing_ahead}.get(name, lambda: None)()
             if name in self.refuses:
                 raise AccessDenied("no permission")
             return getattr(self._broker, name)(*given, **named)
@@ -124,7 +127,7 @@ def test_a_cluster_that_answers_nothing_ahead_fails_looks_and_nothing_else(world
     assert observe.ahead(due, {world.name}) == set()
     with pytest.raises(AccessDenied):
         observe(world.partition, world.name)
-    assert observe(world.partition, world.name).holds == {}
+    assert observe(world.partition, world.name).groups.holds == {}
 
 
 def test_who_waits_for_a_transaction_is_told(world: World) -> None:
@@ -181,9 +184,75 @@ def test_answers_ahead_of_an_earlier_turn_still_wait_for_their_looks(world: Worl
     assert broker.asked["bounds"] == 0
 
 
+def test_groups_are_asked_again_when_they_must_be_newer_than_some_moment_and_looks_go_by_that(world: World) -> None:
+    broker = Counted(world)
+    observe = observer(world, broker)
+    bounds, now = observe(world.partition, world.name).bounds, world.clock.monotonic()
+    world.broker.commit("reset", world.name, 0, 5)
+    assert observe.groups_after(world.partition, world.name, bounds, now - 10) == {}
+    assert observe.groups_after(world.partition, world.name, bounds, now) == {"reset": 5}
+    assert observe(world.partition, world.name).groups.holds == {"reset": 5}
+    assert broker.asked["groups"] == 2
+
+
+def test_who_needs_a_new_listing_shares_none_that_was_under_way_but_the_next_one(world: World) -> None:
+    broker = Counted(world)
+    observe, bounds = observer(world, broker), world.broker.bounds(world.name, 0)
+    began, go_on, now = threading.Event(), threading.Event(), world.clock.monotonic()
+
+    def slowly() -> None:
+        began.set()
+        go_on.wait(30)
+
+    broker.listing = slowly
+    found: list[object] = []
+
+    def ask(moment: float) -> None:
+        found.append(observe.groups_after(world.partition, world.name, bounds, moment))
+
+    threads = [threading.Thread(target=ask, args=(moment,)) for moment in (now - 1, now + 1, now + 1, now + 1)]
+    threads[0].start()
+    began.wait(30)
+    world.clock.advance(2)
+    for each in threads[1:]:
+        each.start()
+    go_on.set()
+    for each in threads:
+        each.join(30)
+    assert (len(found), broker.asked["groups"]) == (4, 2)
+
+
+def test_a_listing_that_was_asked_for_earlier_and_comes_later_replaces_nothing(world: World) -> None:
+    broker = Counted(world)
+    observe, bounds = observer(world, broker), world.broker.bounds(world.name, 0)
+    due = {world.partition: world.name, TopicIdPartition(world.topic_id, 1): world.name}
+
+    def meanwhile() -> None:
+        world.clock.advance(1)
+        world.broker.commit("reset", world.name, 0, 5)
+        observe.groups_after(world.partition, world.name, bounds, world.clock.monotonic() - 1)
+        world.broker.commit("reset", world.name, 0, world.end())
+
+    broker.listing_ahead = meanwhile
+    observe.ahead(due, {world.name})
+    assert observe(world.partition, world.name).groups.holds == {"reset": 5}
+
+
+def test_the_status_says_when_groups_were_asked_and_how_long_ago_that_is(world: World) -> None:
+    process = world.process()
+    worker = process.worker()
+    asked = world.clock.now_ms()
+    process.work(worker)
+    world.clock.advance(41)
+    process.work(worker)
+    shown = process.board.find(world.name, 0, world.clock.now_ms())
+    assert shown is not None
+    assert (shown["groups_asked_at"], shown["groups_age_s"]) == (asked, 41.0)
+
+
 def test_groups_are_not_listed_where_they_do_not_count(world: World, new_world: Callable[..., World]) -> None:
     broker = Counted(world)
-    assert observer(world, broker, respect=False)(world.partition, world.name).holds == {}
+    assert observer(world, broker, respect=False)(world.partition, world.name).groups.holds == {}
     compacted = new_world("none", {"cleanup.policy": "compact"})
     asked = Counted(compacted)
     observer(compacted, asked)(compacted.partition, compacted.name)
@@ -194,7 +263,7 @@ def test_groups_that_may_not_be_listed_stop_trimming_and_not_copying(world: Worl
     broker = Counted(world)
     broker.refuses = {"groups"}
     found = observer(world, broker)(world.partition, world.name)
-    assert found.holds is None
+    assert found.groups.holds is None
     assert [segment.base_offset for segment in found.segments] == world.bases
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.leader.test_crash_points import COPY_STEPS, TERM_STEPS, TRIM_STEPS, finish
-from tests.leader.world import World, run_with
+from tests.leader.world import World, nobody_reads, run_with
 from tierstate.leader.act import Act, run
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.reasons import Reason
@@ -111,7 +111,7 @@ def test_a_copier_that_is_fenced_in_the_middle_of_a_step_stops_at_once(
 def test_a_trimmer_that_is_fenced_in_the_middle_of_a_step_trims_nothing(step: str, world: World) -> None:
     process, other = world.process(), world.process()
     reign = process.copy_all()
-    act = trim_local(reign, world.store, Offset(world.bases[3]), process.events.append)
+    act = trim_local(reign, world.store, Offset(world.bases[3]), process.events.append, nobody_reads)
 
     def intrude() -> None:
         world.elect_here()
@@ -137,7 +137,7 @@ def test_leadership_that_moved_away_between_two_steps_ends_the_act(step: str, ba
 
     act: Act[object]
     if step in TRIM_STEPS:
-        act = trim_local(reign, world.store, Offset(world.bases[3]), process.events.append)
+        act = trim_local(reign, world.store, Offset(world.bases[3]), process.events.append, nobody_reads)
     else:
         act = copy_segment(reign, process.candidate(reign), process.tools)
     with pytest.raises((Fenced, BrokerUnavailable)):
@@ -154,7 +154,7 @@ def test_a_checkpoint_that_moves_on_while_the_broker_still_answers_ends_the_act(
     act: Act[object]
     if step in TRIM_STEPS:
         reign = process.copy_all()
-        act = trim_local(reign, world.store, Offset(world.bases[3]), process.events.append)
+        act = trim_local(reign, world.store, Offset(world.bases[3]), process.events.append, nobody_reads)
     else:
         reign = process.begin()
         act = copy_segment(reign, process.candidate(reign), process.tools)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.state.conftest import NOW, Build
 from tierstate.leader.reasons import Reason, Why
-from tierstate.leader.trim_rule import NoTrim, TrimBefore, TrimPolicy, trim_before
+from tierstate.leader.trim_rule import NO_GROUPS, GroupsSeen, NoTrim, TrimBefore, TrimPolicy, trim_before
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import IntegrityHold, LiveFact
 from tierstate.state.ids import BrokerId
@@ -59,7 +59,7 @@ def judge(
     holds: dict[str, int] | None = None,
     now: int = LATER,
 ) -> TrimBefore | NoTrim:
-    groups = {group: Offset(offset) for group, offset in (holds or {}).items()}
+    groups = GroupsSeen({group: Offset(offset) for group, offset in (holds or {}).items()})
     return trim_before(view, bounds, SEGMENTS, retention, policy, groups, TimestampMs(now))
 
 
@@ -151,6 +151,18 @@ def test_the_group_furthest_behind_is_the_reason() -> None:
     )
 
 
+def test_a_reason_says_when_groups_were_asked_and_names_no_offset_that_none_of_them_said() -> None:
+    asked = GroupsSeen({"new": Offset(0), "slow": Offset(40)}, None, {"new"}, TimestampMs(1_000))
+    found = trim_before(ALL, BOUNDS, SEGMENTS, RETENTION, POLICY, asked, LATER)
+    assert said(found).startswith(
+        "consumer group new has a member there and committed nothing (asked 1970-01-01T00:00:01Z), and 1 more group: "
+    )
+    slow = replace(asked, holds={"slow": Offset(40)})
+    assert "still reads there, at offset 40 (asked " in said(
+        trim_before(ALL, BOUNDS, SEGMENTS, RETENTION, POLICY, slow, LATER)
+    )
+
+
 def test_a_group_that_is_not_what_holds_is_not_blamed() -> None:
     assert judge(copied((0, 99)), holds={"reader": 150}) == TrimBefore(Offset(100))
     assert why(judge(copied(), holds={"reader": 0})) == Reason.NOT_COPIED
@@ -194,7 +206,7 @@ def test_topics_with_unclean_elections_need_permission() -> None:
 
 
 def test_a_partition_with_one_segment_trims_nothing() -> None:
-    said = trim_before(ALL, BOUNDS, SEGMENTS[-1:], RETENTION, POLICY, {}, LATER)
+    said = trim_before(ALL, BOUNDS, SEGMENTS[-1:], RETENTION, POLICY, NO_GROUPS, LATER)
     assert why(said) == Reason.ONLY_ACTIVE
 
 

@@ -34,6 +34,15 @@ KIND_OF = {
 """By the first step of an act; expiry condemns, cuts and removes, the sweep condemns."""
 
 
+class Pretended(Observer):
+    """What was seen may be changed before it is decided by."""
+
+    desk: Desk
+
+    def __call__(self, partition: TopicIdPartition, name: str) -> Observed:
+        return self.desk.observed(super().__call__(partition, name))
+
+
 @dataclass
 class Desk:
     """A worker without any grace, and what it did, act by act."""
@@ -46,11 +55,8 @@ class Desk:
     def __post_init__(self) -> None:
         process, world = self.process, self.world
         groups = GroupPolicy(False, (), 0.0)
-        plain = Observer(world.broker, BrokerId(1), world.log, groups, lambda name, config: config, world.clock)
-
-        def observe(partition: TopicIdPartition, name: str) -> Observed:
-            return self.observed(plain(partition, name))
-
+        observe = Pretended(world.broker, BrokerId(1), world.log, groups, lambda name, config: config, world.clock)
+        observe.desk = self
         self.worker = PartitionWorker(
             process.seat,
             world.partition,

@@ -36,8 +36,9 @@ from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.listener import Event
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.ids import BrokerId, TopicId, TopicIdPartition
-from tierstate.state.offsets import Position
+from tierstate.state.offsets import Offset, Position
 from tierstate.state.partition_view import PartitionView
+from tierstate.state.routing import LocalBounds
 from tierstate.state.segment import RemoteSegment, SegmentState
 from tierstate.state.view import MemoryView
 from tierstate.storage.memory import MemoryStore
@@ -319,6 +320,13 @@ def run_with(act: Act[R], step: str, happen: Callable[[], object]) -> R:
         except StopIteration as done:
             result: R = done.value
             return result
+
+
+def nobody_reads(
+    partition: TopicIdPartition, name: str, bounds: LocalBounds, moment: float
+) -> Mapping[str, Offset] | None:
+    """No consumer group ever holds anything."""
+    return {}
 
 
 def object_keys(segment: RemoteSegment) -> list[str]:

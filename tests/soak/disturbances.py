@@ -6,19 +6,25 @@ things. It returns a look: whether its effect was seen by now. It leaves everyth
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import time
 from collections.abc import Callable
 
 from tests.soak.ground import Ground
+from tests.soak.groups import PlainGroup
+from tests.soak.journal import partition_of
 from tests.soak.topics import EVERYWHERE, PASSING_MS, TOPICS
+from tests.soak.truth import jumped
 
 Look = Callable[[], bool]
 Act = Callable[[Ground, random.Random], Look]
+UNDER_WAY_S = 1.5
+"""A trim takes a moment from its listing of groups to DeleteRecords."""
 MAY_DIE = (0, 1)
 """Agents that are killed and terminated; the last lives as long as the soak: its memory tells of all of it."""
-PASSING = TOPICS[1]
+KEPT, PASSING = TOPICS[:2]
 
 
 def agent_killed(ground: Ground, chance: random.Random) -> Look:
@@ -171,6 +177,39 @@ def late_landing(ground: Ground, chance: random.Random) -> Look:
     for key, data in late.items():
         store.put_if_absent(key, data)
     return lambda: not late.keys() & {*_objects(ground, name, partition)}
+
+
+def group_reset(ground: Ground, chance: random.Random) -> Look:
+    """A consumer that read to the end is set back to the earliest, waits, and reads all that was written since."""
+    name, began = ground.full(KEPT), time.monotonic()
+    trims = ground.until(lambda: ground.journal.since(began, "local trimmed", topic=name), "a trim")
+    partition = partition_of(trims[0])  # it is trimmed again before long, and not just now
+    group = PlainGroup(ground.kafka.bootstrap, name, partition, f"{name}-back-{chance.randrange(10**6)}")
+
+    def set_back() -> int | None:
+        """Once more, when a trim was under way whose listing is older."""
+        at = group.stand(group.bounds()[0])
+        time.sleep(UNDER_WAY_S)
+        return at if group.bounds()[0] <= at else None
+
+    def is_waited_for() -> bool:
+        code, said = ground.command("describe", f"{name}:{partition}", "--json")
+        agent = json.loads(said)[0]["agent"] if code == 0 else None
+        return isinstance(agent, dict) and group.group in agent.get("held_by", ())
+
+    try:
+        ground.patiently(lambda: group.stand(group.bounds()[1]))
+        start = ground.until(set_back, "a group is set back", lambda at: at is not None)
+        assert start is not None
+        ground.until(lambda: group.bounds()[0] > start or is_waited_for(), "an agent waits for the group")
+        known = ground.truth.snapshot((name, partition))
+        read = group.read_to(known.offsets[-1] + 1)
+        lost = [*jumped(known, start, known.offsets[-1] + 1, read)]
+        assert not lost, f"{group.group}: {lost[0]}"
+        ground.given_to_groups += len(read)
+    finally:
+        ground.patiently(group.leave)
+    return lambda: bool(read)
 
 
 def nothing(ground: Ground, chance: random.Random) -> Look:

@@ -40,6 +40,7 @@ class Ground:
         self.journal = Journal()
         self.agents: dict[int, Running] = {}
         self.writers: list[SoakWriter] = []
+        self.given_to_groups = 0
 
     def open(self) -> Ground:
         self.kafka.open()

@@ -35,6 +35,7 @@ KINDS = (
     Kind("paused and resumed", "describe told of it, and segments were copied afterwards", acts.paused),
     Kind("stray object swept", "sweep showed it, and deleted it when it was named", acts.stray_swept),
     Kind("landed late", "an agent swept it by itself", acts.late_landing, slow=True),
+    Kind("group reset", "an agent waited for it, and it read everything from there", acts.group_reset),
     Kind("quiet", "segments were copied", acts.nothing),
 )
 

@@ -56,6 +56,7 @@ def document(soak: Soak) -> dict[str, Any]:
             "reads": done.checks,
             "records_read": done.records,
             "of_them_remote": done.remote,
+            "read_by_groups_set_back": ground.given_to_groups,
             "segments_verified": done.verified,
             "abandoned_attempts_seen": len(done.abandoned),
             "fenced_facts_seen": len(done.fenced),
@@ -104,6 +105,7 @@ def pages(found: dict[str, Any]) -> str:
         f"{records['unanswered']} unanswered; transactions: {ends or 'none'}",
         f"  {checks['reads']} times all was read: {checks['records_read']:,} records, {checks['of_them_remote']:,} of "
         f"them from the remote tier; {checks['segments_verified']:,} segments verified byte by byte",
+        f"  {checks['read_by_groups_set_back']:,} records read by plain consumers that were set back",
         f"  seen in the facts: {checks['abandoned_attempts_seen']} abandoned attempts, "
         f"{checks['fenced_facts_seen']} facts that came too late and were fenced",
         f"  describe: {checks['partitions_described']} looks, {len(checks['false_alarms_of_describe'])} warned of what "

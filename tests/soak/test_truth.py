@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.soak.truth import ABORTED, COMMITTED, UNKNOWN, Known, Record, Truth, complaints, digest, key_of, value_of
+from tests.soak.truth import (
+    ABORTED,
+    COMMITTED,
+    UNKNOWN,
+    Known,
+    Record,
+    Truth,
+    complaints,
+    digest,
+    jumped,
+    key_of,
+    value_of,
+)
 
 PLACE = ("orders", 0)
 
@@ -73,6 +85,18 @@ def test_a_record_never_answered_may_be_there_and_may_be_not(truth: Truth) -> No
     truth.unanswered(PLACE, 7)
     assert not said(truth, RIGHT)
     assert not said(truth, [*RIGHT, record(16, 7)])
+
+
+def test_what_a_consumer_was_not_given_from_where_it_stood_was_jumped_over(truth: Truth) -> None:
+    known = truth.snapshot(PLACE)
+    whole = [record(offset, offset - 9) for offset in range(10, 16)]
+    assert not [*jumped(known, 10, 16, whole)]
+    assert not [*jumped(known, 12, 15, whole[2:5])]
+    for read in (whole[2:], [*whole[:1], record(11, 7), *whole[2:]]):
+        (said,) = jumped(known, 10, 16, read)
+        assert said.endswith(
+            "records from 10 on were jumped over, at offsets " + ("10, 11" if read[0][0] > 10 else "11")
+        )
 
 
 def test_digests_tell_offsets_keys_and_values_apart() -> None:

@@ -154,6 +154,15 @@ def _differences(
         yield f"{len(torn)} transactions are shown in part: {_some(torn)}"
 
 
+def jumped(known: Known, start: int, end: int, read: Sequence[Record]) -> Iterator[str]:
+    """What a consumer that stood at ``start`` was not given of what was acknowledged below ``end``."""
+    given = {offset: number_of(value) for offset, _, value in read}
+    first, stop = bisect_left(known.offsets, start), bisect_left(known.offsets, end)
+    expected = dict(zip(known.offsets[first:stop], known.numbers[first:stop], strict=True))
+    if lost := {offset for offset, number in expected.items() if given.get(offset) != number}:
+        yield f"{len(lost)} of {len(expected)} records from {start} on were jumped over, at offsets {_some(lost)}"
+
+
 def digest(records: Iterable[Record]) -> str:
     """Of offsets, keys and values, in order."""
     found = hashlib.sha256()

@@ -1,0 +1,119 @@
+"""Consumer groups of a generated history: plain consumers, which lose what leaves the broker before they read it.
+
+They come, read on, are set back, stand still and leave, whatever agents do; a listing may lack some of them. Only some
+histories have any. Their chances are their own: the same seed without them is the same history.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.histories.cluster import Cluster
+from tests.histories.topic import HOUR
+from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
+from tierstate.leader.group_holds import GroupPolicy
+from tierstate.leader.trimmer import LAST_CHECKS_S
+from tierstate.runtime.clock import ManualClock
+from tierstate.state.offsets import Offset
+
+SHARE = 0.4
+"""Of all histories."""
+MOVES = 0.12
+FREEZES = 0.02
+HOLD_MAX_MS = 2 * HOUR
+GONE = "gone"
+"""Groups of this name stand where they came to stand, for ever."""
+POLICY = GroupPolicy(True, ("tmp-.*",), HOLD_MAX_MS / 1000)
+
+
+@dataclass
+class Group:
+    """``committed`` None: it has a member, and no commit. ``stood``: where, to when first (ms)."""
+
+    name: str
+    committed: int | None
+    stood: dict[int | None, int] = field(default_factory=dict)
+
+
+class Groups:
+    """All of the history's one topic."""
+
+    def __init__(self, seed: int, cluster: Cluster, clock: ManualClock, seen: Counter[str]) -> None:
+        self._seed, self._cluster, self._clock, self._seen = seed, cluster, clock, seen
+        self._rnd = Random(f"groups of {seed}")
+        self.any = self._rnd.random() < SHARE
+        self.groups: list[Group] = []
+        self._came = 0
+
+    def step(self, number: int) -> None:
+        """What they do in this step of the history, if anything."""
+        self._rnd.seed(f"groups of {self._seed} at {number}")
+        if self.any and self._rnd.random() < MOVES:
+            self._move()
+
+    def freeze(self) -> None:
+        """Whoever is asking a broker now may be frozen: something happens, and the last checks took too long."""
+        if self.any and self._rnd.random() < FREEZES:
+            self._move()
+            self._clock.advance(LAST_CHECKS_S * 2)
+
+    def come(self, committed: int | None, name: str = "group") -> Group:
+        self._came += 1
+        group = Group(f"{name}-{self._came}", None)
+        self.groups.append(group)
+        self.stand(group, committed)
+        return group
+
+    def stand(self, group: Group, committed: int | None) -> None:
+        group.committed = committed
+        group.stood.setdefault(committed, self._clock.now_ms())
+
+    def listing(self) -> TopicGroups:
+        """As Kafka answers; now and then a broker does not list its own."""
+        found = [GroupPosition(each.name, 0, _offset(each.committed)) for each in self.groups]
+        if self.any and self._rnd.random() < 0.05:
+            return TopicGroups(tuple(found[1:]), (GroupProblem(None, "a broker did not list its groups"),))
+        return TopicGroups(tuple(found))
+
+    def needing(self, before: int) -> Iterator[Group]:
+        """Who counts and has not read all below ``before``. Who ever stood where it stands now may be given up."""
+        for group in self.groups:
+            needs = self._cluster.leader.start if group.committed is None else group.committed
+            if needs >= before or POLICY.ignores(group.name):
+                continue
+            if self._stands_ms(group) <= HOLD_MAX_MS:
+                yield group
+            else:
+                self._seen["group given up"] += 1
+
+    def _stands_ms(self, group: Group) -> int:
+        """At least as long as any agent can have seen it stand there before unread records."""
+        since = group.stood[group.committed]
+        if group.committed is not None and not self._cluster.unclean:
+            unread = (batch.time for batch in self._cluster.truth if batch.end > (group.committed or 0))
+            since = max(since, next(unread, since))
+        return self._clock.now_ms() - since
+
+    def _move(self) -> None:
+        rnd, start, end = self._rnd, self._cluster.leader.start, self._cluster.leader.end
+        able = [each for each in self.groups if not each.name.startswith(GONE)]
+        if not able or rnd.random() < 0.1:
+            self.come(rnd.choice((None, end, end, start)), rnd.choice(("group", "group", GONE, "tmp")))
+            self._seen["group came"] += 1
+            return
+        group, chance = rnd.choice(able), rnd.random()
+        if chance < 0.15:
+            self.groups.remove(group)
+        elif chance < 0.4:
+            self.stand(group, rnd.choice((start, rnd.randint(start, end))))
+            self._seen["group reset"] += 1
+        else:
+            at = max(start, group.committed or 0)
+            self.stand(group, rnd.choice((end, end, rnd.randint(min(at, end), end))))
+
+
+def _offset(committed: int | None) -> Offset | None:
+    return None if committed is None else Offset(committed)

@@ -1,0 +1,57 @@
+"""A plain consumer of a soak's topic, which knows no tiers: it loses what left the broker before it read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.soak.truth import Record
+
+PATIENCE_S = 60.0
+
+
+class PlainGroup:
+    """A group without members, but while it reads; of one partition. Raises KafkaException; it may be tried again."""
+
+    def __init__(self, bootstrap: str, topic: str, partition: int, group: str) -> None:
+        self._client = {"bootstrap.servers": bootstrap, "log_level": 0}
+        self._place, self.group = (topic, partition), group
+        self._admin: Any = AdminClient(self._client)
+
+    def stand(self, offset: int) -> int:
+        """As ``kafka-consumer-groups --reset-offsets`` sets it."""
+        wanted = ConsumerGroupTopicPartitions(self.group, [TopicPartition(*self._place, offset)])
+        for future in self._admin.alter_consumer_group_offsets([wanted]).values():
+            (found,) = future.result(30).topic_partitions
+            if found.error is not None:
+                raise KafkaException(found.error)
+        return offset
+
+    def bounds(self) -> tuple[int, int]:
+        """Of the broker's log."""
+        with self._consumer() as consumer:
+            first, end = consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=30)
+        return int(first), int(end)
+
+    def read_to(self, end: int) -> list[Record]:
+        """From where it stands. An offset that is not there any more is an error, not somewhere else."""
+        read = list[Record]()
+        with self._consumer() as consumer:
+            consumer.assign([TopicPartition(*self._place)])
+            while not read or read[-1][0] + 1 < end:
+                found = consumer.poll(PATIENCE_S)
+                assert found is not None, f"{self.group} hears nothing after {len(read)} records"
+                if found.error() is not None:
+                    raise AssertionError(f"{self.group} does not find what it was to read: {found.error()}")
+                read.append((found.offset(), found.key(), found.value()))
+        return read
+
+    def leave(self) -> None:
+        """Nobody waits for it any more."""
+        self._admin.delete_consumer_groups([self.group])[self.group].result(30)
+
+    def _consumer(self) -> Any:
+        config = {"group.id": self.group, "auto.offset.reset": "error", "enable.auto.commit": False}
+        return Consumer(self._client | config)
