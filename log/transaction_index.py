@@ -27,7 +27,14 @@ def parse_transaction_index(data: bytes, source: str) -> list[AbortedTransaction
         raise CorruptData("transaction index is cut off", file=source, bytes=len(data))
     found = []
     for number, (version, producer, first, last, stable) in enumerate(_ENTRY.iter_unpack(data)):
-        if version < 0 or first < 0 or last < first:
+        if version != 0:
+            raise CorruptData(
+                "transaction index entry of an unknown version",
+                file=source,
+                position=number * _ENTRY.size,
+                version=version,
+            )
+        if first < 0 or last < first:
             raise CorruptData("transaction index entry contradicts itself", file=source, position=number * _ENTRY.size)
         found.append(AbortedTransaction(AbortedRange(producer, Offset(first), Offset(last)), Offset(stable)))
     return found

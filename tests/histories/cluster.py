@@ -8,7 +8,7 @@ its leader, a log start truncates the epoch checkpoint, a clean leader has every
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -28,11 +28,12 @@ from tierstate.log.batch import HEADER_BYTES
 from tierstate.log.folder_watch import Touched
 from tierstate.log.local_log import LocalSnapshot, SegmentFiles
 from tierstate.log.quiet_reader import QuietReader
+from tierstate.log.transaction_check import OpenBefore
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import Fenced, OffsetOutOfRange, TierstateError, TimedOut, UnknownTopic
 from tierstate.state.ids import BrokerId, TopicId, TopicIdPartition
-from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
+from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.retention import LocalSegment
 from tierstate.state.routing import LocalBounds
 from tierstate.state.segment import AbortedRange
@@ -353,11 +354,12 @@ class _OpenSegment:
         self.time_index: bytes | None = None
         self.transaction_index: bytes | None = None
         self.producer_snapshot = b"snapshot"
+        self.before = OpenBefore(known=True)
 
     def head(self) -> bytes:
         return self._data[:HEADER_BYTES]
 
-    def aborted(self, offsets: OffsetRange) -> tuple[AbortedRange, ...]:
+    def aborted_later(self, opened: Mapping[int, Offset]) -> tuple[AbortedRange, ...]:
         return ()
 
     def confirm(self) -> None:

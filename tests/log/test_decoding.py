@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.log.batches import LZ4, SNAPPY, TIME, ZSTD, Batch, Row, block_rows, plain_batch, record, xerial
 from tierstate.log.batch import iter_batches
 from tierstate.log.decode import PIECE_BYTES, RECORD_SCHEMA, decode_batches, decode_records, record_schema
-from tierstate.log.isolation import AbortFilter, OpenTransactions
+from tierstate.log.isolation import AbortFilter
 from tierstate.log.kernels import KEY_AT
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.offsets import Offset
@@ -126,21 +126,6 @@ def test_ranges_that_overlap_hide_their_union(ranges: list[tuple[int, int, int]]
     for producer in (1, 2):
         wanted = any(p == producer and first <= offset <= first + size for p, first, size in ranges)
         assert hidden.covers(producer, offset) == wanted
-
-
-def test_transactions_without_a_marker_are_open() -> None:
-    marker = Batch(6, [record(0, b"\0\0\0\1", b"")], attributes=TRANSACTIONAL | CONTROL, producer=7).bytes
-    data = b"".join(
-        [
-            plain_batch(0, producer=7, attributes=TRANSACTIONAL),
-            plain_batch(3, producer=8, attributes=TRANSACTIONAL),
-            marker,
-        ]
-    )
-    found = OpenTransactions.of(iter_batches(data, source="f"))
-    assert found.producers == {8: 3}
-    assert found.first == 3
-    assert OpenTransactions().first is None
 
 
 def test_append_time_is_the_batchs_highest_timestamp() -> None:
