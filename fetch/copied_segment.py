@@ -1,9 +1,9 @@
 """A copied segment by its manifest alone, ours or Aiven's: no view, no broker. What `dump-log` reads.
 
-Our manifest lists every aborted range, and what it says is checked against the markers of the segment. A foreign
-one has none: its markers are read, and of transactions still open at its end those of the segments that follow in the bucket,
-until each is decided. What then stays open is *undecided*: hidden under read_committed, and named. Its transaction
-index, Kafka's own file, is compared with the markers.
+Our manifest lists every aborted range, and what it says is checked against the markers of the segment. A foreign one
+has none: its markers are read, and of transactions still open at its end those of the segments that follow in the
+bucket, until each is decided. What then stays open is *undecided*: hidden under read_committed, and named. Its
+transaction index, Kafka's own file, is compared with the markers.
 """
 
 from __future__ import annotations
