@@ -43,8 +43,9 @@ class ChunkTable:
     def take(self, piece: bytes) -> None:
         """Never raises: whether these are the right bytes at all is for their checksum to say."""
         stop = self._seen + len(piece)
+        data = self._tail + piece if self._tail else piece
         if self._next + HEADER_BYTES <= stop:
-            data, chunk_bytes = self._tail + piece, self._manifest.chunks.chunk_bytes
+            chunk_bytes = self._manifest.chunks.chunk_bytes
             start, position = stop - len(data), self._next
             while position + HEADER_BYTES <= stop:
                 base, length, _, magic, _, attributes = _HEAD.unpack_from(data, position - start)
@@ -58,9 +59,9 @@ class ChunkTable:
                 if position // chunk_bytes not in self._firsts:
                     self._firsts[position // chunk_bytes] = Offset(base)
                 position += _PREFIX_BYTES + length
-            self._next, self._tail = position, b""
-        if self._next < stop:  # the header or marker that the next piece goes on with
-            self._tail = (self._tail + piece)[-(stop - self._next) :]
+            self._next = position
+        # the header or marker that the next piece goes on with
+        self._tail = data[-(stop - self._next) :] if self._next < stop else b""
         self._seen = stop
 
     def _hand_on(self, data: bytes, start: int, position: int) -> None:
