@@ -16,7 +16,7 @@ from typing import Protocol
 from ..broker.error_codes import error_of
 from ..broker.local_reads import PATIENCE_S
 from ..broker.open import Broker
-from ..log.batch import BatchHeader, iter_batches
+from ..log.batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches
 from ..log.isolation import AbortFilter, MarkerCheck
 from ..log.markers import ABORT, marker_type
 from ..state.epochs import LeaderEpoch
@@ -139,7 +139,7 @@ def hidden_ranges(
     Raises CorruptData where a marker among them contradicts it: the broker reads its transaction index, which is under
     no checksum, and a missing or damaged one would show aborted records.
     """
-    of_transactions = [header for header in headers if header.attributes & 48]
+    of_transactions = [header for header in headers if header.attributes & (TRANSACTIONAL | CONTROL)]
     if not of_transactions:
         return ()
     aborted = closed_ranges(listed, abort_markers(data, of_transactions), Offset(headers[-1].last_offset))

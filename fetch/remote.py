@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from cachetools import LRUCache
 
-from ..log.batch import BatchHeader, iter_batches
+from ..log.batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches
 from ..log.isolation import AbortFilter, MarkerCheck
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, ignore
@@ -221,7 +221,7 @@ def _taken(window: bytes, source: str, position: int, offsets: OffsetRange, orde
         if first is None:
             first, start = header, at
         last = header
-        if header.attributes & 48:
+        if header.attributes & (TRANSACTIONAL | CONTROL):
             of_transactions.append(header)
         if header.last_offset >= offsets.end:
             return _Taken(start, stop, first, last, True, of_transactions)

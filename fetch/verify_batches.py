@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from ..log.batch import HEADER_BYTES, BatchHeader, read_header
+from ..log.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, read_header
 from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from ..storage.segment.keys import ObjectKind, object_key
@@ -52,8 +52,8 @@ class ChunkTable:
                 if magic != 2 or length < HEADER_BYTES - _PREFIX_BYTES:
                     position = _NOWHERE  # no batch: nothing is to be found behind it
                     break
-                if attributes & 48:
-                    if attributes & 32 and stop - position < _PREFIX_BYTES + length <= MARKER_BYTES:
+                if attributes & (TRANSACTIONAL | CONTROL):
+                    if attributes & CONTROL and stop - position < _PREFIX_BYTES + length <= MARKER_BYTES:
                         break  # the marker that the next piece goes on with
                     self._hand_on(data, start, position)
                 if position // chunk_bytes not in self._firsts:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..log.batch import HEADER_BYTES, BatchHeader, iter_batches
+from ..log.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, iter_batches
 from ..log.local_log import SegmentFiles
 from ..log.offset_index import OffsetIndexBuilder, OffsetIndexCheck, offset_index_entries
 from ..log.time_index import TimeIndexBuilder, TimeIndexEntry, time_index_entries
@@ -56,7 +56,7 @@ class CheckedLog:
             stop = position
             for batch in iter_batches(window, source=self._source, position=position, partial_tail_ok=True):
                 self._check(batch)
-                if batch.attributes & 48:  # of a transaction, or a marker
+                if batch.attributes & (TRANSACTIONAL | CONTROL):
                     self._transactions.add(batch, window, position)
                 stop = batch.position + batch.size_bytes
             taken = stop - position

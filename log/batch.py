@@ -22,6 +22,8 @@ MAX_BATCH_BYTES = 2**31 - 1
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CREATE_TIME, APPEND_TIME = 0, 1
+TRANSACTIONAL, CONTROL = 16, 32
+"""Bits of the attributes; markers of transactions have both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +57,11 @@ class BatchHeader:
 
     @property
     def is_transactional(self) -> bool:
-        return bool(self.attributes & 16)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        return bool(self.attributes & 32)
+        return bool(self.attributes & CONTROL)
 
 
 def iter_batches(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
-from .batch import BatchHeader
+from .batch import CONTROL, TRANSACTIONAL, BatchHeader
 from .markers import ABORT, COMMIT, marker_type
 
 
@@ -61,7 +61,7 @@ class MarkerCheck:
 
     def add(self, batch: BatchHeader, data: bytes | memoryview, position: int = 0) -> None:
         """``data`` begins at ``position`` and holds the batch. Raises CorruptData naming producer and offsets."""
-        if not batch.attributes & 48 or not batch.record_count:
+        if not batch.attributes & (TRANSACTIONAL | CONTROL) or not batch.record_count:
             return
         producer = batch.producer_id
         if not batch.is_control:

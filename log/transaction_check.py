@@ -13,8 +13,9 @@ from itertools import zip_longest
 
 from ..state.errors import CorruptData
 from ..state.offsets import Offset
+from ..state.segment import AbortedRange
 from .producer_snapshot import parse_producer_snapshot
-from .transaction_index import ENTRY_BYTES, AbortedTransaction, format_transaction_index, parse_transaction_index
+from .transaction_index import ENTRY, ENTRY_BYTES, AbortedTransaction, parse_transaction_index
 from .transactions import Transactions
 
 
@@ -65,11 +66,14 @@ class TransactionIndexCheck:
     @property
     def aborted(self) -> list[AbortedTransaction]:
         """As the markers have it: what the index must hold."""
-        return self._transactions.aborted
+        return [
+            AbortedTransaction(AbortedRange(producer, first, last), stable)
+            for producer, first, last, stable in self._transactions.aborted
+        ]
 
     def bytes(self) -> bytes:
         """The index that the markers make."""
-        return format_transaction_index(self.aborted)
+        return b"".join(ENTRY.pack(0, *entry) for entry in self._transactions.aborted)
 
     def difference(self) -> str | None:
         """What the index says otherwise, in words; None when nothing."""

@@ -22,40 +22,43 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
-from .batch import BatchHeader, iter_batches
+from .batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches
 from .markers import ABORT, COMMIT, marker_type
-from .transaction_index import AbortedTransaction
 
 
 class Transactions:
-    """Push batches in order. ``open``: producer id to the first offset of its transaction, oldest first."""
+    """Push batches in order. ``open``: producer id to the first offset of its transaction, oldest first.
+
+    ``aborted``: producer id, first offset, marker, last stable offset, in the order of the markers.
+    """
 
     def __init__(self, opened: Mapping[int, Offset] | None = None) -> None:
         self.open = OrderedDict(sorted((opened or {}).items(), key=lambda each: each[1]))
-        self.aborted: list[AbortedTransaction] = []
+        self.aborted: list[tuple[int, Offset, Offset, Offset]] = []
         self.next_begin: dict[int, Offset] = {}
         """Number of an aborted transaction that no other was open beside, to where the next of another begins."""
         self._alone: dict[int, list[int]] = {}
 
     def add(self, batch: BatchHeader, data: bytes | memoryview, position: int = 0) -> None:
         """``data`` begins at ``position`` and holds the batch. Raises CorruptData for a marker that cannot be read."""
-        if not batch.attributes & 48:
-            return
-        producer = batch.producer_id
-        if not batch.is_control:
+        of_what, producer = batch.attributes & (TRANSACTIONAL | CONTROL), batch.producer_id
+        if of_what == TRANSACTIONAL:
             if producer not in self.open:
                 self.open[producer] = Offset(batch.base_offset)
-                self._begins(producer, Offset(batch.base_offset))
+                if self._alone:
+                    self._begins(producer, Offset(batch.base_offset))
+            return
+        if not of_what or producer not in self.open:
             return
         kind = marker_type(batch, data, position)
-        if kind not in (ABORT, COMMIT) or producer not in self.open:
+        if kind not in (ABORT, COMMIT):
             return
         first, last = self.open.pop(producer), Offset(batch.base_offset)
         if kind == ABORT:
             if not self.open:
                 self._alone.setdefault(producer, []).append(len(self.aborted))
             stable = next(iter(self.open.values()), Offset(last + 1))
-            self.aborted.append(AbortedTransaction(AbortedRange(producer, first, last), stable))
+            self.aborted.append((producer, first, last, stable))
 
     def _begins(self, producer: int, first: Offset) -> None:
         for other in [each for each in self._alone if each != producer]:

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fetch.two_tiers import GOLDEN, Folder, Golden, golden_rows, rows_of
-from tests.log.batches import TRANSACTIONAL, marker, plain_batch
+from tests.log.batches import marker, plain_batch
 from tierstate.fetch.local import hidden_ranges
 from tierstate.fetch.verify import Finding, Severity
 from tierstate.fetch.verify_objects import Verifier
-from tierstate.log.batch import BatchHeader, iter_batches
+from tierstate.log.batch import TRANSACTIONAL, BatchHeader, iter_batches
 from tierstate.log.markers import ABORT, COMMIT, marker_type
 from tierstate.state.errors import CorruptData
 from tierstate.state.offsets import Offset

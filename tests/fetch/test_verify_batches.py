@@ -10,13 +10,13 @@ import pytest
 
 from tests.leader.recovery import rewrite
 from tests.leader.world import World
-from tests.log.batches import TRANSACTIONAL, Batch, marker, plain_batch, record
+from tests.log.batches import Batch, marker, plain_batch, record
 from tests.storage.conftest import BASE_KEY, WriteSegment
 from tests.storage.conftest import write_segment as write_segment
 from tierstate.fetch.verify import Finding, Severity
 from tierstate.fetch.verify_batches import ChunkTable
 from tierstate.fetch.verify_objects import Verifier
-from tierstate.log.batch import BatchHeader
+from tierstate.log.batch import TRANSACTIONAL, BatchHeader
 from tierstate.state.errors import CorruptData
 from tierstate.state.offsets import Offset
 from tierstate.storage.memory import MemoryStore

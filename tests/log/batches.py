@@ -15,6 +15,7 @@ import cramjam
 import google_crc32c
 import zstandard
 
+from tierstate.log.batch import CONTROL, TRANSACTIONAL
 from tierstate.log.decode import RecordBlock
 from tierstate.log.kernels import KEY_AT, VALUE_AT
 from tierstate.log.partition import PartitionFolder, open_partition
@@ -22,7 +23,7 @@ from tierstate.log.partition import PartitionFolder, open_partition
 GOLDEN = Path(__file__).parents[1] / "data" / "kafka-logs"
 CASES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
-TRANSACTIONAL, CONTROL = 16, 32
+
 TIME = 1_767_225_600_000
 Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 """Offset, milliseconds, timestamp type (0 create, 1 append), key, value, headers."""

@@ -16,7 +16,6 @@ from tests.log.batches import (
     LZ4,
     SNAPPY,
     TIME,
-    TRANSACTIONAL,
     ZSTD,
     Batch,
     Row,
@@ -26,7 +25,7 @@ from tests.log.batches import (
     record,
     xerial,
 )
-from tierstate.log.batch import iter_batches
+from tierstate.log.batch import TRANSACTIONAL, iter_batches
 from tierstate.log.decode import PIECE_BYTES, RECORD_SCHEMA, decode_batches, decode_records, record_schema
 from tierstate.log.isolation import AbortFilter
 from tierstate.log.kernels import KEY_AT

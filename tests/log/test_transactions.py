@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.log.batches import TRANSACTIONAL, golden_folder, golden_rows, marker, plain_batch
 from tests.log.batches import block_rows as rows
-from tierstate.log.batch import BatchHeader, iter_batches
+from tests.log.batches import golden_folder, golden_rows, marker, plain_batch
+from tierstate.log.batch import TRANSACTIONAL, BatchHeader, iter_batches
 from tierstate.log.folder import open_log
 from tierstate.log.isolation import AbortFilter
 from tierstate.log.markers import ABORT, COMMIT
@@ -194,12 +194,12 @@ def test_the_first_segment_needs_no_snapshot_and_a_damaged_one_is_none() -> None
 
 
 def test_a_marker_that_cannot_be_read_is_corrupt() -> None:
-    whole = marker(1, 7, ABORT)
-    header = next(iter_batches(whole, source="log"))
-    cut = replace(header, size_bytes=64)
+    log = data(0, 7) + marker(1, 7, ABORT)
+    begins, ends = iter_batches(log, source="log")
     check = TransactionIndexCheck(b"", Offset(0), EMPTY, "index")
+    check.add(begins, log)
     with pytest.raises(CorruptData, match="cut off"):
-        check.add(cut, whole)
+        check.add(replace(ends, size_bytes=64), log)
 
 
 @dataclass
