@@ -96,3 +96,10 @@ def test_a_flipped_bit_in_a_transaction_index_is_told_and_not_copied(house: Hous
     copied = [int(each["value"]) // EACH for each in read]
     assert copied == [number for number in range(TRANSACTIONS) for _ in range(EACH) if number % 3 != 1][: len(copied)]
     assert house.json("verify", topic, "--level", "3")["findings"] == []
+
+    house.kafka.stop(0)
+    index.unlink()
+    index.with_suffix(".index").unlink()
+    house.kafka.start(0)
+    assert index.read_bytes() == good, "the broker did not make it anew"
+    assert {each["key"] for each in house.lines("consume", topic, "--tier", "local")} == {COMMITTED}
