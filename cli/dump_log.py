@@ -13,7 +13,7 @@ import click
 
 from ..state.routing import Isolation
 from .context import Context
-from .exit_codes import FINDING
+from .exit_codes import CORRUPT, DONE, FINDING
 from .flags import pass_context
 from .opened import s3_options_of
 from .reading import isolation_option
@@ -54,8 +54,10 @@ def command(
 ) -> None:
     """Decode PATH: a partition folder, a segment (.log), or a copied segment's manifest (a file or a store's URL).
 
-    Under read_committed, transactions that nothing here decides are hidden and named; the exit code is then 1.
+    Under read_committed, transactions that nothing here decides are hidden and named; the exit code is then 1. What is
+    aborted is read from the markers: a transaction index that contradicts them is named in the end, exit code 4.
     """
+    found = DONE
     with _opened(context, path, keyring) as dumped:
         if indexes:
             _print_rows(context, _index_rows(path, dumped.log))
@@ -64,13 +66,22 @@ def command(
         else:
             committed = Isolation(isolation) is Isolation.READ_COMMITTED
             _print_records(context, dumped, dumped.log.blocks(committed=committed), encoding)
-            if committed and dumped.log.undecided:
-                for producer, first in sorted(dumped.log.undecided.items()):
-                    context.output.note(
-                        f"undecided: the transaction of producer {producer} is open from offset {first} on; "
-                        f"records from {dumped.log.decided_end} on are hidden"
-                    )
-                raise click.exceptions.Exit(FINDING)
+            found = _undecided(context, dumped.log) if committed else found
+        for file, difference in dumped.log.differences.items():
+            context.output.note(f"corrupt: the transaction index {file} contradicts the markers: {difference}")
+            found = CORRUPT
+    if found:
+        raise click.exceptions.Exit(found)
+
+
+def _undecided(context: Context, log: LogFiles | CopiedSegment) -> int:
+    """Names what is hidden because nothing here decides it."""
+    for producer, first in sorted(log.undecided.items()):
+        context.output.note(
+            f"undecided: the transaction of producer {producer} is open from offset {first} on; "
+            f"records from {log.decided_end} on are hidden"
+        )
+    return FINDING if log.undecided else DONE
 
 
 @contextmanager

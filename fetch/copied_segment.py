@@ -1,36 +1,40 @@
 """A copied segment by its manifest alone, ours or Aiven's: no view, no broker. What `dump-log` reads.
 
-Our manifest lists every aborted range. A foreign one has Kafka's transaction index, which tells only of aborts whose
-marker lies in the segment itself; for transactions still open at its end the segments that follow in the bucket are
-read, markers only, until each is decided. What then stays open is *undecided*: hidden under read_committed, and named.
+Our manifest lists every aborted range, and what it says is checked against the markers of the segment. A foreign one
+has none: its markers are read, and of transactions still open at its end those of the segments that follow in the
+bucket, until each is decided. What then stays open is *undecided*: hidden under read_committed, and named. Its
+transaction index, Kafka's own file, is compared with the markers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..log.batch import BatchHeader, iter_batches
 from ..log.decode import RecordBlock, decode_records
-from ..log.isolation import OpenTransactions
-from ..log.transaction_index import parse_transaction_index
+from ..log.isolation import AbortFilter, MarkerCheck
+from ..log.transaction_check import TransactionIndexCheck, open_before
+from ..log.transactions import decide
 from ..state.errors import InvalidRequest
 from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
 from ..storage.object_store import ObjectStore
 from ..storage.segment.encryption import KeyUnwrapper
-from ..storage.segment.keys import ObjectKeys, ObjectKind, base_of
+from ..storage.segment.keys import ObjectKeys, ObjectKind, base_of, object_key
 from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader
-from .local import ABORT, control_type
 
 READ_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedSegment:
-    """``undecided``: producer id to the first offset of its transaction that nobody here knows the end of."""
+    """``undecided``: producer id to the first offset of its transaction that nobody here knows the end of.
+
+    ``differences``: the object whose transaction index contradicts the markers, and how.
+    """
 
     key: str
     topic: str
@@ -39,6 +43,7 @@ class CopiedSegment:
     aborted: tuple[AbortedRange, ...]
     base_offset: Offset
     undecided: dict[int, Offset] = field(default_factory=dict)
+    differences: dict[str, str] = field(default_factory=dict)
 
     @property
     def decided_end(self) -> Offset | None:
@@ -49,7 +54,10 @@ class CopiedSegment:
         """Every record, without those aborted or undecided when ``committed``. Raises CorruptData."""
         aborted = self.aborted if committed else None
         end = self.decided_end if committed else None
+        check = MarkerCheck(AbortFilter(self.aborted), self.key)
         for position, data in whole_batches(self.reader):
+            for batch in iter_batches(data, source=self.key, position=position) if committed else ():
+                check.add(batch, data, position)
             yield from decode_records(data, source=self.key, position=position, aborted=aborted, end=end)
 
     def batches(self) -> Iterator[BatchHeader]:
@@ -71,15 +79,26 @@ def open_copied(store: ObjectStore, manifest_key: str, *, keys: KeyUnwrapper | N
     block = reader.manifest.tierstate
     if block is not None:
         return CopiedSegment(manifest_key, topic, parsed.partition, reader, block.aborted, parsed.base_offset)
-    own = reader.indexes(IndexKind.TRANSACTION) or b""
-    aborted = {entry.range for entry in parse_transaction_index(own, manifest_key)}
-    alone = CopiedSegment(manifest_key, topic, parsed.partition, reader, (), parsed.base_offset)
-    undecided = OpenTransactions.of(alone.batches()).producers
+    check = TransactionIndexCheck(
+        reader.indexes(IndexKind.TRANSACTION),
+        parsed.base_offset,
+        open_before(parsed.base_offset, None, ""),
+        manifest_key,
+    )
+    for position, data in whole_batches(reader):
+        for batch in iter_batches(data, source=manifest_key, position=position):
+            check.add(batch, data, position)
+    aborted, undecided = [each.range for each in check.aborted], check.open
     for following in _following(store, manifest_key, reader, keys) if undecided else ():
-        _decide(following, undecided, aborted)
+        aborted += decide(undecided, whole_batches(following), "following segment")
         if not undecided:
             break
-    return replace(alone, aborted=tuple(sorted(aborted)), undecided=undecided)
+    difference = check.difference()
+    differences = {} if difference is None else {object_key(base_of(manifest_key), ObjectKind.INDEXES): difference}
+    ranges = tuple(sorted(aborted))
+    return CopiedSegment(
+        manifest_key, topic, parsed.partition, reader, ranges, parsed.base_offset, undecided, differences
+    )
 
 
 def whole_batches(reader: SegmentReader) -> Iterator[tuple[int, bytes]]:
@@ -107,17 +126,6 @@ def _end_of_whole(data: bytes, position: int) -> int:
     for batch in iter_batches(data, source="log", position=position, verify_crc=False, partial_tail_ok=True):
         end = batch.position - position + batch.size_bytes
     return end
-
-
-def _decide(following: SegmentReader, undecided: dict[int, Offset], aborted: set[AbortedRange]) -> None:
-    """Take out of ``undecided`` whoever this segment has the marker of."""
-    for _, data in whole_batches(following):
-        for batch in iter_batches(data, source="following segment"):
-            if not batch.is_control or batch.producer_id not in undecided:
-                continue
-            first = undecided.pop(batch.producer_id)
-            if control_type(data, batch) == ABORT:
-                aborted.add(AbortedRange(batch.producer_id, first, Offset(batch.base_offset)))
 
 
 def _following(

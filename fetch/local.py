@@ -9,16 +9,18 @@ or up to the last batch when the marker is not in this answer (the next answer l
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ..broker.error_codes import error_of
 from ..broker.local_reads import PATIENCE_S
 from ..broker.open import Broker
-from ..log.batch import HEADER_BYTES, BatchHeader, iter_batches
+from ..log.batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches
+from ..log.isolation import AbortFilter, MarkerCheck
+from ..log.markers import ABORT, marker_type
 from ..state.epochs import LeaderEpoch
-from ..state.errors import BrokerUnavailable, CorruptData
+from ..state.errors import BrokerUnavailable
 from ..state.ids import BrokerId, TopicIdPartition
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation, LocalBounds
@@ -122,11 +124,29 @@ class BrokerTier:
             return LocalPiece(b"", (), offset, bounds)
         source = f"{topic}-{partition.partition}@{offset}"
         headers = list(iter_batches(said.batches, source=source, verify_crc=False))  # the decoder checks
-        last = Offset(headers[-1].last_offset)
+        last = headers[-1].last_offset
         aborted: tuple[AbortedRange, ...] = ()
-        if isolation is Isolation.READ_COMMITTED and said.aborted:
-            aborted = closed_ranges(said.aborted, abort_markers(said.batches, headers), last)
+        if isolation is Isolation.READ_COMMITTED:
+            aborted = hidden_ranges(said.batches, headers, said.aborted, source)
         return LocalPiece(said.batches, aborted, Offset(last + 1), bounds)
+
+
+def hidden_ranges(
+    data: bytes, headers: Sequence[BatchHeader], listed: Iterable[tuple[int, Offset]], source: str
+) -> tuple[AbortedRange, ...]:
+    """What the broker's list of aborted transactions hides of these batches.
+
+    Raises CorruptData where a marker among them contradicts it: the broker reads its transaction index, which is under
+    no checksum, and a missing or damaged one would show aborted records.
+    """
+    of_transactions = [header for header in headers if header.attributes & (TRANSACTIONAL | CONTROL)]
+    if not of_transactions:
+        return ()
+    aborted = closed_ranges(listed, abort_markers(data, of_transactions), Offset(headers[-1].last_offset))
+    check = MarkerCheck(AbortFilter(aborted), source)
+    for header in of_transactions:
+        check.add(header, data)
+    return aborted
 
 
 def closed_ranges(
@@ -155,25 +175,5 @@ def abort_markers(data: bytes, headers: Iterable[BatchHeader]) -> list[tuple[int
     return [
         (header.producer_id, Offset(header.base_offset))
         for header in headers
-        if header.is_control and control_type(data, header) == ABORT
+        if header.is_control and marker_type(header, data) == ABORT
     ]
-
-
-ABORT = 0
-"""Control record types: 0 abort, 1 commit, 2 and up are none of a transaction's (`ControlRecordType`)."""
-
-
-def control_type(data: bytes, header: BatchHeader) -> int:
-    """The type in the key of a control batch's one record: ``version int16 ‖ type int16``.
-
-    A record is varint length, int8 attributes, varint timestamp delta, varint offset delta, varint key length, key, …
-    """
-    at, stop = header.position + HEADER_BYTES, header.position + header.size_bytes
-    for skipped in (0, 1, 0, 0):  # length; attributes and timestamp; offset; key length
-        at += skipped
-        while at < stop and data[at] & 0x80:
-            at += 1
-        at += 1
-    if at + 4 > stop:
-        raise CorruptData("control record is cut off", offset=header.base_offset, position=header.position)
-    return int.from_bytes(data[at + 2 : at + 4], "big", signed=True)

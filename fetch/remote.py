@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cachetools import LRUCache
 
-from ..log.batch import BatchHeader, iter_batches
+from ..log.batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches
+from ..log.isolation import AbortFilter, MarkerCheck
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, ignore
 from ..state.errors import CorruptData
@@ -112,12 +114,16 @@ class RemoteTier:
         isolation: Isolation,
         following: Following = nothing,
     ) -> RemotePiece:
-        """Whole batches that hold offsets of ``offsets``, from its start, about ``max_bytes``, at least one."""
+        """Whole batches that hold offsets of ``offsets``, from its start, about ``max_bytes``, at least one.
+
+        Raises CorruptData also where a marker among them contradicts the segment's aborted ranges.
+        """
         reader = self.open(segment)
         position, order = self._position(segment, reader, offsets.start)
         if self._goes_on(segment, offsets.start):
             self.prefetch.after(reader, position + max_bytes, offsets, following)
         pieces: list[bytes] = []
+        of_transactions: Sequence[BatchHeader] = ()
         first: BatchHeader | None = None
         last: BatchHeader | None = None
         room = max_bytes
@@ -129,6 +135,7 @@ class RemoteTier:
                 first = first or taken.first
                 last = taken.last
                 pieces.append(window[taken.start : taken.stop])
+                of_transactions = taken.of_transactions
             position += taken.stop
             if taken.finished:
                 break
@@ -143,7 +150,12 @@ class RemoteTier:
         if first is None or last is None:
             return RemotePiece(b"", (), next_offset)
         touched = OffsetRange(Offset(first.base_offset), Offset(last.last_offset))
-        return RemotePiece(data, self.aborted(segment, reader, touched, isolation), next_offset)
+        aborted = self.aborted(segment, reader, touched, isolation)
+        if isolation is Isolation.READ_COMMITTED and of_transactions:
+            check = MarkerCheck(AbortFilter(aborted), segment.object_key)
+            for header in of_transactions:
+                check.add(header, data, first.position)
+        return RemotePiece(data, aborted, next_offset)
 
     def _goes_on(self, segment: RemoteSegment, offset: int) -> bool:
         with self._lock:
@@ -186,29 +198,36 @@ class RemoteTier:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """Bytes ``start`` to ``stop`` of a window hold the batches wanted; ``finished``: the next batch is behind them."""
+    """Bytes ``start`` to ``stop`` of a window hold the batches wanted; ``finished``: the next batch is behind them.
+
+    ``of_transactions``: those of them that are of one, and markers.
+    """
 
     start: int
     stop: int
     first: BatchHeader | None
     last: BatchHeader | None
     finished: bool
+    of_transactions: Sequence[BatchHeader]
 
 
 def _taken(window: bytes, source: str, position: int, offsets: OffsetRange, order: BatchOrder) -> _Taken:
     start = stop = 0
     first = last = None
+    of_transactions: list[BatchHeader] = []
     for header in iter_batches(window, source=source, position=position, verify_crc=False, partial_tail_ok=True):
         order.check(header)
         at = header.position - position
         if header.base_offset > offsets.end:
-            return _Taken(start, stop, first, last, finished=True)
+            return _Taken(start, stop, first, last, True, of_transactions)
         stop = at + header.size_bytes
         if header.last_offset < offsets.start:
             continue
         if first is None:
             first, start = header, at
         last = header
+        if header.attributes & (TRANSACTIONAL | CONTROL):
+            of_transactions.append(header)
         if header.last_offset >= offsets.end:
-            return _Taken(start, stop, first, last, finished=True)
-    return _Taken(start, stop, first, last, finished=False)
+            return _Taken(start, stop, first, last, True, of_transactions)
+    return _Taken(start, stop, first, last, False, of_transactions)

@@ -1,30 +1,41 @@
 """Level 3 of `verify`, beside the checksums: a manifest's chunk table against the batches that are really there.
 
 No checksum is over a manifest, and a point read begins where its chunk table says: a wrong offset there misleads reads
-and nothing else would tell.
+and nothing else would tell. Batches of transactions are handed on (`verify_markers.py`).
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
-from ..log.batch import HEADER_BYTES
+from ..log.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, read_header
 from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from ..storage.segment.keys import ObjectKind, object_key
 from ..storage.segment.manifest import SegmentManifest
 
-_HEAD = struct.Struct(">qiib")
-"""Base offset, bytes after these twelve, leader epoch, magic: Kafka's ``DefaultRecordBatch``."""
+_HEAD = struct.Struct(">qiibIh")
+"""Base offset, bytes after these twelve, leader epoch, magic, CRC, attributes: Kafka's ``DefaultRecordBatch``."""
 _PREFIX_BYTES = 12
 _NOWHERE = 2**63
+MARKER_BYTES = 4096
+"""More than any marker has: a control batch that claims more is handed on without its record."""
 
 
 class ChunkTable:
-    """Of one log: `take` its plain bytes in order, then `check`. Memory: one header and an offset a chunk."""
+    """Of one log: `take` its plain bytes in order, then `check`. Memory: one marker and an offset a chunk.
 
-    def __init__(self, base_key: str, manifest: SegmentManifest) -> None:
-        self._base_key, self._manifest = base_key, manifest
+    ``of_transactions`` is given each batch that is of one, and markers whole: header, bytes, position of the bytes.
+    """
+
+    def __init__(
+        self,
+        base_key: str,
+        manifest: SegmentManifest,
+        of_transactions: Callable[[BatchHeader, bytes, int], object] = lambda batch, data, position: None,
+    ) -> None:
+        self._base_key, self._manifest, self._of_transactions = base_key, manifest, of_transactions
         self._firsts: dict[int, Offset] = {}
         self._tail = b""
         self._seen = self._next = 0
@@ -32,21 +43,33 @@ class ChunkTable:
     def take(self, piece: bytes) -> None:
         """Never raises: whether these are the right bytes at all is for their checksum to say."""
         stop = self._seen + len(piece)
+        data = self._tail + piece if self._tail else piece
         if self._next + HEADER_BYTES <= stop:
-            data, chunk_bytes = self._tail + piece, self._manifest.chunks.chunk_bytes
+            chunk_bytes = self._manifest.chunks.chunk_bytes
             start, position = stop - len(data), self._next
             while position + HEADER_BYTES <= stop:
-                base, length, _, magic = _HEAD.unpack_from(data, position - start)
+                base, length, _, magic, _, attributes = _HEAD.unpack_from(data, position - start)
                 if magic != 2 or length < HEADER_BYTES - _PREFIX_BYTES:
                     position = _NOWHERE  # no batch: nothing is to be found behind it
                     break
+                if attributes & (TRANSACTIONAL | CONTROL):
+                    if attributes & CONTROL and stop - position < _PREFIX_BYTES + length <= MARKER_BYTES:
+                        break  # the marker that the next piece goes on with
+                    self._hand_on(data, start, position)
                 if position // chunk_bytes not in self._firsts:
                     self._firsts[position // chunk_bytes] = Offset(base)
                 position += _PREFIX_BYTES + length
-            self._next, self._tail = position, b""
-        if self._next < stop:  # the header that the next piece goes on with
-            self._tail = (self._tail + piece)[-(stop - self._next) :]
+            self._next = position
+        # the header or marker that the next piece goes on with
+        self._tail = data[-(stop - self._next) :] if self._next < stop else b""
         self._seen = stop
+
+    def _hand_on(self, data: bytes, start: int, position: int) -> None:
+        try:
+            header = read_header(memoryview(data), position - start, "log", start)
+        except CorruptData:
+            return  # its checksum says so
+        self._of_transactions(header, data, start)
 
     def check(self) -> None:
         """Raises CorruptData: for a log that is not batches from end to end; naming the manifest and the first chunk

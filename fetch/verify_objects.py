@@ -2,7 +2,7 @@
 
 Level 1: the three objects of every readable segment exist, and facts name every object there is. Level 2: sizes are as
 described, and each manifest describes what its fact describes, field by field. Level 3: every byte, by checksum, and
-the manifest's chunk table by the batches that are there.
+by the batches that are there the manifest's chunk table, its aborted ranges and the transaction index.
 
 A partition lives on while it is verified: what looks wrong counts only if it still does in a view taken afterwards.
 Memory: the findings, and what `AT_ONCE` segments need at a time.
@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 
+from ..log.isolation import MarkerCheck
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ..state.ids import TopicIdPartition
 from ..state.object_name import not_own
@@ -27,6 +28,7 @@ from ..storage.segment.manifest import SegmentManifest, metadata_of
 from ..storage.segment.reader import SegmentReader, described_otherwise, read_manifest
 from .verify import Finding, Severity
 from .verify_batches import ChunkTable
+from .verify_markers import AcrossSegments, CopiedMarkers
 
 AT_ONCE = 8
 WINDOW = 128
@@ -34,7 +36,10 @@ WINDOW = 128
 
 @dataclass(slots=True)
 class Checked:
-    """What was looked at, so far. ``object_bytes``: of objects whose size was compared; ``bytes_read``: at level 3."""
+    """What was looked at, so far. ``object_bytes``: of objects whose size was compared; ``bytes_read``: at level 3.
+
+    ``markers``: of one segment, all of which was read and found right.
+    """
 
     segments: int = 0
     objects: int = 0
@@ -42,6 +47,7 @@ class Checked:
     bytes_read: int = 0
     orphan_objects: int = 0
     orphan_bytes: int = 0
+    markers: MarkerCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +101,18 @@ class Verifier:
                     yield found
 
     def _segments(self, segments: Iterable[RemoteSegment]) -> Iterator[Finding]:
-        waiting = iter(segments)
+        waiting, across = iter(segments), AcrossSegments()
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="verify") as pool:
             while window := list(islice(waiting, WINDOW)):
-                for findings, checked in pool.map(self._segment, window):
+                for segment, (findings, checked) in zip(window, pool.map(self._segment, window), strict=True):
                     self.checked.segments += 1
                     self.checked.objects += checked.objects
                     self.checked.object_bytes += checked.object_bytes
                     self.checked.bytes_read += checked.bytes_read
                     self.advance(1)
                     yield from findings
+                    for wrong, what in across.push(segment, checked.markers):
+                        yield _wrong(3, wrong, object_key(wrong.object_key, ObjectKind.MANIFEST), what)
 
     def _segment(self, segment: RemoteSegment) -> tuple[list[Finding], Checked]:
         """Runs in a thread of the pool; what it counts is added up by the caller."""
@@ -152,13 +160,17 @@ class Verifier:
                 object=segment.object_key,
             )
         try:
-            table = ChunkTable(segment.object_key, manifest)
-            read = SegmentReader(self.store, segment.object_key, manifest, keys=self.keys).verify(segment, table.take)
+            reader = SegmentReader(self.store, segment.object_key, manifest, keys=self.keys)
+            found = CopiedMarkers(segment, reader)
+            table = ChunkTable(segment.object_key, manifest, found.add)
+            read = reader.verify(segment, table.take)
             table.check()
+            found.check()
         except (ObjectNotFound, CorruptData) as error:
             yield _wrong(3, segment, str(error.facts.get("file") or error.facts.get("key")), str(error))
             return
         checked.bytes_read += read.log_bytes + read.indexes_bytes
+        checked.markers = found.manifest
 
     def _differences(self, segment: RemoteSegment, manifest: SegmentManifest) -> Iterator[str]:
         block, metadata = manifest.tierstate, manifest.metadata

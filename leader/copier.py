@@ -71,7 +71,7 @@ def copy_segment(reign: Reign, candidate: CopyCandidate, tools: CopyTools) -> Ac
         yield "append copy-started"
         reign.append(SegmentCopyStarted(attempt))
         try:
-            segment = yield from upload(reign, attempt, files, tools.store, tools.format, paced)
+            segment = yield from upload(reign, attempt, files, tools.store, tools.format, paced, tools.listener)
             _check_again(reign, candidate, files)
             paced(0)
         except Exception as error:  # whatever stopped it, copy-finished was never sent: the objects are ours to remove

@@ -8,6 +8,7 @@ from ..log.batch import first_codec
 from ..log.epoch_checkpoint import format_epoch_checkpoint
 from ..log.local_log import SegmentFiles
 from ..runtime.id_source import RandomBytes, system_random
+from ..runtime.listener import Listener, TransactionIndexRebuilt
 from ..state.errors import CorruptData, ObjectNotFound
 from ..state.ids import TopicId
 from ..state.offsets import Offset
@@ -15,7 +16,14 @@ from ..state.segment import AbortedRange, AbortedRanges, Compression, CopyAttemp
 from ..storage.object_store import ObjectStore
 from ..storage.segment.encryption import IV_BYTES, KeyWrapper, SegmentCipher
 from ..storage.segment.keys import ObjectKind, object_key
-from ..storage.segment.manifest import Encryption, SegmentManifest, TierstateBlock, metadata_of, with_own_size
+from ..storage.segment.manifest import (
+    Encryption,
+    IndexKind,
+    SegmentManifest,
+    TierstateBlock,
+    metadata_of,
+    with_own_size,
+)
 from ..storage.segment.transform import WorkAhead
 from ..storage.segment.writer import (
     IndexesObject,
@@ -63,10 +71,12 @@ def upload(
     store: ObjectStore,
     policy: FormatPolicy,
     pace: Pace,
+    listener: Listener,
 ) -> Act[RemoteSegment]:
     """Upload and verify. ``pace`` is told of every byte of all three objects before it goes.
 
-    Raises CorruptData when the log is not what it must be; then nothing was committed.
+    A transaction index that contradicts its log's markers is told, and replaced (0029). Raises CorruptData when the
+    log is not what it must be; then nothing was committed.
     """
     log = CheckedLog(files, attempt.offsets, policy.chunk_bytes)
     compression = plan_compression(policy.compression, first_codec(files.head(), source=str(files.path)))
@@ -79,7 +89,7 @@ def upload(
         time_index=b"",
         producer_snapshot=files.producer_snapshot,
         leader_epochs=format_epoch_checkpoint(files.lineage.up_to(attempt.offsets.end)),
-        transaction_index=files.transaction_index,
+        transaction_index=None,
     )
     written = put_log(
         store,
@@ -94,12 +104,20 @@ def upload(
         pace=pace,
     )
     # the broker's own indexes where they match the log that was just read, rebuilt ones otherwise
-    source = replace(source, offset_index=log.offset_index(), time_index=log.time_index())
+    transaction_index, difference = log.transaction_index()
+    aborted = log.aborted()
+    source = replace(
+        source,
+        offset_index=log.offset_index(),
+        time_index=log.time_index(),
+        transaction_index=transaction_index,
+    )
+    if difference is not None:
+        listener(TransactionIndexRebuilt(reign.partition, reign.name, attempt.offsets, log.index_file, difference))
     yield "put indexes"
     indexes = put_indexes(store, attempt.object_key, source, cipher=cipher, iv=policy.iv, pace=pace)
     _verify(store, attempt.object_key, ObjectKind.LOG, written.stored_bytes)
     _verify(store, attempt.object_key, ObjectKind.INDEXES, indexes.stored_bytes)
-    aborted = files.aborted(attempt.offsets)
     segment = _describe(reign, attempt, files, log, written, indexes, aborted, compression, encryption)
     manifest = with_own_size(
         SegmentManifest(
@@ -166,7 +184,7 @@ def _describe(
         indexes_sha256=indexes.sha256,
         compression=compression,
         encryption_key_id=None if encryption is None else encryption.key_id,
-        transaction_index_empty=not files.transaction_index,
+        transaction_index_empty=indexes.spans[IndexKind.TRANSACTION] is None,
         aborted=AbortedRanges.of(aborted),
         broker_id=attempt.broker_id,
         term=attempt.term,

@@ -22,6 +22,8 @@ MAX_BATCH_BYTES = 2**31 - 1
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CREATE_TIME, APPEND_TIME = 0, 1
+TRANSACTIONAL, CONTROL = 16, 32
+"""Bits of the attributes; markers of transactions have both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +57,11 @@ class BatchHeader:
 
     @property
     def is_transactional(self) -> bool:
-        return bool(self.attributes & 16)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        return bool(self.attributes & 32)
+        return bool(self.attributes & CONTROL)
 
 
 def iter_batches(
@@ -86,7 +88,7 @@ def iter_batches(
             raise CorruptData("batch is cut off in its header", file=source, position=position + at)
         if partial_tail_ok and not any(view[at : at + HEADER_BYTES]):
             return
-        header = _read(view, at, source, position)
+        header = read_header(view, at, source, position)
         if at + header.size_bytes > size:
             if partial_tail_ok:
                 return
@@ -113,7 +115,7 @@ def iter_batches(
         at += header.size_bytes
 
 
-def _read(view: memoryview, at: int, source: str, position: int) -> BatchHeader:
+def read_header(view: memoryview, at: int, source: str, position: int) -> BatchHeader:
     base, length, epoch, magic, crc, attributes, delta, first, latest, pid, pepoch, sequence, count = (
         _HEADER.unpack_from(view, at)
     )
@@ -136,7 +138,7 @@ def first_codec(data: bytes, *, source: str) -> int:
     """Codec of the first batch, from at least `HEADER_BYTES` bytes of it."""
     if len(data) < HEADER_BYTES:
         raise CorruptData("log segment is shorter than a batch header", file=source, bytes=len(data))
-    return _read(memoryview(data), 0, source, 0).codec
+    return read_header(memoryview(data), 0, source, 0).codec
 
 
 def batch_bytes(data: bytes) -> int | None:

@@ -3,6 +3,8 @@
 A lone folder cannot know what is decided beyond its end: a producer whose transaction is still open there is
 *undecided*, and under read_committed everything from its first offset on is hidden, as a last stable offset does.
 A segment file is decided by the segments that follow it in its folder.
+
+What is aborted is read from the markers; transaction indexes are compared with them.
 """
 
 from __future__ import annotations
@@ -14,23 +16,27 @@ from pathlib import Path
 from ..state.errors import InvalidRequest
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
-from .batch import BatchHeader
+from .batch import BatchHeader, iter_batches
 from .decode import RecordBlock, decode_records
-from .isolation import OpenTransactions
-from .partition import PartitionFolder, open_partition
+from .partition import open_partition
 from .segment import LogSegment
-from .transaction_index import parse_transaction_index
+from .transaction_check import OpenBefore, TransactionIndexCheck, open_before
+from .transactions import decide
 
 
 @dataclass(frozen=True, slots=True)
 class LogFiles:
-    """The segments to read, in order. ``undecided``: producer id to the first offset of its open transaction."""
+    """The segments to read, in order. ``undecided``: producer id to the first offset of its open transaction.
+
+    ``differences``: transaction indexes to what they say otherwise than the markers.
+    """
 
     topic: str
     partition: int
     segments: tuple[LogSegment, ...]
     aborted: tuple[AbortedRange, ...]
     undecided: dict[int, Offset] = field(default_factory=dict)
+    differences: dict[Path, str] = field(default_factory=dict)
 
     @property
     def logs(self) -> tuple[Path, ...]:
@@ -66,29 +72,33 @@ def open_log(path: Path) -> LogFiles:
     if not chosen and not path.is_dir():
         raise InvalidRequest("neither a partition folder nor a log segment (.log)", path=path)
     following = () if path.is_dir() else every[every.index(chosen[0]) + 1 :]
-    return LogFiles(folder.topic, folder.partition, chosen, tuple(_aborted(folder)), _undecided(chosen, following))
-
-
-def _undecided(segments: tuple[LogSegment, ...], following: tuple[LogSegment, ...]) -> dict[int, Offset]:
-    transactions = OpenTransactions.of(batch for each in segments for batch in each.batches(verify_crc=False))
-    opened = transactions.producers
+    opened, aborted, differences = OpenBefore(), list[AbortedRange](), dict[Path, str]()
+    for segment in chosen:
+        check = _followed(segment, opened)
+        opened = OpenBefore(check.open, check.known)
+        aborted += (each.range for each in check.aborted)
+        if (difference := check.difference()) is not None:
+            differences[segment.transaction_index] = difference
+    undecided = dict(opened.transactions)
     for segment in following:
-        if not opened:
-            break
-        for batch in segment.batches(verify_crc=False):
-            if batch.is_control:
-                opened.pop(batch.producer_id, None)
-    return opened
+        if undecided:
+            aborted += decide(undecided, segment.pieces(), str(segment.path))
+    return LogFiles(folder.topic, folder.partition, chosen, tuple(aborted), undecided, differences)
 
 
-def _aborted(folder: PartitionFolder) -> Iterator[AbortedRange]:
-    for base in folder.base_offsets:
-        path = folder.log_path(base).with_suffix(".txnindex")
-        if path.exists():
-            for entry in parse_transaction_index(path.read_bytes(), str(path)):
-                yield entry.range
+def _followed(segment: LogSegment, before: OpenBefore) -> TransactionIndexCheck:
+    """``before``: what the segment before this one left open; its own snapshot says it where that is not known."""
+    if not before.known:
+        said = open_before(segment.base_offset, _read(segment.producer_snapshot), str(segment.producer_snapshot))
+        before = said if said.known else before
+    index = _read(segment.transaction_index)  # before its log: an active one goes on
+    source = str(segment.transaction_index)
+    check = TransactionIndexCheck(index, segment.base_offset, before, source, active=segment.active)
+    for position, data in segment.pieces():
+        for batch in iter_batches(data, source=str(segment.path), position=position, verify_crc=False):
+            check.add(batch, data, position)
+    return check
 
 
-def whole_batches(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(position, whole batches) of a log file; a batch cut off at its end raises CorruptData."""
-    return LogSegment(path).pieces()
+def _read(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None

@@ -6,12 +6,13 @@ They apply only to transactional batches of that producer: producers overlap.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
+from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
-from .batch import BatchHeader
+from .batch import CONTROL, TRANSACTIONAL, BatchHeader
+from .markers import ABORT, COMMIT, marker_type
 
 
 class AbortFilter:
@@ -44,32 +45,46 @@ class AbortFilter:
         return self.covers(batch.producer_id, batch.base_offset)
 
 
-@dataclass
-class OpenTransactions:
-    """Push batches in order; `first` is where undecided data begins (a last stable offset of our own making)."""
+class MarkerCheck:
+    """Whether the markers agree with what is hidden: push batches in order. All of an aborted transaction must be
+    hidden and nothing of a committed one, as far as the batches reach back; whose marker is not among them may be
+    either. Memory: the producers among them.
+    """
 
-    _open: dict[int, Offset] = field(default_factory=dict)
+    def __init__(self, hidden: AbortFilter, source: str) -> None:
+        self._hidden, self._source = hidden, source
+        self.shown: dict[int, Offset] = {}
+        """Producer id to its first record that is shown, of those since its last marker; ``covered``: not shown."""
+        self.covered: dict[int, Offset] = {}
+        self.first_markers: dict[int, tuple[int, Offset]] = {}
+        """Producer id to type and offset."""
 
-    def add(self, batch: BatchHeader) -> None:
-        if not batch.is_transactional:
+    def add(self, batch: BatchHeader, data: bytes | memoryview, position: int = 0) -> None:
+        """``data`` begins at ``position`` and holds the batch. Raises CorruptData naming producer and offsets."""
+        if not batch.attributes & (TRANSACTIONAL | CONTROL) or not batch.record_count:
             return
-        if batch.is_control:
-            self._open.pop(batch.producer_id, None)
-        else:
-            self._open.setdefault(batch.producer_id, Offset(batch.base_offset))
+        producer = batch.producer_id
+        if not batch.is_control:
+            kept = self.covered if self._hidden.covers(producer, batch.base_offset) else self.shown
+            kept.setdefault(producer, Offset(batch.base_offset))
+            return
+        kind = marker_type(batch, data, position)
+        if kind not in (ABORT, COMMIT):
+            return
+        marker = Offset(batch.base_offset)
+        self.first_markers.setdefault(producer, (kind, marker))
+        shown, covered = self.shown.pop(producer, None), self.covered.pop(producer, None)
+        wrong = contradiction(kind, shown, covered)
+        if wrong is not None:
+            raise CorruptData(
+                wrong, file=self._source, producer=producer, offset=shown if kind == ABORT else covered, marker=marker
+            )
 
-    @classmethod
-    def of(cls, batches: Iterable[BatchHeader]) -> OpenTransactions:
-        found = cls()
-        for batch in batches:
-            found.add(batch)
-        return found
 
-    @property
-    def producers(self) -> dict[int, Offset]:
-        """Producer id to the first offset of its transaction that is still open."""
-        return dict(self._open)
-
-    @property
-    def first(self) -> Offset | None:
-        return min(self._open.values(), default=None)
+def contradiction(kind: int, shown: Offset | None, covered: Offset | None) -> str | None:
+    """What is wrong where a transaction has these records and ends with this type of marker; None: nothing."""
+    if kind == ABORT and shown is not None:
+        return "records of an aborted transaction would be shown"
+    if kind == COMMIT and covered is not None:
+        return "records of a committed transaction would be hidden"
+    return None

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -19,20 +20,23 @@ from typing import Protocol, Self
 from ..state.epochs import Lineage
 from ..state.errors import Fenced, InvalidRequest, Unavailable
 from ..state.ids import BrokerId, TopicIdPartition
-from ..state.offsets import Offset, OffsetRange, TimestampMs
+from ..state.offsets import Offset, TimestampMs
 from ..state.retention import LocalSegment
 from ..state.segment import AbortedRange
 from .batch import HEADER_BYTES
 from .folder_watch import FolderWatch, Touched
 from .partition import FolderFiles, PartitionFolder, folder_name, look_into, metadata_file
 from .quiet_reader import QuietReader
+from .segment import LogSegment
 from .small_files import Stamp, stamp_of
 from .time_index import ENTRY_BYTES
-from .transaction_index import ENTRY_BYTES as TRANSACTION_BYTES
-from .transaction_index import parse_transaction_index
+from .transaction_check import OpenBefore, open_before
+from .transactions import decide
 
 LOOKS = 5
 """How often a folder is looked at again when the broker retires a segment meanwhile."""
+MARKERS_READ_BYTES = 256 * 1024
+"""Read at once of a later segment: most transactions end right behind the one they began in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,10 @@ class LocalSnapshot:
 
 
 class SegmentFiles(Protocol):
-    """Every file of one rolled segment, open: a broker that deletes them meanwhile changes nothing."""
+    """Every file of one rolled segment, open: a broker that deletes them meanwhile changes nothing.
+
+    ``before``: the transactions that are open where it begins.
+    """
 
     log: QuietReader
     log_bytes: int
@@ -57,13 +64,15 @@ class SegmentFiles(Protocol):
     time_index: bytes | None
     producer_snapshot: bytes
     transaction_index: bytes | None
+    before: OpenBefore
 
     def head(self) -> bytes:
         """The first bytes of the log, at least a batch header's when there are any."""
         ...
 
-    def aborted(self, offsets: OffsetRange) -> tuple[AbortedRange, ...]:
-        """Every aborted range that touches these offsets; markers may sit in later local segments."""
+    def aborted_later(self, opened: Mapping[int, Offset]) -> tuple[AbortedRange, ...]:
+        """Of these transactions, open where it ends (producer id to first offset), those whose next marker, in a later
+        local segment, is an abort's. Raises CorruptData, Fenced."""
         ...
 
     def confirm(self) -> None:
@@ -313,6 +322,7 @@ class OpenSegment:
             self.time_index = self._optional(base_offset, ".timeindex")
             self.producer_snapshot = self._optional(next_base, ".snapshot") or b""
             self.transaction_index = self._optional(base_offset, ".txnindex") or None
+            self.before = self._open_before(base_offset)
             self.confirm()
             self._opened = opened.pop_all()
 
@@ -327,18 +337,25 @@ class OpenSegment:
     def head(self) -> bytes:
         return self.log.read(min(HEADER_BYTES, self.log_bytes), 0)
 
-    def aborted(self, offsets: OffsetRange) -> tuple[AbortedRange, ...]:
-        """Of this and all later segments: the marker of an abort may lie in a later one."""
-        found: set[AbortedRange] = set()
-        for base in [self._base, *self._later]:
-            data = self._optional(base, ".txnindex") or b""
-            if base == self._later[-1]:  # the active one: the broker may be in the middle of an entry
-                data = data[: len(data) - len(data) % TRANSACTION_BYTES]
-            source = str(self._folder / f"{base:020d}.txnindex")
-            for entry in parse_transaction_index(data, source):
-                if entry.range.first <= offsets.end and entry.range.last >= offsets.start:
-                    found.add(entry.range)
-        return tuple(sorted(found))
+    def aborted_later(self, opened: Mapping[int, Offset]) -> tuple[AbortedRange, ...]:
+        """Reads their batches up to the last of these markers; none of segments in which no transaction ends."""
+        left, found = dict(opened), list[AbortedRange]()
+        for base, following in pairwise([*self._later, None]):
+            if not left:
+                break
+            if following is not None and left.items() <= self._open_before(following).transactions.items():
+                continue
+            segment = LogSegment(self._folder / f"{base:020d}.log", active=following is None)
+            try:
+                found += decide(left, segment.pieces(MARKERS_READ_BYTES), str(segment.path))
+            except FileNotFoundError as error:
+                raise Fenced("a later segment left the disk meanwhile", file=segment.path) from error
+            except OSError as error:
+                raise _unreadable(error) from error
+        return tuple(found)
+
+    def _open_before(self, base: int) -> OpenBefore:
+        return open_before(base, self._optional(base, ".snapshot"), f"{base:020d}.snapshot")
 
     def confirm(self) -> None:
         now = self._dirs.snapshot(self._partition, self._name)

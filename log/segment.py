@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from .batch import HEADER_BYTES, BatchHeader, batch_bytes, iter_batches
+from .quiet_reader import QuietReader
 
 READ_BYTES = 4 << 20
 
@@ -52,44 +53,49 @@ class LogSegment:
         """(position, whole batches), about ``piece_bytes`` at a time; more only for one batch that is larger.
 
         Zeros that an active segment's file was preallocated with are no data. A batch that the end of the file cuts
-        off raises CorruptData, after all that is whole. Offsets increase from piece to piece.
+        off raises CorruptData, after all that is whole. Offsets increase from piece to piece. Its broker may be alive:
+        read quietly (`QuietReader`).
         """
         with self.path.open("rb") as file:
             size, position, last = os.fstat(file.fileno()).st_size, 0, -1
-            while position < size:
-                data = self._piece(file, position, min(piece_bytes, size - position), size)
-                end = 0
-                for batch in iter_batches(
-                    data,
-                    source=str(self.path),
-                    position=position,
-                    verify_crc=False,
-                    partial_tail_ok=True,
-                    after=last,
-                ):
-                    end, last = batch.position - position + batch.size_bytes, batch.last_offset
-                if end:
-                    yield position, data[:end]
-                elif self.active and self._zeros(file, position):
-                    return
-                else:
-                    raise CorruptData(
-                        "log ends inside a batch", file=self.path, position=position, bytes=size - position
-                    )
-                position += end
+            with closing(QuietReader(file.fileno(), size, str(self.path))) as reader:
+                while position < size:
+                    data = _piece(reader, position, min(piece_bytes, size - position), size)
+                    end = 0
+                    for batch in iter_batches(
+                        data,
+                        source=str(self.path),
+                        position=position,
+                        verify_crc=False,
+                        partial_tail_ok=True,
+                        after=last,
+                    ):
+                        end, last = batch.position - position + batch.size_bytes, batch.last_offset
+                    reader.drop(position + end)
+                    if end:
+                        yield position, data[:end]
+                    elif self.active and _zeros(reader, position, size):
+                        return
+                    else:
+                        raise CorruptData(
+                            "log ends inside a batch", file=self.path, position=position, bytes=size - position
+                        )
+                    position += end
 
-    def _piece(self, file: BinaryIO, position: int, wanted: int, size: int) -> bytes:
-        """So many bytes; where the first batch is larger, all of that one, if the file has it."""
-        data = os.pread(file.fileno(), max(wanted, min(HEADER_BYTES, size - position)), position)
-        first = batch_bytes(data)
-        if first is not None and len(data) < first <= size - position:
-            data += os.pread(file.fileno(), first - len(data), position + len(data))
-        return data
 
-    def _zeros(self, file: BinaryIO, position: int) -> bool:
-        """Whether nothing else is left."""
-        file.seek(position)
-        while data := file.read(READ_BYTES):
-            if data.count(0) != len(data):
-                return False
-        return True
+def _piece(reader: QuietReader, position: int, wanted: int, size: int) -> bytes:
+    """So many bytes; where the first batch is larger, all of that one, if the file has it."""
+    data = reader.read(max(wanted, min(HEADER_BYTES, size - position)), position)
+    first = batch_bytes(data)
+    if first is not None and len(data) < first <= size - position:
+        data += reader.read(first - len(data), position + len(data))
+    return data
+
+
+def _zeros(reader: QuietReader, position: int, size: int) -> bool:
+    """Whether nothing else is left."""
+    while position < size and (data := reader.read(min(READ_BYTES, size - position), position)):
+        if data.count(0) != len(data):
+            return False
+        position += len(data)
+    return True

@@ -9,8 +9,9 @@ from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
 
-_ENTRY = struct.Struct(">hqqqq")
-ENTRY_BYTES = _ENTRY.size
+ENTRY = struct.Struct(">hqqqq")
+"""Version, producer id, first offset, offset of the marker, last stable offset."""
+ENTRY_BYTES = ENTRY.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +24,19 @@ class AbortedTransaction:
 
 def parse_transaction_index(data: bytes, source: str) -> list[AbortedTransaction]:
     """In file order. Raises CorruptData."""
-    if len(data) % _ENTRY.size:
+    if len(data) % ENTRY.size:
         raise CorruptData("transaction index is cut off", file=source, bytes=len(data))
     found = []
-    for number, (version, producer, first, last, stable) in enumerate(_ENTRY.iter_unpack(data)):
-        if version < 0 or first < 0 or last < first:
-            raise CorruptData("transaction index entry contradicts itself", file=source, position=number * _ENTRY.size)
+    for number, (version, producer, first, last, stable) in enumerate(ENTRY.iter_unpack(data)):
+        if version != 0:
+            raise CorruptData(
+                "transaction index entry of an unknown version",
+                file=source,
+                position=number * ENTRY.size,
+                version=version,
+            )
+        if first < 0 or last < first:
+            raise CorruptData("transaction index entry contradicts itself", file=source, position=number * ENTRY.size)
         found.append(AbortedTransaction(AbortedRange(producer, Offset(first), Offset(last)), Offset(stable)))
     return found
 
@@ -36,5 +44,5 @@ def parse_transaction_index(data: bytes, source: str) -> list[AbortedTransaction
 def format_transaction_index(entries: list[AbortedTransaction]) -> bytes:
     """The file's bytes."""
     return b"".join(
-        _ENTRY.pack(0, e.range.producer_id, e.range.first, e.range.last, e.last_stable_offset) for e in entries
+        ENTRY.pack(0, e.range.producer_id, e.range.first, e.range.last, e.last_stable_offset) for e in entries
     )

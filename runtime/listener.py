@@ -37,6 +37,20 @@ class CopyFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionIndexRebuilt:
+    """``file``, a transaction index of the broker's, contradicts its log's markers: the copy's was made from them.
+
+    The broker still reads its own: it shows aborted records, or hides committed ones.
+    """
+
+    partition: TopicIdPartition
+    topic: str
+    offsets: OffsetRange
+    file: str
+    difference: str
+
+
+@dataclass(frozen=True, slots=True)
 class LocalTrimmed:
     """The broker's log start moved to ``offset``."""
 
@@ -276,6 +290,7 @@ class ChunkCacheOff:
 Event = (
     SegmentCopied
     | CopyFailed
+    | TransactionIndexRebuilt
     | LocalTrimmed
     | TrimRefused
     | LogStartMoved

@@ -29,6 +29,7 @@ from .listener import (
     SecondValueSeen,
     StoreThrottled,
     TermEnded,
+    TransactionIndexRebuilt,
     TrimRefused,
     ViewRebuilt,
 )
@@ -50,6 +51,7 @@ _WARNINGS = (
     SecondValueSeen,
     StoreThrottled,
     TermEnded,
+    TransactionIndexRebuilt,
     ViewRebuilt,
 )
 _DETAILS = (FactsApplied, RemoteFetched, TrimRefused)

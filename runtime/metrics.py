@@ -39,6 +39,7 @@ from .listener import (
     StoreThrottled,
     TermEnded,
     TermStarted,
+    TransactionIndexRebuilt,
     TrimRefused,
     ViewRebuilt,
     WriteRepeated,
@@ -53,6 +54,10 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "remote_copy_bytes_total": ("Log bytes copied to the remote tier.", ("topic",)),
     "remote_copy_object_bytes_total": ("Bytes of the objects written for them.", ("topic",)),
     "remote_copy_errors_total": ("Copy attempts that ended without a segment.", ("topic",)),
+    "transaction_indexes_rebuilt_total": (
+        "Copies whose transaction index was made from the markers: the broker's contradicts them.",
+        ("topic",),
+    ),
     "local_trims_total": ("Trims of the local tier.", ("topic",)),
     "local_trim_refusals_total": ("Times the local tier was not trimmed, though something asked for it.", ("topic",)),
     "log_start_moves_total": ("Times retention or an order moved the log start.", ("topic",)),
@@ -165,6 +170,8 @@ class Metrics:
                 self._seconds["remote_copy_seconds"].observe(event.seconds)
             case CopyFailed():
                 self._add("remote_copy_errors_total", 1, event.topic)
+            case TransactionIndexRebuilt():
+                self._add("transaction_indexes_rebuilt_total", 1, event.topic)
             case LocalTrimmed():
                 self._add("local_trims_total", 1, event.topic)
             case TrimRefused():

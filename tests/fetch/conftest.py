@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,9 +29,11 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
         copies: int | None = None,
         prefetch: int = 0,
         topic: TierTopic | None = None,
+        path: Path | None = None,
         **copy: Any,
     ) -> Golden:
-        folder = Folder(next(path for path in (GOLDEN / case).iterdir() if path.is_dir()))
+        """``path``: of a folder, other than the golden one."""
+        folder = Folder(path or next(each for each in (GOLDEN / case).iterdir() if each.is_dir()))
         place = TopicIdPartition(TopicId.of(b"golden-topic-id!"), 0)
         gets: list[Callable[[str], None]] = []
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierstate.fetch.local import ABORT, abort_markers, closed_ranges, control_type
+from tierstate.fetch.local import abort_markers, closed_ranges
 from tierstate.log.batch import iter_batches
+from tierstate.log.markers import ABORT, marker_type
 from tierstate.log.transaction_index import parse_transaction_index
 from tierstate.state.offsets import Offset
 
@@ -24,7 +25,7 @@ def test_abort_markers_of_a_real_log_are_those_its_transaction_index_names() -> 
         entries = parse_transaction_index(index.read_bytes(), index.name) if index.exists() else []
         wanted = sorted((entry.range.last, entry.range.producer_id) for entry in entries)
         assert sorted((offset, producer) for producer, offset in abort_markers(data, headers)) == wanted
-        commits = [header for header in headers if header.is_control and control_type(data, header) != ABORT]
+        commits = [header for header in headers if header.is_control and marker_type(header, data) != ABORT]
         seen += len(wanted) + len(commits)
     assert seen > 20
 

@@ -10,12 +10,13 @@ import pytest
 
 from tests.leader.recovery import rewrite
 from tests.leader.world import World
-from tests.log.batches import Batch, record
+from tests.log.batches import Batch, marker, plain_batch, record
 from tests.storage.conftest import BASE_KEY, WriteSegment
 from tests.storage.conftest import write_segment as write_segment
 from tierstate.fetch.verify import Finding, Severity
 from tierstate.fetch.verify_batches import ChunkTable
 from tierstate.fetch.verify_objects import Verifier
+from tierstate.log.batch import TRANSACTIONAL, BatchHeader
 from tierstate.state.errors import CorruptData
 from tierstate.state.offsets import Offset
 from tierstate.storage.memory import MemoryStore
@@ -116,3 +117,26 @@ def test_a_flipped_digit_in_the_chunk_table_is_found_at_level_3(world: World) ->
     assert (found.level, found.severity) == (3, Severity.CORRUPT)
     assert found.object == object_key(segment.object_key, ObjectKind.MANIFEST)
     assert "chunk=0" in found.what
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7, 60, 61, 77, 78, 79, 777, 1 << 20])
+def test_batches_of_transactions_are_handed_on_and_markers_whole_however_the_log_comes(
+    segment: tuple[bytes, SegmentManifest], piece_bytes: int
+) -> None:
+    data = (
+        plain_batch(0, 2)
+        + plain_batch(2, 2, producer=7, attributes=TRANSACTIONAL)
+        + marker(4, 7, 0)
+        + plain_batch(5, 1, producer=8)
+        + marker(6, 8, 1)
+    )
+    found: list[tuple[int, bytes]] = []
+
+    def take(batch: BatchHeader, window: bytes, position: int) -> None:
+        at = batch.position - position
+        found.append((batch.base_offset, window[at : at + batch.size_bytes] if batch.is_control else b""))
+
+    table = ChunkTable(BASE_KEY, segment[1], take)
+    for at in range(0, len(data), piece_bytes):
+        table.take(data[at : at + piece_bytes])
+    assert found == [(2, b""), (4, marker(4, 7, 0)), (6, marker(6, 8, 1))]

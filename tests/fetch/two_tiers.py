@@ -223,7 +223,7 @@ class TwoTiers:
         block = TierstateBlock(segment, "cluster", TopicId.of(b"t" * 16), Offset(0), firsts, touching)
         metadata = SegmentMetadata(
             attempt.partition, attempt.topic, attempt.segment_id, attempt.offsets.start, attempt.offsets.end,
-            segment.max_timestamp, 1, NOW, epochs,
+            segment.max_timestamp, 1, NOW, epochs, segment.transaction_index_empty,
         )  # fmt: skip
         manifest = with_own_size(
             SegmentManifest(written.chunks, indexes.spans, True, None, metadata, None if foreign else block)

@@ -8,7 +8,7 @@ its leader, a log start truncates the epoch checkpoint, a clean leader has every
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -17,22 +17,26 @@ from random import Random
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from tests.log.batches import Batch, record
+from tests.log.batches import Batch, marker, record
 from tierstate.broker.answers import Place
 from tierstate.broker.control import ClusterDescription
 from tierstate.broker.error_codes import LeaderMoved
 from tierstate.broker.groups import TopicGroups
 from tierstate.broker.topics import PartitionDescription, TopicConfig, TopicDescription
 from tierstate.broker.transactions import OpenTransaction
-from tierstate.log.batch import HEADER_BYTES
+from tierstate.log.batch import HEADER_BYTES, TRANSACTIONAL
 from tierstate.log.folder_watch import Touched
 from tierstate.log.local_log import LocalSnapshot, SegmentFiles
+from tierstate.log.markers import ABORT, COMMIT
 from tierstate.log.quiet_reader import QuietReader
+from tierstate.log.transaction_check import OpenBefore
+from tierstate.log.transaction_index import ENTRY
+from tierstate.log.transactions import decide
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import Fenced, OffsetOutOfRange, TierstateError, TimedOut, UnknownTopic
 from tierstate.state.ids import BrokerId, TopicId, TopicIdPartition
-from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
+from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.retention import LocalSegment
 from tierstate.state.routing import LocalBounds
 from tierstate.state.segment import AbortedRange
@@ -43,13 +47,19 @@ NAME = "orders"
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """A batch as some leader wrote it; its number tells branches of the log apart."""
+    """A batch as some leader wrote it; its number tells branches of the log apart.
+
+    ``producer`` -1: of no transaction. ``aborts``: how its transaction ends, on whichever branch it does.
+    """
 
     number: int
     base: int
     count: int
     epoch: int
     time: int
+    producer: int = -1
+    aborts: bool = False
+    is_marker: bool = False
 
     @property
     def end(self) -> int:
@@ -57,9 +67,15 @@ class Written:
 
     @cached_property
     def data(self) -> bytes:
+        if self.is_marker:
+            kind = ABORT if self.aborts else COMMIT
+            return marker(self.base, self.producer, kind, time=self.time, epoch=self.epoch)
         value = b"%d" % self.number
         records = [record(at, None, value) for at in range(self.count)]
-        return Batch(self.base, records, time=self.time, epoch=self.epoch).bytes
+        of_what = TRANSACTIONAL if self.producer >= 0 else 0
+        return Batch(
+            self.base, records, attributes=of_what, producer=self.producer, time=self.time, epoch=self.epoch
+        ).bytes
 
 
 @dataclass
@@ -76,6 +92,32 @@ class Broker:
     @property
     def end(self) -> int:
         return self.log[-1].end if self.log else 0
+
+    def open(self, end: int | None = None) -> dict[int, Written]:
+        """Producer to the first batch of its transaction that is open here, or where it was before ``end``."""
+        found: dict[int, Written] = {}
+        for batch in self.log:
+            if end is not None and batch.base >= end:
+                break
+            if batch.is_marker:
+                found.pop(batch.producer, None)
+            elif batch.producer >= 0:
+                found.setdefault(batch.producer, batch)
+        return found
+
+    def transaction_index(self, base: int, following: int) -> bytes:
+        """As Kafka writes it."""
+        opened = {producer: first.base for producer, first in self.open(base).items()}
+        entries = b""
+        for batch in self.log:
+            if not base <= batch.base < following or batch.producer < 0:
+                continue
+            if not batch.is_marker:
+                opened.setdefault(batch.producer, batch.base)
+            elif (first := opened.pop(batch.producer, None)) is not None and batch.aborts:
+                stable = min(opened.values(), default=batch.end)
+                entries += ENTRY.pack(0, batch.producer, first, batch.base, stable)
+        return entries
 
     def append(self, batch: Written, roll: bool) -> None:
         if roll and batch.base > self.bases[-1]:
@@ -132,6 +174,10 @@ class Cluster:
         self.late_trims: list[tuple[int, int, int]] = []
         self.trimming: Callable[[int], None] = lambda before: None
         self.listed: Callable[[], TopicGroups] = lambda: TopicGroups(())
+        self.salt: int = rnd.getstate()[1][0]
+        self.transactional = self.salt % 2 == 0
+        self.ledger: dict[bytes, Written] = {}
+        """Every batch there ever was, by its bytes."""
 
     @property
     def truth(self) -> list[Written]:
@@ -140,13 +186,31 @@ class Cluster:
     # What happens.
 
     def produce(self) -> None:
+        """What belongs to which transaction is drawn apart: histories without any go on as they would."""
         for _ in range(self.rnd.randint(1, 3)):
-            self.written += 1
-            batch = Written(self.written, self.leader.end, self.rnd.randint(1, 4), self.epoch, self.clock.now_ms())
-            self.leader.append(batch, self.rnd.random() < 0.5)
+            count, fate = self.rnd.randint(1, 4), self.fate("data", self.written)
+            producer = fate.choice((1, 2, 3)) if self.transactional and fate.random() < 0.4 else -1
+            begun = self.leader.open().get(producer)
+            aborts = begun.aborts if begun else fate.random() < 0.5
+            self._write(count, self.rnd.random() < 0.5, producer, aborts)
+        for producer, begun in self.leader.open().items():
+            fate = self.fate("marker", self.written)
+            if fate.random() < 0.7 or self.written - begun.number > 6:
+                self._write(1, fate.random() < 0.5, producer, begun.aborts, is_marker=True)
         for broker in self.brokers:
             if broker is not self.leader and broker.online:
                 self.replicate(broker)
+
+    def fate(self, *of_what: object) -> Random:
+        """The same dice, whatever else happens."""
+        return Random(f"{self.salt} {of_what}")
+
+    def _write(self, count: int, roll: bool, producer: int, aborts: bool, *, is_marker: bool = False) -> None:
+        self.written += 1
+        now, end = self.clock.now_ms(), self.leader.end
+        batch = Written(self.written, end, count, self.epoch, now, producer, aborts, is_marker)
+        self.ledger[batch.data] = batch
+        self.leader.append(batch, roll)
 
     def replicate(self, follower: Broker) -> None:
         """The follower truncates where it diverges, and fetches the rest."""
@@ -255,7 +319,8 @@ class HistoryControl:
         if epoch is not None and epoch < now:
             raise Fenced("a newer leader epoch exists", epoch=epoch)
         end = Offset(leader.end)
-        return LocalBounds(Offset(leader.start), end, end, LeaderEpoch(now))
+        stable = min((begun.base for begun in leader.open().values()), default=end)
+        return LocalBounds(Offset(leader.start), end, Offset(stable), LeaderEpoch(now))
 
     def configs(self, topics: Iterable[str], *, broker: BrokerId) -> dict[str, TopicConfig | TierstateError]:
         return {topic: self.config(topic) for topic in topics}
@@ -306,7 +371,7 @@ class HistoryLog:
     """`LocalLog`: one broker's disk."""
 
     def __init__(self, cluster: Cluster, broker: Broker) -> None:
-        self._cluster, self.broker = cluster, broker
+        self._cluster, self.broker, self.fate = cluster, broker, cluster.fate
 
     @property
     def partition(self) -> TopicIdPartition:
@@ -343,7 +408,7 @@ class HistoryLog:
 
 
 class _OpenSegment:
-    """`SegmentFiles` of a log in memory."""
+    """`SegmentFiles` of a log in memory. Its transaction index is damaged now and then, or its snapshot is gone."""
 
     def __init__(self, log: HistoryLog, base: Offset, following: Offset) -> None:
         self._log, self._base, self._next = log, base, following
@@ -358,14 +423,24 @@ class _OpenSegment:
         self.lineage = Lineage.of(*log.broker.epochs)
         self.offset_index: bytes | None = None
         self.time_index: bytes | None = None
-        self.transaction_index: bytes | None = None
+        fate = log.fate("index", base, following)
+        opened = {producer: Offset(begun.base) for producer, begun in log.broker.open(base).items()}
+        self.before = OpenBefore(opened, known=True)
+        self.transaction_index = index = log.broker.transaction_index(base, following) or None
+        if index is not None and fate.random() < 0.4:
+            at = fate.randrange(len(index))
+            flipped = index[:at] + bytes([index[at] ^ 1 << fate.randrange(8)]) + index[at + 1 :]
+            self.transaction_index = fate.choice((None, flipped, flipped, index[:at], index * 2))
+        elif fate.random() < 0.2:
+            self.before = OpenBefore()
         self.producer_snapshot = b"snapshot"
 
     def head(self) -> bytes:
         return self._data[:HEADER_BYTES]
 
-    def aborted(self, offsets: OffsetRange) -> tuple[AbortedRange, ...]:
-        return ()
+    def aborted_later(self, opened: Mapping[int, Offset]) -> tuple[AbortedRange, ...]:
+        behind = ((0, batch.data) for batch in self._log.broker.log if batch.base >= self._next)
+        return tuple(decide(dict(opened), behind, "behind"))
 
     def confirm(self) -> None:
         self._log.snapshot(self._log.partition, NAME)

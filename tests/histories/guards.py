@@ -17,10 +17,12 @@ from tierstate.leader.erase_rule import in_erasing_order
 from tierstate.leader.expire_rule import AdvanceLogStart, NoExpiry, StartDelete, next_delete, next_log_start
 from tierstate.leader.reasons import Reason, Why
 from tierstate.leader.trim_rule import doubt_of
+from tierstate.log.transaction_index import parse_transaction_index
 from tierstate.state.epochs import Lineage
+from tierstate.state.errors import CorruptData
 from tierstate.state.facts import DeleteReason, OperatorOrder, OrderKind
 from tierstate.state.lineage import compose
-from tierstate.state.segment import SegmentState
+from tierstate.state.segment import AbortedRange, SegmentState
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,15 @@ def _newest_first(view: Any, local_start: int) -> Any:
     standing = [live for live in orders if live.fact.kind is not OrderKind.DELETE_RECORDS]
     if len(standing) > 1:
         yield standing[-1]
+
+
+def _as_the_index_says(log: Any) -> tuple[AbortedRange, ...]:
+    """Of what ends in this segment; what ends behind it by the markers there."""
+    try:
+        said = parse_transaction_index(log.files.transaction_index or b"", log.index_file)
+    except CorruptData:
+        said = []
+    return (*(entry.range for entry in said), *log.files.aborted_later(log._transactions.open))
 
 
 GUARDS: dict[str, Guard] = {
@@ -221,6 +232,12 @@ GUARDS: dict[str, Guard] = {
         "a topic with another id is another topic", "follower.follower:Follower._check_topic_id", _nothing, None
     ),
     "own objects only": Guard("a fact speaks of its own objects only*", "state.object_name:is_named_so", _yes, 8),
+    "transaction index": Guard(
+        "no index is asked for what is aborted, the markers are*",
+        "leader.checked_log:CheckedLog.aborted",
+        _as_the_index_says,
+        13,
+    ),
     "leases": Guard("objects only when no live lease covers them", "leader.expire_rule:lease_on", _nothing, 57),
 }
 

@@ -5,6 +5,7 @@ followers    every ready follower at a captured end holds the same live set
 objects      a readable segment has its three objects; an object whose segment no live fact names was deleted before
 records      every record from the retention floor on is on the leader, or in a readable segment with its true bytes;
              while the leader's own term rules, routing finds exactly that version
+aborted      read_committed of a readable segment shows no record of an aborted transaction, and hides no other
 log start    never above what retention or an order allows
 own objects  what forged facts name of another partition is never deleted, and in no view readable
 groups       no trim takes what a consumer group that counts has not read: not by a listing of before it moved
@@ -20,6 +21,7 @@ from tests.histories.forger import EVIL, THEIRS
 from tierstate.follower.follower import Follower
 from tierstate.leader.decide import standing_order
 from tierstate.log.batch import iter_batches
+from tierstate.log.isolation import AbortFilter
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.apply import PartitionState
 from tierstate.state.errors import LogGap, TierstateError, Unavailable
@@ -54,6 +56,8 @@ class Promises:
         self.history = PartitionState(world.cluster.partition)
         self.evil = PartitionState(EVIL)
         self._batches: dict[RemoteSegmentId, dict[int, bytes]] = {}
+        self._committed: set[RemoteSegmentId] = set()
+        """Whose aborted records were looked at."""
         self._written: dict[str, bytes] = {}
         self._leases: list[LiveFact] = []
         self._first: dict[str, int] = {}
@@ -117,6 +121,7 @@ class Promises:
         self._objects_are_there()
         self._others_are_untouched()
         self._records_are_readable()
+        self._aborted_is_hidden()
 
     # Erasing.
 
@@ -235,6 +240,20 @@ class Promises:
                 raise AssertionError(f"GAP at {told}: {gap}; held by {[str(s.offsets) for s in holding]}") from gap
             assert isinstance(found, ReadRemote), f"{found} at {told}"
             assert self._of(found.segment).get(batch.base) == batch.data, f"WRONG bytes for {told}"
+
+    def _aborted_is_hidden(self) -> None:
+        for segment in self.live.view().readable:
+            if segment.segment_id in self._committed:
+                continue
+            self._committed.add(segment.segment_id)
+            hidden = AbortFilter(segment.aborted.entries)
+            for data in self._of(segment).values():
+                batch = self._world.cluster.ledger[data]
+                if batch.producer < 0 or batch.is_marker:
+                    continue
+                hides = hidden.covers(batch.producer, batch.base)
+                assert hides == batch.aborts, f"{batch} is {'hidden' if hides else 'shown'} by {segment.offsets}"
+                self._world.seen["aborted" if hides else "committed"] += 1
 
     def _of(self, segment: RemoteSegment) -> dict[int, bytes]:
         """Base offset to bytes of every batch that was stored."""

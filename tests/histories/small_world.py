@@ -63,7 +63,7 @@ class SmallWorld(World):
         steady = Steady()
         self.rnd = self.topic.rnd = self.cluster.rnd = steady
         self.topic.compacts = False
-        self.lands_twice = self.forger.active = self.groups.any = False
+        self.lands_twice = self.forger.active = self.groups.any = self.cluster.transactional = False
         for _ in range(segments + 1):
             self.cluster.produce()
 

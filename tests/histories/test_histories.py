@@ -21,7 +21,8 @@ from tests.histories.small_world import APPENDS, STARTS, explore
 BLOCKS, A_BLOCK = 30, 100
 EFFECTS = (
     "SegmentCopied CopyFailed LocalTrimmed LogStartMoved SegmentDeleteBegan SegmentDeleted FactsErased TermStarted "
-    "TermEnded ViewRebuilt OperatorOrder ReaderLease IntegrityHold crash freeze compacted erased"
+    "TermEnded TransactionIndexRebuilt ViewRebuilt OperatorOrder ReaderLease IntegrityHold crash freeze compacted "
+    "erased aborted committed"
 ).split()
 RARE = ("clean election", "unclean election", "captured end", "group came", "group reset", "group given up")
 

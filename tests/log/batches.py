@@ -15,6 +15,7 @@ import cramjam
 import google_crc32c
 import zstandard
 
+from tierstate.log.batch import CONTROL, TRANSACTIONAL
 from tierstate.log.decode import RecordBlock
 from tierstate.log.kernels import KEY_AT, VALUE_AT
 from tierstate.log.partition import PartitionFolder, open_partition
@@ -22,6 +23,7 @@ from tierstate.log.partition import PartitionFolder, open_partition
 GOLDEN = Path(__file__).parents[1] / "data" / "kafka-logs"
 CASES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir())
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+
 TIME = 1_767_225_600_000
 Row = tuple[int, int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 """Offset, milliseconds, timestamp type (0 create, 1 append), key, value, headers."""
@@ -147,3 +149,10 @@ def plain_batch(base: int, count: int = 3, codec: int = NONE, **fields: Any) -> 
     """``count`` small records: key ``k<offset>``, value ``v<offset>``."""
     records = [record(i, b"k%d" % (base + i), b"v%d" % (base + i), time=i) for i in range(count)]
     return Batch(base, records, codec, **fields).bytes
+
+
+def marker(base: int, producer: int, kind: int, **fields: Any) -> bytes:
+    """The batch that ends a producer's transaction; ``kind`` 0 aborts, 1 commits."""
+    key = struct.pack(">hh", 0, kind)
+    value = struct.pack(">hi", 0, 0)
+    return Batch(base, [record(0, key, value)], attributes=TRANSACTIONAL | CONTROL, producer=producer, **fields).bytes

@@ -12,16 +12,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.log.batches import LZ4, SNAPPY, TIME, ZSTD, Batch, Row, block_rows, plain_batch, record, xerial
-from tierstate.log.batch import iter_batches
+from tests.log.batches import (
+    LZ4,
+    SNAPPY,
+    TIME,
+    ZSTD,
+    Batch,
+    Row,
+    block_rows,
+    marker,
+    plain_batch,
+    record,
+    xerial,
+)
+from tierstate.log.batch import TRANSACTIONAL, iter_batches
 from tierstate.log.decode import PIECE_BYTES, RECORD_SCHEMA, decode_batches, decode_records, record_schema
-from tierstate.log.isolation import AbortFilter, OpenTransactions
+from tierstate.log.isolation import AbortFilter
 from tierstate.log.kernels import KEY_AT
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import AbortedRange
 
-TRANSACTIONAL, CONTROL, APPEND_TIME = 16, 32, 8
+APPEND_TIME = 8
 
 
 def decode(data: bytes | bytearray | memoryview[int], **options: Any) -> list[Row]:
@@ -96,8 +108,7 @@ def test_snappy_of_both_clients_is_read() -> None:
 
 
 def test_control_batches_never_show() -> None:
-    marker = Batch(3, [record(0, b"\0\0\0\1", b"\0\0\0\0\0\0")], attributes=TRANSACTIONAL | CONTROL, producer=7).bytes
-    assert [row[0] for row in decode(plain_batch(0) + marker + plain_batch(4))] == [0, 1, 2, 4, 5, 6]
+    assert [row[0] for row in decode(plain_batch(0) + marker(3, 7, 1) + plain_batch(4))] == [0, 1, 2, 4, 5, 6]
 
 
 def test_aborted_ranges_hide_only_their_producers_transactional_batches() -> None:
@@ -126,21 +137,6 @@ def test_ranges_that_overlap_hide_their_union(ranges: list[tuple[int, int, int]]
     for producer in (1, 2):
         wanted = any(p == producer and first <= offset <= first + size for p, first, size in ranges)
         assert hidden.covers(producer, offset) == wanted
-
-
-def test_transactions_without_a_marker_are_open() -> None:
-    marker = Batch(6, [record(0, b"\0\0\0\1", b"")], attributes=TRANSACTIONAL | CONTROL, producer=7).bytes
-    data = b"".join(
-        [
-            plain_batch(0, producer=7, attributes=TRANSACTIONAL),
-            plain_batch(3, producer=8, attributes=TRANSACTIONAL),
-            marker,
-        ]
-    )
-    found = OpenTransactions.of(iter_batches(data, source="f"))
-    assert found.producers == {8: 3}
-    assert found.first == 3
-    assert OpenTransactions().first is None
 
 
 def test_append_time_is_the_batchs_highest_timestamp() -> None:

@@ -1,0 +1,76 @@
+"""Level 3 of `verify`, beside the checksums: what a copied segment says is aborted, against the markers of its log.
+
+Two things say it: the manifest, by which we read, and Kafka's transaction index, by which Kafka's readers of the same
+objects do. A broker's index is under no checksum, and versions before 0029 believed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..log.batch import BatchHeader
+from ..log.isolation import AbortFilter, MarkerCheck, contradiction
+from ..log.transaction_check import TransactionIndexCheck, open_before
+from ..state.errors import CorruptData
+from ..state.offsets import Offset
+from ..state.segment import RemoteSegment
+from ..storage.segment.keys import ObjectKind, object_key
+from ..storage.segment.manifest import IndexKind
+from ..storage.segment.reader import SegmentReader
+
+
+class CopiedMarkers:
+    """Of one segment: `add` its batches that are of transactions, in order, then `check`."""
+
+    def __init__(self, segment: RemoteSegment, reader: SegmentReader) -> None:
+        """Reads the transaction index. Raises CorruptData, ObjectNotFound."""
+        base, block = segment.offsets.start, reader.manifest.tierstate
+        self._file = object_key(segment.object_key, ObjectKind.INDEXES)
+        index = reader.indexes(IndexKind.TRANSACTION)
+        self._index = TransactionIndexCheck(index, base, open_before(base, None, ""), self._file)
+        aborted = () if block is None else block.aborted
+        self.manifest = MarkerCheck(AbortFilter(aborted), object_key(segment.object_key, ObjectKind.MANIFEST))
+        self._wrong: CorruptData | None = None
+
+    def add(self, batch: BatchHeader, data: bytes, position: int) -> None:
+        """Never raises: whether these are the right bytes at all is for their checksum to say."""
+        try:
+            self._index.add(batch, data, position)
+            self.manifest.add(batch, data, position)
+        except CorruptData as error:
+            self._wrong = self._wrong or error
+
+    def check(self) -> None:
+        """Raises CorruptData naming the object that says otherwise than the markers."""
+        if self._wrong is not None:
+            raise self._wrong
+        difference = self._index.difference()
+        if difference is not None:
+            raise CorruptData("the transaction index contradicts the markers", file=self._file, difference=difference)
+
+
+class AcrossSegments:
+    """A transaction may end in a later segment than it began in: push the partition's segments in order.
+
+    Memory: the producers whose transactions are open at a segment's end.
+    """
+
+    def __init__(self) -> None:
+        self._next: Offset | None = None
+        self._open: dict[int, list[tuple[RemoteSegment, Offset | None, Offset | None]]] = {}
+
+    def push(self, segment: RemoteSegment, found: MarkerCheck | None) -> Iterator[tuple[RemoteSegment, str]]:
+        """Segments whose manifest is wrong about what a marker in this one decides. ``found`` None: not all read."""
+        if found is None or segment.offsets.start != self._next:  # a marker may lie in between
+            self._open.clear()
+        self._next = Offset(segment.offsets.end + 1)
+        if found is None:
+            return
+        for producer, (kind, marker) in found.first_markers.items():
+            for before, shown, covered in self._open.pop(producer, ()):
+                wrong = contradiction(kind, shown, covered)
+                if wrong is not None:
+                    yield before, f"{wrong}: producer={producer} marker={marker} segment={segment.segment_id}"
+        for producer in found.shown.keys() | found.covered.keys():
+            claim = segment, found.shown.get(producer), found.covered.get(producer)
+            self._open.setdefault(producer, []).append(claim)

@@ -1,0 +1,83 @@
+"""Transactions as Kafka's broker follows them while it appends, told again from the batches themselves.
+
+Kafka's rules (`ProducerAppendInfo`, `ProducerStateManager`, `LogSegment` of 3.9 and 4.3):
+
+- a transactional batch of a producer that has no transaction open begins one, at the batch's base offset;
+- a marker ends it. A marker of a producer with none open means nothing: no entry (`appendEndTxnMarker`);
+- an abort is an entry of the segment's transaction index: producer, first offset, offset of the marker, and the *last
+  stable offset*: where the oldest transaction begins that another producer has open then, else the offset behind the
+  marker (`ProducerStateManager.lastStableOffset`). A replica that appends several batches at once begins the
+  transactions of all before it ends the first: there it may also be where the next transaction of another producer
+  begins (`UnifiedLog.append`: `producerStateManager.update` before `completeTxn`);
+- what is open where a segment begins is in the producer snapshot of its base offset (`UnifiedLog.roll`).
+
+Markers and batches are under CRC, a transaction index is under nothing. Memory: the transactions that are open at once,
+and the aborted ones of one segment, some 300 bytes each.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+
+from ..state.offsets import Offset
+from ..state.segment import AbortedRange
+from .batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches
+from .markers import ABORT, COMMIT, marker_type
+
+
+class Transactions:
+    """Push batches in order. ``open``: producer id to the first offset of its transaction, oldest first.
+
+    ``aborted``: producer id, first offset, marker, last stable offset, in the order of the markers.
+    """
+
+    def __init__(self, opened: Mapping[int, Offset] | None = None) -> None:
+        self.open = OrderedDict(sorted((opened or {}).items(), key=lambda each: each[1]))
+        self.aborted: list[tuple[int, Offset, Offset, Offset]] = []
+        self.next_begin: dict[int, Offset] = {}
+        """Number of an aborted transaction that no other was open beside, to where the next of another begins."""
+        self._alone: dict[int, list[int]] = {}
+
+    def add(self, batch: BatchHeader, data: bytes | memoryview, position: int = 0) -> None:
+        """``data`` begins at ``position`` and holds the batch. Raises CorruptData for a marker that cannot be read."""
+        of_what, producer = batch.attributes & (TRANSACTIONAL | CONTROL), batch.producer_id
+        if of_what == TRANSACTIONAL:
+            if producer not in self.open:
+                self.open[producer] = Offset(batch.base_offset)
+                if self._alone:
+                    self._begins(producer, Offset(batch.base_offset))
+            return
+        if not of_what or producer not in self.open:
+            return
+        kind = marker_type(batch, data, position)
+        if kind not in (ABORT, COMMIT):
+            return
+        first, last = self.open.pop(producer), Offset(batch.base_offset)
+        if kind == ABORT:
+            if not self.open:
+                self._alone.setdefault(producer, []).append(len(self.aborted))
+            stable = next(iter(self.open.values()), Offset(last + 1))
+            self.aborted.append((producer, first, last, stable))
+
+    def _begins(self, producer: int, first: Offset) -> None:
+        for other in [each for each in self._alone if each != producer]:
+            self.next_begin.update(dict.fromkeys(self._alone.pop(other), first))
+
+
+def decide(opened: dict[int, Offset], pieces: Iterable[tuple[int, bytes]], source: str) -> Iterator[AbortedRange]:
+    """Takes out of ``opened`` whoever has a marker in these whole batches, (position, bytes) each; yields the aborted
+    ones. Reads no further than to the last of them. Raises CorruptData.
+    """
+    for position, data in pieces:
+        for batch in iter_batches(data, source=source, position=position):
+            if not batch.is_control or batch.producer_id not in opened:
+                continue
+            kind = marker_type(batch, data, position)
+            if kind not in (ABORT, COMMIT):
+                continue
+            first = opened.pop(batch.producer_id)
+            if kind == ABORT:
+                yield AbortedRange(batch.producer_id, first, Offset(batch.base_offset))
+            if not opened:
+                return
