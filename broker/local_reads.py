@@ -9,10 +9,11 @@ from typing import Any
 from ..state.epochs import LeaderEpoch
 from ..state.errors import OffsetOutOfRange
 from ..state.ids import BrokerId, TopicId
+from ..state.lineage import EpochEnd
 from ..state.offsets import Offset
 from ..state.routing import Isolation, LocalBounds
 from .answers import FetchSpec
-from .bounds import read_bounds
+from .bounds import read_bounds, read_end_of_epoch
 from .error_codes import OFFSET_OUT_OF_RANGE, error_of
 from .leadership import Leadership
 from .raw import RawClient
@@ -73,6 +74,19 @@ class LocalReader:
         return self._leadership.on_leader(
             topic, partition, lambda broker: read_bounds(self._raw, broker, topic, partition, epoch), self._patience
         )
+
+    def end_of_epoch(
+        self, topic: str, partition: int, epoch: LeaderEpoch, leader_epoch: LeaderEpoch
+    ) -> EpochEnd | None:
+        """Where the leader's log leaves its newest epoch up to ``epoch``; None when it knows none of them any more.
+
+        Fenced when there is a newer leader epoch than ``leader_epoch``. Else raises what `bounds` raises.
+        """
+
+        def ask(broker: BrokerId) -> EpochEnd | None:
+            return read_end_of_epoch(self._raw, broker, topic, partition, epoch, leader_epoch)
+
+        return self._leadership.on_leader(topic, partition, ask, self._patience)
 
     def _fetch(self, broker: BrokerId, spec: FetchSpec) -> LocalFetch:
         said = self._raw.fetch(broker, spec)

@@ -11,7 +11,7 @@ from tests.fetch.two_tiers import GOLDEN, Folder, FolderTier, Golden, OneTopic, 
 from tierstate.broker.tier_topic import TierTopic
 from tierstate.fetch.reader import LogReader
 from tierstate.fetch.remote import RemoteTier
-from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.clock import Clock, SystemClock
 from tierstate.runtime.listener import RemoteFetched
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.storage.memory import MemoryStore
@@ -28,6 +28,7 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
         copies: int | None = None,
         prefetch: int = 0,
         topic: TierTopic | None = None,
+        clock: Clock | None = None,
         **copy: Any,
     ) -> Golden:
         folder = Folder(next(path for path in (GOLDEN / case).iterdir() if path.is_dir()))
@@ -53,7 +54,7 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
             listener=lambda event: fetched.append(event) if isinstance(event, RemoteFetched) else None,
         )
         control: Any = OneTopic("t", place.topic_id)
-        reader = LogReader(tiers.view, control, local, remote, SystemClock())
+        reader = LogReader(tiers.view, control, local, remote, clock or SystemClock())
         tiers.view.require_fresh(0, 0)
         made.append(Golden(folder, tiers, local, reader, remote, segments, gets, fetched))
         return made[-1]
