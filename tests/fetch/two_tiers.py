@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tests.broker.epoch_cache import said_of_epoch
+from tests.histories.epoch_cache import said_of_epoch
 from tierstate.broker.tier_topic import MemoryTierTopic, TierTopic
 from tierstate.broker.topics import PartitionDescription, TopicDescription
 from tierstate.fetch.local import LocalPiece, closed_ranges

@@ -19,7 +19,7 @@ from tierstate.leader.reasons import Reason, Why
 from tierstate.leader.trim_rule import doubt_of
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import DeleteReason, OperatorOrder, OrderKind
-from tierstate.state.lineage import compose
+from tierstate.state.lineage import EpochEnd, compose
 from tierstate.state.segment import SegmentState
 
 
@@ -108,6 +108,10 @@ def _newest_first(view: Any, local_start: int) -> Any:
     standing = [live for live in orders if live.fact.kind is not OrderKind.DELETE_RECORDS]
     if len(standing) > 1:
         yield standing[-1]
+
+
+def _taken_at_its_word(asked: Any, found: Any, end: Any, first: Any) -> EpochEnd | None:
+    return None if found is None else EpochEnd(found, end)
 
 
 GUARDS: dict[str, Guard] = {
@@ -210,6 +214,18 @@ GUARDS: dict[str, Guard] = {
     ),
     "topic id": Guard(
         "a topic with another id is another topic", "follower.follower:Follower._check_topic_id", _nothing, None
+    ),
+    "confirmed by the leader": Guard(
+        "what the view says counts while its term is of the leader's epoch, else as far as the broker confirms it*",
+        "state.routing:in_force",
+        _yes,
+        18,
+    ),
+    "forgotten epochs": Guard(
+        "an answer for an epoch before the first that the log knows proves nothing*",
+        "state.lineage:epoch_end",
+        _taken_at_its_word,
+        18,
     ),
     "leases": Guard("objects only when no live lease covers them", "leader.expire_rule:lease_on", _nothing, 57),
 }

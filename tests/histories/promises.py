@@ -5,6 +5,7 @@ followers    every ready follower at a captured end holds the same live set
 objects      a readable segment has its three objects; an object whose segment no live fact names was deleted before
 records      every record from the retention floor on is on the leader, or in a readable segment with its true bytes;
              while the leader's own term rules, routing finds exactly that version
+readers      at any time and by any view, are given the leader's own record, or an error that has a name (`readers.py`)
 log start    never above what retention or an order allows
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tests.histories.cluster import NAME, HistoryControl
+from tests.histories.readers import Readers
 from tierstate.follower.follower import Follower
 from tierstate.leader.decide import standing_order
 from tierstate.log.batch import iter_batches
@@ -52,6 +54,7 @@ class Promises:
         self._batches: dict[RemoteSegmentId, dict[int, bytes]] = {}
         self._written: dict[str, bytes] = {}
         self._leases: list[LiveFact] = []
+        self._readers = Readers(world, self._stored)
         self._first: dict[str, int] = {}
         """Key to the position at which it landed first: what lands again takes nobody's rights and gives none."""
 
@@ -98,6 +101,8 @@ class Promises:
         self._erasing_changed_nothing()
         self._objects_are_there()
         self._records_are_readable()
+        if self._world.cluster.exists:
+            self._readers.ask(self.live.view())
 
     # Erasing.
 
@@ -210,6 +215,12 @@ class Promises:
                 raise AssertionError(f"GAP at {told}: {gap}; held by {[str(s.offsets) for s in holding]}") from gap
             assert isinstance(found, ReadRemote), f"{found} at {told}"
             assert self._of(found.segment).get(batch.base) == batch.data, f"WRONG bytes for {told}"
+
+    def _stored(self, segment: RemoteSegment) -> dict[int, bytes] | None:
+        """None once the segment is condemned: a reader may find its objects, or not."""
+        meant = self.live.view().segments.get(segment.segment_id)
+        alive = meant is not None and meant.state is SegmentState.COPY_SEGMENT_FINISHED
+        return self._of(segment) if alive or segment.segment_id in self._batches else None
 
     def _of(self, segment: RemoteSegment) -> dict[int, bytes]:
         """Base offset to bytes of every batch that was stored."""

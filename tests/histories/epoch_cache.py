@@ -1,15 +1,16 @@
 """What a leader says of its epochs: Kafka's ``LeaderEpochFileCache``, behind OffsetForLeaderEpoch and ListOffsets.
 
-For the twins of a local tier; `test_end_of_epoch.py` holds it against a real broker. ``epochs`` are the entries of
-``leader-epoch-checkpoint``: epoch and start offset.
+For the twins of a local tier; `tests/broker/test_end_of_epoch.py` holds it against real brokers. ``epochs`` are the
+entries of ``leader-epoch-checkpoint``: epoch and start offset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tierstate.state import lineage
 from tierstate.state.epochs import LeaderEpoch
-from tierstate.state.lineage import EpochEnd, epoch_end
+from tierstate.state.lineage import EpochEnd
 from tierstate.state.offsets import Offset
 
 Epochs = Sequence[tuple[int, int]]
@@ -37,7 +38,7 @@ def said_of_epoch(epochs: Epochs, log_start: int, log_end: int, asked: LeaderEpo
     """What `broker.bounds.read_end_of_epoch` makes of both answers."""
     found, end = end_offset_for(epochs, log_end, asked)
     first = earliest_epoch(epochs, log_start)
-    return epoch_end(asked, _or_none(found), Offset(end), _or_none(first))
+    return lineage.epoch_end(asked, _or_none(found), Offset(end), _or_none(first))
 
 
 def _or_none(epoch: int) -> LeaderEpoch | None:
