@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..state.epochs import LeaderEpoch
-from ..state.errors import TierstateError
+from ..state.errors import Fenced, TierstateError
 from ..state.ids import BrokerId
 from ..state.lineage import EpochEnd, epoch_end
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation, LocalBounds
 from .answers import Place, RawOffset
-from .error_codes import error_of
+from .error_codes import LeaderMoved, error_of
+from .leadership import Leadership
 from .raw import EARLIEST, LATEST, RawClient
 
 
@@ -28,6 +29,28 @@ def read_bounds(
     if isinstance(said, TierstateError):
         raise said
     return said
+
+
+def bounds_of_leader(
+    raw: RawClient,
+    leadership: Leadership,
+    topic: str,
+    partition: int,
+    epoch: LeaderEpoch | None = None,
+    *,
+    patience: float,
+) -> LocalBounds:
+    """`read_bounds` from whoever leads; without an ``epoch`` also when that changes between two of the answers."""
+
+    def ask(broker: BrokerId) -> LocalBounds:
+        try:
+            return read_bounds(raw, broker, topic, partition, epoch)
+        except Fenced as error:
+            if epoch is not None:
+                raise
+            raise LeaderMoved("a leader was elected while it was asked", topic=topic, partition=partition) from error
+
+    return leadership.on_leader(topic, partition, ask, patience)
 
 
 def read_bounds_of(

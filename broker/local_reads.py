@@ -13,7 +13,7 @@ from ..state.lineage import EpochEnd
 from ..state.offsets import Offset
 from ..state.routing import Isolation, LocalBounds
 from .answers import FetchSpec
-from .bounds import read_bounds, read_end_of_epoch
+from .bounds import bounds_of_leader, read_bounds, read_end_of_epoch
 from .error_codes import OFFSET_OUT_OF_RANGE, error_of
 from .leadership import Leadership
 from .raw import RawClient
@@ -71,9 +71,7 @@ class LocalReader:
 
     def bounds(self, topic: str, partition: int, epoch: LeaderEpoch | None = None) -> LocalBounds:
         """Where the local tier begins and ends, from whoever leads."""
-        return self._leadership.on_leader(
-            topic, partition, lambda broker: read_bounds(self._raw, broker, topic, partition, epoch), self._patience
-        )
+        return bounds_of_leader(self._raw, self._leadership, topic, partition, epoch, patience=self._patience)
 
     def end_of_epoch(
         self, topic: str, partition: int, epoch: LeaderEpoch, leader_epoch: LeaderEpoch

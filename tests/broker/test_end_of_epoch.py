@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from tests.histories.epoch_cache import earliest_epoch, end_offset_for, said_of_epoch
 from tests.leader.real import eventually
 from tests.scenarios.story_kafka import ClusterAdmin
+from tierstate.broker.leadership import Leadership
+from tierstate.broker.local_reads import LocalReader
 from tierstate.broker.open import Broker, open_broker
-from tierstate.broker.raw import EARLIEST
+from tierstate.broker.raw import EARLIEST, RawClient
+from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import BrokerUnavailable, Fenced
@@ -91,6 +94,17 @@ class Partition:
         return epochs
 
 
+class Interrupted(RawClient):
+    """Something happens right before a ListOffsets, first in first out."""
+
+    happens: ClassVar[list[Callable[[], None]]] = []
+
+    def list_offsets(self, *arguments: Any, **named: Any) -> Any:
+        if self.happens:
+            self.happens.pop(0)()
+        return super().list_offsets(*arguments, **named)
+
+
 @pytest.fixture
 def partition(
     kafka_three: KafkaSandbox, three: Broker, topic_name: str, make_topics: Callable[[KafkaSandbox], Any]
@@ -119,6 +133,20 @@ def test_a_leader_answers_as_its_twin_does_also_of_epochs_that_it_forgot(partiti
     assert broker.reads.end_of_epoch(name, 0, LeaderEpoch(second), now) is None
     partition.moves()
     assert partition.agrees_with_the_twin() == [(partition.epoch, 50)], "the empty epoch before it is forgotten, too"
+
+
+def test_bounds_are_of_one_leader_though_another_is_elected_while_it_is_asked(partition: Partition) -> None:
+    partition.topics.append(partition.name, 0, 10)
+    clock = SystemClock()
+    raw = Interrupted(partition.sandbox.client_config, clock)
+    reads, before = LocalReader(raw, Leadership(raw, clock)), partition.epoch
+    raw.happens[:] = [lambda: None, partition.moves]
+    found = reads.bounds(partition.name, 0)
+    assert found.leader_epoch == partition.epoch > before
+    raw.happens[:] = [lambda: None, partition.moves]
+    with pytest.raises(Fenced):
+        reads.bounds(partition.name, 0, found.leader_epoch)
+    raw.close()
 
 
 def test_an_answer_belongs_to_the_leader_epoch_it_was_asked_in(partition: Partition) -> None:
