@@ -61,6 +61,7 @@ OF_ERROR: dict[type[BaseException], Problem] = {
     errors.Throttled: Problem(429, 42950, 1),
     errors.TimedOut: Problem(503, 50355, 2),
     errors.PositionLost: Problem(503, 50356, 5),
+    errors.LineageUnconfirmed: Problem(503, 50359, 5),
     errors.UnknownOutcome: Problem(503, 50357, 5),
     errors.Fenced: Problem(503, 50358, 1),  # leadership moves under the read: the next one follows it
     errors.AccessDenied: Problem(403, 40301),

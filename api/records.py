@@ -124,12 +124,13 @@ async def read_records(
     headers = {
         "X-Next-Offset": str(answer.next_offset),
         "X-Tier": answer.piece.tier.value,
-        "X-Log-Start-Offset": str(answer.piece.bounds.log_start),
         "X-High-Watermark": str(answer.piece.bounds.high_watermark),
         "X-Last-Stable-Offset": str(answer.piece.bounds.last_stable_offset),
         "Cache-Control": "no-store",
         "Vary": "Accept",
     }
+    if answer.piece.bounds.log_start is not None:
+        headers["X-Log-Start-Offset"] = str(answer.piece.bounds.log_start)
     if answer.size is not None:
         headers["Content-Length"] = str(answer.size)
     return StreamingResponse(_chunks(answer), headers=headers, media_type=call.media_type)

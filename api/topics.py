@@ -139,15 +139,15 @@ def _partition(
     topic: LogicalTopic, view: PartitionView, bounds: LogicalBounds | None, unavailable: str | None = None
 ) -> models.Partition:
     highest = view.coverage.owned[-1].offsets.end if view.coverage.owned else None
-    start = bounds.log_start if bounds else view.log_start
+    start = bounds.start(topic.name, view.partition.partition) if bounds else view.log_start
     copied_to = view.coverage.prefix_end(start if start is not None else 0)
     overlap = None
     gaps: list[OffsetRange] = []
-    if bounds is not None:
+    if bounds is not None and start is not None:
         if highest is not None and highest >= bounds.local_start:
-            overlap = models.Offsets(start=max(bounds.local_start, bounds.log_start), end=highest)
-        if bounds.log_start < bounds.local_start:
-            gaps = view.coverage.gaps(OffsetRange(bounds.log_start, Offset(bounds.local_start - 1)))
+            overlap = models.Offsets(start=max(bounds.local_start, start), end=highest)
+        if start < bounds.local_start:
+            gaps = view.coverage.gaps(OffsetRange(start, Offset(bounds.local_start - 1)))
     return models.Partition(
         topic=topic.name,
         topic_id=topic.topic_id,

@@ -1,16 +1,18 @@
-"""The bounds of a partition's log on its leader, fenced by one leader epoch."""
+"""The bounds of a partition's log on its leader, and of its epochs, fenced by one leader epoch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from ..state.epochs import LeaderEpoch
-from ..state.errors import TierstateError
+from ..state.errors import Fenced, TierstateError
 from ..state.ids import BrokerId
+from ..state.lineage import EpochEnd, epoch_end
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation, LocalBounds
 from .answers import Place, RawOffset
-from .error_codes import error_of
+from .error_codes import LeaderMoved, error_of
+from .leadership import Leadership
 from .raw import EARLIEST, LATEST, RawClient
 
 
@@ -27,6 +29,28 @@ def read_bounds(
     if isinstance(said, TierstateError):
         raise said
     return said
+
+
+def bounds_of_leader(
+    raw: RawClient,
+    leadership: Leadership,
+    topic: str,
+    partition: int,
+    epoch: LeaderEpoch | None = None,
+    *,
+    patience: float,
+) -> LocalBounds:
+    """`read_bounds` from whoever leads; without an ``epoch`` also when that changes between two of the answers."""
+
+    def ask(broker: BrokerId) -> LocalBounds:
+        try:
+            return read_bounds(raw, broker, topic, partition, epoch)
+        except Fenced as error:
+            if epoch is not None:
+                raise
+            raise LeaderMoved("a leader was elected while it was asked", topic=topic, partition=partition) from error
+
+    return leadership.on_leader(topic, partition, ask, patience)
 
 
 def read_bounds_of(
@@ -57,6 +81,20 @@ def read_bounds_of(
         or LocalBounds(start[place].offset, high[place].offset, stable[place].offset, fences[place])
         for place in asked
     }
+
+
+def read_end_of_epoch(
+    raw: RawClient, broker: BrokerId, topic: str, partition: int, epoch: LeaderEpoch, leader_epoch: LeaderEpoch
+) -> EpochEnd | None:
+    """Where ``broker``'s log leaves its newest epoch up to ``epoch``; None when it knows none of them any more.
+
+    Both answers are of ``leader_epoch``. The first epoch that the log knows is asked for last: it only grows while one
+    leads, so an epoch that is not before it was known when its end was answered*. Raises as `read_bounds`.
+    """
+    facts = {"topic": topic, "partition": partition, "broker": broker, "epoch": leader_epoch}
+    found = _checked(raw.end_of_epoch(broker, topic, partition, epoch, leader_epoch), facts)
+    first = _checked(raw.list_offset(broker, topic, partition, EARLIEST, leader_epoch=leader_epoch), facts)
+    return epoch_end(epoch, found.leader_epoch, found.offset, first.leader_epoch)
 
 
 def offset_at(raw: RawClient, broker: BrokerId, topic: str, partition: int, at: TimestampMs) -> Offset | None:

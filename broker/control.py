@@ -18,7 +18,7 @@ from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset
 from ..state.routing import LocalBounds
 from .answers import Place, RawMetadata
-from .bounds import read_bounds, read_bounds_of
+from .bounds import bounds_of_leader, read_bounds, read_bounds_of
 from .existence import may_describe, topic_exists
 from .groups import TopicGroups, read_groups
 from .leadership import Leadership
@@ -135,9 +135,7 @@ class KafkaControl:
     ) -> LocalBounds:
         if broker is not None:
             return read_bounds(self._raw, broker, topic, partition, epoch)
-        return self._leadership.on_leader(
-            topic, partition, lambda leader: read_bounds(self._raw, leader, topic, partition, epoch), PATIENCE_S
-        )
+        return bounds_of_leader(self._raw, self._leadership, topic, partition, epoch, patience=PATIENCE_S)
 
     def configs(self, topics: Collection[str], *, broker: BrokerId) -> dict[str, TopicConfig | TierstateError]:
         return read_configs(self._raw, broker, topics)

@@ -9,10 +9,11 @@ from typing import Any
 from ..state.epochs import LeaderEpoch
 from ..state.errors import OffsetOutOfRange
 from ..state.ids import BrokerId, TopicId
+from ..state.lineage import EpochEnd
 from ..state.offsets import Offset
 from ..state.routing import Isolation, LocalBounds
 from .answers import FetchSpec
-from .bounds import read_bounds
+from .bounds import bounds_of_leader, read_bounds, read_end_of_epoch
 from .error_codes import OFFSET_OUT_OF_RANGE, error_of
 from .leadership import Leadership
 from .raw import RawClient
@@ -70,9 +71,20 @@ class LocalReader:
 
     def bounds(self, topic: str, partition: int, epoch: LeaderEpoch | None = None) -> LocalBounds:
         """Where the local tier begins and ends, from whoever leads."""
-        return self._leadership.on_leader(
-            topic, partition, lambda broker: read_bounds(self._raw, broker, topic, partition, epoch), self._patience
-        )
+        return bounds_of_leader(self._raw, self._leadership, topic, partition, epoch, patience=self._patience)
+
+    def end_of_epoch(
+        self, topic: str, partition: int, epoch: LeaderEpoch, leader_epoch: LeaderEpoch
+    ) -> EpochEnd | None:
+        """Where the leader's log leaves its newest epoch up to ``epoch``; None when it knows none of them any more.
+
+        Fenced when there is a newer leader epoch than ``leader_epoch``. Else raises what `bounds` raises.
+        """
+
+        def ask(broker: BrokerId) -> EpochEnd | None:
+            return read_end_of_epoch(self._raw, broker, topic, partition, epoch, leader_epoch)
+
+        return self._leadership.on_leader(topic, partition, ask, self._patience)
 
     def _fetch(self, broker: BrokerId, spec: FetchSpec) -> LocalFetch:
         said = self._raw.fetch(broker, spec)

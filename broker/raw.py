@@ -175,10 +175,21 @@ class RawClient:
         found: dict[str, RawConfig] = self._read(self._address(broker), request, self.timeout, self._configs)
         return found
 
-    def end_of_epoch(self, broker: BrokerId, topic: str, partition: int, epoch: LeaderEpoch) -> RawOffset:
-        """Where the leader's log leaves an epoch: offset -1 when it never had that one (OffsetForLeaderEpoch)."""
+    def end_of_epoch(
+        self,
+        broker: BrokerId,
+        topic: str,
+        partition: int,
+        epoch: LeaderEpoch,
+        leader_epoch: LeaderEpoch | None = None,
+    ) -> RawOffset:
+        """Where the leader's log leaves an epoch: offset -1 when it has none so late (OffsetForLeaderEpoch).
+
+        What it answers for an epoch that it forgot is told in `state/lineage.py`, `epoch_end`.
+        """
         kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-        part = kind.OffsetForLeaderPartition(partition=partition, current_leader_epoch=-1, leader_epoch=epoch)
+        current = _or_minus_one(leader_epoch)
+        part = kind.OffsetForLeaderPartition(partition=partition, current_leader_epoch=current, leader_epoch=epoch)
         request = OffsetForLeaderEpochRequest(
             replica_id=-1, topics=[kind(topic=topic, partitions=[part])], min_version=3, max_version=4
         )

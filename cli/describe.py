@@ -77,6 +77,8 @@ def _print(context: Context, facts: PartitionFacts) -> None:
         line(f"  CUT ELSEWHERE  {facts.cut_elsewhere}")
     if facts.lineage_unknown:
         line("  LINEAGE UNKNOWN  remote segments exist that the current lineage cannot place")
+    if facts.unconfirmed is not None:
+        line(f"  UNCONFIRMED   {facts.unconfirmed}")
     if facts.untiered is not None:
         line(f"  not tiered    {facts.untiered}")
     if facts.agent is None:

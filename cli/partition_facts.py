@@ -11,6 +11,7 @@ from ..leader.decide import excluded, internal, refusal
 from ..leader.orders import order_done, standing
 from ..state.facts import OrderKind
 from ..state.offsets import Offset, OffsetRange
+from ..state.routing import in_force
 from .end_transaction import EndTransaction, end_transaction
 from .give_order import told
 
@@ -45,6 +46,8 @@ class PartitionFacts:
     holds: tuple[str, ...]
     contradictions: tuple[str, ...]
     lineage_unknown: bool
+    unconfirmed: str | None
+    """Why what is remote may not be this leader's: what readers are given then."""
     agent: dict[str, Any] | str | None
     """What the agent says; a text when it did not answer; None when no term names one."""
     cut_elsewhere: str | None = None
@@ -106,11 +109,22 @@ def look_at(
         holds=tuple(hold.reason for hold in view.holds),
         contradictions=view.contradictions,
         lineage_unknown=view.lineage_unknown,
+        unconfirmed=_unconfirmed(view, bounds),
         agent=agent,
         cut_elsewhere=cut_elsewhere(view, topic, local_start),
         untiered=None if untiered is None else untiered.said,
         untiered_reason=None if untiered is None else untiered.kind.value,
         end_transaction=end_transaction(agent, topic, partition, bootstrap),
+    )
+
+
+def _unconfirmed(view: PartitionView, bounds: LocalBounds | None) -> str | None:
+    if bounds is None or not view.readable or in_force(view, bounds):
+        return None
+    epoch = "none" if view.leader is None else view.leader.epoch
+    return (
+        f"the leader's epoch {bounds.leader_epoch} has no term yet, the newest is of epoch {epoch}: remote records are "
+        "served as far as the broker confirms that its log has them"
     )
 
 

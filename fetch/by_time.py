@@ -2,7 +2,7 @@
 
 The broker is asked first, its local start is read after that, and then the remote tier is searched below it: whatever
 a trim moved out of the broker's reach meanwhile lies below the later local start. The lower offset wins. Markers are
-never the answer.
+never the answer. Where the remote tier may be that of a lost branch nothing is said of it, nor of what comes after.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from ..log.decode import decode_batches
 from ..log.time_index import lookup_offset, parse_time_index
 from ..state.errors import LogGap
 from ..state.offsets import Offset, OffsetRange, TimestampMs
-from ..state.routing import Isolation
+from ..state.partition_view import PartitionView
+from ..state.routing import Isolation, log_start, unconfirmed
 from ..state.segment import RemoteSegment
 from ..storage.segment.manifest import IndexKind
 from .logical import Ask, LogicalPartition
@@ -25,27 +26,45 @@ Found = tuple[Offset, TimestampMs]
 
 
 def offset_for_time(log: LogicalPartition, remote: RemoteTier, timestamp: TimestampMs) -> Found | None:
-    """None when no record is that young. Raises LogGap when offsets that must exist lie before the answer."""
+    """None when no record is that young. Raises LogGap when offsets that must exist lie before the answer, and
+    LineageUnconfirmed where they may be others."""
     local = log.local.offset_at(log.topic, log.partition, timestamp)
     bounds = log.local_bounds()
     view = log.fresh_view(max_age=0.0)
-    start = view.log_start if view.log_start is not None else bounds.local_start
+    start = log_start(view, bounds)
     if start < bounds.local_start:
-        below = OffsetRange(start, Offset(bounds.local_start - 1))
-        gaps = view.coverage.gaps(below)
-        for owned in view.coverage.owned:
-            part = owned.offsets.overlap(below)
-            if part is None or owned.segment.max_timestamp < timestamp:
-                continue
-            found = first_in_segment(remote, owned.segment, part, timestamp)
-            if found is not None:
-                _refuse_gap(log, gaps, found[0])
-                return found
-        _refuse_gap(log, gaps, bounds.local_start)
+        sure = min(log.sure_end(view, bounds), bounds.local_start)
+        found = _first_remote(log, view, remote, (start, sure), timestamp) if start < sure else None
+        if found is not None:
+            return found
+        if sure < bounds.local_start:
+            raise unconfirmed(view, bounds, sure, offset=max(start, sure))
     if local is None:
         return None
     # The broker also finds markers, whose time is another clock's, and may answer below its own log start.
     return _scan_local(log, max(local[0], bounds.local_start), bounds.high_watermark, timestamp)
+
+
+def _first_remote(
+    log: LogicalPartition,
+    view: PartitionView,
+    remote: RemoteTier,
+    within: tuple[Offset, Offset],
+    timestamp: TimestampMs,
+) -> Found | None:
+    """``within``: start, and end exclusive."""
+    offsets = OffsetRange(within[0], Offset(within[1] - 1))
+    gaps = view.coverage.gaps(offsets)
+    for owned in view.coverage.owned:
+        part = owned.offsets.overlap(offsets)
+        if part is None or owned.segment.max_timestamp < timestamp:
+            continue
+        found = first_in_segment(remote, owned.segment, part, timestamp)
+        if found is not None:
+            _refuse_gap(log, gaps, found[0])
+            return found
+    _refuse_gap(log, gaps, within[1])
+    return None
 
 
 def first_in_segment(

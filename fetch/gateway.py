@@ -126,7 +126,7 @@ class GatewayClient:
     def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> tuple[Offset, Offset]:
         """``(start, end)`` of what can be read now, end exclusive."""
         bounds = self.bounds(topic, partition)
-        start, end = bounds.log_start, bounds.end(isolation)
+        start, end = bounds.start(topic, partition), bounds.end(isolation)
         if tier is Tier.LOCAL:
             return max(start, bounds.local_start), end
         if tier is Tier.REMOTE:

@@ -22,6 +22,7 @@ from ..log.markers import ABORT, marker_type
 from ..state.epochs import LeaderEpoch
 from ..state.errors import BrokerUnavailable
 from ..state.ids import BrokerId, TopicIdPartition
+from ..state.lineage import EpochEnd
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation, LocalBounds
 from ..state.segment import AbortedRange
@@ -67,6 +68,15 @@ class LocalTier(Protocol):
         """The broker's answer for the first record at or after a time; it may lie below the local start (seen)."""
         ...
 
+    def end_of_epoch(
+        self, topic: str, partition: TopicIdPartition, epoch: LeaderEpoch, leader_epoch: LeaderEpoch
+    ) -> EpochEnd | None:
+        """Where the leader's log leaves its newest epoch up to ``epoch``; None when it knows none of them any more.
+
+        Raises Fenced when a newer leader epoch than ``leader_epoch`` exists.
+        """
+        ...
+
 
 class BrokerTier:
     """The real one: through whoever leads."""
@@ -76,6 +86,11 @@ class BrokerTier:
 
     def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
         return self._reader.bounds(topic, partition.partition)
+
+    def end_of_epoch(
+        self, topic: str, partition: TopicIdPartition, epoch: LeaderEpoch, leader_epoch: LeaderEpoch
+    ) -> EpochEnd | None:
+        return self._reader.end_of_epoch(topic, partition.partition, epoch, leader_epoch)
 
     def offset_at(
         self, topic: str, partition: TopicIdPartition, timestamp: TimestampMs

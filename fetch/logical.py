@@ -3,6 +3,7 @@
     local tier says out of range, or fenced   bounds again, route again, once
     object of a segment is missing            view made fresh, route again, once; then SegmentExpired or CorruptData
     route says out of range or LogGap         bounds again, then view made fresh, route again: now it counts
+    route says LineageUnconfirmed             the leader is asked, once an epoch; then bounds and view again, once
 
 The order "bounds, then view" matters: facts are written before the broker trims, so a view that is fresh *after* the
 bounds were read knows every segment below that local start. The other way round a trim in between looks like a gap.
@@ -16,13 +17,36 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..runtime.clock import Clock
-from ..state.errors import CorruptData, Fenced, LogGap, ObjectNotFound, OffsetOutOfRange, SegmentExpired
+from ..state.errors import (
+    CorruptData,
+    Fenced,
+    LineageUnconfirmed,
+    LogGap,
+    ObjectNotFound,
+    OffsetOutOfRange,
+    SegmentExpired,
+)
 from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
-from ..state.routing import AtEnd, Isolation, LocalBounds, ReadLocal, ReadRemote, Route, Tier, log_start, route
+from ..state.routing import (
+    EVERYTHING,
+    AtEnd,
+    Isolation,
+    LocalBounds,
+    ReadLocal,
+    ReadRemote,
+    Route,
+    Tier,
+    in_force,
+    route,
+    sure_end,
+    sure_log_start,
+    unconfirmed,
+)
 from ..state.segment import RemoteSegment, SegmentState
 from ..state.view import TierView
+from .confirmation import Confirmation
 from .local import LocalTier
 from .piece import Fetched, LogicalBounds
 from .recent_views import VIEW_AGE_S, RecentViews
@@ -61,6 +85,7 @@ class LogicalPartition:
         self.local = local
         self._recent = recent
         self._view, self._remote, self._clock = view, remote, clock
+        self._confirmation = Confirmation(topic, partition, local)
         self._tier_partition = view.tier_partition(partition)
         self._lock = threading.Lock()
         self._bounds: tuple[float, LocalBounds] | None = None
@@ -91,24 +116,53 @@ class LogicalPartition:
             self._bounds = (now, bounds)
         return bounds
 
-    def bounds(self, max_age: float = 0.0) -> LogicalBounds:
+    def bounds(self) -> LogicalBounds:
         """Both tiers. Raises ViewBehind, BrokerUnavailable."""
-        local = self.local_bounds(max_age)
-        return logical_bounds(self.recent_view(), local)
+        local = self.local_bounds()
+        view = self.recent_view()
+        if sure_log_start(view, local, None) is None:
+            self._confirmation.of(view, local)
+        return self._logical(view, local)
+
+    def sure_end(self, view: PartitionView, bounds: LocalBounds) -> Offset:
+        """Up to which offset (exclusive) ``view`` describes the log of the leader of ``bounds``. Asks it if need be."""
+        return sure_end(view, bounds, None if in_force(view, bounds) else self._confirmation.of(view, bounds))
+
+    def copied_end(self, start: Offset) -> Offset:
+        """Where the remote tier's gap-free part from ``start`` on ends (exclusive). Raises LineageUnconfirmed."""
+        view, bounds = self.view(), self.local_bounds(BOUNDS_AGE_S)
+        end, sure = view.coverage.prefix_end(start) + 1, self.sure_end(view, bounds)
+        if start < end and sure < end:
+            raise unconfirmed(view, bounds, sure, offset=max(start, sure))
+        return Offset(end)
 
     def route(self, offset: int, isolation: Isolation, tier: Tier) -> Route:
         """Where ``offset`` is. OffsetOutOfRange and LogGap are raised only by fresh bounds and a fresh view."""
+        try:
+            return self._routed_by_hints(offset, isolation, tier)
+        except (OffsetOutOfRange, LogGap):
+            bounds = self.local_bounds()
+            return self._routed(self.fresh_view(max_age=0.0), bounds, offset, isolation, tier)
+
+    def _routed_by_hints(self, offset: int, isolation: Isolation, tier: Tier) -> Route:
         try:
             where = self._routed(self.view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation, tier)
             if not isinstance(where, ReadRemote):
                 return where
             return self._routed(self.recent_view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation, tier)
-        except (OffsetOutOfRange, LogGap):
+        except LineageUnconfirmed:  # the bounds may be those of the leader before
             bounds = self.local_bounds()
-            return self._routed(self.fresh_view(max_age=0.0), bounds, offset, isolation, tier)
+            return self._routed(self.recent_view(), bounds, offset, isolation, tier)
 
     def _routed(self, view: PartitionView, bounds: LocalBounds, offset: int, isolation: Isolation, tier: Tier) -> Route:
-        where = route(view, bounds, offset, isolation=isolation, tier=tier)
+        confirmed = self._confirmation.known(view, bounds)
+        try:
+            where = route(view, bounds, offset, isolation=isolation, tier=tier, confirmed=confirmed)
+        except LineageUnconfirmed:
+            if confirmed is not None:
+                raise
+            confirmed = self._confirmation.of(view, bounds)
+            where = route(view, bounds, offset, isolation=isolation, tier=tier, confirmed=confirmed)
         if tier is Tier.AUTO and isinstance(where, ReadRemote) and where.offsets.end >= bounds.local_start:
             # what the broker has is the broker's to serve, also within a segment that reaches into it
             return ReadRemote(where.segment, OffsetRange(where.offsets.start, Offset(bounds.local_start - 1)))
@@ -176,13 +230,13 @@ class LogicalPartition:
             offset=where.offset,
             next_offset=piece.next_offset,
             limit=Offset(max(limit, where.offset)),
-            bounds=logical_bounds(self.view(), piece.bounds),
+            bounds=self._logical(self.view(), piece.bounds),
         )
 
     def _fetch_remote(self, where: ReadRemote, ask: Ask) -> Fetched:
         last = where.offsets.end if ask.end is None else min(where.offsets.end, ask.end - 1)
         offsets = OffsetRange(where.offsets.start, Offset(last))
-        following = partial(self._following, where, ask)
+        following = partial(self.following, where, ask)
         piece = self._remote.read(where.segment, offsets, ask.max_bytes, ask.isolation, following)
         return Fetched(
             data=piece.data,
@@ -191,27 +245,39 @@ class LogicalPartition:
             offset=offsets.start,
             next_offset=piece.next_offset,
             limit=Offset(offsets.end + 1),
-            bounds=logical_bounds(self.view(), self.local_bounds(BOUNDS_AGE_S)),
+            bounds=self._logical(self.view(), self.local_bounds(BOUNDS_AGE_S)),
         )
 
-    def _following(self, where: ReadRemote, ask: Ask) -> Iterator[tuple[RemoteSegment, OffsetRange]]:
+    def following(self, where: ReadRemote, ask: Ask) -> Iterator[tuple[RemoteSegment, OffsetRange]]:
         """What a reader who goes on comes to in the remote tier, as the view and the bounds were when it asked."""
-        coverage = self.view().coverage
+        view = self.view()
         with self._lock:
             known = self._bounds
-        end = ask.end
-        if ask.tier is Tier.AUTO and known is not None:
-            local_start = known[1].local_start
-            end = local_start if end is None else min(end, local_start)
+        end = EVERYTHING if ask.end is None else ask.end
+        if known is not None:
+            bounds = known[1]
+            end = min(end, sure_end(view, bounds, self._confirmation.known(view, bounds)))
+            end = min(end, bounds.local_start) if ask.tier is Tier.AUTO else end
         position = where.offsets.end + 1
-        while (end is None or position < end) and (owned := coverage.at(position)) is not None:
-            last = owned.offsets.end if end is None else min(owned.offsets.end, end - 1)
+        while position < end and (owned := view.coverage.at(position)) is not None:
+            last = min(owned.offsets.end, end - 1)
             yield owned.segment, OffsetRange(Offset(position), Offset(last))
             position = owned.offsets.end + 1
 
     def _nothing(self, offset: Offset, limit: Offset) -> Fetched:
-        bounds = logical_bounds(self.view(), self.local_bounds(BOUNDS_AGE_S))
+        bounds = self._logical(self.view(), self.local_bounds(BOUNDS_AGE_S))
         return Fetched(b"", Tier.LOCAL, (), offset, offset, limit, bounds)
+
+    def _logical(self, view: PartitionView, local: LocalBounds) -> LogicalBounds:
+        """The bounds of the log that both tiers make, as far as they are known. Asks nobody."""
+        owned = view.coverage.owned
+        return LogicalBounds(
+            log_start=sure_log_start(view, local, self._confirmation.known(view, local)),
+            local_start=local.local_start,
+            highest_remote=owned[-1].offsets.end if owned else None,
+            last_stable_offset=local.last_stable_offset,
+            high_watermark=local.high_watermark,
+        )
 
     def _is_deleted(self, segment: RemoteSegment) -> bool:
         known = self.view().segments.get(segment.segment_id)
@@ -239,16 +305,4 @@ def _expired(segment: RemoteSegment, offset: Offset) -> SegmentExpired:
         topic=segment.topic,
         offsets=segment.offsets,
         offset=offset,
-    )
-
-
-def logical_bounds(view: PartitionView, local: LocalBounds) -> LogicalBounds:
-    """The bounds of the log that both tiers make."""
-    owned = view.coverage.owned
-    return LogicalBounds(
-        log_start=log_start(view, local),
-        local_start=local.local_start,
-        highest_remote=owned[-1].offsets.end if owned else None,
-        last_stable_offset=local.last_stable_offset,
-        high_watermark=local.high_watermark,
     )

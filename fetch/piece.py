@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..state.errors import LineageUnconfirmed
 from ..state.ids import TopicId
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
@@ -21,9 +22,12 @@ class LogicalTopic:
 
 @dataclass(frozen=True, slots=True)
 class LogicalBounds:
-    """Of one partition, both tiers. Starts and ``highest_remote`` are inclusive, the last two exclusive."""
+    """Of one partition, both tiers. Starts and ``highest_remote`` are inclusive, the last two exclusive.
 
-    log_start: Offset
+    ``log_start``: None while nobody can say it (`state/routing.py`, `sure_log_start`).
+    """
+
+    log_start: Offset | None
     local_start: Offset
     highest_remote: Offset | None
     last_stable_offset: Offset
@@ -32,6 +36,17 @@ class LogicalBounds:
     def end(self, isolation: Isolation) -> Offset:
         """The first offset a reader may not see yet."""
         return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
+
+    def start(self, topic: str, partition: int) -> Offset:
+        """``log_start``. Raises LineageUnconfirmed."""
+        if self.log_start is None:
+            raise LineageUnconfirmed(
+                "the leader's epoch has no term yet, and the broker does not confirm where the log begins; "
+                "the agent of the broker that leads may be down",
+                topic=topic,
+                partition=partition,
+            )
+        return self.log_start
 
 
 @dataclass(frozen=True, slots=True)

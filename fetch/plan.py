@@ -1,8 +1,9 @@
 """A pinned plan: exact offset ranges cut by bytes, each with all an executor needs to read it without a view.
 
 Remote wherever an accepted segment in the lineage has the offset, if the broker answers with the leader epoch of the
-view's newest term; otherwise local first. A local split names the topic id and the leader epoch it was planned under:
-what was re-written since (an unclean election) carries a higher epoch in its batches and is refused, never read.
+view's newest term; otherwise local first, and remote below that as far as the broker confirms the lineage. A local
+split names the topic id and the leader epoch it was planned under: what was re-written since (an unclean election)
+carries a higher epoch in its batches and is refused, never read.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .local import LocalTier
 from .logical import LogicalPartition
 from .piece import Fetched, LogicalBounds
 from .read_ahead import read_ahead
-from .reader import PIECE_BYTES, PIECES_AHEAD, LogReader
+from .reader import PIECE_BYTES, PIECES_AHEAD, LogReader, beyond
 from .remote import RemoteTier
 
 SPLIT_BYTES = 128 * 1024 * 1024
@@ -164,15 +165,7 @@ def _parts(
     while position < end:
         where = log.route(position, isolation, tier)
         if isinstance(where, AtEnd):
-            bounds = log.bounds()
-            raise OffsetOutOfRange(
-                "the range ends past the end of the log",
-                valid_start=bounds.log_start,
-                valid_end=bounds.end(isolation),
-                topic=log.topic,
-                partition=log.partition.partition,
-                end=end,
-            )
+            raise beyond(log, end, isolation)
         if isinstance(where, ReadRemote):
             part = PlannedPart(OffsetRange(where.offsets.start, Offset(min(where.offsets.end, end - 1))), where.segment)
         else:
@@ -182,15 +175,7 @@ def _parts(
         yield part
         position = Offset(part.offsets.end + 1)
     if end > log.local_bounds(max_age=1.0).end(isolation):
-        bounds = log.bounds()
-        raise OffsetOutOfRange(
-            "the range ends past the end of the log",
-            valid_start=bounds.log_start,
-            valid_end=bounds.end(isolation),
-            topic=log.topic,
-            partition=log.partition.partition,
-            end=end,
-        )
+        raise beyond(log, end, isolation)
 
 
 def _cut(parts: Iterable[PlannedPart], per_offset: float, max_bytes: int) -> Iterator[PlannedPart]:

@@ -98,14 +98,18 @@ class LogReader:
     def extent(
         self, topic: str, partition: int, *, isolation: Isolation = Isolation.READ_COMMITTED, tier: Tier = Tier.AUTO
     ) -> tuple[Offset, Offset]:
-        """``(start, end)``, end exclusive: what can be read now from this tier, or from both."""
+        """``(start, end)``, end exclusive: what can be read now from this tier, or from both.
+
+        Raises LineageUnconfirmed where only the view could say it, and may describe a lost branch.
+        """
         log = self.partition(topic, partition)
         bounds = log.bounds()
-        start, end = bounds.log_start, bounds.end(isolation)
+        end = bounds.end(isolation)
         if tier is Tier.LOCAL:
-            return max(start, bounds.local_start), end
+            return max(bounds.log_start or bounds.local_start, bounds.local_start), end
+        start = bounds.start(topic, partition)
         if tier is Tier.REMOTE:
-            return start, Offset(min(end, log.view().coverage.prefix_end(start) + 1))
+            return start, min(end, log.copied_end(start))
         return start, end
 
     def fetch(
@@ -142,9 +146,8 @@ class LogReader:
         Raises OffsetOutOfRange when the log ends below ``end``: a short answer is never an answer.
         """
         log = self.partition(topic, partition)
-        bounds = log.bounds()
-        if end > bounds.end(isolation):
-            raise _beyond(topic, partition, end, bounds, isolation)
+        if end > log.local_bounds().end(isolation):
+            raise beyond(log, end, isolation)
         if start >= end:
             return iter(())
         pieces = _pieces(log, Offset(start), Ask(piece_bytes, isolation, tier, Offset(end)))
@@ -162,18 +165,20 @@ def _pieces(log: LogicalPartition, start: Offset, ask: Ask) -> Iterator[Fetched]
         piece = log.fetch(position, ask)
         if piece.next_offset <= position:
             # the log was truncated below the range after the scan began (an unclean election)
-            raise _beyond(log.topic, log.partition.partition, ask.end, piece.bounds, ask.isolation)
+            raise beyond(log, ask.end, ask.isolation)
         if piece.data:
             yield piece
         position = piece.next_offset
 
 
-def _beyond(topic: str, partition: int, end: int, bounds: LogicalBounds, isolation: Isolation) -> OffsetOutOfRange:
+def beyond(log: LogicalPartition, end: int, isolation: Isolation) -> OffsetOutOfRange:
+    """The error of a range that ends past the log's end. Raises LineageUnconfirmed while its start is not known."""
+    bounds, partition = log.bounds(), log.partition.partition
     return OffsetOutOfRange(
         "the range ends past the end of the log",
-        valid_start=bounds.log_start,
+        valid_start=bounds.start(log.topic, partition),
         valid_end=bounds.end(isolation),
-        topic=topic,
+        topic=log.topic,
         partition=partition,
         end=end,
     )

@@ -2,9 +2,9 @@
 
 A topic that is away is asked again only now and then: each time takes as long as its patience, and somebody waits.
 An old view makes no errors up: whatever looks like a gap, a missing object or an offset out of range is judged by a
-view of this very moment, and there is none. Local first keeps a lost branch from being served (`state/routing.py`).
-What is left: a log start that moved meanwhile is not known, and of a branch that lost an unclean election meanwhile
-the offsets below the new leader's local start are still read.
+view of this very moment, and there is none. Nor is a branch served that an unclean election lost meanwhile: the new
+leader's epoch has no term in this view, so the leader itself must confirm what is read (`state/routing.py`).
+What is left: a log start that moved meanwhile is not known.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.lineage import readable_ranges
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView, SegmentMeaning
-from ..state.routing import LocalBounds
+from ..state.routing import LocalBounds, in_force
 from ..state.segment import RemoteSegment, SegmentState
 
 CLOCK_TOLERANCE_MS = 3_600_000
@@ -88,10 +88,12 @@ def _bounds(view: PartitionView, bounds: LocalBounds | None) -> Iterator[tuple[S
             yield Severity.GAP, f"offsets {gap} belong to no tier"
     if bounds is None:
         return
+    ours = in_force(view, bounds)  # else a branch that the leader lost explains it, and readers are not given it
+    severity, why = (Severity.CORRUPT, "") if ours else (Severity.FINDING, ", and the leader's epoch has no term yet")
     if start is not None and start > bounds.high_watermark:
-        yield Severity.CORRUPT, f"the log start {start} is above the high watermark {bounds.high_watermark}"
+        yield severity, f"the log start {start} is above the high watermark {bounds.high_watermark}{why}"
     if last is not None and last >= bounds.high_watermark:
-        yield Severity.CORRUPT, f"remote offsets reach {last}, the high watermark is {bounds.high_watermark}"
+        yield severity, f"remote offsets reach {last}, the high watermark is {bounds.high_watermark}{why}"
     begin = Offset(max(bounds.local_start, start or 0))
     if last is not None and last >= begin:
         for gap in view.coverage.gaps(OffsetRange(begin, last)):

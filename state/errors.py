@@ -14,6 +14,7 @@
     │   ├── StorageFull         the object store has no room
     │   ├── Throttled           slow down
     │   ├── TimedOut            our own deadline passed
+    │   ├── LineageUnconfirmed  what was copied may be of a branch that the leader's log left, and nobody says it is not
     │   ├── PositionLost        the view's position no longer exists in the tier-state topic: rebuild the view
     │   └── UnknownOutcome      an append may or may not have landed: never repeat it, begin a new term
     ├── AccessDenied            ask for permission
@@ -122,6 +123,10 @@ class Throttled(Unavailable):
 
 class TimedOut(Unavailable):
     """Our own deadline passed."""
+
+
+class LineageUnconfirmed(Unavailable):
+    """The leader's epoch has no term, and the broker does not confirm that its log has what the view describes."""
 
 
 class PositionLost(Unavailable):

@@ -6,11 +6,46 @@ all remote data. Lineage decides what is *read*, never what is deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-from .epochs import Lineage
+from .epochs import LeaderEpoch, Lineage
 from .offsets import Offset, OffsetRange
 from .segment import RemoteSegment
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """A leader's log leaves ``epoch`` at ``end`` (exclusive; the end of the log when it is still in it)."""
+
+    epoch: LeaderEpoch
+    end: Offset
+
+
+def epoch_end(asked: LeaderEpoch, found: LeaderEpoch | None, end: Offset, first: LeaderEpoch | None) -> EpochEnd | None:
+    """What an answer to OffsetForLeaderEpoch proves: where the log leaves its newest epoch up to ``asked``; or nothing.
+
+    ``first``: the first epoch that the log knows, asked for after the answer, of the same leader. Kafka answers for an
+    epoch before that one as if it were known and ended where the first one begins*: of branches that says nothing.
+    """
+    if found is None or first is None or asked < first:
+        return None
+    return EpochEnd(found, end)
+
+
+def confirmed_end(lineage: Lineage, ask: Callable[[LeaderEpoch], EpochEnd | None]) -> Offset:
+    """Up to which offset (exclusive) a leader's log is the one that a lineage describes; 0: nothing is proven.
+
+    ``ask``: `epoch_end` of the leader. As a follower finds where to truncate (KIP-101, KIP-279): two logs that have an
+    epoch are the same up to where the first of them leaves it, for one leader wrote it on one past (decision 0016).
+    """
+    epochs = [entry.epoch for entry in lineage.entries]
+    while epochs and (found := ask(epochs[-1])) is not None:
+        owned = lineage.owned_by(found.epoch)
+        if owned is not None:
+            return found.end if owned[1] is None else min(found.end, owned[1])
+        epochs = [epoch for epoch in epochs if epoch < found.epoch]
+    return Offset(0)
 
 
 def compose(checkpoint: Lineage, elders: Iterable[Lineage]) -> tuple[Lineage, bool]:

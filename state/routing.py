@@ -9,8 +9,11 @@
 PREFER_REMOTE reads remote above the local start too, but only while the broker answers with the leader epoch of the
 term in force: with any other the view may describe another branch of the log.
 
-``end`` is the high watermark, or the last stable offset under read_committed. Local first is also what keeps stale
-lineage from being served after an unclean election.
+``end`` is the high watermark, or the last stable offset under read_committed.
+
+What the view says counts while its newest term is of the leader's epoch. The agent of a newer leader may be down, and
+an unclean election may have cut off what the view describes: then it counts as far as the broker confirms it. Of what
+lies beyond that only the broker's own part is read; the rest is LineageUnconfirmed (decision 0031).
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from .epochs import LeaderEpoch
-from .errors import LogGap, OffsetOutOfRange
+from .errors import LineageUnconfirmed, LogGap, OffsetOutOfRange
 from .offsets import Offset, OffsetRange
 from .partition_view import PartitionView
 from .segment import RemoteSegment
@@ -81,11 +84,50 @@ class AtEnd:
 
 
 Route = ReadLocal | ReadRemote | AtEnd
+EVERYTHING = Offset(2**63 - 1)
+"""Above every offset."""
 
 
 def log_start(view: PartitionView, bounds: LocalBounds) -> Offset:
     """The first offset of the logical log: what the facts say, or the broker's where no fact speaks."""
     return view.log_start if view.log_start is not None else bounds.local_start
+
+
+def in_force(view: PartitionView, bounds: LocalBounds) -> bool:
+    """Whether the lineage of the view is the leader's own*: its term began in the leader's epoch, or in a later one.
+
+    Otherwise it may be a branch that an unclean election cut off, served for as long as the leader's agent is down.
+    """
+    said, leads = view.leader, bounds.leader_epoch
+    return said is not None and leads is not None and said.epoch >= leads
+
+
+def sure_end(view: PartitionView, bounds: LocalBounds, confirmed: Offset | None) -> Offset:
+    """Up to which offset (exclusive) what the view says is said of the leader's log.
+
+    ``confirmed``: `confirmed_end` of the view's lineage, by the leader of ``bounds``; None: it was not asked.
+    """
+    return EVERYTHING if in_force(view, bounds) else Offset(confirmed or 0)
+
+
+def sure_log_start(view: PartitionView, bounds: LocalBounds, confirmed: Offset | None) -> Offset | None:
+    """`log_start`; None where it may be that of a branch which the leader's log left below it*."""
+    if view.log_start is None or view.log_start <= sure_end(view, bounds, confirmed):
+        return log_start(view, bounds)
+    return None
+
+
+def unconfirmed(view: PartitionView, bounds: LocalBounds, confirmed: Offset | None, **facts: object) -> Exception:
+    """The error of an offset at or above `sure_end`."""
+    epoch = None if view.leader is None else view.leader.epoch
+    return LineageUnconfirmed(
+        f"the leader's epoch {bounds.leader_epoch} has no term yet, and the broker does not confirm that its log has "
+        f"what was said in epoch {epoch}; the agent of the broker that leads may be down",
+        topic=view.topic,
+        partition=view.partition.partition,
+        **facts,
+        confirmed_below=confirmed,
+    )
 
 
 def route(
@@ -95,36 +137,52 @@ def route(
     *,
     isolation: Isolation = Isolation.READ_COMMITTED,
     tier: Tier = Tier.AUTO,
+    confirmed: Offset | None = None,
 ) -> Route:
     """Where to read ``offset``.
 
     Raises OffsetOutOfRange (seek) outside [log start, end], and LogGap for offsets that no tier has. With one tier
     asked for, what only the other tier has is OffsetOutOfRange too, with that tier's valid range.
+    LineageUnconfirmed: it depends on what the view says at or above `sure_end`; with ``confirmed`` None, ask and try
+    again.
     """
-    start, end = log_start(view, bounds), bounds.end(isolation)
-    if offset < start or offset > end:
-        raise OffsetOutOfRange("offset out of range", valid_start=start, valid_end=end, topic=view.topic, offset=offset)
+    start, end = sure_log_start(view, bounds, confirmed), bounds.end(isolation)
     local = offset >= bounds.local_start
+    if offset > end or offset < log_start(view, bounds):
+        if start is not None:
+            valid = {"valid_start": start, "valid_end": end}
+            raise OffsetOutOfRange("offset out of range", **valid, topic=view.topic, offset=offset)
+        if confirmed is None or offset > end or not local:
+            raise unconfirmed(view, bounds, confirmed, offset=offset)
     if offset == end:
         return AtEnd(Offset(offset))
-    remote_first = tier is Tier.PREFER_REMOTE and view.term is not None and bounds.leader_epoch == view.term.epoch
+    remote_first = tier is Tier.PREFER_REMOTE and view.leader is not None and bounds.leader_epoch == view.leader.epoch
     if local and tier is not Tier.REMOTE and not remote_first:
         return ReadLocal(Offset(offset))
     if tier is Tier.LOCAL:
         raise OffsetOutOfRange(
             "offset is not on the broker", valid_start=bounds.local_start, valid_end=end, offset=offset
         )
-    owner = view.coverage.at(offset)
-    if owner is not None:
-        last = Offset(min(owner.offsets.end, end - 1))
+    owner, sure = view.coverage.at(offset), sure_end(view, bounds, confirmed)
+    if owner is not None and offset < sure:
+        last = Offset(min(owner.offsets.end, end - 1, sure - 1))
         return ReadRemote(owner.segment, OffsetRange(Offset(offset), last))
     if local and remote_first:
         return ReadLocal(Offset(offset))
+    raise _not_in_the_remote_tier(view, bounds, offset, end, confirmed)
+
+
+def _not_in_the_remote_tier(
+    view: PartitionView, bounds: LocalBounds, offset: int, end: Offset, confirmed: Offset | None
+) -> Exception:
+    start, sure = sure_log_start(view, bounds, confirmed), sure_end(view, bounds, confirmed)
+    local = offset >= bounds.local_start
+    covered = Offset(0 if start is None else view.coverage.prefix_end(start) + 1)
+    if start is None or (covered > sure if local else offset >= sure):
+        return unconfirmed(view, bounds, confirmed, offset=offset)
     if local:
-        covered = view.coverage.prefix_end(start) + 1
-        raise OffsetOutOfRange(
-            "offset is not in the remote tier yet", valid_start=start, valid_end=covered, offset=offset
-        )
+        said = "offset is not in the remote tier yet"
+        return OffsetOutOfRange(said, valid_start=start, valid_end=covered, offset=offset)
     following = view.coverage.next_start(offset)
-    gap_end = min(bounds.local_start, end, following if following is not None else end) - 1
-    raise LogGap("offsets belong to no tier", start=offset, end=gap_end, topic=view.topic, partition=view.partition)
+    gap_end = min(bounds.local_start, end, sure, following if following is not None else end) - 1
+    return LogGap("offsets belong to no tier", start=offset, end=gap_end, topic=view.topic, partition=view.partition)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.api.conftest import Log
-from tests.api.gateways import Call, MemoryReader, asgi_call
+from tests.api.gateways import RECORDS, Call, MemoryReader, asgi_call
 from tierstate.api.app import create_app
 from tierstate.api.service import Service
 from tierstate.fetch.piece import LogicalBounds
@@ -79,6 +79,23 @@ def test_a_partition_without_a_leader_does_not_hide_its_topic() -> None:
     assert answer.status_code == 503
     assert int(answer.headers["retry-after"]) > 0
     assert "10.0.0.1" not in answer.text
+    service.close()
+
+
+def test_a_log_start_that_nobody_can_say_is_not_told(log: Log) -> None:
+    """An unclean election below it, and the new leader's agent is down. What the broker has is read all the same."""
+    log.tiers.start_log_at(890)
+    log.tiers.view.require_fresh(0, 0)
+    log.local.local_start = 0
+    log.local.elect(7, end=500)
+    service = Service(log.reader, Gateway(), SystemClock())
+    call = asgi_call(create_app(service))
+    assert call(PARTITION).json()["error"] == "LineageUnconfirmed"
+    (shown,) = call("/v1/topics/t").json()["partitions"]
+    assert "has no term yet" in shown["unavailable"]
+    answer = call(RECORDS, offset=100)
+    assert (answer.status_code, answer.headers["x-tier"]) == (200, "local")
+    assert "x-log-start-offset" not in answer.headers
     service.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.state.conftest import Build
 from tierstate.broker.memory_broker import MemoryBroker
 from tierstate.cli.end_transaction import EndTransaction, end_transaction
 from tierstate.cli.partition_facts import look_at, why_untiered
@@ -66,3 +67,19 @@ def test_a_transaction_that_the_agent_names_is_shown_with_the_commands_that_find
 @pytest.mark.parametrize("agent", [None, "agent of broker 1 did not answer", {}, {"open_transaction": None}])
 def test_where_the_agent_names_no_transaction_there_is_nothing_to_end(agent: object) -> None:
     assert end_transaction(agent, "orders", 0, "a:9092") is None
+
+
+def test_an_epoch_without_a_term_is_told_beside_what_is_remote() -> None:
+    build = Build()
+    term = build.term(0, 0)
+    view = build.view(build.leader(0, 0), build.started(1, 1, term), build.finished(2, 1, term))
+    broker = MemoryBroker([1, 2])
+    broker.create_topic("orders")
+    assert look_at(view, broker.bounds("orders", 0), "orders").unconfirmed is None
+    assert look_at(view, None, "orders").unconfirmed is None
+    broker.elect("orders", 0, 2)
+    said = look_at(view, broker.bounds("orders", 0), "orders").unconfirmed
+    assert said is not None
+    assert "the leader's epoch 1 has no term yet, the newest is of epoch 0" in said
+    nothing = build.view(build.leader(0, 0))
+    assert look_at(nothing, broker.bounds("orders", 0), "orders").unconfirmed is None

@@ -12,7 +12,7 @@ from tests.fetch.two_tiers import GOLDEN, Folder, FolderTier, Golden, OneTopic, 
 from tierstate.broker.tier_topic import TierTopic
 from tierstate.fetch.reader import LogReader
 from tierstate.fetch.remote import RemoteTier
-from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.clock import Clock, SystemClock
 from tierstate.runtime.listener import RemoteFetched
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.storage.memory import MemoryStore
@@ -30,6 +30,7 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
         prefetch: int = 0,
         topic: TierTopic | None = None,
         path: Path | None = None,
+        clock: Clock | None = None,
         **copy: Any,
     ) -> Golden:
         """``path``: of a folder, other than the golden one."""
@@ -56,7 +57,7 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
             listener=lambda event: fetched.append(event) if isinstance(event, RemoteFetched) else None,
         )
         control: Any = OneTopic("t", place.topic_id)
-        reader = LogReader(tiers.view, control, local, remote, SystemClock())
+        reader = LogReader(tiers.view, control, local, remote, clock or SystemClock())
         tiers.view.require_fresh(0, 0)
         made.append(Golden(folder, tiers, local, reader, remote, segments, gets, fetched))
         return made[-1]

@@ -180,6 +180,12 @@ def test_segments_above_the_high_watermark_are_corrupt() -> None:
     only(found, Severity.CORRUPT, "remote offsets reach 299")
 
 
+def test_both_are_findings_while_the_leaders_epoch_has_no_term() -> None:
+    """A branch that the leader lost explains them."""
+    newer = replace(bounds(200, 250), leader_epoch=LeaderEpoch(2))
+    only(findings(*facts(*CLEAN), within=newer), Severity.FINDING, "the leader's epoch has no term yet")
+
+
 def test_segments_without_a_log_start_are_told() -> None:
     leader, _, *copied = facts(*CLEAN)
     only(findings(leader, *copied), Severity.FINDING, "no fact names a log start")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tests.histories.epoch_cache import said_of_epoch
 from tierstate.broker.tier_topic import MemoryTierTopic, TierTopic
 from tierstate.broker.topics import PartitionDescription, TopicDescription
 from tierstate.fetch.local import LocalPiece, closed_ranges
@@ -34,6 +35,7 @@ from tierstate.state.facts import (
 )
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.keys import key_of
+from tierstate.state.lineage import EpochEnd
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.routing import Isolation, LocalBounds
 from tierstate.state.segment import (
@@ -242,7 +244,10 @@ class FolderTier:
         self._headers = list(iter_batches(self._log, source="folder"))
         self.local_start = 0
         self.high_watermark = self.last_stable_offset = folder.end()
-        self.epoch = folder.lineage().last_epoch
+        self.epochs = [(int(entry.epoch), int(entry.start_offset)) for entry in folder.lineage().entries]
+        self.epoch: LeaderEpoch | None = LeaderEpoch(self.epochs[-1][0])
+        self.asked: list[int] = []
+        """Epochs whose end was asked for."""
         self.answers: list[Callable[[], None]] = []
         """Run before each answer, first in first out: how a test lets something happen in between."""
 
@@ -295,6 +300,29 @@ class FolderTier:
             markers = sorted((each.last, each.producer_id) for each in self._aborted if offset <= each.last <= last)
             aborted = closed_ranges(listed, [(producer, at) for at, producer in markers], last)
         return LocalPiece(data, aborted, Offset(last + 1), bounds)
+
+    def end_of_epoch(
+        self, topic: str, partition: TopicIdPartition, epoch: LeaderEpoch, leader_epoch: LeaderEpoch
+    ) -> EpochEnd | None:
+        self._happen()
+        if self.epoch is not None and leader_epoch < self.epoch:
+            raise Fenced("a newer leader epoch exists")
+        self.asked.append(epoch)
+        return said_of_epoch(self.epochs, self.local_start, self.high_watermark, epoch)
+
+    def elect(self, epoch: int, end: int | None = None) -> None:
+        """Another leads in this epoch; ``end``: an unclean election, its log is not longer."""
+        self.high_watermark = self.high_watermark if end is None else end
+        self.last_stable_offset = min(self.last_stable_offset, self.high_watermark)
+        kept = [entry for entry in self.epochs if entry[1] < self.high_watermark]
+        self.epochs = [*kept, (epoch, self.high_watermark)]
+        self.epoch = LeaderEpoch(epoch)
+
+    def delete_records(self, before: int) -> None:
+        """By whoever; the broker forgets the epochs that end there."""
+        self.local_start = before
+        covering = [epoch for epoch, start in self.epochs if start <= before][-1:]
+        self.epochs = [(epoch, before) for epoch in covering] + [each for each in self.epochs if each[1] > before]
 
     def offset_at(
         self, topic: str, partition: TopicIdPartition, timestamp: TimestampMs

@@ -21,7 +21,7 @@ from tierstate.log.transaction_index import parse_transaction_index
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import CorruptData
 from tierstate.state.facts import DeleteReason, OperatorOrder, OrderKind
-from tierstate.state.lineage import compose
+from tierstate.state.lineage import EpochEnd, compose
 from tierstate.state.segment import AbortedRange, SegmentState
 
 
@@ -119,6 +119,10 @@ def _as_the_index_says(log: Any) -> tuple[AbortedRange, ...]:
     except CorruptData:
         said = []
     return (*(entry.range for entry in said), *log.files.aborted_later(log._transactions.open))
+
+
+def _taken_at_its_word(asked: Any, found: Any, end: Any, first: Any) -> EpochEnd | None:
+    return None if found is None else EpochEnd(found, end)
 
 
 GUARDS: dict[str, Guard] = {
@@ -237,6 +241,18 @@ GUARDS: dict[str, Guard] = {
         "leader.checked_log:CheckedLog.aborted",
         _as_the_index_says,
         13,
+    ),
+    "confirmed by the leader": Guard(
+        "what the view says counts while its term is of the leader's epoch, else as far as the broker confirms it*",
+        "state.routing:in_force",
+        _yes,
+        18,
+    ),
+    "forgotten epochs": Guard(
+        "an answer for an epoch before the first that the log knows proves nothing*",
+        "state.lineage:epoch_end",
+        _taken_at_its_word,
+        18,
     ),
     "leases": Guard("objects only when no live lease covers them", "leader.expire_rule:lease_on", _nothing, 57),
 }

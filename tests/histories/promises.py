@@ -6,6 +6,7 @@ objects      a readable segment has its three objects; an object whose segment n
 records      every record from the retention floor on is on the leader, or in a readable segment with its true bytes;
              while the leader's own term rules, routing finds exactly that version
 aborted      read_committed of a readable segment shows no record of an aborted transaction, and hides no other
+readers      at any time and by any view, are given the leader's own record, or an error that has a name (`readers.py`)
 log start    never above what retention or an order allows
 own objects  what forged facts name of another partition is never deleted, and in no view readable
 groups       no trim takes what a consumer group that counts has not read: not by a listing of before it moved
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from tests.histories.cluster import NAME, HistoryControl
 from tests.histories.forger import EVIL, THEIRS
+from tests.histories.readers import Readers
 from tierstate.follower.follower import Follower
 from tierstate.leader.decide import standing_order
 from tierstate.log.batch import iter_batches
@@ -60,6 +62,7 @@ class Promises:
         """Whose aborted records were looked at."""
         self._written: dict[str, bytes] = {}
         self._leases: list[LiveFact] = []
+        self._readers = Readers(world, self._stored)
         self._first: dict[str, int] = {}
         """Key to the position at which it landed first: what lands again takes nobody's rights and gives none."""
 
@@ -122,6 +125,8 @@ class Promises:
         self._others_are_untouched()
         self._records_are_readable()
         self._aborted_is_hidden()
+        if self._world.cluster.exists:
+            self._readers.ask(self.live.view())
 
     # Erasing.
 
@@ -254,6 +259,12 @@ class Promises:
                 hides = hidden.covers(batch.producer, batch.base)
                 assert hides == batch.aborts, f"{batch} is {'hidden' if hides else 'shown'} by {segment.offsets}"
                 self._world.seen["aborted" if hides else "committed"] += 1
+
+    def _stored(self, segment: RemoteSegment) -> dict[int, bytes] | None:
+        """None once the segment is condemned: a reader may find its objects, or not."""
+        meant = self.live.view().segments.get(segment.segment_id)
+        alive = meant is not None and meant.state is SegmentState.COPY_SEGMENT_FINISHED
+        return self._of(segment) if alive or segment.segment_id in self._batches else None
 
     def _of(self, segment: RemoteSegment) -> dict[int, bytes]:
         """Base offset to bytes of every batch that was stored."""

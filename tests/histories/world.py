@@ -74,6 +74,8 @@ class World:
         self.unclean = self.rnd.choice((0.0, 0.0, 0.3, 0.7))
         self.calm = self.rnd.random() < 0.25
         self.lands_twice = self.rnd.random() < 0.3
+        self.by_hand = Random(f"by hand {seed}").random() < 0.25
+        """People delete records with Kafka's own tools, also while the agent of a new leader is down."""
         self.frozen: dict[int, int] = {}
         self.groups = Groups(seed, self.cluster, self.clock, self.seen)
         self.cluster.listed = self.groups.listing
@@ -116,11 +118,16 @@ class World:
         self.promises.check()
 
     def step(self) -> None:
-        chance, rnd = self.rnd.random(), self.rnd
+        chance = self.rnd.random()
         for limit, happen in EVENTS:
             if chance < limit:
                 happen(self)
                 return
+        self.work()
+
+    def work(self) -> None:
+        """An agent takes its next step."""
+        rnd = self.rnd
         process = rnd.choice([*self.processes, *[self.processes[self.cluster.leader.number]] * 4])
         if self.frozen.get(process.broker, -1) < self.now:
             process.step()
@@ -138,6 +145,15 @@ class World:
         unclean = self.rnd.random() < self.unclean
         if self.cluster.elect(unclean=unclean):
             self.seen["unclean election" if unclean else "clean election"] += 1
+            if self.by_hand and self.rnd.random() < 0.5:
+                self.leader_is_alone()
+
+    def leader_is_alone(self) -> None:
+        """Its agent is down for a while, and what it wrote and got from the leader before is deleted by hand."""
+        self.frozen[self.cluster.leader.number] = self.now + self.rnd.randint(3, 60)
+        for _ in range(self.rnd.randint(1, 3)):
+            self.produce()
+        self.delete_by_hand()
 
     def toggle(self) -> None:
         self.cluster.toggle()
@@ -164,6 +180,17 @@ class World:
 
     def trim_late(self) -> None:
         self.cluster.trim_late()
+
+    def delete_by_hand(self) -> None:
+        """With Kafka's own tools, never all there is."""
+        leader = self.cluster.leader
+        if not self.by_hand:
+            self.work()
+        elif leader.log and leader.start < leader.log[-1].base:
+            before = self.rnd.randint(leader.start, leader.log[-1].base)
+            self.cluster.floor = max(self.cluster.floor, before)
+            self.cluster.trim(leader.number, self.cluster.epoch, before)
+            self.seen["deleted by hand"] += 1
 
     def pass_time(self) -> None:
         chance = self.rnd.random()
@@ -261,5 +288,6 @@ EVENTS: list[tuple[float, Callable[[World], None]]] = [
     (0.275, World.admin),
     (0.29, World.land_again),
     (0.32, World.freeze),
+    (0.325, World.delete_by_hand),
 ]
 """Cumulative chances; whatever is left is an agent's next step."""

@@ -143,8 +143,8 @@ def test_remote_is_preferred_only_while_the_broker_leads_in_the_epoch_of_the_ter
 ) -> None:
     elsewhere = bounds(180, 300, epoch=epoch)
     assert short(route(view, elsewhere, 180, tier=PREFER)) == ("local", 180)
-    assert short(route(view, elsewhere, 179, tier=PREFER)) == ("2", 179, 199)
-    assert short(route(view, elsewhere, 180, tier=REMOTE)) == ("2", 180, 199)
+    assert short(route(view, elsewhere, 179, tier=PREFER, confirmed=Offset(300))) == ("2", 179, 199)
+    assert short(route(view, elsewhere, 180, tier=REMOTE, confirmed=Offset(300))) == ("2", 180, 199)
 
 
 def test_without_any_fact_the_broker_is_the_log(build: Build) -> None:

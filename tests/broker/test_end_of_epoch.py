@@ -1,0 +1,164 @@
+"""What a leader says of its epochs, on real brokers: the twin says the same, and a forgotten epoch proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from tests.histories.epoch_cache import earliest_epoch, end_offset_for, said_of_epoch
+from tests.leader.real import eventually
+from tests.scenarios.story_kafka import ClusterAdmin
+from tierstate.broker.leadership import Leadership
+from tierstate.broker.local_reads import LocalReader
+from tierstate.broker.open import Broker, open_broker
+from tierstate.broker.raw import EARLIEST, RawClient
+from tierstate.runtime.clock import SystemClock
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.epochs import LeaderEpoch
+from tierstate.state.errors import BrokerUnavailable, Fenced
+from tierstate.state.ids import BrokerId
+from tierstate.state.offsets import Offset
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def three(kafka_three: KafkaSandbox) -> Iterator[Broker]:
+    with open_broker(kafka_three.client_config) as opened:
+        yield opened
+
+
+class Partition:
+    """Of a topic on three brokers, led by one after the other."""
+
+    def __init__(self, sandbox: KafkaSandbox, broker: Broker, topics: Any, name: str) -> None:
+        self.sandbox, self.broker, self.topics = sandbox, broker, topics
+        self.name = topics.create(name)
+        self.admin = ClusterAdmin(sandbox)
+
+    @property
+    def leader(self) -> BrokerId:
+        found = self.admin.leader(self.name, 0)
+        assert found is not None
+        return BrokerId(found + 1)
+
+    @property
+    def epoch(self) -> LeaderEpoch:
+        found = self.broker.reads.bounds(self.name, 0).leader_epoch
+        assert found is not None
+        return found
+
+    def moves(self) -> None:
+        """Another replica leads, cleanly."""
+        before = self.leader - 1
+        replicas = self.admin.replicas(self.name, 0)
+        self.admin.reassign(self.name, 0, [each for each in replicas if each != before] + [before])
+        eventually(lambda: self.admin.elect_preferred(self.name, 0) not in (before, None))
+        eventually(self._settled)
+
+    def _settled(self) -> bool:
+        """The controller has nothing more to say of it: an epoch more would fence what is asked next."""
+        described = self.broker.control.topic(self.name).partitions[0]
+        try:
+            said = self.broker.control.bounds(self.name, 0).leader_epoch
+        except (Fenced, BrokerUnavailable):
+            return False
+        return said == described.leader_epoch and self.admin.in_sync(self.name, 0) == {0, 1, 2}
+
+    def file(self) -> list[tuple[int, int]]:
+        """``leader-epoch-checkpoint`` of the leader."""
+        folder: Path = self.sandbox.brokers[self.leader - 1].log_dir / f"{self.name}-0"
+        lines = (folder / "leader-epoch-checkpoint").read_text().splitlines()[2:]
+        return [(int(epoch), int(start)) for epoch, start in (line.split() for line in lines)]
+
+    def agrees_with_the_twin(self) -> list[tuple[int, int]]:
+        """Every epoch there ever was, and the next; returns the file."""
+        raw, now = self.broker.raw, self.epoch
+        eventually(lambda: self.file()[-1][0] == now)
+        bounds, epochs, leader = self.broker.reads.bounds(self.name, 0), self.file(), self.leader
+        end, start = bounds.high_watermark, bounds.local_start
+        first = raw.list_offset(leader, self.name, 0, EARLIEST, leader_epoch=now)
+        assert (first.offset, -1 if first.leader_epoch is None else first.leader_epoch) == (
+            start,
+            earliest_epoch(epochs, start),
+        )
+        for asked in range(now + 2):
+            said = raw.end_of_epoch(leader, self.name, 0, LeaderEpoch(asked), now)
+            found = (-1 if said.leader_epoch is None else said.leader_epoch, said.offset)
+            assert found == end_offset_for(epochs, end, asked), (asked, epochs)
+            proven = self.broker.reads.end_of_epoch(self.name, 0, LeaderEpoch(asked), now)
+            assert proven == said_of_epoch(epochs, start, end, LeaderEpoch(asked))
+        return epochs
+
+
+class Interrupted(RawClient):
+    """Something happens right before a ListOffsets, first in first out."""
+
+    happens: ClassVar[list[Callable[[], None]]] = []
+
+    def list_offsets(self, *arguments: Any, **named: Any) -> Any:
+        if self.happens:
+            self.happens.pop(0)()
+        return super().list_offsets(*arguments, **named)
+
+
+@pytest.fixture
+def partition(
+    kafka_three: KafkaSandbox, three: Broker, topic_name: str, make_topics: Callable[[KafkaSandbox], Any]
+) -> Partition:
+    return Partition(kafka_three, three, make_topics(kafka_three), topic_name)
+
+
+def test_a_leader_answers_as_its_twin_does_also_of_epochs_that_it_forgot(partition: Partition) -> None:
+    name, broker = partition.name, partition.broker
+    for records in (10, 20, 0, 15):
+        partition.topics.append(name, 0, records)
+        partition.moves()
+    partition.topics.append(name, 0, 5)
+    epochs = partition.agrees_with_the_twin()
+    assert [start for _, start in epochs] == [0, 10, 30, 45], "an epoch without a record leaves no entry"
+    second, now = epochs[1][0], partition.epoch
+    broker.control.delete_records_on(partition.leader, name, 0, Offset(12))
+    epochs = partition.agrees_with_the_twin()
+    assert epochs[0] == (second, 12)
+    asked = LeaderEpoch(0)
+    said = broker.raw.end_of_epoch(partition.leader, name, 0, asked, now)
+    assert (said.leader_epoch, said.offset) == (0, 12), "Kafka answers a forgotten epoch as if it were known"
+    assert broker.reads.end_of_epoch(name, 0, asked, now) is None
+    broker.control.delete_records_on(partition.leader, name, 0, Offset(50))
+    assert partition.agrees_with_the_twin() == [(now, 50)]
+    assert broker.reads.end_of_epoch(name, 0, LeaderEpoch(second), now) is None
+    partition.moves()
+    assert partition.agrees_with_the_twin() == [(partition.epoch, 50)], "the empty epoch before it is forgotten, too"
+
+
+def test_bounds_are_of_one_leader_though_another_is_elected_while_it_is_asked(partition: Partition) -> None:
+    partition.topics.append(partition.name, 0, 10)
+    clock = SystemClock()
+    raw = Interrupted(partition.sandbox.client_config, clock)
+    reads, before = LocalReader(raw, Leadership(raw, clock)), partition.epoch
+    raw.happens[:] = [lambda: None, partition.moves]
+    found = reads.bounds(partition.name, 0)
+    assert found.leader_epoch == partition.epoch > before
+    raw.happens[:] = [lambda: None, partition.moves]
+    with pytest.raises(Fenced):
+        reads.bounds(partition.name, 0, found.leader_epoch)
+    raw.close()
+
+
+def test_an_answer_belongs_to_the_leader_epoch_it_was_asked_in(partition: Partition) -> None:
+    partition.topics.append(partition.name, 0, 10)
+    before = partition.epoch
+    assert partition.broker.reads.end_of_epoch(partition.name, 0, before, before) is not None
+    partition.moves()
+    assert partition.epoch > before
+    with pytest.raises(Fenced):
+        partition.broker.reads.end_of_epoch(partition.name, 0, before, before)
+    raw = partition.broker.raw
+    others = [each for each in partition.broker.control.cluster().brokers if each != partition.leader]
+    assert raw.end_of_epoch(others[0], partition.name, 0, before, partition.epoch).code != 0
+    with pytest.raises(BrokerUnavailable):
+        partition.broker.control.bounds(partition.name, 0, broker=others[0])

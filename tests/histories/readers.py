@@ -1,0 +1,82 @@
+"""Readers of a history: with a view of now or an old one, whoever leads, whatever became of its agent.
+
+What they are given is the leader's own record, or an error that has a name: never a record of a branch that was lost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.histories.cluster import NAME, Cluster, HistoryControl, Written
+from tests.histories.epoch_cache import said_of_epoch
+from tierstate.state.errors import LineageUnconfirmed, LogGap, OffsetOutOfRange
+from tierstate.state.lineage import confirmed_end
+from tierstate.state.offsets import Offset
+from tierstate.state.partition_view import PartitionView
+from tierstate.state.routing import LocalBounds, ReadRemote, Tier, in_force, log_start, route
+from tierstate.state.segment import RemoteSegment
+
+if TYPE_CHECKING:
+    from tests.histories.world import World
+
+OLD_VIEWS, EVERY = 3, 12
+Stored = Callable[[RemoteSegment], dict[int, bytes] | None]
+"""Base offset to bytes of every batch of a segment; None: its objects are gone, and a reader would say so."""
+
+
+class Readers:
+    """Asked again and again. ``stored``: what the store has."""
+
+    def __init__(self, world: World, stored: Stored) -> None:
+        self._world, self._stored = world, stored
+        self._old: deque[PartitionView] = deque(maxlen=OLD_VIEWS)
+        self._asked = 0
+
+    def ask(self, view: PartitionView) -> None:
+        """Raises AssertionError with the false record."""
+        bounds = HistoryControl(self._world.cluster).bounds(NAME, 0)
+        truth = {batch.base: batch for batch in self._world.cluster.truth}
+        for seen in (view, *self._old):
+            self._read_all(seen, bounds, truth)
+        self._asked += 1
+        if self._asked % EVERY == 0:
+            self._old.append(view)
+
+    def _read_all(self, view: PartitionView, bounds: LocalBounds, truth: dict[int, Written]) -> None:
+        """From the log start to where the broker begins, as a scan does."""
+        confirmed, ours = confirmed_by(self._world.cluster, view), in_force(view, bounds)
+        position = log_start(view, bounds)
+        while position < bounds.local_start:
+            try:
+                where = route(view, bounds, position, confirmed=confirmed, tier=Tier.AUTO)
+            except LogGap as gap:
+                position = Offset(gap.end + 1)
+                continue
+            except (LineageUnconfirmed, OffsetOutOfRange) as error:
+                self._world.seen[type(error).__name__] += 1
+                return
+            assert isinstance(where, ReadRemote), f"{where} at {position}"
+            last = min(where.offsets.end, bounds.local_start - 1)
+            self._compare(where, last, truth)
+            self._world.seen["remote read" if ours else "remote read that the broker confirmed"] += 1
+            position = Offset(last + 1)
+
+    def _compare(self, read: ReadRemote, last: int, truth: dict[int, Written]) -> None:
+        stored = self._stored(read.segment)
+        if stored is None:
+            return
+        first = read.offsets.start
+        told = f"{first}..{last} of {read.segment.segment_id}, unclean {self._world.cluster.unclean}"
+        for batch in truth.values():
+            if batch.end > first and batch.base <= last:
+                assert stored.get(batch.base) == batch.data, f"FALSE record: not the leader's at {batch.base} in {told}"
+        more = [base for base in stored if first <= base <= last and base not in truth]
+        assert not more, f"FALSE record: the leader has none that begin at {more} in {told}"
+
+
+def confirmed_by(cluster: Cluster, view: PartitionView) -> Offset:
+    """What production's reader learns from the leader."""
+    leader = cluster.leader
+    return confirmed_end(view.lineage, lambda asked: said_of_epoch(leader.epochs, leader.start, leader.end, asked))
