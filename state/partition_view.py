@@ -11,6 +11,7 @@ from .facts import (
     IntegrityHold,
     LeaderElected,
     LiveFact,
+    LogStartAdvanced,
     OperatorOrder,
     PartitionDeleted,
     PartitionMissing,
@@ -51,6 +52,7 @@ class PartitionView:
 
     ``term`` is the one in force; ``leader`` the highest `LeaderElected` that this version can read; ``others`` are the
     facts about no segment, in order of position; ``unsettled`` the segments that are not readable, of any state.
+    ``log_start`` is what holds of the accepted ``log_starts`` on the lineage in force; None where none is.
     """
 
     partition: TopicIdPartition
@@ -63,6 +65,7 @@ class PartitionView:
     readable: tuple[RemoteSegment, ...] = ()
     coverage: Coverage = field(default_factory=lambda: Coverage((), Lineage()))
     log_start: Offset | None = None
+    log_starts: tuple[LogStartAdvanced, ...] = ()
     trim_intended: Offset | None = None
     orders: tuple[OperatorOrder, ...] = ()
     leases: tuple[ReaderLease, ...] = ()

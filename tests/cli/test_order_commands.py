@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.leader.test_expire_rule import BOUNDS, build, delete_started, doubtful, lease, moved, order, view_of
-from tests.state.conftest import NOW
+from tests.state.conftest import KNOWN, NOW
 from tierstate.broker.memory_tier_topic import MemoryTierTopic
 from tierstate.cli.delete_plan import DeletePlan, Obeyed, plan_delete
 from tierstate.cli.delete_records import offset_meant
@@ -224,12 +224,18 @@ def views(follower: Follower, count: int) -> list[PartitionView]:
 
 def test_an_order_is_in_the_view_when_it_is_given(topic: Unsure, follower: Follower) -> None:
     said = new_order(
-        build.partition, OrderKind.DELETE_RECORDS, ManualClock(), CountingIds(), before=Offset(7), force=True
+        build.partition,
+        OrderKind.DELETE_RECORDS,
+        ManualClock(),
+        CountingIds(),
+        before=Offset(7),
+        force=True,
+        lineage=KNOWN,
     )
     give(topic, follower, said)
     view = follower.partition(build.partition)
     assert view.orders == (said,)
-    assert delete_before(view, Offset(7)) == said
+    assert delete_before(view, Offset(7)) == (7, said)
 
 
 def test_an_append_of_unknown_outcome_is_looked_up(topic: Unsure, follower: Follower) -> None:

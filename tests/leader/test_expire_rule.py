@@ -72,14 +72,15 @@ def view_of(*extra: LiveFact, log_start: int | None = 0, segments: tuple[int, ..
 
 
 def moved(position: int, offset: int, reason: str, counter: int = 5) -> LiveFact:
-    return build.live(position, LogStartAdvanced(build.partition, Offset(offset), TERM, counter, reason, NOW))
+    return build.live(position, LogStartAdvanced(build.partition, Offset(offset), TERM, counter, reason, NOW, LINEAGE))
 
 
 def order(
     position: int, kind: OrderKind, before: int | None = None, *, number: int = 7, force: bool = False
 ) -> LiveFact:
     offset = None if before is None else Offset(before)
-    return build.live(position, OperatorOrder(build.partition, build.fact_id(number), kind, offset, force, "ops", NOW))
+    fact = OperatorOrder(build.partition, build.fact_id(number), kind, offset, force, "ops", NOW, LINEAGE)
+    return build.live(position, fact)
 
 
 def delete_started(

@@ -13,7 +13,7 @@ from tierstate.leader.recover_rule import (
 )
 from tierstate.state.coverage import Coverage
 from tierstate.state.epochs import LeaderEpoch, Lineage
-from tierstate.state.facts import LeaderElected
+from tierstate.state.facts import LeaderElected, LogStartAdvanced
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.segment import AbortedRanges, Compression, RemoteSegment, SegmentState, Term
@@ -68,6 +68,12 @@ def elected(epoch: int, *entries: tuple[int, int]) -> LeaderElected:
         Offset(0),
         TimestampMs(1),
     )
+
+
+def log_start_said(offset: int, *entries: tuple[int, int]) -> LogStartAdvanced:
+    term = Term(LeaderEpoch(entries[-1][0]), Position(1), FactId.of(bytes(16)))
+    lineage = Lineage.of(*entries)
+    return LogStartAdvanced(PARTITION, Offset(offset), term, 1, "retention-time", TimestampMs(0), lineage)
 
 
 def plan(
@@ -193,6 +199,6 @@ def test_a_partition_that_the_custodian_deleted_stays_deleted() -> None:
 
 
 def test_a_partition_that_only_the_archive_knows_keeps_its_log_start() -> None:
-    archived = ArchivedPartition(PARTITION, leader=elected(3, (3, 0)), log_start=Offset(500))
+    archived = ArchivedPartition(PARTITION, leader=elected(3, (3, 0)), log_starts=(log_start_said(500, (3, 0)),))
     (found,) = plan_partitions([], {PARTITION: archived}, {})
     assert (found.log_start, found.epoch, found.topic, found.writes) == (500, 3, "orders", True)
