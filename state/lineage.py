@@ -154,8 +154,8 @@ def is_below(fact: LogStartAdvanced, segment: RemoteSegment) -> bool:
     return log_start_on(fact, segment.leader_epochs) > segment.offsets.end
 
 
-def folded(lineage: Lineage, log_start: Offset | None) -> Lineage:
-    """The lineage without what lies wholly below the log start that holds on it, once that is much.
+def folded(lineage: Lineage, log_start: Offset | None, at_once: int = FOLDED_AT_ONCE) -> Lineage:
+    """The lineage without what lies wholly below the log start that holds on it, once that are ``at_once`` entries.
 
     The entry that owns the offset below the log start stays*: a log start is said in it, and without an epoch in common
     it would not hold any more.
@@ -163,4 +163,4 @@ def folded(lineage: Lineage, log_start: Offset | None) -> Lineage:
     if not log_start:
         return lineage
     owner = bisect_right(lineage.entries, log_start - 1, key=lambda entry: entry.start_offset) - 1
-    return lineage if owner < FOLDED_AT_ONCE else Lineage(lineage.entries[owner:])
+    return lineage if owner < at_once else Lineage(lineage.entries[owner:])

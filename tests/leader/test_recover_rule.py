@@ -198,6 +198,23 @@ def test_a_partition_that_the_custodian_deleted_stays_deleted() -> None:
     assert not found.writes
 
 
+def test_a_log_that_began_anew_is_restored_whatever_began_above_it_before() -> None:
+    """The manifests of the lost one say 300, in its own epochs."""
+    lost = [found_at(segment(number, 100 * number, 100 * number + 99, (3, 100 * number)), 300) for number in (3, 4)]
+    anew = [found_at(segment(5 + at, 100 * at, 100 * at + 99, (7, 100 * at)), 0) for at in (0, 1)]
+    plan = plan_partition(PARTITION, [*lost, *anew], ArchivedPartition(PARTITION))
+    assert plan.log_start == 0
+    assert [each.segment for each in plan.restored] == [each.segment for each in anew]
+    assert not plan.of(Verdict.UNPROVEN)
+    said = ArchivedPartition(PARTITION, leader=elected(3, (3, 0)), log_starts=(log_start_said(300, (3, 0)),))
+    assert plan_partition(PARTITION, [*lost, *anew], said).log_start == 0
+    assert plan_partition(PARTITION, lost, said).log_start == 300
+
+
+def found_at(each: RemoteSegment, log_start: int) -> FoundSegment:
+    return FoundSegment(each, TimestampMs(0), Offset(log_start), "memory", TIER_TOPIC)
+
+
 def test_a_partition_that_only_the_archive_knows_keeps_its_log_start() -> None:
     archived = ArchivedPartition(PARTITION, leader=elected(3, (3, 0)), log_starts=(log_start_said(500, (3, 0)),))
     (found,) = plan_partitions([], {PARTITION: archived}, {})
