@@ -1,7 +1,7 @@
 """Why something is not done: every reason has a kind that can be counted, and a sentence with numbers.
 
 The kinds are stable names: metrics carry them as labels, and `docs/reasons.md` is made from `MEANINGS`. Each one is
-produced on a real broker by `tests/scenarios/test_reasons.py`.
+produced on a real broker by `tests/scenarios/test_reasons.py`, but for what takes thousands of elections.
 """
 
 from __future__ import annotations
