@@ -78,15 +78,21 @@ def shared_end(said: Lineage, ruling: Lineage) -> Offset | None:
     """
     if not said.entries or not ruling.entries:
         return None
-    oldest, entries = ruling.entries[0], said.entries
-    for at in range(len(entries) - 1, -1, -1):
-        if entries[at].epoch < oldest.epoch:
-            break
-        owned = ruling.owned_by(entries[at].epoch)
-        if owned is not None:
-            stops = [owned[1], entries[at + 1].start_offset if at + 1 < len(entries) else None]
-            return min((stop for stop in stops if stop is not None), default=None)
-    return oldest.start_offset
+    epoch = last_common(said, ruling)
+    if epoch is None:
+        return ruling.first_offset
+    owned = [owner for lineage in (said, ruling) if (owner := lineage.owned_by(epoch))]
+    return min((stop for _, stop in owned if stop is not None), default=None)
+
+
+def last_common(said: Lineage, ruling: Lineage) -> LeaderEpoch | None:
+    """The highest epoch that both have; None where nothing shows that they are of one log."""
+    for entry in reversed(said.entries):
+        if not ruling.entries or entry.epoch < ruling.entries[0].epoch:
+            return None
+        if ruling.owned_by(entry.epoch) is not None:
+            return entry.epoch
+    return None
 
 
 def holds_up_to(offset: Offset, said: Lineage, ruling: Lineage) -> Offset:

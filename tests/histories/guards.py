@@ -234,13 +234,13 @@ GUARDS: dict[str, Guard] = {
         "a log start holds as far as the log in force is the one it was said of*",
         "state.meaning:highest_log_start",
         _highest_said,
-        None,
+        21,
     ),
     "expired on its own branch": Guard(
         "a segment is expired by a log start of its own lineage only*",
         "leader.expire_rule:is_below",
         _below_any_log_start,
-        None,
+        50,
     ),
     "log starts for every branch": Guard(
         "a log start is erased only when another one holds as far on every lineage*",
