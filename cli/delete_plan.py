@@ -9,11 +9,13 @@ from typing import Any
 from ..broker.groups import GroupPosition, TopicGroups
 from ..leader.decide import is_paused
 from ..leader.leases import is_over
-from ..leader.orders import standing
+from ..leader.orders import holds_below, standing
 from ..leader.trim_rule import doubt_of
-from ..state.errors import NotTiered, OffsetOutOfRange
+from ..state.epochs import Lineage
+from ..state.errors import NotTiered, OffsetOutOfRange, Unavailable
 from ..state.facts import OperatorOrder, OrderKind, ReaderLease
 from ..state.ids import RemoteSegmentId
+from ..state.lineage import below, holds_up_to
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
@@ -27,13 +29,15 @@ NOBODY = TopicGroups(())
 @dataclass(frozen=True, slots=True)
 class DeletePlan:
     """``going`` are readable and end below ``before``; ``across`` hold it inside and stay whole; ``condemned`` are
-    segments below it that are no longer readable and still have objects; ``already`` is an order that says it all.
+    segments below it that are no longer readable and still have objects; ``already`` is an order that says it all;
+    ``lineage`` is what an order is to say.
     """
 
     view: PartitionView
     bounds: LocalBounds
     before: Offset
     force: bool
+    lineage: Lineage
     log_start: Offset
     going: tuple[RemoteSegment, ...]
     across: tuple[RemoteSegment, ...]
@@ -130,9 +134,20 @@ def plan_delete(
     now: TimestampMs,
     groups: TopicGroups = NOBODY,
 ) -> DeletePlan:
-    """Raises NotTiered for a partition that no agent has begun, OffsetOutOfRange above the last stable offset."""
+    """Raises NotTiered for a partition that no agent has begun, OffsetOutOfRange above the last stable offset.
+
+    Raises Unavailable when the broker leads in another epoch than the term in force: nobody knows then which records
+    the view speaks of*. An agent begins a term in seconds.
+    """
     if view.log_start is None:
         raise NotTiered("no agent has begun this partition: nobody would obey", partition=view.partition.partition)
+    if view.term is not None and bounds.leader_epoch is not None and bounds.leader_epoch > view.term.epoch:
+        raise Unavailable(
+            "no term of this leader epoch has begun yet: an agent beside the leader does so in seconds, try again then",
+            partition=view.partition.partition,
+            term=view.term,
+            leader_epoch=bounds.leader_epoch,
+        )
     start, end = view.log_start, bounds.last_stable_offset
     if before > end:
         raise OffsetOutOfRange(
@@ -142,7 +157,8 @@ def plan_delete(
             partition=view.partition.partition,
             before=before,
         )
-    going = tuple(each for each in view.readable if each.offsets.end < before)
+    lineage = below(view.lineage, before)
+    going = tuple(each for each in view.readable if holds_up_to(before, lineage, each.leader_epochs) > each.offsets.end)
     condemned = {
         each.segment_id: each.subject.offsets
         for each in view.unsettled
@@ -159,6 +175,7 @@ def plan_delete(
         bounds=bounds,
         before=before,
         force=force,
+        lineage=lineage,
         log_start=start,
         going=going,
         across=tuple(each for each in view.readable if each.offsets.start < before <= each.offsets.end),
@@ -176,8 +193,7 @@ def _says_it_all(view: PartitionView, before: Offset, force: bool) -> OperatorOr
             order
             for order in view.orders
             if order.kind is OrderKind.DELETE_RECORDS
-            and order.before is not None
-            and order.before >= before
+            and holds_below(order, view) >= before
             and (order.force or not force)
         ),
         None,

@@ -53,7 +53,8 @@ def command(
 
     The log start moves to exactly that offset and nobody reads below it any more. Then whole segments below it are
     deleted, from the broker and from the store; leases of readers keep objects longer, unless --force. Refused above
-    the last stable offset.
+    the last stable offset, and until an agent has begun a term in the leader's epoch: the records that are there now
+    are meant, not what another election puts in their place.
     """
     from ..runtime.clock import SystemClock
     from ..runtime.id_source import RandomIds
@@ -75,8 +76,9 @@ def command(
             if execute and not plan.nothing:
                 order = plan.already
                 if order is None:
+                    kind, ids = OrderKind.DELETE_RECORDS, RandomIds()
                     order = new_order(
-                        partition, OrderKind.DELETE_RECORDS, clock, RandomIds(), before=plan.before, force=force
+                        partition, kind, clock, ids, before=plan.before, force=force, lineage=plan.lineage
                     )
                     give(tier_topic, follower, order)
                 document["order"] = order.id

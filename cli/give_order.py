@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..follower.follower import Follower
     from ..runtime.clock import Clock
     from ..runtime.id_source import IdSource
+    from ..state.epochs import Lineage
     from ..state.ids import TopicIdPartition
     from ..state.offsets import Offset
 
@@ -43,11 +44,14 @@ def new_order(
     *,
     before: Offset | None = None,
     force: bool = False,
+    lineage: Lineage | None = None,
 ) -> OperatorOrder:
-    """By whoever runs this command, now. ``before`` and ``force`` are for delete-records."""
+    """By whoever runs this command, now. ``before``, ``force`` and ``lineage`` are for delete-records."""
+    from ..state.epochs import Lineage
     from ..state.ids import FactId
 
-    return OperatorOrder(partition, FactId.of(ids.uuid()), kind, before, force, issuer(), clock.now_ms())
+    identity, known = FactId.of(ids.uuid()), lineage or Lineage()
+    return OperatorOrder(partition, identity, kind, before, force, issuer(), clock.now_ms(), known)
 
 
 def give(topic: TierTopic, follower: Follower, order: OperatorOrder) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..leader.cut_elsewhere import cut_elsewhere
 from ..leader.decide import excluded, internal, refusal
-from ..leader.orders import order_done, standing
+from ..leader.orders import lost_orders, order_done, standing
 from ..state.facts import OrderKind
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import in_force
@@ -133,7 +133,10 @@ def _orders(view: PartitionView, local_start: Offset | None) -> tuple[str, ...]:
     now = standing(view)
     cutting = [order for order in view.orders if order.kind is OrderKind.DELETE_RECORDS]
     left = [order for order in cutting if local_start is None or not order_done(order, view, local_start)]
-    return tuple(told(order) for order in (*([now] if now else []), *left))
+    lost = lost_orders(view)
+    left = [order for order in left if all(order is not each for _, each in lost)]
+    standing_now = tuple(told(order) for order in (*([now] if now else []), *left))
+    return standing_now + tuple(f"{told(order)}: {why}" for why, order in lost)
 
 
 def ask_agent(view: PartitionView, topic: str, timeout: float = 2.0) -> dict[str, Any] | str | None:

@@ -6,7 +6,8 @@ told, with the command that extends the cut, because an operator who ran DeleteR
 
 from __future__ import annotations
 
-from ..state.facts import LeaderElected
+from ..state.facts import LeaderElected, LocalTrimIntended
+from ..state.lineage import begun_after, holds_up_to
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
 from .recover_rule import RECOVERER
@@ -16,14 +17,14 @@ def offsets_cut_elsewhere(view: PartitionView, local_start: Offset) -> int:
     """How many; 0 when every record that left the broker is one we trimmed, or deleted in both tiers."""
     if view.log_start is None:
         return 0
-    return max(0, local_start - max(view.log_start, view.trim_intended or 0, _at_recovery(view)))
+    return max(0, local_start - max(view.log_start, _trimmed(view) or 0, _at_recovery(view)))
 
 
 def cut_elsewhere(view: PartitionView, topic: str, local_start: Offset | None) -> str | None:
     """One sentence; None when there are none."""
     if local_start is None or not offsets_cut_elsewhere(view, local_start):
         return None
-    trimmed = view.trim_intended
+    trimmed = _trimmed(view)
     known = (
         f"our newest trim {trimmed}"
         if trimmed is not None
@@ -36,10 +37,20 @@ def cut_elsewhere(view: PartitionView, topic: str, local_start: Offset | None) -
     )
 
 
+def _trimmed(view: PartitionView) -> Offset | None:
+    """Our newest trim, as far as the log in force can be the one that was trimmed."""
+    trims = (live for live in reversed(view.others) if isinstance(live.fact, LocalTrimIntended))
+    newest = next((live.fact for live in trims if live.key not in view.fenced), None)
+    if not isinstance(newest, LocalTrimIntended):
+        return view.trim_intended
+    end = begun_after(newest.term.epoch, view.lineage)
+    return newest.offset if end is None else min(newest.offset, end)
+
+
 def _at_recovery(view: PartitionView) -> Offset:
     """Where the broker began when the facts were written anew: who trimmed before that, nobody knows any more."""
     recovered = (
-        live.fact.local_start
+        holds_up_to(live.fact.local_start, live.fact.lineage, view.lineage)
         for live in view.others
         if isinstance(live.fact, LeaderElected) and live.fact.broker_id == RECOVERER
     )

@@ -15,12 +15,13 @@ from ..state.facts import OrderKind
 from ..state.ids import RemoteSegmentId
 from ..state.offsets import Offset, Position, TimestampMs
 from ..state.partition_view import PartitionView
-from ..state.retention import UNLIMITED, LocalSegment, TopicRetention
+from ..state.retention import LocalSegment, TopicRetention
 from ..state.routing import LocalBounds
 from ..state.segment import Term
 from .candidates import CopyCandidate, NothingToCopy, next_candidate
 from .erase_rule import Erase, NothingToErase, next_erasure
 from .expire_rule import (
+    KEEPS_ALL,
     AdvanceLogStart,
     NoExpiry,
     RemoveObjects,
@@ -86,9 +87,6 @@ class Memory:
     gone: Aged | None = None
 
 
-KEEPS_ALL = TopicRetention(UNLIMITED, UNLIMITED, UNLIMITED, UNLIMITED)
-
-
 class ActKind(StrEnum):
     """What an agent does about a partition, in turns."""
 
@@ -103,6 +101,7 @@ Intent = CopyCandidate | TrimBefore | AdvanceLogStart | CutLocal | StartDelete |
 
 
 Expiry = AdvanceLogStart | CutLocal | StartDelete | RemoveObjects | NoExpiry
+ORDERED = frozenset({Reason.ORDER_WAITS, Reason.ORDER_LOST})
 RETENTION_SAYS = frozenset({Reason.NO_LOG_START, Reason.NOTHING_REMOTE, Reason.NOT_COPIED, Reason.RETENTION_KEEPS})
 
 
@@ -235,20 +234,21 @@ def _expire(view: PartitionView, seen: Observed, policy: Policy, now: TimestampM
     The reason shown is what keeps condemned objects, where there are any; else that of the log start. Kafka cuts no
     compacted topic, and its own tiered topics are its own: there an order reaches the remote tier only.
     """
-    moved = next_log_start(view, seen.bounds, seen.segments, retention_of(seen.config), now, memory.gone)
+    retention = retention_of(seen.config)
+    moved = next_log_start(view, seen.bounds, seen.segments, retention, now, memory.gone)
     if isinstance(moved, AdvanceLogStart):
         return moved
     removal = next_removal(view, now, policy.expire_grace_ms, memory.put_off)
     later = (
         next_cut(view, seen.bounds) if refusal(seen.config) is None else None,
-        next_delete(view),
+        next_delete(view, retention, now),
         next_removal(view, now, policy.expire_grace_ms, memory.failed),
         removal,
     )
     found = next((each for each in later if each is not None and isinstance(each, Intent)), None)
     if found is not None or not isinstance(removal, NoExpiry):
         return found or removal
-    waits = removal.why.kind is not Reason.RETENTION_KEEPS and moved.why.kind is not Reason.ORDER_WAITS
+    waits = removal.why.kind is not Reason.RETENTION_KEEPS and moved.why.kind not in ORDERED
     return removal if waits else moved
 
 

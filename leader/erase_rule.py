@@ -5,23 +5,24 @@ in the view and can never matter again. What may go, and its order:
 
     a deleted segment       copy-finished, copy-started, every delete-started, every delete-finished (accepted one last)
     fenced, about no copy   deletes, trims, log starts: at any time
-    superseded              trims below the newest, log starts below the highest
+    superseded              trims below the newest; log starts for which another one stands on every lineage*
     orders                  once done or superseded, an older one before the one that supersedes it
     leases                  expired, by the clock of whoever is most behind
     a lower LeaderElected   only when no fenced fact stands below the LeaderElected in force*, and when that one knows
-                            its lineage or the log start has passed it*
+                            its lineage, or the log start has passed it and nothing copied of it is left*
 
-*Erased earlier, it would un-fence what only it fences; and the next leader could not continue the log's lineage.
+*Erased earlier, it would un-fence what only it fences; and the next leader could not continue the log's lineage, be it
+that of a branch that comes back.
 Nothing goes that the archive does not hold yet, so compaction can never drop what nobody recorded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, takewhile
 
-from ..state.epochs import Lineage
+from ..state.epochs import LeaderEpoch, Lineage
 from ..state.facts import (
     LeaderElected,
     LiveFact,
@@ -34,6 +35,7 @@ from ..state.facts import (
     SegmentDeleteFinished,
     SegmentDeleteStarted,
 )
+from ..state.lineage import stands_for
 from ..state.offsets import Offset, Position, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import SegmentState, Term
@@ -101,18 +103,26 @@ def in_erasing_order(segment: SegmentMeaning) -> list[LiveFact]:
 
 
 def _without_effect(view: PartitionView) -> Iterator[LiveFact]:
-    """Log starts and trims that are fenced, or below the one that counts."""
-    starts = [live for live in view.others if isinstance(live.fact, LogStartAdvanced)]
+    """Log starts and trims that are fenced, or for which another one stands."""
     trims = [live for live in view.others if isinstance(live.fact, LocalTrimIntended)]
-    accepted = [live for live in starts if live.key not in view.fenced]
-    highest = max(accepted, key=lambda live: (_log_start(live), live.position), default=None)
     newest = max((live for live in trims if live.key not in view.fenced), key=lambda live: live.position, default=None)
-    yield from (live for live in starts if live is not highest)
+    needed = _log_starts_needed(view)
+    yield from (live for live in view.others if isinstance(live.fact, LogStartAdvanced) and live.key not in needed)
     yield from (live for live in trims if live is not newest)
 
 
-def _log_start(live: LiveFact) -> int:
-    return live.fact.log_start if isinstance(live.fact, LogStartAdvanced) else -1
+def _log_starts_needed(view: PartitionView) -> set[str]:
+    """The keys of the accepted log starts for which no other one stands; of equals the newest."""
+    accepted = [
+        (live.fact.log_start, live.position, live.key, live.fact)
+        for live in view.others
+        if isinstance(live.fact, LogStartAdvanced) and live.key not in view.fenced
+    ]
+    needed: dict[str, LogStartAdvanced] = {}
+    for _, _, key, fact in sorted(accepted, key=lambda each: each[:2], reverse=True):
+        if not any(stands_for(higher, fact) for higher in needed.values()):
+            needed[key] = fact
+    return set(needed)
 
 
 def _past_orders(view: PartitionView, local_start: Offset) -> Iterator[LiveFact]:
@@ -136,11 +146,18 @@ def _cuts(live: LiveFact) -> bool:
 def _lower_leaders(view: PartitionView, term: Term) -> Iterator[LiveFact]:
     if unfences(view, term):
         return
+    copied = _copied_below_log_start(view)
     for live in view.others:
         fact = live.fact
         if isinstance(fact, LeaderElected) and (fact.epoch, live.position) < term.order:
-            if knows(view.lineage, fact.lineage, view.log_start or Offset(0)):
+            if knows(view.lineage, fact.lineage, view.log_start or Offset(0), copied):
                 yield live
+
+
+def _copied_below_log_start(view: PartitionView) -> set[LeaderEpoch]:
+    """Epochs of readable segments there: of a branch that may come back, when they stay."""
+    below = takewhile(lambda segment: segment.offsets.start < (view.log_start or 0), view.readable)
+    return {entry.epoch for segment in below for entry in segment.leader_epochs.entries}
 
 
 def unfences(view: PartitionView, term: Term) -> bool:
@@ -155,12 +172,14 @@ def _fenced_in_segments(view: PartitionView) -> Iterator[LiveFact]:
             yield from (live for live in segment.facts if live.key in segment.fenced)
 
 
-def knows(lineage: Lineage, elder: Lineage, log_start: Offset) -> bool:
+def knows(lineage: Lineage, elder: Lineage, log_start: Offset, copied: Collection[LeaderEpoch] = frozenset()) -> bool:
     """Whether ``lineage`` says all that ``elder`` says of offsets from the log start on.
 
     An epoch that ``lineage`` has from the same offset (or from below) is known. One that it has not is passed once the
     log start is at the elder's next epoch; the elder's last one, whose end nobody knows, once the log start is above
     its beginning: from there on a leader of that branch has it as its first epoch, which is trusted at any offset.
+    ``copied``: epochs of which there are segments below the log start. One of a lost branch is needed as long as they
+    are there*: the log start passed it here, and not on its own branch.
     """
     for at, entry in enumerate(elder.entries):
         own = lineage.owned_by(entry.epoch)
@@ -168,6 +187,6 @@ def knows(lineage: Lineage, elder: Lineage, log_start: Offset) -> bool:
             continue
         last = at + 1 == len(elder.entries)
         passed = log_start > entry.start_offset if last else log_start >= elder.entries[at + 1].start_offset
-        if not passed:
+        if not passed or entry.epoch in copied:
             return False
     return True

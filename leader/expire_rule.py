@@ -4,7 +4,7 @@
 
 A prefix only, oldest first, and only what retention decided here or an operator ordered. Rules marked * close a loss
 that a model or a review found (`docs/tier-state.md`): *lineage never condemns remote data*; the broker's log start
-never moves the tier's*; nothing goes until the copied offset is known*.
+never moves the tier's*; a log start says nothing of another branch*; nothing goes until the copied offset is known*.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ..state.facts import DeleteReason, LogStartAdvanced, SegmentDeleteStarted
+from ..state.facts import DeleteReason, SegmentDeleteStarted
 from ..state.ids import RemoteSegmentId
+from ..state.lineage import is_below
 from ..state.object_name import not_own
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.retention import (
+    UNLIMITED,
     LocalSegment,
     TopicRetention,
     WholeLog,
@@ -32,6 +34,9 @@ from .leases import lease_on
 from .orders import delete_before, gives_up_remote, is_forced, reason_of, waiting_order
 from .reasons import Reason, Why, moment, seconds
 from .trim_rule import doubt_of
+
+KEEPS_ALL = TopicRetention(UNLIMITED, UNLIMITED, UNLIMITED, UNLIMITED)
+NEVER = TimestampMs(-1)
 
 LANDING_MS = 15 * 60_000
 """How long a write that was given up may still land: the objects of a failed attempt are removed only after it."""
@@ -83,9 +88,9 @@ def next_log_start(
     if doubt is not None:
         return NoExpiry(doubt)
     assert view.log_start is not None
-    order = delete_before(view, bounds.high_watermark)
-    if order is not None and order.before is not None and order.before > view.log_start:
-        return AdvanceLogStart(order.before, reason_of(order))
+    ordered = delete_before(view, bounds.high_watermark)
+    if ordered is not None and ordered[0] > view.log_start:
+        return AdvanceLogStart(ordered[0], reason_of(ordered[1]))
     given_up = gives_up_remote(view)
     if given_up is not None and bounds.local_start > view.log_start:
         return AdvanceLogStart(bounds.local_start, reason_of(given_up))
@@ -139,34 +144,52 @@ def _why_all_stays(log: WholeLog, retention: TopicRetention, now: TimestampMs) -
     return Why(Reason.RETENTION_KEEPS, ": ".join((said[0], ", ".join(said[1:]) or "without limits")))
 
 
-def next_delete(view: PartitionView) -> StartDelete | NoExpiry:
-    """The oldest readable segment, in lineage or not, that ends below the log start."""
+def next_delete(
+    view: PartitionView, retention: TopicRetention = KEEPS_ALL, now: TimestampMs = NEVER
+) -> StartDelete | NoExpiry:
+    """The oldest readable segment, in lineage or not, that is expired, or too old on whatever branch."""
     doubt = doubt_of(view)
     if doubt is not None:
         return NoExpiry(doubt)
-    assert view.log_start is not None
+    highest = max((fact.log_start for fact in view.log_starts), default=0)
     for segment in view.readable:
-        if segment.offsets.start >= view.log_start:
+        if segment.offsets.start >= highest:
             break  # they are in order of their starts
         if is_expired(view, segment):
             return StartDelete(view.segments[segment.segment_id], _reason(view, segment))
+        if _left_behind(view, segment) and _given_up(view, segment, retention, now):
+            return StartDelete(view.segments[segment.segment_id], DeleteReason.RETENTION_TIME)
     return NoExpiry(Why(Reason.RETENTION_KEEPS, f"no segment ends below the log start {view.log_start}"))
 
 
+def may_go(view: PartitionView, segment: RemoteSegment, reason: DeleteReason) -> bool:
+    """Asked again right before a segment is condemned. What was too old before is so still."""
+    aged = reason is DeleteReason.RETENTION_TIME and _left_behind(view, segment)
+    return aged or is_expired(view, segment)
+
+
 def is_expired(view: PartitionView, segment: RemoteSegment) -> bool:
-    """Wholly below the accepted log start."""
+    """Wholly below a log start that was said in its own lineage*.
+
+    What another branch expired is not expired on this one: it may lead again, and its log is trimmed for this copy.
+    """
+    return any(is_below(fact, segment) for fact in view.log_starts)
+
+
+def _left_behind(view: PartitionView, segment: RemoteSegment) -> bool:
+    """Below the log start, if not of its own branch."""
     return view.log_start is not None and segment.offsets.end < view.log_start
+
+
+def _given_up(view: PartitionView, segment: RemoteSegment, retention: TopicRetention, now: TimestampMs) -> bool:
+    """Whether it would go whichever branch leads: else what a lost branch left would stay for ever."""
+    aged = retention.total_ms >= 0 and now - counted_from(segment, now) > retention.total_ms
+    return aged or gives_up_remote(view) is not None
 
 
 def _reason(view: PartitionView, segment: RemoteSegment) -> DeleteReason:
     """Of the log start that first passed the segment; once erased, of the lowest that is left."""
-    passed = [
-        live.fact
-        for live in view.others
-        if isinstance(live.fact, LogStartAdvanced)
-        and live.key not in view.fenced
-        and live.fact.log_start > segment.offsets.end
-    ]
+    passed = [fact for fact in view.log_starts if is_below(fact, segment)]
     first = min(passed, key=lambda fact: fact.log_start, default=None)
     word = "" if first is None else first.reason.partition(" ")[0]
     known = (DeleteReason.RETENTION_TIME, DeleteReason.RETENTION_SIZE, DeleteReason.OPERATOR_ORDER)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..runtime.listener import Listener, LocalTrimmed, LogStartMoved, SegmentDeleteBegan, SegmentDeleted
 from ..state.errors import Fenced, ObjectNotFound, StorageUnavailable, TimedOut
-from ..state.facts import DeleteReason, LogStartAdvanced, SegmentDeleteFinished, SegmentDeleteStarted
+from ..state.facts import DeleteReason, SegmentDeleteFinished, SegmentDeleteStarted
 from ..state.object_name import require_own
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView, SegmentMeaning
@@ -16,7 +16,7 @@ from ..storage.object_store import ObjectStore
 from ..storage.segment.keys import ObjectKind, object_key
 from ..storage.segment.writer import delete_segment
 from .act import Act
-from .expire_rule import is_expired, kept_because
+from .expire_rule import kept_because, may_go
 from .orders import CutLocal, next_cut, reasons_standing
 from .quarantine import NO_QUARANTINE, Quarantine
 from .sweep_rule import only_copy, was_abandoned
@@ -47,7 +47,7 @@ def advance_log_start(reign: Reign, log_start: Offset, reason: str, listener: Li
         raise Fenced("the log ends below this log start", partition=reign.partition, high_watermark=high_watermark)
     if view.log_start is not None and view.log_start >= log_start:
         return
-    reign.append(LogStartAdvanced(reign.partition, log_start, reign.term, reign.counter(), reason, reign.now()))
+    reign.append(reign.log_start(view, log_start, reason))
     listener(LogStartMoved(reign.partition, reign.name, log_start, reason))
 
 
@@ -78,7 +78,7 @@ def _condemned(
         swept = standing.state is SegmentState.ABANDONED and only_copy(view, standing, reign.bounds()) is None
         return standing.subject if swept else None
     readable = standing.state is SegmentState.COPY_SEGMENT_FINISHED and standing.remote is not None
-    return standing.remote if readable and standing.remote and is_expired(view, standing.remote) else None
+    return standing.remote if readable and standing.remote and may_go(view, standing.remote, reason) else None
 
 
 def remove_objects(

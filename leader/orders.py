@@ -1,6 +1,8 @@
 """What operators ordered, as far as it touches data: delete-records, and giving up the remote tier. Pure.
 
 Of delete-records orders the highest offset counts, of {pause, resume, disable} the newest by position in the topic.
+A delete-records order means the records that were there when it was given: it says in which lineage, and holds as far
+as the log in force is that log*. What another branch wrote at those offsets since, nobody ordered away.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..state.facts import DeleteReason, OperatorOrder, OrderKind
+from ..state.lineage import holds_up_to
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
@@ -35,26 +38,51 @@ def reason_of(order: OperatorOrder) -> str:
     return f"{DeleteReason.OPERATOR_ORDER} {order.id}"
 
 
-def delete_before(view: PartitionView, high_watermark: Offset) -> OperatorOrder | None:
-    """The delete-records order that counts: the highest that is not above the high watermark.
+def holds_below(order: OperatorOrder, view: PartitionView) -> Offset:
+    """Below which offset a delete-records order holds on the lineage in force; 0: it does not, or is none.
 
-    One above it waits: what does not exist yet, or was lost in an election, nobody can have meant.
+    One of version 1 does not say which records it meant: it is not carried out.
     """
-    possible = [
-        (order.before, order) for order in view.orders if order.before is not None and order.before <= high_watermark
-    ]
-    cutting = [each for each in possible if each[1].kind is OrderKind.DELETE_RECORDS]
-    return max(cutting, key=lambda each: each[0])[1] if cutting else None
+    if order.kind is not OrderKind.DELETE_RECORDS or order.before is None or not order.lineage.entries:
+        return Offset(0)
+    return holds_up_to(order.before, order.lineage, view.lineage)
+
+
+def delete_before(view: PartitionView, high_watermark: Offset) -> tuple[Offset, OperatorOrder] | None:
+    """The delete-records order that counts, and what of it holds: the highest that is not above the high watermark.
+
+    One above it waits: what does not exist yet nobody can have meant.
+    """
+    cutting = [(before, order) for order in view.orders if 0 < (before := holds_below(order, view)) <= high_watermark]
+    return max(cutting, key=lambda each: each[0]) if cutting else None
 
 
 def waiting_order(view: PartitionView, high_watermark: Offset) -> Why | None:
-    """The lowest order that asks for more than there is, as people are told of it; None when none does."""
-    beyond = [order for order in view.orders if order.before is not None and order.before > high_watermark]
-    if not beyond:
-        return None
-    first = min(beyond, key=lambda order: order.before or 0)
-    said = f"order {first.id} waits: {first.before} is above the high watermark {high_watermark}"
-    return Why(Reason.ORDER_WAITS, said)
+    """The lowest order that asks for more than there is, as people are told of it; None when none does.
+
+    Or else one that was given for records which another election lost: it stays undone.
+    """
+    cutting = [(holds_below(order, view), order) for order in view.orders if order.kind is OrderKind.DELETE_RECORDS]
+    beyond = [each for each in cutting if each[0] > high_watermark]
+    if beyond:
+        before, first = min(beyond, key=lambda each: each[0])
+        said = f"order {first.id} waits: {before} is above the high watermark {high_watermark}"
+        return Why(Reason.ORDER_WAITS, said)
+    return next((Why(Reason.ORDER_LOST, f"order {order.id}: {said}") for said, order in lost_orders(view)), None)
+
+
+def lost_orders(view: PartitionView) -> list[tuple[str, OperatorOrder]]:
+    """Delete-records orders that do not hold, or not as far as they say, and why. They are done where they hold."""
+    lost = []
+    for order in view.orders:
+        holds = holds_below(order, view)
+        if order.kind is not OrderKind.DELETE_RECORDS or order.before is None or holds >= order.before:
+            continue
+        why = f"another election lost the records it was given for from {holds} on: what is there now stays"
+        if not order.lineage.entries:
+            why = "an older version gave it, without saying for which records: give it again"
+        lost.append((why, order))
+    return lost
 
 
 def standing(view: PartitionView) -> OperatorOrder | None:
@@ -84,34 +112,34 @@ def next_cut(view: PartitionView, bounds: LocalBounds) -> CutLocal | NoCut:
     doubt = doubt_of(view)
     if doubt is not None:
         return NoCut(doubt.said)
-    order = delete_before(view, bounds.high_watermark)
-    if order is None or order.before is None:
+    ordered = delete_before(view, bounds.high_watermark)
+    if ordered is None:
         return NoCut("nobody ordered to delete records")
-    if view.log_start is None or view.log_start < order.before:
-        return NoCut(f"the log start has not reached {order.before} yet")
-    if bounds.local_start >= order.before:
+    before, _ = ordered
+    if view.log_start is None or view.log_start < before:
+        return NoCut(f"the log start has not reached {before} yet")
+    if bounds.local_start >= before:
         return NoCut(f"the broker's log begins at {bounds.local_start} already")
-    return CutLocal(order.before)
+    return CutLocal(before)
 
 
 def order_done(order: OperatorOrder, view: PartitionView, local_start: Offset) -> bool:
     """Whether a delete-records order has reached both tiers; pause, resume and disable are never done.
 
-    A forced one stands until no object below it is left: it is what overrides the leases.
+    As far as it holds: the rest of it was given for records that are lost, and should they come back with their branch,
+    they stay. A forced one stands until no object below it is left: it is what overrides the leases.
     """
-    if order.kind is not OrderKind.DELETE_RECORDS or order.before is None:
+    if order.kind is not OrderKind.DELETE_RECORDS or view.log_start is None:
         return False
-    if view.log_start is None or view.log_start < order.before or local_start < order.before:
+    before = holds_below(order, view)
+    if min(view.log_start, local_start) < before:
         return False
-    return not (order.force and _objects_below(view, order.before))
+    return not (order.force and _objects_below(view, before))
 
 
 def is_forced(view: PartitionView, end: Offset) -> bool:
     """Whether an order with --force reaches beyond a segment that ends there."""
-    return any(
-        order.kind is OrderKind.DELETE_RECORDS and order.force and order.before is not None and order.before > end
-        for order in view.orders
-    )
+    return any(order.force and holds_below(order, view) > end for order in view.orders)
 
 
 def _objects_below(view: PartitionView, before: Offset) -> bool:

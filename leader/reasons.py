@@ -1,7 +1,7 @@
 """Why something is not done: every reason has a kind that can be counted, and a sentence with numbers.
 
 The kinds are stable names: metrics carry them as labels, and `docs/reasons.md` is made from `MEANINGS`. Each one is
-produced on a real broker by `tests/scenarios/test_reasons.py`.
+produced on a real broker by `tests/scenarios/test_reasons.py`, but for what takes thousands of elections.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Reason(StrEnum):
     NOTHING_REMOTE = "nothing-remote"
     RETENTION_KEEPS = "retention-keeps"
     ORDER_WAITS = "order-waits"
+    ORDER_LOST = "order-lost"
     READERS_GRACE = "readers-grace"
     LATE_WRITES = "late-writes"
     LEASED = "leased"
@@ -53,6 +54,7 @@ class Reason(StrEnum):
     HELD = "held"
     CONTRADICTION = "contradiction"
     LINEAGE_UNKNOWN = "lineage-unknown"
+    LINEAGE_TOO_LONG = "lineage-too-long"
     NO_LOG_START = "no-log-start"
     TIER_STATE_UNSAFE = "tier-state-unsafe"
 
@@ -84,6 +86,7 @@ _FAILURES: tuple[tuple[tuple[type[TierstateError], ...], Reason], ...] = (
     ((errors.ViewBehind, errors.PositionLost, errors.UnknownOutcome), Reason.TIER_STATE_AWAY),
     ((errors.BrokerUnavailable,), Reason.BROKER_AWAY),
     ((errors.AccessDenied,), Reason.ACCESS_DENIED),
+    ((errors.LineageTooLong,), Reason.LINEAGE_TOO_LONG),
     ((errors.Fenced,), Reason.FENCED),
 )
 
@@ -179,6 +182,11 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "A delete-records order names an offset above the high watermark.",
         "It is obeyed once the log is so long; a lower order is obeyed at once.",
     ),
+    Reason.ORDER_LOST: Meaning(
+        "expire",
+        "A delete-records order was given for records that an unclean election lost since.",
+        "Nothing: what took their place stays. To delete that too, give the order again.",
+    ),
     Reason.READERS_GRACE: Meaning(
         "expire", "Objects of a condemned segment stay for `expire.grace`, for readers under way.", "Wait."
     ),
@@ -241,6 +249,11 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "trim, expire",
         "Remote segments lie below the first epoch that the leader knows, in older epochs.",
         "Let a replica lead that knows the older epochs, or see `docs/operations.md`.",
+    ),
+    Reason.LINEAGE_TOO_LONG: Meaning(
+        "copy, trim, expire",
+        "More leader epochs lie above the log start than a fact can name (thousands): no term can begin.",
+        "Find out why leaders change so often; see `docs/operations.md`.",
     ),
     Reason.NO_LOG_START: Meaning(
         "trim, expire", "No term has begun for the partition: there was nothing to do yet.", "Nothing."

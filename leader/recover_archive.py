@@ -81,7 +81,7 @@ def _archived(view: PartitionView, erased: Set[RemoteSegmentId]) -> ArchivedPart
     return ArchivedPartition(
         partition=view.partition,
         leader=view.leader,
-        log_start=view.log_start,
+        log_starts=view.log_starts,
         states=known,
         reasons={sid: fact.reason for sid, fact in begun.items() if isinstance(fact, SegmentDeleteStarted)},
         finished={segment.segment_id: segment for segment in view.readable if segment.segment_id not in erased},
@@ -118,13 +118,12 @@ def _continued(before: ArchivedPartition, now: ArchivedPartition) -> ArchivedPar
         for sid, state in before.states.items()
         if state in (SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED)
     }
-    starts = [each.log_start for each in (before, now) if each.log_start is not None]
     finished = {**before.finished, **now.finished}
     states = {**before.states, **now.states, **gone}
     return replace(
         now,
         leader=now.leader or before.leader,
-        log_start=max(starts, default=None),
+        log_starts=before.log_starts + now.log_starts,
         states=states,
         reasons={**before.reasons, **now.reasons},
         finished={sid: s for sid, s in finished.items() if states[sid] is SegmentState.COPY_SEGMENT_FINISHED},

@@ -3,12 +3,14 @@
 The archive speaks first: what it says was deleted or abandoned stays so, what it says was finished is restored, its log
 starts, orders and holds bind. Where it is silent (or there is none) a manifest speaks for its segment:
 
-    ends below the log start            unproven    the largest log start that any manifest or archived fact names
+    ends below the log start            unproven    the highest log start that a manifest or an archived fact names
     its epochs lose, or it owns nothing lost        the lineage of the segments that later terms copied
     otherwise                           restored
 
 The lineage is built from the segments' own epochs, those of later terms first: every segment that a term copied was in
 that term's log, so where two segments contradict each other the later term's log is the one that went on.
+A log start counts as far as it holds on that lineage*: a log that began anew did not begin where the lost one did. A
+manifest says its own in the epochs of its segment.
 New terms are written, never the manifests' Q; everything else of a descriptor stays byte for byte.
 """
 
@@ -33,12 +35,15 @@ from ..state.facts import (
     SegmentDeleteStarted,
 )
 from ..state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
-from ..state.lineage import readable_ranges
+from ..state.lineage import below, highest_log_start, holds_up_to, readable_ranges
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.segment import CopyAttempt, RemoteSegment, SegmentState, Term
 
 RECOVERER = BrokerId(-1)
 """The broker that a recovered `LeaderElected` names: none. It is how recover knows its own facts again."""
+
+GONE = frozenset({SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED, SegmentState.ABANDONED})
+"""What the archive says of segments that are not restored."""
 
 Standing = OperatorOrder | ReaderLease | IntegrityHold
 """Facts by no term: restored as they stood."""
@@ -59,13 +64,13 @@ class FoundSegment:
 class ArchivedPartition:
     """What the archive says of a partition: its whole history, as far as it is archived.
 
-    ``finished``: descriptors of the segments that were readable. ``unreadable``: facts this version cannot read.
-    ``addresses``: where the agents of all its terms answered.
+    ``log_starts``: all that were accepted. ``finished``: descriptors of the segments that were readable.
+    ``unreadable``: facts this version cannot read. ``addresses``: where the agents of all its terms answered.
     """
 
     partition: TopicIdPartition
     leader: LeaderElected | None = None
-    log_start: Offset | None = None
+    log_starts: tuple[LogStartAdvanced, ...] = ()
     states: Mapping[RemoteSegmentId, SegmentState] = field(default_factory=dict)
     reasons: Mapping[RemoteSegmentId, DeleteReason] = field(default_factory=dict)
     finished: Mapping[RemoteSegmentId, RemoteSegment] = field(default_factory=dict)
@@ -152,7 +157,9 @@ def plan_partition(
 ) -> PartitionPlan:
     """See the module docstring. Facts that cannot be read may be deletes, so they refuse the partition."""
     found = sorted(found, key=lambda each: (each.segment.offsets, each.segment.segment_id))
-    log_start, source = _log_start(found, archived)
+    left = [each for each in found if archived.states.get(each.segment.segment_id) not in GONE]
+    ruling = lineage_of([each.segment for each in left], archived.leader)
+    log_start, source = _log_start(found, archived, ruling)
     certain, silent, deletes, left_out = [], [], [], []
     for each in found:
         match archived.states.get(each.segment.segment_id):
@@ -245,11 +252,13 @@ def why_lost(segment: RemoteSegment, coverage: Coverage) -> str:
     return f"other segments have all of its offsets, from {by} on"
 
 
-def _log_start(found: list[FoundSegment], archived: ArchivedPartition) -> tuple[Offset | None, str]:
-    named = max((each.log_start for each in found), default=None)
-    if archived.log_start is not None and (named is None or archived.log_start >= named):
-        return archived.log_start, "archive"
-    return named, "manifests"
+def _log_start(found: list[FoundSegment], archived: ArchivedPartition, ruling: Lineage) -> tuple[Offset | None, str]:
+    """The highest that holds on the lineage of what is left."""
+    named = [holds_up_to(each.log_start, each.segment.leader_epochs, ruling) for each in found]
+    manifests, archive = max(named, default=None), highest_log_start(archived.log_starts, ruling)
+    if archive is not None and (manifests is None or archive >= manifests):
+        return archive, "archive"
+    return manifests, "manifests"
 
 
 def _gaps(
@@ -277,7 +286,8 @@ def facts_of(plan: PartitionPlan, elected: LeaderElected, term: Term) -> Iterato
     for standing in plan.standing:
         yield "append standing", standing
     if plan.log_start is not None:
-        yield "append log-start", LogStartAdvanced(plan.partition, plan.log_start, term, 1, "recovered", at)
+        lineage = below(plan.lineage, plan.log_start)
+        yield "append log-start", LogStartAdvanced(plan.partition, plan.log_start, term, 1, "recovered", at, lineage)
     for number, (found, reason) in enumerate(plan.deletes, start=2):
         subject = replace(found.segment, term=term)
         yield "append delete-started", SegmentDeleteStarted(subject, term, number, reason, at)

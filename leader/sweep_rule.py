@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..state.facts import DeleteReason, SegmentCopyFinished, SegmentDeleteFinished, SegmentDeleteStarted
 from ..state.ids import RemoteSegmentId, TopicIdPartition
+from ..state.lineage import highest_log_start
 from ..state.object_name import not_own
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
@@ -124,7 +125,10 @@ def only_copy(view: PartitionView, segment: SegmentMeaning, bounds: LocalBounds)
     """
     if segment.subject is None or not any(isinstance(live.fact, SegmentCopyFinished) for live in segment.facts):
         return None
-    start = max(segment.subject.offsets.start, view.log_start or 0)
+    log_start = view.log_start
+    if segment.remote is not None:  # that of its own branch*: there it may be the last of its offsets
+        log_start = highest_log_start(view.log_starts, segment.remote.leader_epochs)
+    start = max(segment.subject.offsets.start, log_start or 0)
     if start > segment.subject.offsets.end:
         return None
     for gap in view.coverage.gaps(OffsetRange(Offset(start), segment.subject.offsets.end)):

@@ -8,6 +8,7 @@ appended with an unknown outcome is never repeated.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -18,12 +19,12 @@ from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..schemas.codec import encode_fact
 from ..state.epochs import LeaderEpoch, Lineage
-from ..state.errors import Fenced, Unavailable, UnknownOutcome, ViewBehind
+from ..state.errors import Fenced, InvalidRequest, LineageTooLong, Unavailable, UnknownOutcome, ViewBehind
 from ..state.facts import Fact, LeaderElected, LogStartAdvanced
 from ..state.ids import BrokerId, FactId, TopicIdPartition
 from ..state.keys import key_of
-from ..state.lineage import compose
-from ..state.offsets import Position, TimestampMs
+from ..state.lineage import below, compose, folded, highest_log_start
+from ..state.offsets import Offset, Position, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import Term
@@ -84,6 +85,11 @@ class Reign:
             self.end("a higher term rules" if view.term and view.term.order > self.term.order else "its fact is gone")
             raise Fenced("this term no longer rules", partition=self.partition, term=self.term, ruling=view.term)
         return view
+
+    def log_start(self, view: PartitionView, offset: Offset, reason: str) -> LogStartAdvanced:
+        """A log start as this term says it: in the lineage that it leads*."""
+        lineage = below(view.lineage, offset)
+        return LogStartAdvanced(self.partition, offset, self.term, self.counter(), reason, self.now(), lineage)
 
     def append(self, fact: Fact) -> Position:
         """Append and wait until the own view has it. Raises Fenced when the view says the term ended meanwhile.
@@ -168,8 +174,15 @@ def branched_off(view: PartitionView, checkpoint: Lineage) -> bool:
     to a leader that has nothing else to do: everything it has rolled looks copied.
     """
     copied_to = view.coverage.owned[-1].offsets.end if view.coverage.owned else -1
-    starts = [entry.start_offset for entry in checkpoint.entries if entry.start_offset <= copied_to]
+    known_from = view.lineage.first_offset or 0
+    starts = {max(entry.start_offset, known_from) for entry in checkpoint.entries if entry.start_offset <= copied_to}
     return any(checkpoint.epoch_at(start) != view.lineage.epoch_at(start) for start in starts)
+
+
+def composed(view: PartitionView, checkpoint: Lineage, elders: Iterable[Lineage]) -> Lineage:
+    """The lineage of a new term. What lies wholly below the log start that holds on it is folded: it only grows."""
+    lineage, _ = compose(checkpoint, elders)
+    return folded(lineage, highest_log_start(view.log_starts, lineage))
 
 
 def began_meanwhile(seen: set[tuple[int, int]], now: set[tuple[int, int]]) -> bool:
@@ -189,7 +202,7 @@ def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]
     if view.term is not None and view.term.epoch > epoch:
         raise Fenced("a later epoch already rules", partition=partition, epoch=epoch, ruling=view.term)
     leaders = _leaders(seat, partition)
-    lineage, _ = compose(local.lineage, [fact.lineage for _, _, fact in leaders])
+    lineage = composed(view, local.lineage, [fact.lineage for _, _, fact in leaders])
     elected = LeaderElected(
         partition=partition,
         topic=name,
@@ -210,9 +223,7 @@ def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]
     view = reign.view()
     if view.log_start is None:
         yield "append log-start"
-        start = reign.bounds().local_start
-        term, counter = reign.term, reign.counter()
-        reign.append(LogStartAdvanced(partition, start, term, counter, "first term", seat.clock.now_ms()))
+        reign.append(reign.log_start(view, reign.bounds().local_start, "first term"))
     return reign
 
 
@@ -229,8 +240,9 @@ def _leaders(seat: Seat, partition: TopicIdPartition) -> list[tuple[tuple[int, i
 def append_leader(seat: Seat, elected: LeaderElected) -> Position:
     """Append, and find Q in the own view. Of an unknown outcome wait until it appears, or until it no longer can."""
     tier_partition = seat.view.tier_partition(elected.partition)
+    value = _encoded(elected)
     try:
-        position = seat.topic.append(tier_partition, key_of(elected), encode_fact(elected))
+        position = seat.topic.append(tier_partition, key_of(elected), value)
         seat.view.wait_applied(tier_partition, position, APPLY_TIMEOUT_S)
     except UnknownOutcome:
         deadline = seat.clock.monotonic() + UNKNOWN_LEADER_WAIT_S
@@ -241,6 +253,19 @@ def append_leader(seat: Seat, elected: LeaderElected) -> Position:
                 seat.view.require_fresh(tier_partition, 0)
             seat.clock.sleep(0.5)
     return _find(seat, elected.partition, key_of(elected))
+
+
+def _encoded(elected: LeaderElected) -> bytes:
+    """Raises LineageTooLong where nothing more can be folded: another attempt would not be shorter."""
+    try:
+        return encode_fact(elected)
+    except InvalidRequest as error:
+        raise LineageTooLong(
+            "no term can begin: too many leader epochs lie above the log start",
+            partition=elected.partition,
+            epochs=len(elected.lineage.entries),
+            because=error,
+        ) from error
 
 
 def _stands(seat: Seat, partition: TopicIdPartition, key: str) -> bool:

@@ -5,7 +5,8 @@
     │   ├── InvalidSettings     every wrong setting at once, by dotted key
     │   ├── MissingExtra        an optional part is not installed; names the extra
     │   ├── UnknownTopic        no such topic or partition
-    │   └── NotTiered           the topic exists, but tierstate refuses or ignores it
+    │   ├── NotTiered           the topic exists, but tierstate refuses or ignores it
+    │   └── LineageTooLong      a log has more leader epochs above its log start than a fact can name
     ├── OffsetOutOfRange        seek; carries the valid range
     ├── Unavailable             retry later
     │   ├── ViewBehind          the tier view has not caught up with the tier-state topic
@@ -86,6 +87,10 @@ class UnknownTopic(InvalidRequest):
 
 class NotTiered(InvalidRequest):
     """The topic exists, but tierstate does not tier it; the message says why."""
+
+
+class LineageTooLong(InvalidRequest):
+    """A log has more leader epochs above its log start than a fact can name."""
 
 
 class OffsetOutOfRange(TierstateError):

@@ -90,8 +90,9 @@ class SegmentDeleteFinished:
 class LogStartAdvanced:
     """The log start offset, by retention or an operator's order (or the first term's broker earliest).
 
-    ``lineage``: of the log below ``log_start``, as the term knew it: on a branch that left it lower, only that part of
-    the log start holds (`lineage.py`). Empty: version 1 of this fact, which did not say.
+    ``lineage``: the epochs that begin below ``log_start`` in the term's lineage, or its first one where none does: on a
+    branch that left that log lower, only so much of the log start holds (`lineage.py`). Empty: version 1 of this fact,
+    which did not say.
     """
 
     partition: TopicIdPartition
@@ -128,8 +129,9 @@ class OrderKind(StrEnum):
 class OperatorOrder:
     """By no term, so never fenced.
 
-    ``lineage`` of a delete-records order: of the log below ``before`` when it was ordered; otherwise, and in version 1
-    of this fact, empty.
+    ``lineage`` of a delete-records order: of the log below ``before`` when it was ordered, as in `LogStartAdvanced`:
+    what was written since on another branch is not meant. Otherwise, and in version 1 of this fact, empty: an order
+    that does not say which records it meant is not carried out.
     """
 
     partition: TopicIdPartition

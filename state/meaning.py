@@ -2,7 +2,8 @@
 
 Pure and total: any live set has a meaning. Which facts count is said in `fencing.py`, the life of one segment in
 `lifecycle.py`; here they come together: the term in force, the readable segments and what they cover, the log start
-(the highest that an accepted fact names), and everything people ordered, pinned or held.
+(the highest that an accepted fact names, as far as it holds on the lineage in force*), and everything people ordered,
+pinned or held. *Said of a log that was lost, it would hide and give up the records of the one that took its place.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .facts import (
 from .fencing import Leaders, is_fenced
 from .ids import RemoteSegmentId, TopicIdPartition
 from .lifecycle import segment_id_of, segment_meaning
+from .lineage import highest_log_start
 from .partition_view import PartitionView
 from .sorting import SortedSegments, sort_out
 
@@ -53,7 +55,7 @@ def assemble(
     fenced = {live.key for live in others if is_fenced(live, leaders)}
     accepted = [live for live in others if live.key not in fenced]
     readable = segments.readable
-    log_starts = [f.log_start for f in _of(accepted, LogStartAdvanced)]
+    log_starts = _of(accepted, LogStartAdvanced)
     trims = _of(accepted, LocalTrimIntended)
     deleted = _of(accepted, PartitionDeleted)
     return PartitionView(
@@ -66,7 +68,8 @@ def assemble(
         others=tuple(others),
         readable=readable,
         coverage=segments.coverage,
-        log_start=max(log_starts) if log_starts else None,
+        log_start=highest_log_start(log_starts, leaders.lineage),
+        log_starts=tuple(log_starts),
         trim_intended=trims[-1].offset if trims else None,
         orders=tuple(_of(others, OperatorOrder)),
         leases=tuple(_of(others, ReaderLease)),

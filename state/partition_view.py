@@ -11,12 +11,14 @@ from .facts import (
     IntegrityHold,
     LeaderElected,
     LiveFact,
+    LogStartAdvanced,
     OperatorOrder,
     PartitionDeleted,
     PartitionMissing,
     ReaderLease,
 )
 from .ids import RemoteSegmentId, TopicIdPartition
+from .lineage import highest_log_start, last_common
 from .offsets import Offset, OffsetRange, Position
 from .segment import CopyAttempt, RemoteSegment, SegmentState, Term
 
@@ -51,6 +53,7 @@ class PartitionView:
 
     ``term`` is the one in force; ``leader`` the highest `LeaderElected` that this version can read; ``others`` are the
     facts about no segment, in order of position; ``unsettled`` the segments that are not readable, of any state.
+    ``log_start`` is what holds of the accepted ``log_starts`` on the lineage in force; None where none is.
     """
 
     partition: TopicIdPartition
@@ -63,6 +66,7 @@ class PartitionView:
     readable: tuple[RemoteSegment, ...] = ()
     coverage: Coverage = field(default_factory=lambda: Coverage((), Lineage()))
     log_start: Offset | None = None
+    log_starts: tuple[LogStartAdvanced, ...] = ()
     trim_intended: Offset | None = None
     orders: tuple[OperatorOrder, ...] = ()
     leases: tuple[ReaderLease, ...] = ()
@@ -82,20 +86,32 @@ class PartitionView:
     def lineage_unknown(self) -> bool:
         """Remote offsets at or above the log start lie below the lineage in force, in epochs older than its first.
 
-        Nothing says whether they belong to this log: no trim, no expiry.
+        Nothing says whether they belong to this log: no trim, no expiry. Nor does a log start that was said in a
+        lineage which has nothing in common with the one in force say it*: then that of their own branch counts.
         """
         if not self.lineage.entries:
             return bool(self.readable)
         first = self.lineage.entries[0]
+        known_from = self._log_start_known or 0
         for segment in self.readable:
             older = [entry for entry in segment.leader_epochs.entries if entry.epoch < first.epoch]
             if not older or segment.offsets.start >= first.start_offset:
                 continue
             newer = segment.leader_epochs.entries[len(older) :]
             end = newer[0].start_offset - 1 if newer else segment.offsets.end
-            if min(end, first.start_offset - 1) >= (self.log_start or 0):
+            expired = highest_log_start(self.log_starts, segment.leader_epochs) or 0
+            if min(end, first.start_offset - 1) >= max(known_from, expired):
                 return True
         return False
+
+    @property
+    def _log_start_known(self) -> Offset | None:
+        """Of the log starts whose lineage shows that they are about the log in force."""
+        said = (fact for fact in self.log_starts if self._in_common(fact.lineage))
+        return highest_log_start(said, self.lineage)
+
+    def _in_common(self, said: Lineage) -> bool:
+        return not said.entries or last_common(said, self.lineage) is not None
 
     @property
     def copied_to(self) -> Offset:

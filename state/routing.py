@@ -89,8 +89,12 @@ EVERYTHING = Offset(2**63 - 1)
 
 
 def log_start(view: PartitionView, bounds: LocalBounds) -> Offset:
-    """The first offset of the logical log: what the facts say, or the broker's where no fact speaks."""
-    return view.log_start if view.log_start is not None else bounds.local_start
+    """The first offset of the logical log: what the facts say, or the broker's where no fact speaks.
+
+    A log that ends below the log start is another one than the view knows: its term has not begun yet.
+    """
+    known = view.log_start is not None and view.log_start <= bounds.high_watermark
+    return view.log_start if known and view.log_start is not None else bounds.local_start
 
 
 def in_force(view: PartitionView, bounds: LocalBounds) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.leader.test_expire_rule import BOUNDS, build, delete_started, doubtful, lease, moved, order, view_of
-from tests.state.conftest import NOW
+from tests.leader.test_expire_rule import BOUNDS, TERM, build, delete_started, doubtful, lease, moved, order, view_of
+from tests.state.conftest import KNOWN, NOW
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.broker.memory_tier_topic import MemoryTierTopic
 from tierstate.cli.delete_plan import DeletePlan, Obeyed, plan_delete
@@ -21,7 +21,8 @@ from tierstate.follower.open import open_view
 from tierstate.leader.orders import delete_before, standing
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds
-from tierstate.state.errors import NotTiered, OffsetOutOfRange, UnknownOutcome
+from tierstate.state.epochs import LeaderEpoch, Lineage
+from tierstate.state.errors import NotTiered, OffsetOutOfRange, Unavailable, UnknownOutcome
 from tierstate.state.facts import LiveFact, OrderKind
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.offsets import Offset, Position
@@ -73,6 +74,29 @@ def test_a_partition_that_no_agent_has_begun_obeys_nobody() -> None:
         planned(100, log_start=None)
     with pytest.raises(NotTiered):
         plan_delete(build.view(), BOUNDS, Offset(100), False, NOW)
+
+
+def test_an_order_is_given_to_a_log_that_a_term_knows() -> None:
+    """In an epoch in which none has begun, the view may speak of records that an election lost."""
+    for known in (LeaderEpoch(1), None):
+        plan_delete(view_of(), replace(BOUNDS, leader_epoch=known), Offset(100), False, NOW)
+    later = replace(BOUNDS, leader_epoch=LeaderEpoch(2))
+    with pytest.raises(Unavailable, match="no term of this leader epoch has begun yet"):
+        plan_delete(view_of(), later, Offset(100), False, NOW)
+
+
+def test_an_order_says_in_which_lineage_and_names_what_goes_of_it_alone() -> None:
+    lineage = Lineage.of((0, 0), (2, 250), (3, 350))
+    foreign = (build.started(50, 9, TERM, 50, 149), build.finished(51, 9, TERM, 50, 149, Lineage.of((1, 50))))
+    plan = plan_delete(view_of(*foreign, build.leader(60, 3, lineage=lineage)), BOUNDS, Offset(300), False, NOW)
+    assert plan.lineage == Lineage.of((0, 0), (2, 250))
+    assert [each.offsets.start for each in plan.going] == [0, 100]
+
+
+def test_an_order_for_lost_records_does_not_stand_for_a_new_one() -> None:
+    anew = build.leader(60, 2, lineage=Lineage.of((2, 0)))
+    plan = plan_delete(view_of(order(50, OrderKind.DELETE_RECORDS, 142), anew), BOUNDS, Offset(100), False, NOW)
+    assert plan.already is None
 
 
 def test_there_is_nothing_to_do_once_both_tiers_begin_there() -> None:
@@ -237,12 +261,18 @@ def views(follower: Follower, count: int) -> list[PartitionView]:
 
 def test_an_order_is_in_the_view_when_it_is_given(topic: Unsure, follower: Follower) -> None:
     said = new_order(
-        build.partition, OrderKind.DELETE_RECORDS, ManualClock(), CountingIds(), before=Offset(7), force=True
+        build.partition,
+        OrderKind.DELETE_RECORDS,
+        ManualClock(),
+        CountingIds(),
+        before=Offset(7),
+        force=True,
+        lineage=KNOWN,
     )
     give(topic, follower, said)
     view = follower.partition(build.partition)
     assert view.orders == (said,)
-    assert delete_before(view, Offset(7)) == said
+    assert delete_before(view, Offset(7)) == (7, said)
 
 
 def test_an_append_of_unknown_outcome_is_looked_up(topic: Unsure, follower: Follower) -> None:

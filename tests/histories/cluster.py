@@ -153,7 +153,7 @@ class Broker:
 
 
 class Cluster:
-    """``floor``: what retention and orders may take, whoever decided it and whenever; ``ordered``: what orders may.
+    """``ordered``: below which offset of a batch people ordered that its records go, while its branch was in force.
 
     ``trimming``: told what DeleteRecords is about to take; ``listed``: answers which groups there are.
     """
@@ -164,7 +164,8 @@ class Cluster:
         self.brokers = [Broker(number) for number in range(BROKERS)]
         self.leader, self.epoch = self.brokers[0], 0
         self.leader.epochs = [(0, 0)]
-        self.floor = self.ordered = self.unclean = self.written = 0
+        self.unclean = self.anew = self.written = 0
+        self.ordered: dict[Written, int] = {}
         self.config = TopicConfig.of(
             {"retention.ms": str(retention_ms), "local.retention.bytes": "0", "unclean.leader.election.enable": "true"}
         )
@@ -260,14 +261,32 @@ class Cluster:
         self.brokers[number].online = True
         self.replicate(self.brokers[number])
 
-    def raise_floor(self) -> None:
-        """What is older than the topic's retention may be gone from any branch from now on."""
-        oldest = self.clock.now_ms() - self.retention_ms
+    def begin_anew(self) -> None:
+        """The folder of the only replica in sync is lost, and its broker is elected again, with an empty log."""
         for broker in self.brokers:
-            for batch in broker.log:
-                if batch.time >= oldest:
-                    break
-                self.floor = max(self.floor, batch.end)
+            broker.online = False
+        lost = self.leader
+        lost.log, lost.start, lost.epochs, lost.bases = [], 0, [], [0]
+        self.unclean += 1
+        self.anew += 1
+        self.elect_broker(lost)
+
+    def order(self, before: int) -> None:
+        """People mean the records that are there now, of the branch in force, and no other."""
+        for batch in self.truth:
+            if batch.base < before:
+                self.ordered[batch] = max(self.ordered.get(batch, 0), min(before, batch.end))
+
+    def is_ordered(self, before: int) -> bool:
+        """Whether people ordered all away that the leader still has below."""
+        left = (batch for batch in self.truth if self.leader.start < batch.end and batch.base < before)
+        return all(self.ordered.get(batch, 0) >= min(before, batch.end) for batch in left)
+
+    def kept_from(self, batch: Written) -> int:
+        """From which offset on its records must be readable wherever it is acknowledged: older ones may be gone."""
+        if self.clock.now_ms() - batch.time > self.retention_ms:
+            return batch.end
+        return max(batch.base, self.ordered.get(batch, 0))
 
     def trim(self, broker: int, epoch: int, before: int) -> None:
         """DeleteRecords reaches a broker; nothing happens unless it leads in the epoch in which it was asked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.histories.cluster import Written
 from tests.histories.forger import EVENTS
 from tests.histories.small_world import SmallWorld, Steady
 from tests.histories.topic import DAY, HistoryTopic, ProcessTopic
@@ -11,6 +12,7 @@ from tierstate.follower.generations import InMemory
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import TierstateError
 from tierstate.state.keys import parse_key
+from tierstate.state.lineage import FOLDED_AT_ONCE
 from tierstate.storage.segment.keys import ObjectKind, object_key
 
 A_KEY, ANOTHER_KEY = (f"AAAAAAAAAAAAAAAAAAAAAQ/0/lease/AAAAAAAAAAAAAAAAAAAAA{letter}" for letter in "gQ")
@@ -38,6 +40,21 @@ def _elect_unclean(world: SmallWorld, broker: int, segments: int = 2) -> None:
     cluster.elect_broker(cluster.brokers[broker])
     for _ in range(segments):
         cluster.produce()
+
+
+def _told(world: SmallWorld, *choices: str) -> str | None:
+    """What breaks on the way, or in the end."""
+    try:
+        _take(world, *choices)
+    except AssertionError as error:
+        return str(error)
+    return _broken(world)
+
+
+def _away(world: SmallWorld, broker: int, end: int) -> None:
+    """It went away when it had no more than this."""
+    world.cluster.brokers[broker].online = False
+    world.cluster.brokers[broker].truncate_to(end)
 
 
 def a_finish_lands_again() -> str | None:
@@ -137,6 +154,72 @@ def a_forger_speaks_as_the_term_in_force() -> str | None:
     return _broken(world)
 
 
+def an_order_for_a_lost_log() -> str | None:
+    """The log begins anew before an agent obeyed, and grows beyond what was ordered."""
+    world = SmallWorld(2)
+    _take(world, "0*")
+    world.order_below(world.cluster.leader.end)
+    world.cluster.begin_anew()
+    for _ in range(4):
+        world.cluster.produce()
+    return _told(world, "0*", "hour", "0*")
+
+
+def a_log_start_is_needed_again() -> str | None:
+    """That of a branch which another one has passed, once it is back: only what both have was said there."""
+    world = SmallWorld(2)
+    _away(world, 2, 4)
+    _take(world, "0*")
+    world.order_below(20)
+    _take(world, "0*", "hour", "0*")
+    _elect_unclean(world, 2, segments=3)
+    _take(world, "2*")
+    world.order_below(28)
+    return _told(world, "2*", "hour", "2*")
+
+
+def a_lost_branch_is_known() -> str | None:
+    """Another branch has passed all that was copied of it, when it comes back and its checkpoint was cut by a trim."""
+    world = SmallWorld(1)
+    _away(world, 2, 12)
+    _take(world, "0*")
+    world.cluster.elect_broker(world.cluster.brokers[1])
+    for _ in range(2):
+        world.cluster.produce()
+    _take(world, "1*", "hour", "1*")
+    _elect_unclean(world, 2, segments=6)
+    _take(world, "2*")
+    world.order_below(60)
+    _take(world, "2*", "hour", "2*", "hour", "2*")
+    _elect_unclean(world, 1, segments=2)
+    _take(world, "1*", "hour", "1*")
+    if world.promises.live.view().lineage_unknown:
+        return "the lineage of the log is unknown, and with it what was copied"
+    return _broken(world)
+
+
+def a_lineage_is_folded() -> str | None:
+    """After hundreds of elections: the log start is inside an epoch, of which later segments are read on."""
+    world = SmallWorld(0)
+    cluster = world.cluster
+    for number in range(FOLDED_AT_ONCE + 4):
+        cluster.elect_broker(cluster.brokers[number % 2])
+        batch = Written(1000 + number, cluster.leader.end, 1, cluster.epoch, world.clock.now_ms())
+        for broker in cluster.brokers:
+            broker.append(batch, roll=False)
+    for _ in range(2):
+        cluster.produce()
+    _take(world, "1*", "hour", "1*")
+    world.order_below(cluster.leader.end - 10)
+    _take(world, "1*", "hour", "1*")
+    cluster.elect_broker(cluster.brokers[0])
+    cluster.produce()
+    _take(world, *["0"] * 40)  # what no lineage places is copied without end
+    view = world.promises.live.view()
+    assert len(view.lineage.entries) < 8, "nothing was folded"
+    return "the lineage of the log is unknown, and with it what was copied" if view.lineage_unknown else _broken(world)
+
+
 def a_view_sleeps_for_months() -> str | None:
     """It holds a fact whose tombstone is gone from every replica when it wakes up."""
     clock = ManualClock()
@@ -186,6 +269,10 @@ DIRECTED = {
     "lineage kept": a_lineage_is_needed_again,
     "only copy": the_last_copy_is_fenced,
     "own objects only": a_forger_speaks_as_the_term_in_force,
+    "orders in their lineage": an_order_for_a_lost_log,
+    "log starts for every branch": a_log_start_is_needed_again,
+    "copied branches are known": a_lost_branch_is_known,
+    "folding keeps the owner": a_lineage_is_folded,
     "age of the position": a_view_sleeps_for_months,
     "topic id": a_topic_is_created_again,
 }

@@ -21,7 +21,8 @@ from tierstate.log.transaction_index import parse_transaction_index
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import CorruptData
 from tierstate.state.facts import DeleteReason, OperatorOrder, OrderKind
-from tierstate.state.lineage import EpochEnd, compose
+from tierstate.state.lineage import EpochEnd, compose, folded
+from tierstate.state.offsets import Offset
 from tierstate.state.segment import AbortedRange, SegmentState
 
 
@@ -77,12 +78,12 @@ def _brokers_start_counts(view: Any, bounds: Any, *rest: Any) -> Any:
     return next_log_start(view, bounds, *rest)
 
 
-def _lineage_condemns(view: Any) -> Any:
+def _lineage_condemns(view: Any, *rest: Any) -> Any:
     owned = {piece.segment.segment_id for piece in view.coverage.owned}
     for segment in view.readable:
         if segment.segment_id not in owned and not view.holds:
             return StartDelete(view.segments[segment.segment_id], DeleteReason.LOG_START)
-    return next_delete(view)
+    return next_delete(view, *rest)
 
 
 def _sweeps_what_is_in_progress(view: Any, bounds: Any, *rest: Any) -> Any:
@@ -123,6 +124,27 @@ def _as_the_index_says(log: Any) -> tuple[AbortedRange, ...]:
 
 def _taken_at_its_word(asked: Any, found: Any, end: Any, first: Any) -> EpochEnd | None:
     return None if found is None else EpochEnd(found, end)
+
+
+def _highest_said(said: Any, ruling: Lineage) -> Any:
+    return max((fact.log_start for fact in said), default=None)
+
+
+def _below_any_log_start(fact: Any, segment: Any) -> bool:
+    return bool(segment.offsets.end < fact.log_start)
+
+
+def _as_ordered(order: Any, view: Any) -> int:
+    return order.before if order.kind is OrderKind.DELETE_RECORDS else 0
+
+
+def _higher(log_start: Any, other: Any) -> bool:
+    return bool(log_start.log_start >= other.log_start)
+
+
+def _without_owner(lineage: Lineage, log_start: int | None) -> Lineage:
+    kept = folded(lineage, Offset(log_start) if log_start is not None else None)
+    return lineage if kept == lineage else Lineage(kept.entries[1:])
 
 
 GUARDS: dict[str, Guard] = {
@@ -231,6 +253,36 @@ GUARDS: dict[str, Guard] = {
         "follower.as_of:AsOf.in_time",
         _yes,
         None,
+    ),
+    "log start in its lineage": Guard(
+        "a log start holds as far as the log in force is the one it was said of*",
+        "state.meaning:highest_log_start",
+        _highest_said,
+        21,
+    ),
+    "expired on its own branch": Guard(
+        "a segment is expired by a log start of its own lineage only*",
+        "leader.expire_rule:is_below",
+        _below_any_log_start,
+        50,
+    ),
+    "log starts for every branch": Guard(
+        "a log start is erased only when another one holds as far on every lineage*",
+        "leader.erase_rule:stands_for",
+        _higher,
+        None,
+    ),
+    "copied branches are known": Guard(
+        "the term of a lost branch stays as long as segments of it do*",
+        "leader.erase_rule:_copied_below_log_start",
+        lambda view: set(),
+        None,
+    ),
+    "orders in their lineage": Guard(
+        "an order means the records that were there when it was given*", "leader.orders:holds_below", _as_ordered, None
+    ),
+    "folding keeps the owner": Guard(
+        "folding keeps the entry that owns the offset below the log start*", "leader.term:folded", _without_owner, None
     ),
     "topic id": Guard(
         "a topic with another id is another topic", "follower.follower:Follower._check_topic_id", _nothing, None

@@ -3,11 +3,12 @@
 erasing      what the live set means is what every fact that ever landed means
 followers    every ready follower at a captured end holds the same live set
 objects      a readable segment has its three objects; an object whose segment no live fact names was deleted before
-records      every record from the retention floor on is on the leader, or in a readable segment with its true bytes;
-             while the leader's own term rules, routing finds exactly that version
+records      every record of the branch in force that is not too old, and that nobody ordered away on that branch, is on
+             the leader, or in a readable segment with its true bytes; while the leader's own term rules, routing finds
+             exactly that version
 aborted      read_committed of a readable segment shows no record of an aborted transaction, and hides no other
 readers      at any time and by any view, are given the leader's own record, or an error that has a name (`readers.py`)
-log start    never above what retention or an order allows
+log start    never above such a record
 own objects  what forged facts name of another partition is never deleted, and in no view readable
 groups       no trim takes what a consumer group that counts has not read: not by a listing of before it moved
 """
@@ -26,9 +27,11 @@ from tierstate.log.batch import iter_batches
 from tierstate.log.isolation import AbortFilter
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.apply import PartitionState
+from tierstate.state.epochs import Lineage
 from tierstate.state.errors import LogGap, TierstateError, Unavailable
 from tierstate.state.facts import (
     DeleteReason,
+    LeaderElected,
     LiveFact,
     LogStartAdvanced,
     PartitionDeleted,
@@ -37,6 +40,7 @@ from tierstate.state.facts import (
     SegmentDeleteStarted,
 )
 from tierstate.state.ids import RemoteSegmentId
+from tierstate.state.lineage import highest_log_start
 from tierstate.state.routing import ReadRemote, route
 from tierstate.state.segment import RemoteSegment, SegmentState, Term
 from tierstate.state.view import Entry
@@ -61,6 +65,8 @@ class Promises:
         self._committed: set[RemoteSegmentId] = set()
         """Whose aborted records were looked at."""
         self._written: dict[str, bytes] = {}
+        self._elected: set[Lineage] = set()
+        """Whatever branch comes back: what is said of it must not change by erasing."""
         self._leases: list[LiveFact] = []
         self._readers = Readers(world, self._stored)
         self._first: dict[str, int] = {}
@@ -89,6 +95,8 @@ class Promises:
         if isinstance(live.fact, PartitionDeleted | PartitionMissing):
             lies = self._world.cluster.forgetful is not None
             assert not self._world.cluster.exists or (lies and isinstance(live.fact, PartitionMissing)), entry.key
+        if isinstance(live.fact, LeaderElected):
+            self._elected.add(live.fact.lineage)
         self.live.insert(live)
         self.history.insert(live)
 
@@ -114,7 +122,7 @@ class Promises:
 
     def trimming(self, before: int) -> None:
         """DeleteRecords reached the leader. A person's order asks no group."""
-        if before <= self._world.cluster.ordered:
+        if self._world.cluster.is_ordered(before):
             return
         needing = [f"{each.name} at {each.committed}" for each in self._world.groups.needing(before)]
         assert not needing, f"the broker's log is cut below {before}, and {', '.join(needing)} still reads there"
@@ -149,7 +157,9 @@ class Promises:
         assert live.term == history.term
         if history.deleted is not None:
             return  # what else was said of an ended partition is erased
-        assert live.log_start == history.log_start, f"log start {live.log_start}, all facts say {history.log_start}"
+        for ruling in {live.lineage, *self._elected, *(Lineage.of(*b.epochs) for b in self._world.cluster.brokers)}:
+            left, said = (highest_log_start(view.log_starts, ruling) for view in (live, history))
+            assert left == said, f"log start {left} on {ruling.entries}, all facts say {said}"
         assert live.lineage == history.lineage
         if not self._world.lands_twice and not self._world.forger.forged:
             assert not live.contradictions, f"a legal history contradicts itself: {live.contradictions}"
@@ -220,19 +230,18 @@ class Promises:
         cluster, view = self._world.cluster, self.live.view()
         if not cluster.exists:
             return
-        log_start = view.log_start or 0
-        assert log_start <= cluster.floor, f"log start {log_start} is above the floor {cluster.floor}"
-        local_start = cluster.leader.start
+        log_start, local_start = view.log_start or 0, cluster.leader.start
         rules = view.term is not None and view.term.epoch == cluster.epoch
         bounds = HistoryControl(cluster).bounds(NAME, 0)
         for batch in cluster.truth:
-            if batch.end <= cluster.floor or batch.base >= local_start:
+            first = cluster.kept_from(batch)
+            if first >= batch.end:
                 continue
-            first = max(batch.base, cluster.floor)
+            told = f"offset {first} (local start {local_start}, unclean {cluster.unclean}, anew {cluster.anew})"
+            assert not rules or view.lineage_unknown or log_start <= first, f"log start {log_start} is above {told}"
             if first >= local_start:
                 continue
             holding = [s for s in view.readable if self._of(s).get(batch.base) == batch.data]
-            told = f"offset {first} (floor {cluster.floor}, local start {local_start}, unclean {cluster.unclean})"
             assert holding, f"LOSS of {told}"
             if not rules:
                 continue

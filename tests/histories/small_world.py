@@ -75,7 +75,6 @@ class SmallWorld(World):
             return True
         if choice == "hour":
             self.clock.advance(HOUR_S)
-            self.cluster.raise_floor()
             return True
         if choice == "order":
             self.order_below(self.promises.live.view().readable[0].offsets.end + 1)

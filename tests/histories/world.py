@@ -10,16 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from random import Random
 
-from tests.histories.cluster import Cluster
+from tests.histories.cluster import NAME, Cluster, HistoryControl
 from tests.histories.forger import Forger
 from tests.histories.groups import Groups
 from tests.histories.process import Process, follow
 from tests.histories.promises import Promises
 from tests.histories.topic import DAY, HOUR, MINUTE, HistoryTopic
+from tierstate.cli.delete_plan import plan_delete
 from tierstate.follower.follower import Follower
 from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import decode_fact, encode_fact
-from tierstate.state.errors import StorageUnavailable
+from tierstate.state.errors import StorageUnavailable, TierstateError
 from tierstate.state.facts import Fact, IntegrityHold, OperatorOrder, OrderKind, ReaderLease
 from tierstate.state.ids import BrokerId, FactId, TopicId
 from tierstate.state.keys import key_of
@@ -85,6 +86,7 @@ class World:
         self.processes = [Process(self, broker, 0, None) for broker in range(3)]
         self.followers: list[Follower] = [follow(self, 100 + at, kind=True) for at in range(2)]
         self.orders = self.keeper = 0
+        self.slow: list[OperatorOrder] = []
         """``keeper``: the broker that leads the tier-state partition."""
         self.forger = Forger(self)
         self.deleted_at = self.rnd.randrange(STEPS // 3, STEPS) if self.rnd.random() < 0.15 else STEPS
@@ -143,7 +145,10 @@ class World:
         if self.rnd.random() < 0.2:
             self.keeper = self.rnd.randrange(3)
         unclean = self.rnd.random() < self.unclean
-        if self.cluster.elect(unclean=unclean):
+        if unclean and self.rnd.random() < 0.2:
+            self.cluster.begin_anew()
+            self.seen["log begun anew"] += 1
+        elif self.cluster.elect(unclean=unclean):
             self.seen["unclean election" if unclean else "clean election"] += 1
             if self.by_hand and self.rnd.random() < 0.5:
                 self.leader_is_alone()
@@ -188,7 +193,7 @@ class World:
             self.work()
         elif leader.log and leader.start < leader.log[-1].base:
             before = self.rnd.randint(leader.start, leader.log[-1].base)
-            self.cluster.floor = max(self.cluster.floor, before)
+            self.cluster.order(before)
             self.cluster.trim(leader.number, self.cluster.epoch, before)
             self.seen["deleted by hand"] += 1
 
@@ -197,7 +202,6 @@ class World:
         longest = next(each for limit, each in TIMES if chance < limit)
         self.clock.advance(self.rnd.randint(1, longest) / 1000)
         self.topic.time_passed()
-        self.cluster.raise_floor()
 
     def crash(self) -> None:
         """A process dies; another starts on its view, on an older copy of it, or on none."""
@@ -227,6 +231,9 @@ class World:
         end = self.cluster.leader.end
         now = self.clock.now_ms()
         fact: Fact
+        if self.slow:
+            self.say(self.slow.pop())
+            return
         if self.rnd.random() < 0.15:
             self.hold_or_release(identity, now)
             return
@@ -238,9 +245,11 @@ class World:
         else:
             kinds = [OrderKind.PAUSE, OrderKind.RESUME, OrderKind.RESUME, OrderKind.DELETE_RECORDS]
             kind = self.rnd.choice(kinds)
-            before = Offset(self.rnd.randint(0, end)) if kind is OrderKind.DELETE_RECORDS else None
-            fact = OperatorOrder(self.cluster.partition, identity, kind, before, self.rnd.random() < 0.2, "ops", now)
-            self._ordered(before or 0)
+            force = self.rnd.random() < 0.2
+            if kind is OrderKind.DELETE_RECORDS:
+                self.order_below(self.rnd.randint(0, end), force)
+                return
+            fact = OperatorOrder(self.cluster.partition, identity, kind, None, force, "ops", now)
         self.say(fact)
 
     def hold_or_release(self, identity: FactId, now: TimestampMs) -> None:
@@ -251,17 +260,22 @@ class World:
         else:
             self.say(IntegrityHold(self.cluster.partition, identity, BrokerId(0), "seen", "one", "two", now))
 
-    def order_below(self, before: int) -> None:
-        """Somebody orders that records go."""
+    def order_below(self, before: int, force: bool = False) -> None:
+        """Somebody orders that records go, with what the command knows; who is slow says it after the next election."""
+        view, now, kind = self.promises.live.view(), self.clock.now_ms(), OrderKind.DELETE_RECORDS
+        try:
+            bounds = HistoryControl(self.cluster).bounds(NAME, 0)
+            plan = plan_delete(view, bounds, Offset(before), force, now)
+        except TierstateError:
+            return
         self.orders += 1
         identity = FactId.of(self.orders.to_bytes(16, "little"))
-        self._ordered(before)
-        now, kind = self.clock.now_ms(), OrderKind.DELETE_RECORDS
-        self.say(OperatorOrder(self.cluster.partition, identity, kind, Offset(before), False, "ops", now))
-
-    def _ordered(self, before: int) -> None:
-        self.cluster.ordered = max(self.cluster.ordered, before)
-        self.cluster.floor = max(self.cluster.floor, before)
+        order = OperatorOrder(self.cluster.partition, identity, kind, plan.before, force, "ops", now, plan.lineage)
+        self.cluster.order(before)
+        if self.rnd.random() < 0.3:
+            self.slow.append(order)
+        else:
+            self.say(order)
 
     def say(self, fact: Fact) -> None:
         self.seen[type(fact).__name__] += 1

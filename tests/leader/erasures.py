@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.state.conftest import NOW, Build
+from tests.state.conftest import KNOWN, NOW, Build
 from tierstate.leader.erase_rule import Erase, NothingToErase, next_erasure
 from tierstate.state.facts import IntegrityHold, LiveFact, OperatorOrder, OrderKind
 from tierstate.state.ids import BrokerId
@@ -51,7 +51,8 @@ def order(
     force: bool = False,
 ) -> LiveFact:
     offset = None if before is None else Offset(before)
-    return build.live(position, OperatorOrder(build.partition, build.fact_id(number), kind, offset, force, "ops", NOW))
+    fact = OperatorOrder(build.partition, build.fact_id(number), kind, offset, force, "ops", NOW, KNOWN)
+    return build.live(position, fact)
 
 
 def hold(position: int) -> LiveFact:

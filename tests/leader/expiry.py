@@ -22,6 +22,7 @@ from tierstate.leader.expirer import advance_log_start, delete_records_order, re
 from tierstate.leader.orders import CutLocal, next_cut
 from tierstate.leader.term import Reign
 from tierstate.schemas.codec import encode_fact
+from tierstate.state.epochs import Lineage
 from tierstate.state.errors import BrokerUnavailable, Fenced
 from tierstate.state.facts import (
     Fact,
@@ -33,6 +34,7 @@ from tierstate.state.facts import (
 )
 from tierstate.state.ids import BrokerId, FactId
 from tierstate.state.keys import key_of
+from tierstate.state.lineage import below
 from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.retention import TopicRetention
@@ -139,7 +141,8 @@ def say_order(
 ) -> OperatorOrder:
     offset = None if before is None else Offset(before)
     identity = FactId.of(number.to_bytes(16, "big"))
-    order = OperatorOrder(world.partition, identity, kind, offset, force, "ops", world.clock.now_ms())
+    lineage = below(world.view().lineage, offset) if offset is not None else Lineage()
+    order = OperatorOrder(world.partition, identity, kind, offset, force, "ops", world.clock.now_ms(), lineage)
     say(world, order)
     return order
 

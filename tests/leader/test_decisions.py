@@ -215,9 +215,8 @@ def test_what_cannot_be_tiered_is_refused(config: TopicConfig, reason: str | Non
 
 
 def cut(before: int) -> LiveFact:
-    order = OperatorOrder(
-        build.partition, build.fact_id(1), OrderKind.DELETE_RECORDS, Offset(before), False, "ops", NOW
-    )
+    kind, lineage = OrderKind.DELETE_RECORDS, Lineage.of((0, 0))
+    order = OperatorOrder(build.partition, build.fact_id(1), kind, Offset(before), False, "ops", NOW, lineage)
     return build.live(20, order)
 
 

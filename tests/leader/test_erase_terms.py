@@ -86,8 +86,33 @@ def test_a_twins_facts_keep_the_term_whose_place_they_claim() -> None:
 def test_a_term_of_another_branch_stays_until_the_log_start_has_passed_it() -> None:
     branch = build.leader(0, 1, lineage=Lineage.of((0, 0), (1, 100)))
     for log_start, erased in ((100, []), (101, [(0,)])):
-        ruling = build.leader(10, 2, lineage=Lineage.of((0, 0), (2, 80)))
-        assert all_of(branch, base=(ruling, build.log_start(11, TERM, log_start))) == erased
+        lineage = Lineage.of((0, 0), (2, 80))
+        base = (build.leader(10, 2, lineage=lineage), build.log_start(11, TERM, log_start, lineage=lineage))
+        assert all_of(branch, base=base) == erased
+
+
+def test_a_term_of_another_branch_stays_as_long_as_segments_of_its_epochs_do() -> None:
+    """Should the branch come back, its leader's checkpoint is continued by this term alone."""
+    branch = build.leader(0, 1, lineage=Lineage.of((0, 0), (1, 100)))
+    copied = (build.started(1, 1, OLD, 100, 149), build.finished(2, 1, OLD, 100, 149, Lineage.of((1, 100))))
+    lineage = Lineage.of((0, 0), (2, 80))
+    base = (build.leader(10, 2, lineage=lineage), build.log_start(11, TERM, 300, lineage=lineage))
+    assert all_of(branch, *copied, base=base) == []
+    gone = (build.delete_started(12, 1, TERM), build.delete_finished(13, 1, TERM))
+    assert all_of(branch, *copied, *gone, base=base) == [(2, 1, 12, 13), (0,)]
+
+
+def test_a_log_start_of_another_branch_stays_until_one_stands_for_it_there() -> None:
+    """What is said on this branch holds on the other one up to where it left: erased, the rest would be forgotten."""
+    there, here = Lineage.of((0, 0), (1, 50)), Lineage.of((0, 0), (2, 70))
+    base = (build.leader(10, 2, lineage=here),)
+    said_there = build.log_start(4, OLD, 90, lineage=there)
+    higher = build.log_start(11, TERM, 200, lineage=here)
+    assert all_of(said_there, higher, base=base) == [], "50 of them are one log"
+    same_log = build.log_start(12, TERM, 210, lineage=Lineage.of((0, 0), (1, 50), (2, 95)))
+    assert (4,) in all_of(said_there, higher, same_log, base=base)
+    below_fork = build.log_start(4, OLD, 40, lineage=Lineage.of((0, 0)))
+    assert (4,) in all_of(below_fork, higher, base=base)
 
 
 ELDERS = Lineage.of((0, 0), (1, 50), (3, 100))

@@ -14,6 +14,7 @@ from tierstate.leader.expire_rule import (
     RemoveObjects,
     StartDelete,
     future_segments,
+    may_go,
     next_delete,
     next_log_start,
     next_removal,
@@ -72,14 +73,15 @@ def view_of(*extra: LiveFact, log_start: int | None = 0, segments: tuple[int, ..
 
 
 def moved(position: int, offset: int, reason: str, counter: int = 5) -> LiveFact:
-    return build.live(position, LogStartAdvanced(build.partition, Offset(offset), TERM, counter, reason, NOW))
+    return build.live(position, LogStartAdvanced(build.partition, Offset(offset), TERM, counter, reason, NOW, LINEAGE))
 
 
 def order(
     position: int, kind: OrderKind, before: int | None = None, *, number: int = 7, force: bool = False
 ) -> LiveFact:
     offset = None if before is None else Offset(before)
-    return build.live(position, OperatorOrder(build.partition, build.fact_id(number), kind, offset, force, "ops", NOW))
+    fact = OperatorOrder(build.partition, build.fact_id(number), kind, offset, force, "ops", NOW, LINEAGE)
+    return build.live(position, fact)
 
 
 def delete_started(
@@ -279,15 +281,60 @@ def test_a_segment_inside_a_longer_one_goes_when_it_ends_below_the_log_start() -
     assert found.segment.segment_id == build.segment_id(9)
 
 
-def test_a_segment_out_of_lineage_stays_until_it_ends_below_the_log_start() -> None:
-    foreign = (
-        build.started(50, 9, TERM, 50, 149),
-        build.finished(51, 9, TERM, 50, 149, epochs=Lineage.of((7, 50))),
-    )
-    assert isinstance(next_delete(view_of(*foreign, delete_started(60, 0), log_start=149)), NoExpiry)
-    found = next_delete(view_of(*foreign, delete_started(60, 0), log_start=150))
+def out_of_lineage(age: int) -> tuple[LiveFact, ...]:
+    """Of a branch that left at 40; its agents expired it up to 150 there."""
+    segment = build.segment(9, TERM, 50, 149, Lineage.of((7, 50)))
+    segment = replace(segment, max_timestamp=TimestampMs(NOW - age), copied_at=NOW)
+    return (build.started(50, 9, TERM, 50, 149), build.live(51, SegmentCopyFinished(segment)), delete_started(60, 0))
+
+
+def test_a_segment_out_of_lineage_stays_whatever_is_expired_on_another_branch() -> None:
+    """It may lead again, and its log is trimmed for this copy."""
+    assert isinstance(next_delete(view_of(*out_of_lineage(1), log_start=150), keep(ms=10), NOW), NoExpiry)
+    theirs = build.log_start(61, TERM, 150, 9, lineage=Lineage.of((0, 0), (7, 40)))
+    found = next_delete(view_of(*out_of_lineage(1), theirs, log_start=0))
     assert isinstance(found, StartDelete)
     assert found.segment.segment_id == build.segment_id(9)
+
+
+def test_a_segment_out_of_lineage_goes_below_the_log_start_when_no_branch_would_keep_it() -> None:
+    """Else what a lost branch left would stay for ever."""
+    for log_start, age, limit, goes in ((150, 11, 10, True), (150, 10, 10, False), (149, 11, 10, False)):
+        found = next_delete(view_of(*out_of_lineage(age), log_start=log_start), keep(ms=limit), NOW)
+        assert isinstance(found, StartDelete) == goes
+    assert isinstance(next_delete(view_of(*out_of_lineage(10**9), log_start=150), keep(size=1), NOW), NoExpiry)
+    given_up = order(62, OrderKind.DISABLE_DELETE)
+    assert isinstance(next_delete(view_of(*out_of_lineage(1), given_up, log_start=150), FOREVER, NOW), StartDelete)
+
+
+def test_what_is_too_old_is_looked_at_again_before_it_is_condemned() -> None:
+    (segment,) = (s for s in view_of(*out_of_lineage(11), log_start=150).readable if s.offsets.start == 50)
+    for log_start, reason, goes in (
+        (150, DeleteReason.RETENTION_TIME, True),
+        (149, DeleteReason.RETENTION_TIME, False),
+        (150, DeleteReason.LOG_START, False),
+    ):
+        assert may_go(view_of(*out_of_lineage(11), log_start=log_start), segment, reason) == goes
+
+
+def test_an_order_is_about_the_records_that_were_there_when_it_was_given() -> None:
+    """300..399 were written anew since."""
+    ordered = order(50, OrderKind.DELETE_RECORDS, 400)
+    ruling = build.leader(40, 2, lineage=Lineage.of((0, 0), (2, 300)))
+    view = view_of(ordered, ruling)
+    assert log_start(view) == AdvanceLogStart(Offset(300), f"operator-order {build.fact_id(7)}")
+    done = view_of(ordered, ruling, build.log_start(51, build.term(2, 40), 300))
+    said = f"order {build.fact_id(7)}: another election lost the records it was given for from 300 on"
+    why = "nothing is in the remote tier from the log start 300 on"
+    assert log_start(done) == NoExpiry(Why(Reason.ORDER_LOST, f"{said}: what is there now stays; {why}"))
+
+
+def test_an_order_that_does_not_say_for_which_records_is_not_carried_out() -> None:
+    kind = OrderKind.DELETE_RECORDS
+    version_1 = OperatorOrder(build.partition, build.fact_id(7), kind, Offset(100), False, "ops", NOW)
+    found = log_start(view_of(build.live(50, version_1)))
+    assert isinstance(found, NoExpiry)
+    assert (found.why.kind, "give it again" in found.why.said) == (Reason.ORDER_LOST, True)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from tests.leader.expiry import Expiry, say_lease, say_order
 from tests.leader.test_expire_rule import BOUNDS, build, delete_started, doubtful, moved, order, view_of
 from tests.leader.world import World
 from tests.state.conftest import NOW
-from tierstate.leader.orders import CutLocal, NoCut, next_cut, order_done
+from tierstate.leader.orders import CutLocal, NoCut, is_forced, next_cut, order_done
 from tierstate.leader.trim_rule import doubt_of
+from tierstate.state.epochs import Lineage
 from tierstate.state.facts import LiveFact, OperatorOrder, OrderKind, SegmentDeleteFinished
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import SegmentState
@@ -64,6 +65,25 @@ def test_an_order_is_done_when_both_tiers_begin_at_it(log_start: int, local_star
     ordered = order(50, OrderKind.DELETE_RECORDS, 142)
     view = view_of(ordered, log_start=log_start)
     assert order_done(fact_of(ordered), view, Offset(local_start)) == done
+
+
+def test_an_order_is_done_where_it_holds_and_not_carried_on_when_its_branch_comes_back() -> None:
+    ordered = order(50, OrderKind.DELETE_RECORDS, 142)
+    anew = build.leader(51, 2, lineage=Lineage.of((2, 0)))
+    view = view_of(ordered, anew)
+    assert view.log_start == 0
+    assert next_cut(view, AT_ZERO) == NoCut("nobody ordered to delete records")
+    assert order_done(fact_of(ordered), view, Offset(0))
+    forked = view_of(ordered, build.leader(51, 2, lineage=Lineage.of((0, 0), (2, 100))))
+    assert not order_done(fact_of(ordered), forked, Offset(0))
+    assert order_done(fact_of(ordered), view_of(ordered, log_start=142), Offset(142))
+
+
+def test_force_overrides_leases_on_what_is_ordered_and_no_further() -> None:
+    ordered = order(50, OrderKind.DELETE_RECORDS, 142, force=True)
+    assert is_forced(view_of(ordered), Offset(141))
+    assert not is_forced(view_of(ordered), Offset(142))
+    assert not is_forced(view_of(ordered, build.leader(51, 2, lineage=Lineage.of((0, 0), (2, 100)))), Offset(141))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in OrderKind if kind is not OrderKind.DELETE_RECORDS])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -69,3 +70,15 @@ def test_another_epoch_where_something_is_copied_is_another_branch(
 
     own = Lineage.of(*((epoch + number, scaled(offset)) for number, offset in checkpoint))
     assert branched_off(view, own) is branched
+
+
+@pytest.mark.parametrize(("fork", "branched"), [(8, True), (6, False)])
+def test_what_a_folded_lineage_does_not_name_is_no_other_branch(fork: int, branched: bool, world: World) -> None:
+    """The broker's checkpoint may still begin below the log start, where a term no longer says anything."""
+    world.process().copy_all()
+    view = world.view()
+    assert view.leader is not None
+    epoch = view.leader.epoch
+    short = replace(view, leader=replace(view.leader, lineage=Lineage.of((epoch + 2, 7))))
+    own = Lineage.of((epoch, 0), (epoch + 1, 5), (epoch + 2, 6), *([(epoch + 3, fork)] if branched else []))
+    assert branched_off(short, own) is branched

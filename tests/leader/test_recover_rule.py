@@ -13,7 +13,7 @@ from tierstate.leader.recover_rule import (
 )
 from tierstate.state.coverage import Coverage
 from tierstate.state.epochs import LeaderEpoch, Lineage
-from tierstate.state.facts import LeaderElected
+from tierstate.state.facts import LeaderElected, LogStartAdvanced
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.object_name import ObjectName
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
@@ -70,6 +70,12 @@ def elected(epoch: int, *entries: tuple[int, int]) -> LeaderElected:
         Offset(0),
         TimestampMs(1),
     )
+
+
+def log_start_said(offset: int, *entries: tuple[int, int]) -> LogStartAdvanced:
+    term = Term(LeaderEpoch(entries[-1][0]), Position(1), FactId.of(bytes(16)))
+    lineage = Lineage.of(*entries)
+    return LogStartAdvanced(PARTITION, Offset(offset), term, 1, "retention-time", TimestampMs(0), lineage)
 
 
 def plan(
@@ -194,7 +200,24 @@ def test_a_partition_that_the_custodian_deleted_stays_deleted() -> None:
     assert not found.writes
 
 
+def test_a_log_that_began_anew_is_restored_whatever_began_above_it_before() -> None:
+    """The manifests of the lost one say 300, in its own epochs."""
+    lost = [found_at(segment(number, 100 * number, 100 * number + 99, (3, 100 * number)), 300) for number in (3, 4)]
+    anew = [found_at(segment(5 + at, 100 * at, 100 * at + 99, (7, 100 * at)), 0) for at in (0, 1)]
+    plan = plan_partition(PARTITION, [*lost, *anew], ArchivedPartition(PARTITION))
+    assert plan.log_start == 0
+    assert [each.segment for each in plan.restored] == [each.segment for each in anew]
+    assert not plan.of(Verdict.UNPROVEN)
+    said = ArchivedPartition(PARTITION, leader=elected(3, (3, 0)), log_starts=(log_start_said(300, (3, 0)),))
+    assert plan_partition(PARTITION, [*lost, *anew], said).log_start == 0
+    assert plan_partition(PARTITION, lost, said).log_start == 300
+
+
+def found_at(each: RemoteSegment, log_start: int) -> FoundSegment:
+    return FoundSegment(each, TimestampMs(0), Offset(log_start), "memory", TIER_TOPIC)
+
+
 def test_a_partition_that_only_the_archive_knows_keeps_its_log_start() -> None:
-    archived = ArchivedPartition(PARTITION, leader=elected(3, (3, 0)), log_start=Offset(500))
+    archived = ArchivedPartition(PARTITION, leader=elected(3, (3, 0)), log_starts=(log_start_said(500, (3, 0)),))
     (found,) = plan_partitions([], {PARTITION: archived}, {})
     assert (found.log_start, found.epoch, found.topic, found.writes) == (500, 3, "orders", True)

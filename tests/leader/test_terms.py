@@ -12,13 +12,14 @@ from tests.leader.test_crash_points import COPY_STEPS, TERM_STEPS, TRIM_STEPS, f
 from tests.leader.world import World, nobody_reads, run_with
 from tierstate.leader.act import Act, run
 from tierstate.leader.copier import copy_segment
-from tierstate.leader.reasons import Reason
-from tierstate.leader.term import Reign, begin_term, confirmed
+from tierstate.leader.expirer import advance_log_start
+from tierstate.leader.reasons import Reason, why_failed
+from tierstate.leader.term import Reign, append_leader, begin_term, confirmed
 from tierstate.leader.trimmer import trim_local
 from tierstate.runtime.listener import TermEnded, TermStarted
 from tierstate.schemas.codec import encode_fact
-from tierstate.state.epochs import LeaderEpoch, Lineage
-from tierstate.state.errors import BrokerUnavailable, Fenced, UnknownOutcome, ViewBehind
+from tierstate.state.epochs import EpochEntry, LeaderEpoch, Lineage
+from tierstate.state.errors import BrokerUnavailable, Fenced, LineageTooLong, UnknownOutcome, ViewBehind
 from tierstate.state.facts import LeaderElected
 from tierstate.state.ids import BrokerId, FactId
 from tierstate.state.keys import key_of
@@ -65,6 +66,45 @@ def test_a_term_that_begins_while_another_is_composed_gives_way(step: str, world
         run_with(act, step, other.begin)
     assert len(world.view().fenced) == (0 if step == TERM_STEPS[0] else 1)
     finish(world)
+
+
+def test_a_log_start_says_in_which_lineage_it_is_meant(world: World) -> None:
+    process = world.process()
+    reign = process.begin()
+    assert [fact.lineage for fact in world.view().log_starts] == [Lineage.of((0, 0))], "never none: that is version 1"
+    world.elect_here()
+    heir = process.begin()
+    run(advance_log_start(heir, Offset(3), "retention-time", process.events.append))
+    assert world.view().log_starts[-1].lineage == Lineage.of((0, 0))
+    assert reign.term != heir.term
+
+
+def test_a_term_folds_what_lies_wholly_below_the_log_start(world: World) -> None:
+    """Its own, and not that of the log which was lost: there nothing is known to be below it."""
+    process = world.process()
+    reign = process.begin()
+    run(advance_log_start(reign, Offset(290), "retention-time", process.events.append))
+    for _ in range(300):
+        world.broker.elect(world.name, 0, 1)
+    world.write_checkpoint(*((epoch, epoch) for epoch in range(301)))
+    assert process.begin().view().lineage.entries[0] == EpochEntry(LeaderEpoch(0), Offset(0)), "the lost log's"
+    run(advance_log_start(process.begin(), Offset(290), "retention-time", process.events.append))
+    view = process.begin().view()
+    assert view.lineage == Lineage.of(*((epoch, epoch) for epoch in range(289, 301)))
+    assert view.log_start == 290
+
+
+def test_a_lineage_that_no_fact_can_name_has_a_reason_of_its_own(world: World) -> None:
+    lineage = Lineage.of(*((epoch, 1_000_000 * epoch) for epoch in range(20_000)))
+    elected = LeaderElected(
+        world.partition, world.name, LeaderEpoch(19_999), FactId.of(b"f" * 16), BrokerId(1), "b1:1",
+        lineage, Offset(0), world.clock.now_ms(),
+    )  # fmt: skip
+    with pytest.raises(LineageTooLong) as error:
+        append_leader(world.process().seat, elected)
+    assert why_failed(error.value).kind is Reason.LINEAGE_TOO_LONG
+    assert error.value.facts["epochs"] == 20_000
+    assert world.topic.appends == 0
 
 
 def test_no_term_begins_below_an_epoch_that_rules_already(world: World) -> None:

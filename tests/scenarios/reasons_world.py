@@ -32,8 +32,10 @@ from tierstate.leader.status import PartitionStatus
 from tierstate.leader.term import Reign, begin_term
 from tierstate.leader.termless import say
 from tierstate.runtime.settings import Settings
+from tierstate.state.epochs import Lineage
 from tierstate.state.facts import Fact, OperatorOrder, OrderKind
 from tierstate.state.ids import BrokerId, FactId, TopicIdPartition
+from tierstate.state.lineage import below
 from tierstate.state.offsets import Offset
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.object_store import ObjectStore
@@ -175,9 +177,11 @@ class Desk:
     def fact_id(self) -> FactId:
         return FactId.of(self.job.leader.seat.ids.uuid())
 
-    def order(self, kind: OrderKind, before: int | None = None) -> OperatorOrder:
-        cut = None if before is None else Offset(before)
-        order = OperatorOrder(self.partition, self.fact_id(), kind, cut, False, "ops@desk", self.now())
+    def order(self, kind: OrderKind, before: int | None = None, *, version: int = 2) -> OperatorOrder:
+        cut, lineage = None if before is None else Offset(before), Lineage()
+        if cut is not None and version > 1:
+            lineage = below(self.job.view.partition(self.partition).lineage, cut)
+        order = OperatorOrder(self.partition, self.fact_id(), kind, cut, False, "ops@desk", self.now(), lineage)
         self.say(order)
         return order
 

@@ -35,6 +35,7 @@ from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import RandomIds
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.facts import OrderKind
+from tierstate.state.lineage import below
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation
 
@@ -303,10 +304,11 @@ class When:
 
     def orders(self, topic: str, kind: OrderKind, *, partition: int = 0, before: int | None = None) -> When:
         """What `tierstate pause` and its like write; agents obey when they work next."""
-        eyes = self._story.eyes
-        place = eyes.place(self._story.topic(topic), partition)
+        eyes, named = self._story.eyes, self._story.topic(topic)
+        place = eyes.place(named, partition)
         cut = None if before is None else Offset(before)
-        give(eyes.tiers, eyes.follower, new_order(place, kind, SystemClock(), RandomIds(), before=cut))
+        lineage = None if cut is None else below(eyes.view(named, partition).lineage, cut)
+        give(eyes.tiers, eyes.follower, new_order(place, kind, SystemClock(), RandomIds(), before=cut, lineage=lineage))
         return self
 
 

@@ -49,6 +49,7 @@ from tierstate.schemas.codec import decode_fact, encode_fact
 from tierstate.state.facts import DeleteReason, LocalTrimIntended, OperatorOrder, OrderKind, SegmentCopyFinished
 from tierstate.state.ids import FactId, TopicIdPartition
 from tierstate.state.keys import key_of, tier_partition_of
+from tierstate.state.lineage import below
 from tierstate.state.offsets import Offset, Position
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import RemoteSegment, Term
@@ -186,7 +187,8 @@ def somebody_orders(world: Restless, job: Job) -> None:
     middle = readable[len(readable) // 2].offsets
     before = Offset((middle.start + middle.end) // 2)
     order_id = FactId.of(RandomIds().uuid())
-    order = OperatorOrder(partition, order_id, OrderKind.DELETE_RECORDS, before, False, "test", world.clock.now_ms())
+    kind, lineage = OrderKind.DELETE_RECORDS, below(world.look(job.view, partition).lineage, before)
+    order = OperatorOrder(partition, order_id, kind, before, False, "test", world.clock.now_ms(), lineage)
     world.say(order, partition)
     eventually(lambda: not world.look(job.view, partition).orders)
 

@@ -192,6 +192,13 @@ def test_an_order_asks_for_more_than_there_is(desk: Desk) -> None:
     desk.says("expired", Reason.ORDER_WAITS, waits + ".*")
 
 
+@shows(Reason.ORDER_LOST)
+def test_an_order_does_not_say_which_records_it_meant(desk: Desk) -> None:
+    order = desk.order(OrderKind.DELETE_RECORDS, before=5, version=1)
+    said = f"order {order.id}: an older version gave it, without saying for which records: give it again; .*"
+    desk.says("expired", Reason.ORDER_LOST, said)
+
+
 @shows(Reason.READERS_GRACE)
 def test_readers_get_their_grace(topic_for: NewReasonTopic) -> None:
     topic = topic_for({"expire": {"grace": 1000}})

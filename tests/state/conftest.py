@@ -33,6 +33,8 @@ from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import AbortedRanges, Compression, CopyAttempt, RemoteSegment, Term
 
 NOW = TimestampMs(1_700_000_000_000)
+KNOWN = Lineage.of((0, 0))
+"""The lineage of every leader, and of what is said of its log, that has no other."""
 
 
 def raw(number: int) -> bytes:
@@ -65,7 +67,7 @@ class Build:
         self, position: int, epoch: int, *, lineage: Lineage | None = None, number: int | None = None
     ) -> LiveFact:
         identity = self.fact_id(1000 + position if number is None else number)
-        lineage = Lineage.of((0, 0)) if lineage is None else lineage
+        lineage = KNOWN if lineage is None else lineage
         return self.live(
             position,
             LeaderElected(
@@ -122,8 +124,10 @@ class Build:
         subject = self.segment(number, term)
         return self.live(position, SegmentDeleteFinished(subject, term, counter, NOW))
 
-    def log_start(self, position: int, term: Term, offset: int, counter: int = 0) -> LiveFact:
-        fact = LogStartAdvanced(self.partition, Offset(offset), term, counter, "retention-time", NOW)
+    def log_start(
+        self, position: int, term: Term, offset: int, counter: int = 0, *, lineage: Lineage = KNOWN
+    ) -> LiveFact:
+        fact = LogStartAdvanced(self.partition, Offset(offset), term, counter, "retention-time", NOW, lineage)
         return self.live(position, fact)
 
     def trim(self, position: int, term: Term, offset: int, counter: int = 0) -> LiveFact:

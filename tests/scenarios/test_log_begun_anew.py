@@ -1,0 +1,66 @@
+"""The only replica's folder is lost, and its broker leads again with an empty log: offsets begin at 0 once more."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.leader.real import eventually
+from tests.scenarios.story import Effect, Story, observes
+from tierstate.state.errors import OffsetOutOfRange
+from tierstate.state.facts import OrderKind
+from tierstate.state.routing import log_start, route
+
+pytestmark = pytest.mark.kafka
+
+BATCH, PER_SEGMENT = 10, 50
+"""Records in a batch, batches in a segment."""
+SEGMENT = BATCH * PER_SEGMENT
+
+
+def loses_its_folder(story: Story) -> None:
+    """The broker finds no folder where it stored the partition, and makes an empty one."""
+    topic = story.topic("orders")
+    story.when.agent_dies(0).broker_stops(0)
+    shutil.rmtree(story.sandbox.brokers[0].log_dir / f"{topic.name}-0")
+    story.when.broker_starts(0)
+    eventually(lambda: story.when.leads("orders") == 0, 60)
+    topic.written[0].clear()
+
+
+@observes(
+    Effect.COPIED, Effect.TRIMMED, Effect.LOG_START_MOVED, Effect.BROKER_DOWN, Effect.REMOTE_READ, Effect.LOCAL_READ
+)
+def test_what_is_written_below_the_lost_logs_start_is_neither_hidden_nor_trimmed_without_a_copy(
+    story_own: Story,
+) -> None:
+    given, when, then = story_own
+    given.topic("orders", per_segment=PER_SEGMENT)
+    when.produces("orders", 7 * SEGMENT + BATCH, batch=BATCH)
+    when.agent(0).works()
+    then.local("orders").starts_at(7 * SEGMENT)
+    when.orders("orders", OrderKind.DELETE_RECORDS, before=7 * SEGMENT - 5)
+    when.agent(0).works()
+    then.log("orders").starts_at(7 * SEGMENT - 5)
+    lost = then.remote("orders").bounds.leader_epoch
+    loses_its_folder(story_own)
+    when.produces("orders", SEGMENT + BATCH, batch=BATCH)
+    bounds, view = then.remote("orders").bounds, then.remote("orders").view
+    assert (bounds.local_start, bounds.high_watermark) == (0, SEGMENT + BATCH)
+    assert lost is not None
+    assert (bounds.leader_epoch or 0) > lost
+    assert log_start(view, bounds) == 0, "no term has begun: the range is the broker's own"
+    with pytest.raises(OffsetOutOfRange) as error:
+        route(view, bounds, SEGMENT + BATCH + 1)
+    assert (error.value.valid_start, error.value.valid_end) == (0, SEGMENT + BATCH)
+    when.produces("orders", 7 * SEGMENT, batch=BATCH)
+    when.agent(0).works()
+    then.local("orders").starts_at(8 * SEGMENT)
+    then.log("orders").starts_at(0)
+    copied, left_of_the_lost = range(0, 8 * SEGMENT, SEGMENT), 6 * SEGMENT
+    then.remote("orders").has_segments_from(*sorted((*copied, left_of_the_lost))).holds(0, 8 * SEGMENT - 1)
+    then.reader("orders").reads_from(0, total=8 * SEGMENT + BATCH, remote=8 * SEGMENT).reads_all()
+    when.orders("orders", OrderKind.DELETE_RECORDS, before=SEGMENT)
+    when.agent(0).works()
+    then.log("orders").starts_at(SEGMENT)
