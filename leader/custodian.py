@@ -21,7 +21,6 @@ from ..state.facts import (
     SegmentDeleteStarted,
 )
 from ..state.ids import FactId, RemoteSegmentId, TopicIdPartition
-from ..state.object_name import require_own
 from ..state.offsets import Offset, Position
 from ..state.partition_view import PartitionView
 from ..state.segment import CopyAttempt, RemoteSegment, Term
@@ -179,14 +178,11 @@ def _remove_objects(custody: Custody, reign: Reign, segment_id: RemoteSegmentId)
 
 
 def _subject(custody: Custody, reign: Reign, step: StartDelete | RemoveObjects) -> CopyAttempt | RemoteSegment:
-    """What is known of the segment of this very step, which is still the next one. Raises Fenced; CorruptData when
-    its objects are another segment's*.
-    """
+    """What is known of the segment of this very step, which is still the next one. Raises Fenced."""
     now = custody.must(reign.partition, type(step))
     segment = reign.view().segments.get(step.segment_id)
     if now != step or segment is None or segment.subject is None:
         raise Fenced("the segment is not to be deleted any more", partition=reign.partition, segment=step.segment_id)
-    require_own(segment.subject)
     return segment.subject
 
 

@@ -218,7 +218,7 @@ class _Judge:
         segment_id, base_key = parsed.segment_id, parsed.base_key
         segment = self._view.segments.get(segment_id)
         if segment is not None and segment.subject is not None:
-            if segment.subject.object_key != base_key or not_own(segment.subject) is not None:
+            if segment.subject.object_key != base_key:
                 return _Verdict(segment_id, base_key, False, "its segment id belongs to another object")
             if segment.state is not SegmentState.DELETE_SEGMENT_FINISHED:
                 if upload and segment.state is not SegmentState.COPY_SEGMENT_STARTED:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.leader.expiry import say
+from tests.leader.forger import events_segment, forged, put_events, stolen
 from tests.leader.recovery import FRESH_ID, Target, overwrite, plan, rewrite
 from tests.leader.world import World, object_keys
 from tierstate.fetch.verify import Finding, Severity, check_view
@@ -66,6 +68,17 @@ def test_a_clean_world_gives_no_finding(level: int, world: World, segment: Remot
     bounds = world.broker.bounds(world.name, 0)
     assert not list(check_view(world.view(), bounds))
     assert not verify(world, level)
+
+
+@pytest.mark.parametrize("key", [None, "no-name-at-all"])
+def test_what_a_forged_fact_names_is_no_folder_to_look_into(
+    key: str | None, world: World, segment: RemoteSegment
+) -> None:
+    events = put_events(world.store)
+    say(world, forged(stolen(events, world.partition, world.name, segment.term))["copy-started"])
+    strange = replace(events_segment(number=78), object_key=key or events.object_key.replace("/0/", "/0/0"))
+    say(world, forged(stolen(strange, world.partition, world.name, segment.term))["copy-started"])
+    assert not verify(world, 1), "nothing of another partition is an orphan of this one"
 
 
 def test_what_was_checked_is_counted(world: World, segment: RemoteSegment) -> None:

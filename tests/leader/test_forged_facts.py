@@ -13,6 +13,7 @@ from tests.leader.expiry import GRACE_MS, Expiry, say
 from tests.leader.forger import ONLY_COPY, forged, keys_of, put_events, stolen
 from tests.leader.orphans import GRACE_S, Late
 from tests.leader.world import World
+from tierstate.cli.sweep_plan import rows_of
 from tierstate.leader.act import run
 from tierstate.leader.archived_deletes import deleted_in
 from tierstate.leader.custodian_rule import custody_doubt
@@ -20,6 +21,7 @@ from tierstate.leader.expirer import remove_objects, start_delete
 from tierstate.leader.quarantine import Quarantine
 from tierstate.leader.reasons import Reason
 from tierstate.leader.sweep_rule import NoSweep, failed_attempt, next_sweep
+from tierstate.leader.sweeper import Look
 from tierstate.leader.trim_rule import doubt_of
 from tierstate.state.errors import CorruptData, Fenced
 from tierstate.state.facts import DeleteReason, SegmentDeleteStarted
@@ -84,6 +86,7 @@ def test_an_agent_serves_and_deletes_nothing_of_another_partition(
     if is_settled:
         settled()
     for _ in range(3):
+        process.view.require_fresh(0, 0)
         process.work(worker)
         world.clock.advance(GRACE_S)
         untouched(world, segment)
@@ -97,6 +100,7 @@ def test_the_partition_is_held_with_a_reason(world: World) -> None:
     segment = forge(world, *CONDEMNED)
     for live in world.view().segments[segment.segment_id].facts:
         assert live.key not in world.view().fenced, "the forger speaks in the name of the ruling term"
+    process.view.require_fresh(0, 0)
     process.work(worker)
     status = process.status()
     assert status.not_trimmed_reason is Reason.HELD
@@ -108,12 +112,14 @@ def test_it_goes_on_once_the_forged_facts_are_erased_and_the_holds_released(worl
     worker = process.work()
     begun = len(world.topic.keys())
     segment = forge(world, *CONDEMNED)
+    process.view.require_fresh(0, 0)
     process.work(worker)
     forged_keys = [key for key in world.topic.keys()[begun:] if str(segment.segment_id) in key]
     assert len(forged_keys) == len(CONDEMNED)
     for key in (*forged_keys, *(key_of(hold) for hold in world.view().holds)):
         world.topic.append(0, key, None)
     world.roll()
+    process.view.require_fresh(0, 0)
     process.work(worker)
     assert not world.view().holds
     assert world.view().coverage.prefix_end(0) == world.bases[-1] - 1, "what was rolled since is copied"
@@ -199,3 +205,21 @@ def test_the_custodian_of_a_gone_topic_deletes_nothing_of_another(
     untouched(world, segment)
     said = [live.fact for live in meant(world, segment).facts if isinstance(live.fact, SegmentDeleteStarted)]
     assert all(fact.reason is DeleteReason.RETENTION_TIME for fact in said), "it condemned nothing either"
+
+
+def test_a_custodian_says_why_it_waits(world: World, settled: Callable[[], None]) -> None:
+    world.process().copy_all()
+    segment = forge(world, *CONDEMNED)
+    settled()
+    world.broker.delete_topic(world.name)
+    ward = Ward(world)
+    ward.end()
+    assert segment.object_key in ward.custodian.reasons[world.partition]
+
+
+def test_a_sweep_by_hand_promises_no_sweep_of_it(world: World) -> None:
+    world.process().copy_all()
+    segment = forge(world, "copy-started", "copy-finished")
+    [row] = rows_of(world.name, Look(world.view(), (), (), ()), None, ())
+    assert row.key == segment.object_key
+    assert "its object key is of another segment" in row.why

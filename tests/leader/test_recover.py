@@ -22,12 +22,12 @@ from tierstate.state.facts import (
     SegmentDeleteFinished,
     SegmentDeleteStarted,
 )
-from tierstate.state.ids import BrokerId, FactId, TopicId
+from tierstate.state.ids import BrokerId, FactId, TopicId, TopicIdPartition
 from tierstate.state.keys import key_of
-from tierstate.state.offsets import Offset
+from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.segment import SegmentState
 from tierstate.storage.segment.keys import ObjectKind, object_key
-from tierstate.storage.segment.manifest import SegmentManifest, TierstateBlock
+from tierstate.storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of
 from tierstate.storage.segment.writer import delete_segment
 
 OTHER_TOPIC = TopicId("CCCCCCCCCCCCCCCCCCCCCg")
@@ -154,6 +154,25 @@ def test_a_manifest_that_stands_under_another_name_is_not_taken_twice(world: Wor
         world.store.put_if_absent("backup/" + object_key(segment.object_key, kind), data)
     assert "another object" in bucket(world).damaged[0].problem
     assert same_meaning(Target.fresh(world).recover([plan(world)]), world.view())
+
+
+def test_a_manifest_that_describes_another_partition_under_this_name_is_not_believed(world: World) -> None:
+    world.process().copy_all()
+    segment = world.view().readable[0]
+    theirs = TopicIdPartition(OTHER_TOPIC, 0)
+
+    def of_theirs(manifest: SegmentManifest) -> SegmentManifest:
+        block = block_of(manifest)
+        return replace(
+            manifest,
+            metadata=replace(metadata_of(block.segment, TimestampMs(0)), partition=theirs),
+            tierstate=replace(block, segment=replace(block.segment, partition=theirs)),
+        )
+
+    rewrite(world, segment, of_theirs)
+    [damaged] = bucket(world).damaged
+    assert f"it describes another segment, {segment.segment_id} of {theirs}" in damaged.problem
+    assert plan(world).gaps == (segment.offsets,)
 
 
 def test_what_others_wrote_is_listed_and_not_restored(world: World) -> None:
