@@ -11,11 +11,10 @@ import pytest
 from tests.leader.expiry import Expiry
 from tests.leader.world import TRIMS_ALL, Process, World, nobody_reads, object_keys, run_with
 from tierstate.leader.act import run
-from tierstate.leader.cut_elsewhere import offsets_cut_elsewhere
 from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.observe import DRIFT_AGE_S
 from tierstate.leader.reasons import Reason
-from tierstate.leader.trimmer import LAST_CHECKS_S, trim_local
+from tierstate.leader.trimmer import trim_local
 from tierstate.runtime.listener import LocalTrimmed, TrimRefused
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import CorruptData, Fenced, StorageUnavailable, TimedOut
@@ -23,7 +22,6 @@ from tierstate.state.facts import IntegrityHold, OperatorOrder, OrderKind
 from tierstate.state.ids import BrokerId, FactId
 from tierstate.state.keys import key_of
 from tierstate.state.offsets import Offset
-from tierstate.state.routing import LocalBounds
 
 
 def say_hold(world: World) -> None:
@@ -254,115 +252,6 @@ def test_an_incomplete_listing_of_groups_means_no_trim(world: World) -> None:
     assert world.local_start() == 0
     assert (process.status().not_trimmed or "").startswith("consumer groups could not be listed completely: ")
     assert process.status().copied_to == world.bases[-1] - 1
-
-
-def reset(world: World, group: str) -> None:
-    world.broker.commit(group, world.name, 0, 0)
-
-
-def appear(world: World, group: str) -> None:
-    world.broker.join(group, world.name, 0)
-
-
-def read_a_little(world: World, group: str) -> None:
-    world.broker.commit(group, world.name, 0, world.bases[1] + 1)
-
-
-def hide(world: World, group: str) -> None:
-    world.broker.hide_groups(f"the offsets of {group} are unknown")
-
-
-MOVES: list[Callable[[World, str], None]] = [reset, appear, read_a_little, hide]
-"""What groups may do right after they were asked."""
-
-
-def listed_before(world: World, how: Callable[[World, str], None]) -> Process:
-    """Everything is copied, the group was asked where it stands, it moved, and 36 s later the delay is over."""
-    process = world.process()
-    if how is reset:
-        world.broker.commit("moved", world.name, 0, world.end())
-    worker = process.work(process.worker(delay_ms=36_000))
-    assert process.status().not_trimmed_reason == Reason.TRIM_DELAY
-    how(world, "moved")
-    world.clock.advance(36)
-    process.work(worker)
-    return process
-
-
-@pytest.mark.parametrize("how", [reset, appear, hide])
-def test_a_group_that_moved_since_it_was_listed_loses_nothing_and_no_intention_is_said(
-    how: Callable[[World, str], None], world: World
-) -> None:
-    process = listed_before(world, how)
-    assert world.local_start() == 0
-    assert world.view().trim_intended is None
-    assert process.status().not_trimmed_reason == (Reason.GROUPS_UNKNOWN if how is hide else Reason.GROUP_HOLDS)
-    assert "moved" in (process.status().not_trimmed or "")
-    assert (process.status().consecutive_failures, process.status().last_error) == (0, None)
-
-
-def test_what_a_group_that_moved_left_behind_is_trimmed(world: World) -> None:
-    listed_before(world, read_a_little)
-    assert world.local_start() == world.view().trim_intended == world.bases[1]
-
-
-@pytest.mark.parametrize("how", MOVES)
-def test_groups_are_asked_once_more_after_the_intention(how: Callable[[World, str], None], world: World) -> None:
-    process = world.process()
-    worker = process.worker(delay_ms=36_000)
-    process.work(worker)
-    world.clock.advance(36)
-    run_with(worker.steps(), "delete-records", lambda: how(world, "late"))
-    assert world.local_start() == 0
-    assert world.view().trim_intended == world.bases[-1]
-    process.work(worker)
-    left = world.bases[1] if how is read_a_little else 0
-    assert world.local_start() == left
-    assert "late" in (process.status().not_trimmed or "")
-    assert process.status().term is not None, "no term ends for it"
-    for _ in range(100):
-        world.clock.advance(1)
-        process.work(worker)
-    intended = [key for key in world.topic.keys() if "/trim/" in key]
-    assert len(intended) == (2 if left else 1), "nothing is intended that a group is known to hold"
-
-
-def test_an_intention_that_was_given_up_stands_until_the_next_one(world: World) -> None:
-    """What else cut the broker's log below it is not told apart meanwhile; nothing is decided by it."""
-    process = world.process()
-    worker = process.worker(delay_ms=36_000)
-    process.work(worker)
-    world.clock.advance(36)
-    run_with(worker.steps(), "delete-records", lambda: read_a_little(world, "late"))
-    process.work(worker)
-    assert world.view().trim_intended == world.local_start() == world.bases[1]
-    world.broker.delete_records_on(BrokerId(1), world.name, 0, Offset(world.bases[2]))
-    assert offsets_cut_elsewhere(world.view(), Offset(world.local_start())) == world.bases[2] - world.bases[1]
-
-
-def test_last_checks_that_take_too_long_are_no_ground_for_a_trim(world: World) -> None:
-    process = world.process()
-    reign = process.copy_all()
-    slow: Any = Slow(world)
-    reign.seat = replace(reign.seat, broker=slow)
-    with pytest.raises(TimedOut, match="took too long"):
-        run(trim_local(reign, world.store, Offset(world.bases[2]), process.events.append, nobody_reads))
-    assert world.local_start() == 0
-
-
-class Slow:
-    """A broker that answers late, or to a process that was frozen meanwhile, once a trim is intended."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._world.broker, name)
-
-    def bounds(self, *asked: Any, **named: Any) -> LocalBounds:
-        if self._world.view().trim_intended is not None:
-            self._world.clock.advance(LAST_CHECKS_S + 1)
-        return self._world.broker.bounds(*asked, **named)
 
 
 def test_a_tier_state_topic_whose_configuration_drifted_means_no_trim_until_it_is_right_again(world: World) -> None:
