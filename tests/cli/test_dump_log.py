@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -108,3 +109,37 @@ def test_damaged_bytes_are_corrupt_data_with_their_position(tmp_path: Path) -> N
     code, _, notes = dump(folder)
     assert code == 4
     assert "position=" in notes
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_folder_whose_transaction_index_contradicts_its_markers_is_printed_right_and_is_corrupt(
+    isolation: str, tmp_path: Path
+) -> None:
+    source = next(path for path in (DATA / "kafka-logs" / "transactions").iterdir() if path.is_dir())
+    folder = tmp_path / source.name
+    shutil.copytree(source, folder)
+    index = folder / f"{34:020d}.txnindex"
+    index.write_bytes(index.read_bytes()[34:])
+    code, records, notes = dump(folder, "--json", "--encoding", "base64", "--isolation", isolation)
+    assert code == 4
+    assert str(index) in notes
+    golden_file = DATA / "kafka-logs" / "transactions" / f"{isolation}.jsonl.gz"
+    assert [as_golden(record) for record in records] == golden(golden_file)
+
+
+def test_a_copy_of_kafkas_plugin_whose_transaction_index_contradicts_its_markers_is_corrupt(tmp_path: Path) -> None:
+    case = DATA / "aiven-kafka" / "abort-marker-in-next-segment"
+    shutil.copytree(case, tmp_path / "copied")
+    for objects in (tmp_path / "copied").rglob("*.indexes"):
+        data = bytearray(objects.read_bytes())
+        manifest = json.loads(objects.with_suffix(".rsm-manifest").read_text())
+        span = manifest["segmentIndexes"]["transaction"]
+        if span is None:
+            continue
+        data[span["position"] + 9] ^= 1
+        objects.write_bytes(data)
+        code, _, notes = dump(objects.with_suffix(".rsm-manifest"), "--json", "--isolation", "read_committed")
+        assert code == 4
+        assert objects.name in notes
+        return
+    raise AssertionError("no copied segment has a transaction index")

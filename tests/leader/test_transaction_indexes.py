@@ -7,10 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.leader.world import World
+from tierstate.log.transaction_check import open_before
 from tierstate.log.transaction_index import ENTRY_BYTES, format_transaction_index, parse_transaction_index
 from tierstate.runtime.listener import CopyFailed, TransactionIndexRebuilt
 from tierstate.runtime.metrics import Metrics
-from tierstate.state.errors import CorruptData
+from tierstate.state.errors import CorruptData, Fenced
+from tierstate.state.offsets import Offset
 from tierstate.state.segment import RemoteSegment
 from tierstate.storage.segment.manifest import IndexKind
 from tierstate.storage.segment.reader import SegmentReader
@@ -145,3 +147,33 @@ def test_a_damaged_snapshot_is_none(new_world: NewWorld) -> None:
     process.copy_all()
     assert not [event for event in process.events if isinstance(event, TransactionIndexRebuilt)]
     assert len(world.view().readable) == len(world.rolled)
+
+
+def test_a_segment_in_which_no_open_transaction_ends_is_passed_over(new_world: NewWorld) -> None:
+    """Its producer snapshot says so: what lies behind a segment is not read as long as a long transaction lasts."""
+    world = new_world("opentxn")
+    first, between = world.rolled[1], world.rolled[2]
+    opened = open_before(between, world.file(between, ".snapshot").read_bytes(), "snapshot").transactions
+    after = open_before(world.rolled[3], world.file(world.rolled[3], ".snapshot").read_bytes(), "snapshot")
+    assert opened
+    assert opened.items() <= after.transactions.items()
+    world.flip(between, 30)
+    process = world.process()
+    reign = process.begin()
+    process.copy_next(reign)
+    assert process.copy_next(reign).offsets.start == first
+
+
+@pytest.mark.parametrize("how", ["damaged", "gone"])
+def test_what_lies_behind_and_cannot_be_read_stops_the_copy(how: str, new_world: NewWorld) -> None:
+    world = new_world("opentxn")
+    base, later = (Offset(each) for each in world.rolled[2:4])
+    with world.log.open_segment(world.partition, world.name, base, later) as files:
+        opened = open_before(later, world.file(later, ".snapshot").read_bytes(), "snapshot")
+        assert files.aborted_later(opened.transactions)
+        if how == "damaged":
+            world.flip(later, 100)
+        else:
+            world.file(later).unlink()
+        with pytest.raises(CorruptData if how == "damaged" else Fenced):
+            files.aborted_later(opened.transactions)
