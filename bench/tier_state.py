@@ -238,7 +238,7 @@ def _routing(segments: int, routes: int) -> list[Row]:
         state.view()
     view = replace(state.view(), log_start=Offset(0))
     end = Offset(view.copied_to + 1)
-    bounds = LocalBounds(end, end, end, None)
+    bounds = LocalBounds(end, end, end, None if view.leader is None else view.leader.epoch)
     chance = random.Random(1)
     offsets = [chance.randrange(end) for _ in range(routes)]
     table = {offset: view for offset in offsets}

@@ -66,7 +66,15 @@ class Partition:
             said = self.broker.control.bounds(self.name, 0).leader_epoch
         except (Fenced, BrokerUnavailable):
             return False
-        return said == described.leader_epoch and self.admin.in_sync(self.name, 0) == {0, 1, 2}
+        every = {*range(len(self.sandbox.brokers))}
+        return said == described.leader_epoch and self.admin.in_sync(self.name, 0) == every
+
+    def restarts(self) -> None:
+        """Its only broker, which leads in another epoch then."""
+        before = self.epoch
+        self.sandbox.stop(0)
+        self.sandbox.start(0)
+        eventually(lambda: self._settled() and self.epoch > before, 60)
 
     def file(self) -> list[tuple[int, int]]:
         """``leader-epoch-checkpoint`` of the leader."""
@@ -133,6 +141,20 @@ def test_a_leader_answers_as_its_twin_does_also_of_epochs_that_it_forgot(partiti
     assert broker.reads.end_of_epoch(name, 0, LeaderEpoch(second), now) is None
     partition.moves()
     assert partition.agrees_with_the_twin() == [(partition.epoch, 50)], "the empty epoch before it is forgotten, too"
+
+
+def test_an_older_broker_answers_the_same(
+    kafka_older: KafkaSandbox, topic_name: str, make_topics: Callable[[KafkaSandbox], Any]
+) -> None:
+    with open_broker(kafka_older.client_config) as broker:
+        partition = Partition(kafka_older, broker, make_topics(kafka_older), topic_name)
+        partition.topics.append(topic_name, 0, 10)
+        partition.restarts()
+        partition.topics.append(topic_name, 0, 10)
+        assert [start for _, start in partition.agrees_with_the_twin()] == [0, 10]
+        broker.control.delete_records_on(partition.leader, topic_name, 0, Offset(12))
+        assert partition.agrees_with_the_twin() == [(partition.epoch, 12)]
+        assert broker.reads.end_of_epoch(topic_name, 0, LeaderEpoch(0), partition.epoch) is None
 
 
 def test_bounds_are_of_one_leader_though_another_is_elected_while_it_is_asked(partition: Partition) -> None:

@@ -107,6 +107,9 @@ def test_a_view_without_any_fact_has_nothing_to_confirm(build: Build) -> None:
     with pytest.raises(OffsetOutOfRange):
         route(build.view(), CUT, 179)
     assert short(route(build.view(), CUT, 180)) == ("local", 180)
+    with pytest.raises(OffsetOutOfRange) as error:
+        route(build.view(), CUT, 180, tier=REMOTE)
+    assert (error.value.valid_start, error.value.valid_end) == (180, 180)
 
 
 @pytest.mark.parametrize(("epoch", "rules"), [(0, True), (1, True), (2, False), (None, False)])
