@@ -84,15 +84,20 @@ def test_a_log_start_is_told_where_the_broker_confirms_it_and_nowhere_else(view:
 
 def test_a_log_that_begins_below_a_log_start_of_another_branch_is_read(build: Build) -> None:
     view = build.view(build.leader(0, 1), build.log_start(1, build.term(1, 0), 200))
-    anew = bounds(0, 100, epoch=2)
+    anew = bounds(0, 300, epoch=2)
     with pytest.raises(LineageUnconfirmed):
         route(view, anew, 50)
     assert short(route(view, anew, 50, confirmed=Offset(0))) == ("local", 50)
-    assert short(route(view, anew, 100, confirmed=Offset(0))) == ("end", 100)
     with pytest.raises(LineageUnconfirmed):
-        route(view, anew, 101, confirmed=Offset(0))
+        route(view, anew, 301, confirmed=Offset(0))
     with pytest.raises(OffsetOutOfRange):
         route(view, anew, 50, confirmed=Offset(200))
+
+
+def test_a_log_that_ends_below_a_log_start_is_read_without_a_question(build: Build) -> None:
+    view = build.view(build.leader(0, 1), build.log_start(1, build.term(1, 0), 200))
+    assert short(route(view, bounds(0, 100, epoch=2), 50)) == ("local", 50)
+    assert short(route(view, bounds(0, 100, epoch=2), 100)) == ("end", 100)
 
 
 def test_the_remote_tier_alone_says_how_far_it_reaches_only_where_that_is_confirmed(view: PartitionView) -> None:
