@@ -56,7 +56,10 @@ def command(
     template: str,
     encoding: str,
 ) -> None:
-    """Read both tiers as one log, partition by partition."""
+    """Read both tiers as one log, partition by partition.
+
+    A topic that is gone (deleted, or of a cluster before this one) is named by its topic id: the remote tier has it.
+    """
     if follow and end is not None:
         raise click.UsageError("--follow has no end: leave out --to")
     write = _json_writer(encoding) if context.as_json else _template_writer(template)

@@ -177,8 +177,25 @@ def _catch_up(follower: Follower, number: int, wanted: list[int]) -> None:
                 raise
 
 
+def partitions_meant(broker: Broker, topic: str, partition: int | None) -> list[TopicIdPartition] | None:
+    """As `user_partitions`, and of a topic that is gone by its topic id; None: all of one that is gone, and only facts
+    tell which there are. Raises UnknownTopic.
+    """
+    from ..fetch.gone import gone_id
+    from ..state.errors import UnknownTopic
+    from ..state.ids import TopicIdPartition
+
+    try:
+        return user_partitions(broker, topic, partition)
+    except UnknownTopic:
+        found = gone_id(broker.control, topic)
+        if found is None:
+            raise
+        return None if partition is None else [TopicIdPartition(found, partition)]
+
+
 def user_partitions(broker: Broker, topic: str, partition: int | None) -> list[TopicIdPartition]:
-    """The partitions of a topic by its id, or one of them. Raises UnknownTopic."""
+    """The partitions of a topic by its name, or one of them. Raises UnknownTopic."""
     from ..state.errors import UnknownTopic
     from ..state.ids import TopicIdPartition
 

@@ -11,7 +11,7 @@ import click
 
 from ..state.routing import Isolation
 from .context import Context
-from .opened import open_store_of, opened_broker, opened_view, reachable, user_partitions
+from .opened import open_store_of, opened_broker, opened_view, partitions_meant, reachable
 from .positions import AtOffset, AtTime, Earliest, FromEnd, Latest, Position
 from .topic_argument import TopicArgument
 
@@ -42,7 +42,7 @@ def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]
     settings = context.settings_with("kafka.bootstrap.servers", "store.url")
     with ExitStack() as opened:
         broker = opened.enter_context(opened_broker(context))
-        partitions = user_partitions(broker, topic.topic, topic.partition)
+        partitions = partitions_meant(broker, topic.topic, topic.partition)
         # after the first answer: these take a second to load, and a wrong name should be said at once
         from ..fetch.open import open_reader
         from ..runtime.clock import SystemClock

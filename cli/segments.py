@@ -6,7 +6,7 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .opened import opened_broker, opened_view, user_partitions
+from .opened import opened_broker, opened_view, partitions_meant
 from .topic_argument import TopicArgument, TopicType
 
 
@@ -15,12 +15,16 @@ from .topic_argument import TopicArgument, TopicType
 @click.option("--all", "every", is_flag=True, help="Also segments that are not readable: started, deleted, abandoned.")
 @pass_context
 def command(context: Context, topic: TopicArgument, every: bool) -> None:
-    """The remote segments of a partition, oldest first, with states, offsets, sizes and object keys."""
+    """The remote segments of a partition, oldest first, with states, offsets, sizes and object keys.
+
+    A topic that is gone is named by its topic id.
+    """
     from ..schemas.codec import descriptor_to_json
     from ..state.segment import SegmentState
 
     with opened_broker(context) as broker:
-        partitions = user_partitions(broker, topic.topic, topic.partition)
+        partitions = partitions_meant(broker, topic.topic, topic.partition)
+        assert partitions is not None  # one is named
     with opened_view(context, partitions) as follower:
         view = follower.partition(partitions[0])
     found = sorted(

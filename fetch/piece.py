@@ -13,11 +13,12 @@ from ..state.segment import AbortedRange
 
 @dataclass(frozen=True, slots=True)
 class LogicalTopic:
-    """A topic as the broker knows it now."""
+    """A topic as the broker knows it now; ``gone``: it does not, the name is the topic id."""
 
     name: str
     topic_id: TopicId
     partitions: int
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

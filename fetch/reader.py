@@ -23,6 +23,7 @@ from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
 from ..state.view import TierView
 from .by_time import offset_for_time
+from .gone import NoBroker, gone_id
 from .local import LocalTier
 from .logical import Ask, LogicalPartition
 from .piece import Fetched as Fetched
@@ -68,14 +69,24 @@ class LogReader:
             known = self._topics.get(name)
         if known is not None and now - known[0] < TOPIC_AGE_S:
             return known[1]
-        described = self._control.topic(name)
-        topic = LogicalTopic(name, described.topic_id, len(described.partitions))
+        topic = self._looked_up(name)
         with self._lock:
             self._topics[name] = (now, topic)
         return topic
 
+    def _looked_up(self, name: str) -> LogicalTopic:
+        try:
+            described = self._control.topic(name)
+        except UnknownTopic:
+            topic_id = gone_id(self._control, name)
+            numbers = [each.partition for each in self._view.partitions() if each.topic_id == topic_id]
+            if topic_id is None or not numbers:
+                raise
+            return LogicalTopic(name, topic_id, max(numbers) + 1, gone=True)
+        return LogicalTopic(name, described.topic_id, len(described.partitions))
+
     def partition(self, topic: str, partition: int) -> LogicalPartition:
-        """One partition of the topic that has this name now. Raises UnknownTopic."""
+        """One partition of the topic that has this name now, or of one that is gone, by its id. Raises UnknownTopic."""
         described = self.topic(topic)
         if not 0 <= partition < described.partitions:
             raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=described.partitions)
@@ -83,7 +94,8 @@ class LogReader:
         with self._lock:
             log = self._partitions.get((topic, place))
             if log is None:
-                log = LogicalPartition(topic, place, self._view, self._local, self.remote, self._clock, self._recent)
+                local = NoBroker(self._view) if described.gone else self._local
+                log = LogicalPartition(topic, place, self._view, local, self.remote, self._clock, self._recent)
                 self._partitions[topic, place] = log
         return log
 

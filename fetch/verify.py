@@ -130,7 +130,8 @@ def _life(segment: SegmentMeaning) -> Iterator[tuple[Severity, str]]:
 
 def _descriptor(segment: RemoteSegment) -> Iterator[tuple[Severity, str]]:
     offsets, epochs = segment.offsets, segment.leader_epochs.entries
-    if epochs[0].start_offset != offsets.start or epochs[-1].start_offset > offsets.end:
+    # above their start: DeleteRecords cut the log inside the segment before it was copied, and its checkpoint with it
+    if epochs[0].start_offset < offsets.start or epochs[-1].start_offset > offsets.end:
         yield Severity.CORRUPT, f"its epochs are not of its offsets {offsets}: {epochs}"
     if epochs[-1].epoch > segment.term.epoch:
         yield Severity.CORRUPT, f"its epoch {epochs[-1].epoch} is later than the term that copied it, {segment.term}"
@@ -148,9 +149,10 @@ def _descriptor(segment: RemoteSegment) -> Iterator[tuple[Severity, str]]:
 
 
 def _place(view: PartitionView, segment: RemoteSegment, owned: int) -> Iterator[tuple[Severity, str]]:
-    inside = sum(len(part) for part in readable_ranges(segment, view.lineage))
-    if inside < len(segment.offsets):
-        whole = "" if inside == 0 else f": {len(segment.offsets) - inside} of its offsets"
+    start = max(segment.offsets.start, view.log_start or 0)
+    inside = sum(max(0, part.end + 1 - max(part.start, start)) for part in readable_ranges(segment, view.lineage))
+    if inside < (wanted := segment.offsets.end + 1 - start):
+        whole = "" if inside == 0 else f": {wanted - inside} of its offsets"
         yield Severity.FINDING, f"out of lineage{whole}"
     if size := _overlap(view, segment, owned):
         yield Severity.FINDING, f"overlaps others: about {size} bytes of it are served by them"

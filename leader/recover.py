@@ -39,24 +39,24 @@ class RecoverTools:
 
 
 def check_target(topic: TierTopic, view: TierView, plans: Iterable[PartitionPlan], *, resume: bool) -> None:
-    """The topic is empty but for its meta fact or, to ``resume``, holds only what recover wrote of these plans.
+    """Nothing stands of the planned partitions or, to ``resume``, only what recover wrote of these plans.
 
-    Facts by no term count as recover's when a plan restores them. Raises Fenced, InvalidRequest (it is to be resumed).
+    What others say of other partitions is theirs: topics of a cluster before this one come beside them. Facts by no
+    term count as recover's when a plan restores them. Raises Fenced, InvalidRequest (it is to be resumed).
     """
     for number in range(topic.mapped_partitions):
         view.require_fresh(number, 0)
     planned = {plan.partition: plan for plan in plans}
     begun = 0
-    for partition in view.partitions():
+    for partition in sorted(planned.keys() & set(view.partitions())):
         facts = view.facts(partition)
-        plan = planned.get(partition)
-        standing = {key_of(each) for each in plan.standing} if plan else set()
+        standing = {key_of(each) for each in planned[partition].standing}
         terms = {live.fact.id for live in facts if isinstance(live.fact, LeaderElected) and _is_own(live)}
         for live in facts:
             term = term_of(live.fact)
             if not (_is_own(live) or (term is not None and term.id in terms) or live.key in standing):
                 raise Fenced(
-                    "the tier-state topic is not empty: recover only writes to a fresh one",
+                    "the tier-state topic already says something of this partition: recover only writes what is new",
                     key=live.key,
                     position=live.position,
                 )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..broker.control import BrokerControl
 from ..broker.open import open_broker
 from ..broker.tier_topic_setup import TierTopicSpec, open_tier_topic
+from ..fetch.gone import place_of
 from ..fetch.open import open_reader
 from ..fetch.reader import LogReader
 from ..follower.open import open_view
@@ -65,6 +66,13 @@ def open_log(options: SourceOptions, clock: Clock, choice: Choice | None = None)
             topic.close()
 
 
+def _assigned(control: BrokerControl, topic: str, partition: int) -> TopicIdPartition:
+    try:
+        return place_of(control, topic, partition)
+    except UnknownTopic as error:
+        raise UnknownTopic(f"option assign: {error.message}", **error.facts) from error
+
+
 def open_object_store(options: SourceOptions, clock: Clock) -> ObjectStore:
     """Raises InvalidRequest, AccessDenied."""
     return open_store(options.store, endpoint=options.endpoint, region=options.region, clock=clock)
@@ -78,26 +86,21 @@ def open_key_ring(options: SourceOptions) -> KeyRing | None:
 def chosen_partitions(
     choice: Choice, control: BrokerControl, tier_state_topic: str
 ) -> dict[TopicPartition, TopicIdPartition]:
-    """By topic and partition, ascending. A pattern chooses neither Kafka's own topics nor the tier-state topic.
+    """By topic and partition, ascending; ``assign`` takes a topic that is gone by its topic id.
 
-    Raises UnknownTopic for a topic or partition that is named and not there.
+    A pattern chooses neither Kafka's own topics nor the tier-state topic. Raises UnknownTopic for a topic or partition
+    that is named and not there.
     """
     if isinstance(choice, Assigned):
-        names = sorted({topic for topic, _ in choice.partitions})
-    elif isinstance(choice, Subscribed):
+        return {key: _assigned(control, *key) for key in choice.partitions}
+    if isinstance(choice, Subscribed):
         names = sorted(choice.topics)
     else:
         found = [topic.name for topic in control.topics() if not topic.internal and topic.name != tier_state_topic]
         names = sorted(name for name in found if choice.pattern.fullmatch(name))
     described = {name: control.topic(name) for name in names}
-    known = {
+    return {
         (name, each.partition): TopicIdPartition(topic.topic_id, each.partition)
         for name, topic in described.items()
         for each in topic.partitions
     }
-    if not isinstance(choice, Assigned):
-        return known
-    for topic, partition in choice.partitions:
-        if (topic, partition) not in known:
-            raise UnknownTopic("option assign: no such partition", topic=topic, partition=partition)
-    return {key: known[key] for key in choice.partitions}

@@ -56,10 +56,11 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
             prefetch=prefetch,
             listener=lambda event: fetched.append(event) if isinstance(event, RemoteFetched) else None,
         )
-        control: Any = OneTopic("t", place.topic_id)
-        reader = LogReader(tiers.view, control, local, remote, clock or SystemClock())
+        control = OneTopic("t", place.topic_id)
+        seam: Any = control
+        reader = LogReader(tiers.view, seam, local, remote, clock or SystemClock())
         tiers.view.require_fresh(0, 0)
-        made.append(Golden(folder, tiers, local, reader, remote, segments, gets, fetched))
+        made.append(Golden(folder, tiers, local, reader, remote, segments, gets, fetched, control))
         return made[-1]
 
     yield make

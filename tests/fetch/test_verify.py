@@ -107,14 +107,24 @@ def test_an_unknown_lineage_is_told() -> None:
         ({"leader_epochs": Lineage.of((0, 99))}, "epochs are not of its offsets"),
         ({"record_count": 101}, "101 records do not fit"),
         ({"record_count": -1}, "-1 records do not fit"),
-        ({"last_record_offset": Offset(100)}, "last record 100"),
+        ({"last_record_offset": Offset(200)}, "last record 200"),
         ({"max_timestamp": TimestampMs(-2)}, "max timestamp is -2"),
     ],
 )
 def test_a_descriptor_that_contradicts_itself_is_corrupt(change: dict[str, Any], what: str) -> None:
-    broken = replace(CLEAN[0], **change)
-    found = [each for each in findings(*facts(broken, *CLEAN[1:])) if each.segment_id == broken.segment_id]
+    broken = replace(CLEAN[1], **change)
+    found = [each for each in findings(*facts(CLEAN[0], broken, CLEAN[2])) if each.segment_id == broken.segment_id]
     assert any(each.severity is Severity.CORRUPT and what in each.what for each in found)
+
+
+def test_a_log_cut_inside_a_segment_before_it_was_copied_is_clean_from_the_log_start_on() -> None:
+    """DeleteRecords takes the epoch below its offset from the broker's checkpoint."""
+    cut = replace(CLEAN[0], leader_epochs=Lineage.of((0, 40)))
+    live = [*facts(cut, *CLEAN[1:])]
+    at = live[-1].position + 1
+    assert not findings(*live, BUILD.log_start(at, TERM, 40), within=bounds(local_start=300))
+    found = findings(*live, BUILD.log_start(at, TERM, 39), within=bounds(local_start=300))
+    assert [each.what.split(" belong")[0] for each in found] == ["offsets 39..39", "out of lineage: 1 of its offsets"]
 
 
 def test_an_epoch_later_than_the_term_that_copied_it_is_corrupt() -> None:

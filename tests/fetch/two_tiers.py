@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.histories.epoch_cache import said_of_epoch
+from tierstate.broker.control import ClusterDescription
 from tierstate.broker.tier_topic import MemoryTierTopic, TierTopic
 from tierstate.broker.topics import PartitionDescription, TopicDescription
 from tierstate.fetch.local import LocalPiece, closed_ranges
@@ -336,14 +337,21 @@ class OneTopic:
 
     def __init__(self, name: str, topic_id: TopicId) -> None:
         self._described = TopicDescription(name, topic_id, False, (PartitionDescription(0, BrokerId(1), None),))
+        self.deleted = False
+
+    def cluster(self) -> ClusterDescription:
+        return ClusterDescription("cluster", (BrokerId(1),))
 
     def topics(self) -> tuple[TopicDescription, ...]:
-        return (self._described,)
+        return () if self.deleted else (self._described,)
 
     def topic(self, name: str) -> TopicDescription:
-        if name != self._described.name:
+        if self.deleted or name != self._described.name:
             raise UnknownTopic("no such topic", topic=name)
         return self._described
+
+    def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
+        return not self.deleted and topic_id == self._described.topic_id
 
 
 @dataclass
@@ -360,3 +368,4 @@ class Golden:
     """Run before each read of the store, first in first out."""
     fetched: list[RemoteFetched]
     """Every request for readers."""
+    control: OneTopic

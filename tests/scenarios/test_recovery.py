@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from tests.scenarios.house import House, eventually
+from tierstate import read_records
 from tierstate.broker.open import open_broker
+from tierstate.broker.tier_topic import describe_topic_id
 from tierstate.broker.tier_topic_setup import TierTopicSpec, open_tier_topic
 from tierstate.follower.archive import archive
 from tierstate.follower.rocksdb_view import ViewIdentity
@@ -114,7 +117,7 @@ def test_a_plan_says_what_would_come_back_and_writes_nothing(lost: Lost) -> None
 
 def test_the_topic_that_stands_is_never_recovered_into(lost: Lost) -> None:
     before = lost.house.run("facts", "--json").stdout
-    assert "not empty" in lost.house.run("recover", "--execute", code=5).stderr
+    assert "already says something" in lost.house.run("recover", "--execute", code=5).stderr
     assert lost.house.run("facts", "--json").stdout == before
 
 
@@ -195,3 +198,33 @@ def test_what_is_recovered_reads_as_what_was_lost_and_a_second_time_changes_noth
     house.run("agent", "--once", *fresh)
     assert house.json("verify", lost.topic, *fresh)["findings"] == []
     assert len(house.json("segments", f"{lost.topic}:0", *fresh)) > len(lost.told["segments"][0])
+
+
+def test_a_topic_that_is_gone_comes_back_beside_what_agents_say_and_is_read_by_its_id(lost: Lost) -> None:
+    """As topics of a cluster before this one do: agents here have written facts of their own by then."""
+    house, beside = lost.house, ("--set", "tier_state.topic=recovery-beside")
+    admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})
+    gone = house.create("gone")
+    house.append(gone, RECORDS)
+    house.run("agent", "--once")
+    (described,) = house.json("describe", gone)
+    copied = house.run("consume", f"{gone}:0", "--tier", "remote").stdout
+    assert len(copied.splitlines()) > RECORDS // 2
+    by_id = f"{described['topic_id']}:0"
+    assert f"topic={gone}" in house.run("consume", by_id, code=2).stderr, "it is still there: to be read by its name"
+    old = describe_topic_id(admin, house.tier_topic)
+    admin.delete_topics([gone])[gone].result(30)
+    eventually(lambda: gone not in admin.list_topics(timeout=10).topics)
+
+    house.run("init", *beside)
+    ours = house.create("ours")
+    house.append(ours, RECORDS)
+    house.run("agent", "--once", *beside, "--set", f'tiering.include=["{ours}"]')
+    house.run("recover", "--execute", "--topic-id", old, *beside, code=4)  # what the test before went on with is a gap
+    assert house.run("consume", by_id, *beside).stdout == copied
+    assert len(house.json("segments", by_id, *beside)) == len(house.manifests(gone))
+    kafka, store = {"bootstrap.servers": house.kafka.bootstrap}, house.store.as_uri()
+    batches = read_records(kafka, store, described["topic_id"], 0, 0, 100, tier_state_topic="recovery-beside")
+    assert sum(batch.num_rows for batch in batches) == 100
+    assert house.json("verify", ours, *beside)["summary"]["segments"] > 0
+    house.run("recover", "--execute", "--topic-id", old, *beside, code=2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from tests.soak.ground import Ground
 from tests.soak.groups import PlainGroup
 from tests.soak.journal import partition_of
-from tests.soak.topics import EVERYWHERE, PASSING_MS, TOPICS
+from tests.soak.topics import EVERYWHERE, LONE, PASSING_MS, SHAKEN, TOPICS, SoakTopic
 from tests.soak.truth import jumped
 
 Look = Callable[[], bool]
@@ -86,7 +87,7 @@ def broker_killed(ground: Ground, chance: random.Random) -> Look:
 
 
 def leader_moved(ground: Ground, chance: random.Random) -> Look:
-    _, name, partition = chance.choice([*ground.places()])
+    _, name, partition = chance.choice(ground.movable())
     to = (ground.leader(name, partition) + chance.choice((1, 2))) % 3
     began = time.monotonic()
     ground.lead(name, partition, to)
@@ -95,7 +96,7 @@ def leader_moved(ground: Ground, chance: random.Random) -> Look:
 
 def replicas_moved(ground: Ground, chance: random.Random) -> Look:
     """One replica goes, and comes again, empty."""
-    _, name, partition = chance.choice([*ground.places()])
+    _, name, partition = chance.choice(ground.movable())
     leader = ground.leader(name, partition)
     others = [each for each in EVERYWHERE if each != leader]
     chance.shuffle(others)
@@ -155,7 +156,7 @@ def paused(ground: Ground, chance: random.Random) -> Look:
 
 def stray_swept(ground: Ground, chance: random.Random) -> Look:
     """An object that nobody knows: shown, never deleted by an agent, and deleted when a person names it."""
-    _, name, partition = chance.choice([each for each in ground.places() if each[0] is not PASSING])
+    _, name, partition = chance.choice([each for each in ground.movable() if each[0] is not PASSING])
     alive = _objects(ground, name, partition)
     key = f"{alive[0].rpartition('/')[0]}/stray-{chance.randrange(10**6)}"
     ground.cluster.store.put_if_absent(key, b"stray")
@@ -212,6 +213,58 @@ def group_reset(ground: Ground, chance: random.Random) -> Look:
     return lambda: bool(read)
 
 
+def election_unclean(ground: Ground, chance: random.Random) -> Look:
+    """A replica that was away leads with what it has; what was acknowledged without it is gone."""
+    name, (first, second) = ground.full(SHAKEN), SHAKEN.brokers
+    ground.until_in_sync()
+    writer, began = ground.writer_of(SHAKEN), time.monotonic()
+    if ground.leader(name, 0) != first:
+        first, second = second, first
+    ground.kafka.stop(second)
+    try:
+        ground.until(lambda: ground.copied(began, name, 0, first), "what the other replica lacks is copied")
+        writer.rest()
+        ground.kafka.kill(first)
+        ground.kafka.start(second)
+        ground.until(lambda: ground.admin.leader(name, 0) == second, "the other replica leads")
+        _forget_from(ground, SHAKEN, ground.bounds(SHAKEN).high_watermark)
+    finally:
+        writer.go_on()
+        for each in SHAKEN.brokers:
+            ground.kafka.start(each)
+        ground.until_in_sync()
+    began = time.monotonic()
+    return lambda: bool(ground.copied(began, name, 0))
+
+
+def log_begun_anew(ground: Ground, chance: random.Random) -> Look:
+    """The only replica loses its folder, below a log start that a person ordered; offsets begin at 0 again."""
+    name, (broker,) = ground.full(LONE), LONE.brokers
+    ordered = ground.bounds(LONE).high_watermark // 2
+    ground.commanded("delete-records", f"{name}:0", "--before", str(ordered), "--execute")
+    ground.until(lambda: ground.bounds(LONE).local_start >= ordered, "the order reaches the broker")
+    writer = ground.writer_of(LONE)
+    writer.rest()
+    try:
+        ground.kafka.stop(broker)
+        shutil.rmtree(ground.kafka.brokers[broker].log_dir / f"{name}-0")
+        ground.kafka.start(broker)
+        ground.until(lambda: ground.admin.leader(name, 0) == broker, "the empty replica leads")
+        assert ground.bounds(LONE).high_watermark == 0, "the log did not begin anew"
+        _forget_from(ground, LONE, 0)
+    finally:
+        ground.kafka.start(broker)
+        writer.go_on()
+    began = time.monotonic()
+    return lambda: bool(ground.copied(began, name, 0)) and ground.bounds(LONE).local_start > 0
+
+
+def _forget_from(ground: Ground, topic: SoakTopic, offset: int) -> None:
+    """What lay there is lost, and the writer, which is at rest, begins a new life: Kafka forgot its sequences too."""
+    ground.truth.forget_from((ground.full(topic), 0), offset)
+    ground.writer_of(topic).open()
+
+
 def nothing(ground: Ground, chance: random.Random) -> Look:
     """Some quiet."""
     began = time.monotonic()
@@ -229,7 +282,7 @@ def _has_work(ground: Ground, index: int, chance: random.Random) -> tuple[str, i
     led = ground.led_by(index)
     if led:
         return chance.choice(led)
-    _, name, partition = chance.choice([*ground.places()])
+    _, name, partition = chance.choice(ground.movable())
     ground.lead(name, partition, index)
     return name, partition
 

@@ -19,7 +19,10 @@ from tests.soak.journal import Journal, Said, partition_of
 from tests.soak.topics import COPY_QUOTA, EVERYWHERE, SEGMENT_BYTES, SWEEP_GRACE_S, TOPICS, SoakTopic
 from tests.soak.truth import Truth
 from tests.soak.writers import SoakWriter, TransactionWriter
+from tierstate.broker.open import open_broker
 from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.errors import TierstateError
+from tierstate.state.routing import LocalBounds
 from tierstate.storage.directory import DirectoryStore
 
 PATIENCE_S = 120.0
@@ -46,10 +49,12 @@ class Ground:
         self.kafka.open()
         self.house = House(self.kafka, self.folder / "house", self.name)
         text = self.house.config.read_text().replace("replication_factor = 1", "replication_factor = 3")
+        text = text.replace("[trim]", "[trim]\nallow_unclean = true")
         grace = f'[sweep]\ngrace = "{SWEEP_GRACE_S}s"\n[expire]\ngrace = "5s"\n[copy]\nquota = {COPY_QUOTA}\n'
         self.house.config.write_text(text + grace)
         self.cluster = StoryCluster(self.kafka, self.name, self.house.store)
         self.admin = ClusterAdmin(self.kafka)
+        self._broker = open_broker(self.kafka.client_config)
         self.away = self.house.store.with_name("away")
         self.house.run("init")
         self.cluster.given_store = DirectoryStore(
@@ -76,6 +81,8 @@ class Ground:
             writer.stop()
         if hasattr(self, "house"):
             self.house.close()
+        if hasattr(self, "_broker"):
+            self._broker.close()
         for broker in self.kafka.brokers:
             broker.kill()  # nobody waits for a clean end
         self.kafka.close()
@@ -115,6 +122,19 @@ class Ground:
             for partition in range(topic.partitions):
                 yield topic, self.full(topic), partition
 
+    def movable(self) -> list[tuple[SoakTopic, str, int]]:
+        """Places that any broker may lead."""
+        return [each for each in self.places() if each[0].moves]
+
+    def bounds(self, topic: SoakTopic) -> LocalBounds:
+        """Of a topic's one partition, as its broker knows them."""
+        return self.until(
+            lambda: self._broker.control.bounds(self.full(topic), 0), "the broker answers", lambda each: True
+        )
+
+    def writer_of(self, topic: SoakTopic) -> SoakWriter:
+        return next(each for each in self.writers if each.topic == self.full(topic))
+
     def leader(self, name: str, partition: int) -> int:
         """Waits for an election to end."""
         led = self.until(lambda: self.admin.leader(name, partition), "a leader", lambda each: each is not None)
@@ -122,7 +142,7 @@ class Ground:
         return led
 
     def led_by(self, index: int) -> list[tuple[str, int]]:
-        return [(name, partition) for _, name, partition in self.places() if self.leader(name, partition) == index]
+        return [(name, partition) for _, name, partition in self.movable() if self.leader(name, partition) == index]
 
     def lead(self, name: str, partition: int, to: int) -> None:
         """By the order of its replicas and a preferred election."""
@@ -148,11 +168,11 @@ class Ground:
 
     def until_in_sync(self) -> None:
         """Every replica of every partition, the tier-state topic's too."""
-        tiers = [(self.house.tier_topic, partition) for partition in range(2)]
-        for name, partition in [*((name, partition) for _, name, partition in self.places()), *tiers]:
-            self.until(
-                partial(self.admin.in_sync, name, partition), f"{name} in sync", lambda found: found == {*EVERYWHERE}
-            )
+        tiers = [(self.house.tier_topic, partition, EVERYWHERE) for partition in range(2)]
+        ours = [(name, partition, topic.brokers) for topic, name, partition in self.places()]
+        for name, partition, brokers in (*ours, *tiers):
+            wanted = {*brokers}
+            self.until(partial(self.admin.in_sync, name, partition), f"{name} in sync", wanted.__eq__)
 
     def patiently(self, call: Callable[[], T]) -> T:
         """Kafka may be in the middle of an election."""
@@ -160,7 +180,7 @@ class Ground:
         while True:
             try:
                 return call()
-            except (KafkaException, KafkaError, AssertionError, KeyError):
+            except (KafkaException, KafkaError, TierstateError, AssertionError, KeyError):
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.5)
@@ -197,8 +217,9 @@ class Ground:
             "retention_ms": str(topic.retention_ms),
             "local_retention_bytes": "0",
             "min_insync_replicas": "2",
+            **topic.config,
         }
         name = self.full(topic)
-        self.patiently(lambda: self.admin.create(name, topic.partitions, EVERYWHERE, **config))
-        for partition in range(topic.partitions):
+        self.patiently(lambda: self.admin.create(name, topic.partitions, topic.brokers, **config))
+        for partition in range(topic.partitions) if topic.moves else ():
             self.lead(name, partition, partition % 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 EVERYWHERE = (0, 1, 2)
 SWEEP_GRACE_S = 15
@@ -14,17 +14,37 @@ COPY_QUOTA = 45_000
 
 @dataclass(frozen=True)
 class SoakTopic:
-    """``retention_ms``: the shortest it ever has."""
+    """``retention_ms``: the shortest it ever has. ``brokers``: where its replicas lie, and stay."""
 
     short: str
     partitions: int
     retention_ms: int
     rate: float
     transactional: bool = False
+    brokers: tuple[int, ...] = EVERYWHERE
+    config: dict[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def moves(self) -> bool:
+        """Whether any broker may lead it."""
+        return self.brokers == EVERYWHERE
 
 
+SHAKEN = SoakTopic(
+    "shaken",
+    1,
+    KEPT_MS,
+    20,
+    brokers=(0, 1),
+    config={"unclean_leader_election_enable": "true", "min_insync_replicas": "1"},
+)
+"""What an unclean election takes from it, its writer is told to forget."""
+LONE = SoakTopic("lone", 1, KEPT_MS, 20, brokers=(2,), config={"min_insync_replicas": "1"})
+"""One replica, whose folder may be lost."""
 TOPICS = (
     SoakTopic("kept", 3, KEPT_MS, 45),
     SoakTopic("passing", 2, PASSING_MS, 20),
     SoakTopic("paid", 2, KEPT_MS, 20, transactional=True),
+    SHAKEN,
+    LONE,
 )

@@ -100,6 +100,15 @@ class Truth:
                 self.transaction_of.pop(number, None)
             del known.offsets[:at], known.numbers[:at], known.times[:at]
 
+    def forget_from(self, place: Place, offset: int) -> None:
+        """What a lost branch of the log had. What was acknowledged without an offset may be there, and may be not."""
+        with self._lock:
+            known = self.known.setdefault(place, Known())
+            at = bisect_left(known.offsets, offset)
+            del known.offsets[at:], known.numbers[at:], known.times[at:]
+            known.doubtful |= known.unplaced
+            known.unplaced.clear()
+
     def fate(self, number: int) -> str:
         return self.fates.get(self.transaction_of.get(number, PLAIN), COMMITTED)
 

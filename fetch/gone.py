@@ -1,0 +1,84 @@
+"""Topics that the cluster has no more, named by their topic id: what the remote tier keeps of them is the whole log.
+
+A name may belong to another topic by now, an id never does. An id whose topic still has a name is refused: its log goes
+on at the broker, and reading it without that would end it too early.
+"""
+
+from __future__ import annotations
+
+from ..broker.control import BrokerControl
+from ..state.epochs import LeaderEpoch
+from ..state.errors import InvalidRequest, UnknownTopic
+from ..state.ids import TopicId, TopicIdPartition
+from ..state.lineage import EpochEnd
+from ..state.offsets import Offset, TimestampMs
+from ..state.routing import Isolation, LocalBounds
+from ..state.view import TierView
+from .local import LocalPiece
+
+
+class NoBroker:
+    """The `LocalTier` of partitions that no broker has: empty, from the end of the remote tier on."""
+
+    def __init__(self, view: TierView) -> None:
+        self._view = view
+
+    def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
+        """In the leader epoch of the view's own term: nobody leads who could say otherwise."""
+        view = self._view.partition(partition)
+        owned = view.coverage.owned
+        end = Offset(owned[-1].offsets.end + 1 if owned else view.log_start or 0)
+        return LocalBounds(end, end, end, view.leader.epoch if view.leader else None)
+
+    def fetch(
+        self,
+        topic: str,
+        partition: TopicIdPartition,
+        offset: Offset,
+        *,
+        max_bytes: int,
+        isolation: Isolation,
+        wait_s: float,
+        leader_epoch: LeaderEpoch | None,
+    ) -> LocalPiece:
+        return LocalPiece(b"", (), offset, self.bounds(topic, partition))
+
+    def offset_at(
+        self, topic: str, partition: TopicIdPartition, timestamp: TimestampMs
+    ) -> tuple[Offset, TimestampMs] | None:
+        return None
+
+    def end_of_epoch(
+        self, topic: str, partition: TopicIdPartition, epoch: LeaderEpoch, leader_epoch: LeaderEpoch
+    ) -> EpochEnd | None:
+        return None
+
+
+def gone_id(control: BrokerControl, topic: str) -> TopicId | None:
+    """The topic id that this text is, of a topic that is gone; None: it is no topic id.
+
+    Raises UnknownTopic for the id of a topic that is there, AccessDenied where these credentials may not see it: asked
+    by id, a broker hides none.
+    """
+    try:
+        found = TopicId(topic)
+    except InvalidRequest:
+        return None
+    if control.topic_exists(found, broker=control.cluster().brokers[0]):
+        name = next((each.name for each in control.topics() if each.topic_id == found), None)
+        raise UnknownTopic("this is the id of a topic that is there: name it by its name", topic=name, topic_id=found)
+    return found
+
+
+def place_of(control: BrokerControl, topic: str, partition: int) -> TopicIdPartition:
+    """A partition of a topic by its name or, once it is gone, by its topic id. Raises UnknownTopic."""
+    try:
+        described = control.topic(topic)
+    except UnknownTopic:
+        found = gone_id(control, topic)
+        if found is None:
+            raise
+        return TopicIdPartition(found, partition)
+    if not 0 <= partition < len(described.partitions):
+        raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=len(described.partitions))
+    return TopicIdPartition(described.topic_id, partition)
