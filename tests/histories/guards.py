@@ -209,7 +209,7 @@ GUARDS: dict[str, Guard] = {
         "leader.decide:next_delete",
         _lineage_condemns,
         None,
-        (("leader.expirer:is_expired", _yes),),
+        (("leader.expirer:may_go", _yes),),
     ),
     "only copy": Guard(
         "a fenced segment whose copy-finished is live is swept only if its range is covered*",

@@ -32,7 +32,7 @@ STARTS = {
     "from nothing": [],
     "a segment to remove": ["0*", "order", "hour", "0*", "hour"],
     "a segment condemned": ["0*", "order", "hour", "0*"],
-    "condemned by the second leader": ["0*", "elect", "1*", "order", "hour", "1*"],
+    "condemned by the second leader": ["0*", "order", "elect", "hour", "1*"],
 }
 """What happened before the interleavings begin."""
 UNSEEN = ("put ",)

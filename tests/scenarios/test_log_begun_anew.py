@@ -8,7 +8,7 @@ import pytest
 
 from tests.leader.real import eventually
 from tests.scenarios.story import Effect, Story, observes
-from tierstate.state.errors import OffsetOutOfRange
+from tierstate.state.errors import LineageUnconfirmed, OffsetOutOfRange
 from tierstate.state.facts import OrderKind
 from tierstate.state.routing import log_start, route
 
@@ -29,6 +29,17 @@ def loses_its_folder(story: Story) -> None:
     topic.written[0].clear()
 
 
+def obeys(story: Story, before: int) -> None:
+    """The agent hears of an order a little later."""
+    story.when.orders("orders", OrderKind.DELETE_RECORDS, before=before)
+
+    def begins_there() -> bool:
+        story.when.agent(0).works()
+        return story.then.log("orders").view.log_start == before
+
+    eventually(begins_there)
+
+
 @observes(
     Effect.COPIED, Effect.TRIMMED, Effect.LOG_START_MOVED, Effect.BROKER_DOWN, Effect.REMOTE_READ, Effect.LOCAL_READ
 )
@@ -40,9 +51,7 @@ def test_what_is_written_below_the_lost_logs_start_is_neither_hidden_nor_trimmed
     when.produces("orders", 7 * SEGMENT + BATCH, batch=BATCH)
     when.agent(0).works()
     then.local("orders").starts_at(7 * SEGMENT)
-    when.orders("orders", OrderKind.DELETE_RECORDS, before=7 * SEGMENT - 5)
-    when.agent(0).works()
-    then.log("orders").starts_at(7 * SEGMENT - 5)
+    obeys(story_own, 7 * SEGMENT - 5)
     lost = then.remote("orders").bounds.leader_epoch
     loses_its_folder(story_own)
     when.produces("orders", SEGMENT + BATCH, batch=BATCH)
@@ -51,9 +60,9 @@ def test_what_is_written_below_the_lost_logs_start_is_neither_hidden_nor_trimmed
     assert lost is not None
     assert (bounds.leader_epoch or 0) > lost
     assert log_start(view, bounds) == 0, "no term has begun: the range is the broker's own"
-    with pytest.raises(OffsetOutOfRange) as error:
+    then.reader("orders").reads_from(0, total=SEGMENT + BATCH, remote=0)
+    with pytest.raises(LineageUnconfirmed):
         route(view, bounds, SEGMENT + BATCH + 1)
-    assert (error.value.valid_start, error.value.valid_end) == (0, SEGMENT + BATCH)
     when.produces("orders", 7 * SEGMENT, batch=BATCH)
     when.agent(0).works()
     then.local("orders").starts_at(8 * SEGMENT)
@@ -61,6 +70,7 @@ def test_what_is_written_below_the_lost_logs_start_is_neither_hidden_nor_trimmed
     copied, left_of_the_lost = range(0, 8 * SEGMENT, SEGMENT), 6 * SEGMENT
     then.remote("orders").has_segments_from(*sorted((*copied, left_of_the_lost))).holds(0, 8 * SEGMENT - 1)
     then.reader("orders").reads_from(0, total=8 * SEGMENT + BATCH, remote=8 * SEGMENT).reads_all()
-    when.orders("orders", OrderKind.DELETE_RECORDS, before=SEGMENT)
-    when.agent(0).works()
-    then.log("orders").starts_at(SEGMENT)
+    with pytest.raises(OffsetOutOfRange) as error:
+        route(then.remote("orders").view, then.remote("orders").bounds, 8 * SEGMENT + BATCH + 1)
+    assert (error.value.valid_start, error.value.valid_end) == (0, 8 * SEGMENT + BATCH)
+    obeys(story_own, SEGMENT)
