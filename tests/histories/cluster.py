@@ -7,15 +7,11 @@ its leader, a log start truncates the epoch checkpoint, a clean leader has every
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from random import Random
-from types import TracebackType
-from typing import BinaryIO, Self
 
 from tests.log.batches import Batch, marker, record
 from tierstate.broker.answers import Place
@@ -24,22 +20,15 @@ from tierstate.broker.error_codes import LeaderMoved
 from tierstate.broker.groups import TopicGroups
 from tierstate.broker.topics import PartitionDescription, TopicConfig, TopicDescription
 from tierstate.broker.transactions import OpenTransaction
-from tierstate.log.batch import HEADER_BYTES, TRANSACTIONAL
-from tierstate.log.folder_watch import Touched
-from tierstate.log.local_log import LocalSnapshot, SegmentFiles
+from tierstate.log.batch import TRANSACTIONAL
 from tierstate.log.markers import ABORT, COMMIT
-from tierstate.log.quiet_reader import QuietReader
-from tierstate.log.transaction_check import OpenBefore
 from tierstate.log.transaction_index import ENTRY
-from tierstate.log.transactions import decide
 from tierstate.runtime.clock import ManualClock
-from tierstate.state.epochs import LeaderEpoch, Lineage
+from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import Fenced, OffsetOutOfRange, TierstateError, TimedOut, UnknownTopic
 from tierstate.state.ids import BrokerId, TopicId, TopicIdPartition
-from tierstate.state.offsets import Offset, TimestampMs
-from tierstate.state.retention import LocalSegment
+from tierstate.state.offsets import Offset
 from tierstate.state.routing import LocalBounds
-from tierstate.state.segment import AbortedRange
 
 BROKERS = 3
 NAME = "orders"
@@ -384,93 +373,3 @@ class HistoryControl:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-class HistoryLog:
-    """`LocalLog`: one broker's disk."""
-
-    def __init__(self, cluster: Cluster, broker: Broker) -> None:
-        self._cluster, self.broker, self.fate = cluster, broker, cluster.fate
-
-    @property
-    def partition(self) -> TopicIdPartition:
-        return self._cluster.partition
-
-    def partitions(self) -> dict[TopicIdPartition, str]:
-        return {self.partition: NAME} if self._cluster.exists else {}
-
-    def listed(self) -> dict[TopicIdPartition, str]:
-        return self.partitions()
-
-    def touched(self) -> Touched:
-        return Touched(frozenset(), False, True)
-
-    def snapshot(self, partition: TopicIdPartition, name: str) -> LocalSnapshot:
-        if partition != self._cluster.partition or not self._cluster.exists:
-            raise Fenced("the partition is not on these disks", partition=partition)
-        found = self.broker.segments()
-        segments = tuple(
-            LocalSegment(
-                Offset(base),
-                Offset(base if at + 1 == len(found) else following),
-                sum(len(batch.data) for batch in batches),
-                TimestampMs(max((batch.time for batch in batches), default=self._cluster.clock.now_ms())),
-            )
-            for at, (base, following, batches) in enumerate(found)
-        )
-        return LocalSnapshot(partition, name, Path("/log"), segments, Lineage.of(*self.broker.epochs))
-
-    def open_segment(
-        self, partition: TopicIdPartition, name: str, base_offset: Offset, next_base: Offset
-    ) -> SegmentFiles:
-        return _OpenSegment(self, base_offset, next_base)
-
-
-class _OpenSegment:
-    """`SegmentFiles` of a log in memory. Its transaction index is damaged now and then, or its snapshot is gone."""
-
-    def __init__(self, log: HistoryLog, base: Offset, following: Offset) -> None:
-        self._log, self._base, self._next = log, base, following
-        self.confirm()
-        batches = next(found for start, _, found in log.broker.segments() if start == base)
-        self._data = b"".join(batch.data for batch in batches)
-        self._file: BinaryIO = os.fdopen(os.memfd_create("log"), "w+b")
-        self._file.write(self._data)
-        self._file.flush()
-        self.log_bytes, self.path = len(self._data), Path(f"/log/{base:020d}.log")
-        self.log = QuietReader(self._file.fileno(), self.log_bytes, str(self.path))
-        self.lineage = Lineage.of(*log.broker.epochs)
-        self.offset_index: bytes | None = None
-        self.time_index: bytes | None = None
-        fate = log.fate("index", base, following)
-        opened = {producer: Offset(begun.base) for producer, begun in log.broker.open(base).items()}
-        self.before = OpenBefore(opened, known=True)
-        self.transaction_index = index = log.broker.transaction_index(base, following) or None
-        if index is not None and fate.random() < 0.4:
-            at = fate.randrange(len(index))
-            flipped = index[:at] + bytes([index[at] ^ 1 << fate.randrange(8)]) + index[at + 1 :]
-            self.transaction_index = fate.choice((None, flipped, flipped, index[:at], index * 2))
-        elif fate.random() < 0.2:
-            self.before = OpenBefore()
-        self.producer_snapshot = b"snapshot"
-
-    def head(self) -> bytes:
-        return self._data[:HEADER_BYTES]
-
-    def aborted_later(self, opened: Mapping[int, Offset]) -> tuple[AbortedRange, ...]:
-        behind = ((0, batch.data) for batch in self._log.broker.log if batch.base >= self._next)
-        return tuple(decide(dict(opened), behind, "behind"))
-
-    def confirm(self) -> None:
-        self._log.snapshot(self._log.partition, NAME)
-        rolled = self._log.broker.segments()[:-1]
-        if not any(base == self._base and following == self._next for base, following, _ in rolled):
-            raise Fenced("the segment left the folder", base=self._base)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.histories.cluster import NAME, HistoryControl, HistoryLog
+from tests.histories.cluster import NAME, HistoryControl
+from tests.histories.disk import HistoryLog
 from tests.histories.groups import POLICY
 from tests.histories.topic import DAY, TOPIC_ID, ProcessTopic
 from tierstate.broker.topics import TopicConfig
