@@ -152,6 +152,9 @@ class RecordedTopic:
     def ends(self, tier_partitions: Collection[int]) -> dict[int, Position]:
         return {number: self.end(number) for number in tier_partitions}
 
+    def starts(self, tier_partitions: Collection[int]) -> dict[int, Position]:
+        return dict.fromkeys(tier_partitions, Position(0))
+
     def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
         return self.end(tier_partition)
 

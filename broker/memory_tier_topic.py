@@ -10,7 +10,9 @@ from ..runtime.clock import Clock, SystemClock
 from ..state.errors import PositionLost, TierstateError
 from ..state.offsets import Position, TimestampMs
 from ..state.view import Entry
-from .tier_reader import UNKNOWN_EPOCH, TierBatch, TierReader
+from .tier_reader import UNKNOWN_EPOCH, TierBatch, TierReader, check_head, lost_heads
+
+NAME = "_tier-state"
 
 
 class _Log:
@@ -21,6 +23,7 @@ class _Log:
         self.times: list[TimestampMs] = []
         self.epochs: list[int] = []
         self.begun: list[tuple[int, int]] = [(0, 0)]
+        self.start = Position(0)
 
     def end_of(self, epoch: int) -> int:
         """What Kafka answers to OffsetForLeaderEpoch: where the next epoch began, else the end."""
@@ -37,7 +40,7 @@ class MemoryTierTopic:
         self._logs = [_Log() for _ in range(partitions)]
         self._grown = threading.Condition()
         self.drift: list[str] = []
-        """What `problems` answers."""
+        """What else `problems` answers."""
 
     @property
     def topic_id(self) -> str:
@@ -68,12 +71,18 @@ class MemoryTierTopic:
                 found[number] = self.end(number)
         return found
 
+    def starts(self, tier_partitions: Collection[int]) -> dict[int, Position]:
+        with self._grown:
+            return {number: self._logs[number].start for number in tier_partitions}
+
     def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
         with self._grown:
-            times = self._logs[tier_partition].times
-            return Position(next((at for at, time in enumerate(times) if time >= timestamp_ms), len(times)))
+            log = self._logs[tier_partition]
+            later = (at for at, time in enumerate(log.times) if at >= log.start and time >= timestamp_ms)
+            return Position(next(later, len(log.times)))
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
+        check_head(NAME, positions, self.starts(positions))
         return _MemoryReader(self._logs, dict(positions), dict(epochs or {}), self._grown)
 
     def truncate(self, tier_partition: int, to: int) -> None:
@@ -86,11 +95,16 @@ class MemoryTierTopic:
             log.begun.append((epoch, len(log.entries)))
             self._grown.notify_all()
 
+    def cut_head(self, tier_partition: int, to: int) -> None:
+        """DeleteRecords, or retention: everything below ``to`` is gone."""
+        with self._grown:
+            self._logs[tier_partition].start = Position(to)
+
     def current_topic_id(self) -> str:
         return self._topic_id
 
     def problems(self) -> list[str]:
-        return list(self.drift)
+        return lost_heads(NAME, self.starts(range(self.mapped_partitions))) + self.drift
 
     def close(self) -> None:
         """Nothing to release."""
@@ -118,6 +132,8 @@ class _MemoryReader:
             facts = {"tier_partition": number, "position": position}
             if position > len(log.entries):
                 raise PositionLost("position is past the end", **facts)
+            if position < log.start:
+                raise PositionLost("position is below the start", **facts)
             if position and epoch != UNKNOWN_EPOCH and position > log.end_of(epoch):
                 raise PositionLost("the log was truncated below the position", **facts, epoch=epoch)
 

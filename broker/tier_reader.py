@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from ..state.errors import BrokerUnavailable, InvalidRequest, PositionLost
+from ..state.errors import BrokerUnavailable, InvalidRequest, PositionLost, TierStateLost
 from ..state.offsets import Position, TimestampMs
 from ..state.view import Entry
 from .client_config import consumer_config
@@ -54,6 +54,35 @@ class TierReader(Protocol):
     def close(self) -> None: ...
 
 
+def check_head(name: str, positions: Mapping[int, Position], starts: Mapping[int, Position]) -> None:
+    """Nothing is missing between where a reader begins and where the log does*: what it reads would be half a view.
+
+    Compaction never moves a partition's log start (seen, 3.9.1 and 4.3.0): whatever did took facts away. Raises
+    PositionLost, or TierStateLost for a reader that begins with nothing: no rebuild mends that.
+    """
+    for number, position in sorted(positions.items()):
+        start = starts[number]
+        if position == 0 < start:
+            raise TierStateLost(*lost_heads(name, {number: start}))
+        if position < start:
+            facts = {"topic": name, "tier_partition": number, "position": position}
+            raise PositionLost("the log begins above the position", **facts, log_start=start)
+
+
+def lost_heads(name: str, starts: Mapping[int, Position]) -> list[str]:
+    """Of the partitions that begin above 0, one sentence each."""
+    why = f"its head is gone (cleanup.policy was delete, or somebody's DeleteRecords); {TierStateLost.WAY_OUT}"
+    lost = {number: start for number, start in sorted(starts.items()) if start > 0}
+    return [f"partition {number} of {name} begins at {start}: {why}" for number, start in lost.items()]
+
+
+def assigned(position: Position) -> int:
+    """What a consumer is told. Never Kafka's "beginning": a head that is cut right after it was looked at would be
+    passed over in silence*.
+    """
+    return position
+
+
 class KafkaReader:
     """One consumer, assigned; ``auto.offset.reset=error``."""
 
@@ -76,10 +105,7 @@ class KafkaReader:
         # A consumer that knows the leaders begins at once; else its first look takes half a second (seen).
         with suppress(KafkaException):
             self._consumer.list_topics(name, timeout=3)
-        self._consumer.assign(
-            # position 0 is an empty view: it begins wherever the compacted log does
-            [TopicPartition(name, partition, at or OFFSET_BEGINNING) for partition, at in positions.items()]
-        )
+        self._consumer.assign([TopicPartition(name, partition, assigned(at)) for partition, at in positions.items()])
 
     def _check_truncation(self, partition: int, position: Position) -> None:
         """librdkafka does not check the epoch of a position that it is assigned (seen, 2.16), so it is done here."""

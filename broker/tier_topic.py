@@ -26,8 +26,8 @@ from .client_config import admin_config, kafka_error, producer_config
 from .error_codes import error_of
 from .leadership import Leadership
 from .memory_tier_topic import MemoryTierTopic as MemoryTierTopic
-from .raw import LATEST, RawClient
-from .tier_reader import KafkaReader, key_bytes
+from .raw import EARLIEST, LATEST, RawClient
+from .tier_reader import KafkaReader, check_head, key_bytes
 from .tier_reader import TierBatch as TierBatch
 from .tier_reader import TierReader as TierReader
 
@@ -69,6 +69,10 @@ class TierTopic(Protocol):
         """`end` of many, by few requests. Whose leader does not answer at once is left out: `end` says why."""
         ...
 
+    def starts(self, tier_partitions: Collection[int]) -> dict[int, Position]:
+        """Where each begins now: at 0, unless facts are missing. Whose leader does not answer is left out."""
+        ...
+
     def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
         """The first position whose record was appended at this time or later; the end when there is none.
 
@@ -77,7 +81,11 @@ class TierTopic(Protocol):
         ...
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
-        """A tail that begins at these positions, each read in this leader epoch (where one is given)."""
+        """A tail that begins at these positions, each read in this leader epoch (where one is given).
+
+        Raises PositionLost where the log begins above a position, TierStateLost where it does above 0 for a reader
+        that begins with nothing, BrokerUnavailable.
+        """
         ...
 
     def problems(self) -> list[str]:
@@ -161,13 +169,15 @@ class KafkaTierTopic:
 
     def end(self, tier_partition: int) -> Position:
         # by raw ListOffsets: librdkafka's own answers "not leader" for seconds now and then, on a quiet broker (seen)
-        return self._latest(tier_partition, Isolation.READ_UNCOMMITTED)
+        return self._offset(tier_partition, LATEST)
 
-    def _latest(self, tier_partition: int, isolation: Isolation) -> Position:
+    def _offset(
+        self, tier_partition: int, which: TimestampMs, isolation: Isolation = Isolation.READ_UNCOMMITTED
+    ) -> Position:
         facts = {"topic": self._name, "tier_partition": tier_partition}
 
         def ask(broker: BrokerId) -> Position:
-            said = self._raw.list_offset(broker, self._name, tier_partition, LATEST, isolation)
+            said = self._raw.list_offset(broker, self._name, tier_partition, which, isolation)
             error = error_of(said.code, **facts)
             if error is not None:
                 raise error
@@ -176,9 +186,17 @@ class KafkaTierTopic:
         return self._on_leader(tier_partition, ask)
 
     def ends(self, tier_partitions: Collection[int]) -> dict[int, Position]:
-        return self._latest_of(tier_partitions, Isolation.READ_UNCOMMITTED)
+        return self._offsets(tier_partitions, LATEST)
 
-    def _latest_of(self, tier_partitions: Collection[int], isolation: Isolation) -> dict[int, Position]:
+    def starts(self, tier_partitions: Collection[int]) -> dict[int, Position]:
+        return self._offsets(tier_partitions, EARLIEST)
+
+    def _offsets(
+        self,
+        tier_partitions: Collection[int],
+        which: TimestampMs,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> dict[int, Position]:
         """One request for the leaders, one to each of them."""
         found: dict[int, Position] = {}
         with suppress(TierstateError):
@@ -190,7 +208,7 @@ class KafkaTierTopic:
                     leaders[said.leader][self._name, number] = None
             for broker, asked in leaders.items():
                 with suppress(TierstateError):
-                    answers = self._raw.list_offsets(broker, asked, LATEST, isolation)
+                    answers = self._raw.list_offsets(broker, asked, which, isolation)
                     found |= {at[1]: Position(said.offset) for at, said in answers.items() if said.code == 0}
         return found
 
@@ -213,6 +231,7 @@ class KafkaTierTopic:
             ) from error
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
+        check_head(self._name, positions, self._every_offset(positions, EARLIEST))
         return KafkaReader(self._kafka, self._name, positions, epochs or {}, self._end_of_epoch)
 
     def _end_of_epoch(self, tier_partition: int, epoch: int) -> Position:
@@ -233,7 +252,7 @@ class KafkaTierTopic:
         numbers = range(self._mapped)
         # the ends before the stable offsets: what is appended in between opens nothing
         ends, stable = (
-            self._latest_of_all(numbers, each) for each in (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)
+            self._every_offset(numbers, LATEST, each) for each in (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)
         )
         return [
             f"a foreign transaction is open in partition {number} from position {stable[number]} on"
@@ -241,12 +260,16 @@ class KafkaTierTopic:
             if stable[number] < ends[number]
         ]
 
-    def _latest_of_all(self, tier_partitions: Collection[int], isolation: Isolation) -> dict[int, Position]:
-        """`_latest_of`, after those that it left out too. Raises BrokerUnavailable."""
-        found = self._latest_of(tier_partitions, isolation)
-        return {
-            number: found[number] if number in found else self._latest(number, isolation) for number in tier_partitions
-        }
+    def _every_offset(
+        self,
+        tier_partitions: Collection[int],
+        which: TimestampMs,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> dict[int, Position]:
+        """`_offsets`, also of those that it leaves out. Raises BrokerUnavailable."""
+        found = self._offsets(tier_partitions, which, isolation)
+        left = [number for number in tier_partitions if number not in found]
+        return found | {number: self._offset(number, which, isolation) for number in left}
 
     def current_topic_id(self) -> str:
         return describe_topic_id(self._admin, self._name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,14 +14,16 @@ from ..runtime.clock import SystemClock
 from ..runtime.id_source import RandomIds
 from ..runtime.retry import Retry
 from ..schemas.codec import decode_fact, encode_fact
-from ..state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, UnknownTopic
+from ..state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, TierStateLost, UnknownTopic
 from ..state.facts import TopicMeta
 from ..state.keys import TOPIC_META_KEY, key_of
 from ..state.offsets import Position, TimestampMs
 from .client_config import admin_config, kafka_error
+from .tier_reader import lost_heads
 from .tier_topic import KafkaTierTopic, describe_topic_id
 
 DAY_MS = 24 * 3600 * 1000
+BEFORE_RECOVER = "tierstate init makes it, and if it was lost: " + TierStateLost.WAY_OUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,14 @@ class TierTopicSpec:
 def create_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec, now: TimestampMs) -> bool:
     """Create the topic and its ``meta/topic`` fact where they are missing; True when something was created.
 
-    Raises InvalidRequest when Kafka refuses the numbers, AccessDenied, BrokerUnavailable.
+    One that is there already and not safe is left alone: the fact would bless what is missing. Raises InvalidRequest
+    for that and when Kafka refuses the numbers, TierStateLost, AccessDenied, BrokerUnavailable.
     """
     admin: Any = AdminClient(admin_config(kafka))
     created = _create(admin, spec)
+    if not created:
+        found = look_at_tier_topic(kafka, spec)
+        (found if found.wrong else replace(found, nameless=False)).require_safe()
     # a created topic is known to every broker a moment later, not at once; and each question may go to another
     patient, late = Retry(SystemClock(), RandomIds(), 15.0), (UnknownTopic, BrokerUnavailable)
     topic = KafkaTierTopic(kafka, spec.name, patient.call(lambda: describe_topic_id(admin, spec.name), late), 0)
@@ -87,15 +93,53 @@ def _create(admin: Any, spec: TierTopicSpec) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The topic as it stands: ``lost``, ``wrong`` one sentence each. ``nameless``: it has no ``meta/topic`` fact."""
+
+    name: str
+    there: bool = True
+    lost: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+    nameless: bool = False
+
+    @property
+    def problems(self) -> list[str]:
+        if not self.there:
+            return [f"topic {self.name} does not exist: {BEFORE_RECOVER}"]
+        return [*self.lost, *self._without_meta(), *self.wrong]
+
+    def _without_meta(self) -> list[str]:
+        if self.nameless and any(each.startswith("cleanup.policy") for each in self.wrong):
+            made = f"{self.name} was not made by tierstate init but by some client (auto.create.topics.enable)"
+            return [f"{made}: delete it with Kafka's own tools; {BEFORE_RECOVER}"]
+        return [f"partition 0 has no {TOPIC_META_KEY} fact; write it with: tierstate init"] if self.nameless else []
+
+    def require_safe(self) -> None:
+        """Raises UnknownTopic, TierStateLost, InvalidRequest, with everything that is wrong."""
+        if not self.there:
+            raise UnknownTopic(self.problems[0])
+        if self.lost:
+            raise TierStateLost("; ".join(self.problems))
+        if self.problems:
+            said = "; ".join(self.problems)
+            raise InvalidRequest("the tier-state topic is not safe to use", topic=self.name, problems=said)
+
+
 def check_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> list[str]:
     """What is wrong with the topic as it stands, one sentence each; empty when it is safe to use."""
+    return look_at_tier_topic(kafka, spec).problems
+
+
+def look_at_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> Found:
+    """Raises BrokerUnavailable."""
     admin: Any = AdminClient(admin_config(kafka))
     try:
         metadata = admin.list_topics(spec.name, timeout=10).topics[spec.name]
     except KafkaException as error:
         raise BrokerUnavailable("Kafka does not answer", reason=kafka_error(error)) from error
     if metadata.error is not None:
-        return [f"topic {spec.name} does not exist; create it with: tierstate init"]
+        return Found(spec.name, there=False)
     resource = ConfigResource(ResourceType.TOPIC, spec.name)
     try:
         entries = admin.describe_configs([resource], request_timeout=10)[resource].result(timeout=15)
@@ -106,7 +150,17 @@ def check_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> list[str]
     replicas = min((len(p.replicas) for p in metadata.partitions.values()), default=0)
     if replicas < spec.replication_factor:
         problems.append(f"replication factor is {replicas}, at least {spec.replication_factor} is wanted")
-    return problems + _meta_problems(kafka, spec, len(metadata.partitions))
+    topic = KafkaTierTopic(kafka, spec.name, "", 0)
+    try:
+        starts = topic.starts(metadata.partitions)
+        beheaded = starts.get(0, 0) > 0
+        meta = None if beheaded else read_meta(topic)
+    finally:
+        topic.close()
+    if meta is not None and len(metadata.partitions) < meta.partitions:
+        problems.append(f"{meta.partitions} partitions map its keys, but the topic has only {len(metadata.partitions)}")
+    lost, nameless = lost_heads(spec.name, starts), not (meta or beheaded)
+    return Found(spec.name, True, tuple(lost), tuple(problems), nameless)
 
 
 def _judge(name: str, wanted: str, actual: str | None) -> str | None:
@@ -115,15 +169,6 @@ def _judge(name: str, wanted: str, actual: str | None) -> str | None:
         return None if int(actual) <= int(wanted) else f"{name} is {actual}, at most {wanted} is wanted"
     fits = actual is not None and (int(actual) >= int(wanted) if at_least else actual == wanted)
     return None if fits else f"{name} is {actual}, {'at least ' if at_least else ''}{wanted} is wanted"
-
-
-def _meta_problems(kafka: Mapping[str, str], spec: TierTopicSpec, real: int) -> list[str]:
-    meta = _meta_of(kafka, spec.name)
-    if meta is None:
-        return [f"partition 0 has no {TOPIC_META_KEY} fact; write it with: tierstate init"]
-    if real < meta.partitions:
-        return [f"{meta.partitions} partitions map its keys, but the topic has only {real}"]
-    return []
 
 
 def _meta_of(kafka: Mapping[str, str], name: str) -> TopicMeta | None:
@@ -136,12 +181,8 @@ def _meta_of(kafka: Mapping[str, str], name: str) -> TopicMeta | None:
 
 
 def open_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> KafkaTierTopic:
-    """The topic, ready to use. Raises InvalidRequest with every problem `check_tier_topic` finds, UnknownTopic."""
-    problems = check_tier_topic(kafka, spec)
-    if problems and problems[0].startswith("topic "):
-        raise UnknownTopic(problems[0])
-    if problems:
-        raise InvalidRequest("the tier-state topic is not safe to use", topic=spec.name, problems="; ".join(problems))
+    """The topic, ready to use. Raises what `Found.require_safe` does, BrokerUnavailable."""
+    look_at_tier_topic(kafka, spec).require_safe()
     topic_id = describe_topic_id(AdminClient(admin_config(kafka)), spec.name)
     meta = _meta_of(kafka, spec.name)
     if meta is None:

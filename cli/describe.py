@@ -8,6 +8,7 @@ import click
 
 from .context import Context
 from .flags import pass_context
+from .lost_state import why_lost
 from .opened import both_tiers_now, opened_broker, opened_view, user_partitions
 from .topic_argument import TopicArgument, TopicType
 
@@ -38,7 +39,8 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
                 facts = []
                 for partition in partitions:
                     bounds, view = both_tiers_now(broker.control, follower, topic.topic, partition)
-                    facts.append(look_at(view, bounds, topic.topic, untiered, bootstrap))
+                    lost = why_lost(context, broker.control, follower, topic.topic, view)
+                    facts.append(look_at(view, bounds, topic.topic, untiered, bootstrap, lost))
                 if context.as_json:
                     context.output.document([each.as_json() for each in facts])
                 else:
@@ -73,6 +75,8 @@ def _print(context: Context, facts: PartitionFacts) -> None:
     ):
         for each in found:
             line(f"  {what}  {each}")
+    if facts.lost is not None:
+        line(f"  FACTS LOST  {facts.lost}")
     if facts.cut_elsewhere is not None:
         line(f"  CUT ELSEWHERE  {facts.cut_elsewhere}")
     if facts.lineage_unknown:

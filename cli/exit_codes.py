@@ -16,6 +16,7 @@ from ..state.errors import (
     PlannedRangeLost,
     SegmentExpired,
     TierstateError,
+    TierStateLost,
     Unavailable,
 )
 
@@ -36,6 +37,7 @@ OF_ERROR: dict[type[TierstateError], int] = {
     CorruptData: CORRUPT,
     LogGap: CORRUPT,
     IllegalTransition: CORRUPT,
+    TierStateLost: CORRUPT,
     OffsetOutOfRange: REFUSED,
     AccessDenied: REFUSED,
     Fenced: REFUSED,

@@ -10,7 +10,7 @@ import click
 from .context import Context
 from .flags import pass_context
 from .keeping import seed_of
-from .opened import open_store_of, opened_broker, opened_topic
+from .opened import object_names, open_store_of, opened_broker, opened_topic
 from .serving import serve, service_logs
 from .watching import feed_loop_gauges, feed_view_gauges, longest_silence, why_behind, why_hanging, why_unhealthy
 
@@ -75,6 +75,7 @@ def command(context: Context, listen: str | None) -> None:
             cache=settings.cache,
             state_dir=settings.state_dir,
             keys=KeyRingFile(keyring, listener) if keyring else None,
+            names=object_names(settings, cluster_id),
             listener=listener,
         )
         opened.callback(reader.close)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING
+
 import click
 
 from .context import Context
 from .flags import pass_context
 from .opened import open_store_of, reachable, tier_topic_spec
+
+if TYPE_CHECKING:
+    from ..storage.object_store import ObjectStore
+
+LOOKED_AT = 1_000
 
 
 @click.command("init", epilog="Example: tierstate init --bootstrap-server 127.0.0.1:9092 --replication-factor 1")
@@ -17,29 +26,40 @@ from .opened import open_store_of, reachable, tier_topic_spec
 def command(context: Context, partitions: int | None, replication_factor: int | None, dry_run: bool) -> None:
     """Create the tier-state topic, or check the one that is there; and the store's folder, where the store is one.
 
-    Refuses a topic with a wrong configuration and says what is wrong with it. A folder that is missing later is away
-    (a disk that is not mounted): nothing but this command makes it.
+    Refuses a topic with a wrong configuration, or one that lost facts, and says what is wrong with it. A folder that is
+    missing later is away (a disk that is not mounted): nothing but this command makes it.
     """
-    from ..broker.tier_topic_setup import TierTopicSpec, check_tier_topic, create_tier_topic
+    from ..broker.tier_topic_setup import TierTopicSpec, create_tier_topic, look_at_tier_topic
     from ..runtime.clock import SystemClock
-    from ..state.errors import InvalidRequest
+    from ..state.errors import TierStateLost
 
     settings = reachable(context)
     wanted = tier_topic_spec(settings)
     spec = TierTopicSpec(wanted.name, partitions or wanted.partitions, replication_factor or wanted.replication_factor)
     output = context.output
     if dry_run:
-        problems = check_tier_topic(settings.kafka, spec)
-        document = {"topic": spec.name, "would_create": any("does not exist" in p for p in problems), **spec.config}
+        there = look_at_tier_topic(settings.kafka, spec).there
+        document = {"topic": spec.name, "would_create": not there, **spec.config}
         output.table(("setting", "value"), list(document.items()), document)
         return
+    used = False
     if settings.store.url:
-        open_store_of(settings, make=True).close()
+        with closing(open_store_of(settings, make=True)) as store:
+            used = _is_used(store)
     created = create_tier_topic(settings.kafka, spec, SystemClock().now_ms())
-    problems = check_tier_topic(settings.kafka, spec)
-    if problems:
-        raise InvalidRequest("the tier-state topic is not safe to use", topic=spec.name, problems="; ".join(problems))
+    look_at_tier_topic(settings.kafka, spec).require_safe()
     if output.as_json:
-        output.document({"topic": spec.name, "created": created, "problems": problems})
+        output.document({"topic": spec.name, "created": created, "bucket_is_used": used, "problems": []})
     else:
         output.line(f"{spec.name}: {'created' if created else 'already there'}, checked, ready")
+    if created and used:
+        output.note(f"the bucket was used before. If {spec.name} was lost: {TierStateLost.WAY_OUT}")
+
+
+def _is_used(store: ObjectStore) -> bool:
+    """Whether something of a tier-state topic, or a copied segment, is there: as far as two pages of a listing tell."""
+    from ..follower.object_names import ROOT
+    from ..storage.segment.keys import ObjectKind
+
+    first = (found.key for found in islice(store.list(), LOOKED_AT))
+    return next(iter(store.list(ROOT)), None) is not None or any(key.endswith(ObjectKind.MANIFEST) for key in first)

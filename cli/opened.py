@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..state.routing import LocalBounds
     from ..storage.object_store import ObjectStore
     from ..storage.s3 import S3Options
+    from ..storage.segment.keys import ObjectKeys
 
 SILENCE_S = 20.0
 """How long reading the tier-state topic may bring nothing before a command gives up."""
@@ -50,6 +51,13 @@ def open_store_of(settings: Settings, listener: Listener | None = None, *, make:
         listener=listener or ignore,
         make=make,
     )
+
+
+def object_names(settings: Settings, cluster_id: str) -> ObjectKeys:
+    """As agents with these settings name objects."""
+    from ..storage.segment.keys import ObjectKeys
+
+    return ObjectKeys.minting(settings.format.key_prefix, cluster_id, settings.format.salt_bits)
 
 
 def s3_options_of(settings: Settings) -> S3Options:

@@ -57,6 +57,8 @@ class PartitionFacts:
     untiered_reason: str | None = None
     end_transaction: EndTransaction | None = None
     """How to end the transaction that the agent names."""
+    lost: str | None = None
+    """Why facts of it must be missing, and the way out."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -78,6 +80,7 @@ def look_at(
     topic: str,
     untiered: Why | None = None,
     bootstrap: str = "HOST:PORT",
+    lost: str | None = None,
 ) -> PartitionFacts:
     """``bounds``: the broker's, asked for before ``view`` was read (`opened.both_tiers_now`); None: it did not answer.
 
@@ -115,6 +118,7 @@ def look_at(
         untiered=None if untiered is None else untiered.said,
         untiered_reason=None if untiered is None else untiered.kind.value,
         end_transaction=end_transaction(agent, topic, partition, bootstrap),
+        lost=lost,
     )
 
 

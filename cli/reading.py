@@ -11,7 +11,7 @@ import click
 
 from ..state.routing import Isolation
 from .context import Context
-from .opened import open_store_of, opened_broker, opened_view, partitions_meant, reachable
+from .opened import object_names, open_store_of, opened_broker, opened_view, partitions_meant, reachable
 from .positions import AtOffset, AtTime, Earliest, FromEnd, Latest, Position
 from .topic_argument import TopicArgument
 
@@ -59,6 +59,7 @@ def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]
             cache=settings.cache,
             state_dir=settings.state_dir,
             keys=KeyRing.load(keyring) if keyring else None,
+            names=object_names(settings, broker.control.cluster().cluster_id),
             listener=partial(_note, context),
         )
         yield opened.enter_context(closing(reader))

@@ -13,16 +13,24 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .opened import both_tiers_now, following, open_store_of, opened_broker, opened_topic, user_partitions, view_now
+from .lost_state import why_lost
+from .opened import (
+    both_tiers_now,
+    following,
+    object_names,
+    open_store_of,
+    opened_broker,
+    opened_topic,
+    user_partitions,
+    view_now,
+)
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
-    from ..broker.control import BrokerControl
     from ..fetch.verify import Finding
     from ..fetch.verify_objects import Checked
     from ..storage.object_store import ObjectStore
     from ..storage.segment.encryption import KeyUnwrapper
-    from ..storage.segment.keys import ObjectKeys
 
 HIGHEST_LEVEL = 3
 
@@ -40,7 +48,7 @@ def command(context: Context, topic: TopicArgument, level: int) -> None:
     2: sizes and manifests are as described, and the archive is whole. 3: every byte, by checksum.
     Exit code 4 when something is corrupt or missing, 1 for any other finding.
     """
-    from ..fetch.verify import check_view, overlap_bytes
+    from ..fetch.verify import Finding, Severity, check_view, overlap_bytes
     from ..fetch.verify_objects import Checked, Verifier
     from ..state.errors import InvalidRequest
 
@@ -56,9 +64,12 @@ def command(context: Context, topic: TopicArgument, level: int) -> None:
                 bounds, view = both_tiers_now(broker.control, follower, topic.topic, partition)
                 views.append(view)
                 findings += check_view(view, bounds)
+                if (lost := why_lost(context, broker.control, follower, topic.topic, view)) is not None:
+                    findings.append(Finding(0, Severity.CORRUPT, partition, lost))
                 overlapping += overlap_bytes(view)
             if level >= 1:
                 total = sum(len(view.readable) for view in views)
+                names = object_names(context.settings, broker.control.cluster().cluster_id)
                 with _store(context) as store, context.output.progress("verifying segments", total) as advance:
                     verifier = Verifier(
                         store,
@@ -66,7 +77,7 @@ def command(context: Context, topic: TopicArgument, level: int) -> None:
                         level,
                         partial(view_now, follower),
                         _key_ring(context),
-                        _names(context, broker.control),
+                        names,
                         advance,
                         checked,
                     )
@@ -93,13 +104,6 @@ def _key_ring(context: Context) -> KeyUnwrapper | None:
 
     found = context.settings.encryption.keyring
     return KeyRing.load(found) if found else None
-
-
-def _names(context: Context, broker: BrokerControl) -> ObjectKeys:
-    from ..storage.segment.keys import ObjectKeys
-
-    wanted = context.settings.format
-    return ObjectKeys.minting(wanted.key_prefix, broker.cluster().cluster_id, wanted.salt_bits)
 
 
 def _archive(store: ObjectStore, topic_id: str, tier_partition: int) -> Iterator[Finding]:

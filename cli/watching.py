@@ -82,7 +82,7 @@ class AgentWatches:
 
     def not_ready(self, blind: str | None) -> list[str]:
         """``blind``: why the agent cannot learn what its broker hosts."""
-        found = why_hanging(self._heartbeats) + why_topic_away(self.view)
+        found = why_hanging(self._heartbeats) + why_topic_away(self.view) + why_beheaded(self.view)
         found += why_behind(self._follower, self.view, FRESH_S)
         return found + ([blind] if blind else []) + why_store_away(self.store)
 
@@ -109,6 +109,13 @@ def why_hanging(heartbeats: Heartbeats) -> list[str]:
 
 def why_topic_away(watch: ViewWatch) -> list[str]:
     return [f"the tier-state topic is away: {watch.away[0]}"] if watch.away else []
+
+
+def why_beheaded(watch: ViewWatch) -> list[str]:
+    """Also while this very view has all that is gone: nobody after it will."""
+    from ..broker.tier_reader import lost_heads
+
+    return lost_heads("the tier-state topic", watch.beheaded)
 
 
 def why_behind(follower: Follower, watch: ViewWatch, max_age: float) -> list[str]:
@@ -143,6 +150,7 @@ def feed_view_gauges(metrics: Metrics, watch: ViewWatch) -> None:
     metrics.gauge("tier_state_position", lambda: numbered(watch.positions()))
     metrics.gauge("tier_state_apply_lag", lambda: numbered(watch.lags()))
     metrics.gauge("tier_view_age_seconds", lambda: numbered(watch.ages()))
+    metrics.gauge("tier_state_heads_lost", lambda: [((), len(watch.beheaded))])
     metrics.gauge("tier_state_topic_problems", lambda: [] if watch.problems is None else [((), watch.problems)])
 
 

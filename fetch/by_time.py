@@ -30,7 +30,7 @@ def offset_for_time(log: LogicalPartition, remote: RemoteTier, timestamp: Timest
     LineageUnconfirmed where they may be others."""
     local = log.local.offset_at(log.topic, log.partition, timestamp)
     bounds = log.local_bounds()
-    view = log.fresh_view(max_age=0.0)
+    view = log.known(log.fresh_view(max_age=0.0), bounds)
     start = log_start(view, bounds)
     if start < bounds.local_start:
         sure = min(log.sure_end(view, bounds), bounds.local_start)

@@ -4,6 +4,7 @@
     object of a segment is missing            view made fresh, route again, once; then SegmentExpired or CorruptData
     route says out of range or LogGap         bounds again, then view made fresh, route again: now it counts
     route says LineageUnconfirmed             the leader is asked, once an epoch; then bounds and view again, once
+    no fact speaks, but the bucket has some   the same; then TierStateLost
 
 The order "bounds, then view" matters: facts are written before the broker trims, so a view that is fresh *after* the
 bounds were read knows every segment below that local start. The other way round a trim in between looks like a gap.
@@ -25,6 +26,7 @@ from ..state.errors import (
     ObjectNotFound,
     OffsetOutOfRange,
     SegmentExpired,
+    TierStateLost,
 )
 from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset, OffsetRange
@@ -117,12 +119,21 @@ class LogicalPartition:
         return bounds
 
     def bounds(self) -> LogicalBounds:
-        """Both tiers. Raises ViewBehind, BrokerUnavailable."""
+        """Both tiers. Raises ViewBehind, BrokerUnavailable, TierStateLost."""
         local = self.local_bounds()
-        view = self.recent_view()
+        view = self.known(self.recent_view(), local)
         if sure_log_start(view, local, None) is None:
             self._confirmation.of(view, local)
         return self._logical(view, local)
+
+    def known(self, view: PartitionView, local: LocalBounds) -> PartitionView:
+        """This view, or a fresh one where it lacks what the bucket has. Raises TierStateLost when that does too."""
+        try:
+            self._remote.known.check(view, self.topic, local)
+        except TierStateLost:
+            view = self.fresh_view(max_age=0.0)
+            self._remote.known.check(view, self.topic, local)
+        return view
 
     def sure_end(self, view: PartitionView, bounds: LocalBounds) -> Offset:
         """Up to which offset (exclusive) ``view`` describes the log of the leader of ``bounds``. Asks it if need be."""
@@ -137,10 +148,10 @@ class LogicalPartition:
         return Offset(end)
 
     def route(self, offset: int, isolation: Isolation, tier: Tier) -> Route:
-        """Where ``offset`` is. OffsetOutOfRange and LogGap are raised only by fresh bounds and a fresh view."""
+        """Where ``offset`` is. OffsetOutOfRange, LogGap, TierStateLost: only by fresh bounds and a fresh view."""
         try:
             return self._routed_by_hints(offset, isolation, tier)
-        except (OffsetOutOfRange, LogGap):
+        except (OffsetOutOfRange, LogGap, TierStateLost):
             bounds = self.local_bounds()
             return self._routed(self.fresh_view(max_age=0.0), bounds, offset, isolation, tier)
 
@@ -155,6 +166,7 @@ class LogicalPartition:
             return self._routed(self.recent_view(), bounds, offset, isolation, tier)
 
     def _routed(self, view: PartitionView, bounds: LocalBounds, offset: int, isolation: Isolation, tier: Tier) -> Route:
+        self._remote.known.check(view, self.topic, bounds)
         confirmed = self._confirmation.known(view, bounds)
         try:
             where = route(view, bounds, offset, isolation=isolation, tier=tier, confirmed=confirmed)

@@ -13,9 +13,10 @@ from ..storage.object_store import ObjectStore
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.disk_cache import open_disk_cache
 from ..storage.segment.encryption import KeyUnwrapper
+from ..storage.segment.keys import ObjectKeys
 from .local import BrokerTier
 from .reader import LogReader
-from .remote import RemoteTier
+from .remote import PLAIN_NAMES, RemoteTier
 
 CHUNKS_FOLDER = "chunks"
 
@@ -29,10 +30,13 @@ def open_reader(
     cache: Cache | None = None,
     state_dir: Path | None = None,
     keys: KeyUnwrapper | None = None,
+    names: ObjectKeys = PLAIN_NAMES,
     listener: Listener = ignore,
 ) -> LogReader:
-    """``cache`` and ``state_dir`` are `open_remote`'s. Close the reader; it closes nothing of what it is given."""
-    remote = open_remote(store, clock=clock, cache=cache, state_dir=state_dir, keys=keys, listener=listener)
+    """``cache``, ``state_dir`` and ``names`` as `open_remote` has them. Close it: it closes nothing it is given."""
+    remote = open_remote(
+        store, clock=clock, cache=cache, state_dir=state_dir, keys=keys, names=names, listener=listener
+    )
     return LogReader(view, broker.control, BrokerTier(broker), remote, clock)
 
 
@@ -43,10 +47,11 @@ def open_remote(
     cache: Cache | None = None,
     state_dir: Path | None = None,
     keys: KeyUnwrapper | None = None,
+    names: ObjectKeys = PLAIN_NAMES,
     listener: Listener = ignore,
 ) -> RemoteTier:
     """``cache``: None takes the defaults. Its disk lies in ``state_dir``; without one there is none. ``keys``: the key
-    ring that opens encrypted segments.
+    ring that opens encrypted segments. ``names``: how the cluster's agents name objects.
 
     Raises InvalidRequest when the folder of the disk cache holds something else.
     """
@@ -55,4 +60,4 @@ def open_remote(
     if wanted.disk and state_dir is not None:
         disk = open_disk_cache(state_dir / CHUNKS_FOLDER, wanted.disk, listener)
     chunks = ChunkCache(wanted.memory, disk)
-    return RemoteTier(store, chunks, clock, keys=keys, prefetch=wanted.prefetch, listener=listener)
+    return RemoteTier(store, chunks, clock, keys=keys, names=names, prefetch=wanted.prefetch, listener=listener)

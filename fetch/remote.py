@@ -29,12 +29,15 @@ from ..state.segment import AbortedRange, AbortedRanges, RemoteSegment
 from ..storage.object_store import ObjectStore
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
+from ..storage.segment.keys import ObjectKeys
 from ..storage.segment.reader import SegmentReader, require_described
 from .batch_order import BatchOrder
+from .known_partitions import KnownPartitions
 from .locate import locate_batch
 from .metered_reads import MeteredReads
 from .prefetch import Following, Prefetch
 
+PLAIN_NAMES = ObjectKeys()
 OPEN_SEGMENTS = 256
 REMEMBERED_POSITIONS = 4096
 BATCH_PREFIX = struct.Struct(">qi")
@@ -58,6 +61,7 @@ def nothing() -> tuple[()]:
 
 class RemoteTier:
     """Reads segments by their descriptor. Thread-safe. ``prefetch``: bytes loaded ahead of a sequential reader.
+    ``names``: as segments are named now, for `known` alone.
 
     `close` stops loading ahead and lets the cache's disk go.
     """
@@ -69,11 +73,13 @@ class RemoteTier:
         clock: Clock,
         *,
         keys: KeyUnwrapper | None = None,
+        names: ObjectKeys = PLAIN_NAMES,
         prefetch: int = 0,
         listener: Listener = ignore,
     ) -> None:
         self.cache, self.prefetch = cache, Prefetch(cache, self.open, prefetch)
         self._store, self._keys = MeteredReads(store, clock, listener), keys
+        self.known = KnownPartitions(store, names)
         self._lock = threading.Lock()
         self._open: LRUCache[str, tuple[RemoteSegment, SegmentReader]] = LRUCache(OPEN_SEGMENTS)
         self._positions: LRUCache[tuple[str, int], int] = LRUCache(REMEMBERED_POSITIONS)

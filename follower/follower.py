@@ -22,6 +22,7 @@ from ..state.errors import (
     CorruptData,
     PositionLost,
     TierstateError,
+    TierStateLost,
     Unavailable,
     UnknownTopic,
     ViewBehind,
@@ -47,6 +48,8 @@ POLL_S = 0.5
 BROKER_RETRY_S = 1.0
 RETRY_S = 3.0
 """After anything else that may pass, a full disk above all."""
+MAY_PASS = (Unavailable, UnknownTopic, TierStateLost)
+"""What the tail outlives: it looks again, and meanwhile everybody who waits for the view is told."""
 _tier_partition_of = lru_cache(65_536)(tier_partition_of)
 
 
@@ -102,7 +105,7 @@ class Follower:
                 self._lose(str(lost))
         if self._lost is not None:
             self._replace(self._lost)
-        with suppress(Unavailable):  # else the first turn does it
+        with suppress(Unavailable, TierStateLost):  # else the first turn does it, or tells
             self._settle()
         if self._tail:
             self._thread.start()
@@ -134,7 +137,7 @@ class Follower:
 
     @property
     def trouble(self) -> TierstateError | None:
-        """What keeps the tail from going on now, and may pass: a full disk above all."""
+        """What keeps the tail from going on now, and may pass: a full disk, a topic that lost its head*."""
         return self._progress.trouble
 
     @property
@@ -270,7 +273,7 @@ class Follower:
             raise self.failure
         try:
             return self._turn(0.0)
-        except (Unavailable, UnknownTopic):
+        except MAY_PASS:
             raise
         except TierstateError as error:
             self._progress.fails(error)
@@ -288,7 +291,7 @@ class Follower:
             except BrokerUnavailable:
                 # reads go on from the view as it is; whoever needs a fresh one is told so by require_fresh
                 heart.rest(self._stop, BROKER_RETRY_S)
-            except (Unavailable, UnknownTopic):
+            except MAY_PASS:
                 heart.rest(self._stop, RETRY_S)
             except TierstateError as error:
                 self._progress.fails(error)
@@ -313,7 +316,7 @@ class Follower:
                 if self._unproven:  # else a view that cannot be rebuilt would be rebuilt without a pause
                     raise ViewBehind("the view was lost again as soon as it was rebuilt", reason=lost) from lost
                 return 0
-            except (Unavailable, UnknownTopic) as error:
+            except MAY_PASS as error:
                 self._close_reader()  # what it read and we did not apply, the next one reads again
                 if not isinstance(error, BrokerUnavailable):
                     self._progress.meets(error)

@@ -59,6 +59,7 @@ class Builder:
         return fresh
 
     def _fill(self, fresh: ViewStore, seed: Seed | None) -> None:
+        self.check_topic_id()  # first: another topic may lack the partitions that are asked for now
         at_ms = self._clock.now_ms()
         ends = {number: self._topic.end(number) for number in self._numbers}
         if seed is not None:

@@ -39,6 +39,9 @@ class UntilStopped:
     def ends(self, tier_partitions: Collection[int]) -> dict[int, Position]:
         return self.topic.ends(tier_partitions)
 
+    def starts(self, tier_partitions: Collection[int]) -> dict[int, Position]:
+        return self.topic.starts(tier_partitions)
+
     def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
         return self.topic.position_at(tier_partition, timestamp_ms)
 

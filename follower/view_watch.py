@@ -38,6 +38,7 @@ class ViewWatch:
         self._reached: dict[int, float] = {}
         self._away: dict[int, str] = {}
         self._problems: int | None = None
+        self._beheaded: dict[int, Position] = {}
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``."""
@@ -70,7 +71,12 @@ class ViewWatch:
                 heart.rest(stop, PROBLEMS_S)
 
     def look_at_problems(self) -> None:
-        """Once at the topic's configuration. As long as it cannot be asked, what was last known stands."""
+        """Once at the topic's configuration and where it begins. What cannot be asked stands as it was last known."""
+        for number, start in self._topic.starts(self._numbers).items():
+            if start > 0:
+                self._beheaded[number] = start
+            else:
+                self._beheaded.pop(number, None)
         with suppress(TierstateError):
             self._problems = len(self._topic.problems())
 
@@ -99,6 +105,11 @@ class ViewWatch:
     def away(self) -> list[str]:
         """Why ends are unknown now."""
         return [reason for _, reason in sorted(self._away.items())]
+
+    @property
+    def beheaded(self) -> dict[int, Position]:
+        """Tier-state partitions that do not begin at 0, and where they do: facts are missing."""
+        return dict(sorted(self._beheaded.items()))
 
     @property
     def problems(self) -> int | None:

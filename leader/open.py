@@ -86,12 +86,13 @@ def open_leader(
             answering=cluster.cluster_id,
         )
     keyring = settings.encryption.keyring
-    seat = Seat(log.node_id, management_address, topic, view, broker, log, clock, ids)
+    keys = ObjectKeys.minting(settings.format.key_prefix, cluster.cluster_id, settings.format.salt_bits)
+    seat = Seat(log.node_id, management_address, topic, view, broker, log, clock, ids, store, keys)
     attention = attention or Attention(clock, view.tier_partition)
     quota = quota or ByteQuota(clock, settings.copy_.quota)
     tools = CopyTools(
         store=store,
-        keys=ObjectKeys.minting(settings.format.key_prefix, cluster.cluster_id, settings.format.salt_bits),
+        keys=keys,
         format=FormatPolicy(
             settings.format.compression,
             settings.format.zstd_level,

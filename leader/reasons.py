@@ -57,6 +57,7 @@ class Reason(StrEnum):
     LINEAGE_TOO_LONG = "lineage-too-long"
     NO_LOG_START = "no-log-start"
     TIER_STATE_UNSAFE = "tier-state-unsafe"
+    TIER_STATE_LOST = "tier-state-lost"
 
     CORRUPT_DATA = "corrupt-data"
     STORE_AWAY = "store-away"
@@ -88,6 +89,7 @@ _FAILURES: tuple[tuple[tuple[type[TierstateError], ...], Reason], ...] = (
     ((errors.AccessDenied,), Reason.ACCESS_DENIED),
     ((errors.LineageTooLong,), Reason.LINEAGE_TOO_LONG),
     ((errors.Fenced,), Reason.FENCED),
+    ((errors.TierStateLost,), Reason.TIER_STATE_LOST),
 )
 
 
@@ -262,6 +264,12 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "trim, expire",
         "The tier-state topic's configuration is not what it must be.",
         "`tierstate check` says how to set it.",
+    ),
+    Reason.TIER_STATE_LOST: Meaning(
+        "copy, trim, expire",
+        "Facts are missing: a partition of the tier-state topic does not begin at 0, or no fact speaks of a partition "
+        "of which the bucket has segments. Nothing is written or deleted.",
+        "Page a human, then `tierstate recover`: [it is lost](operations.md#the-tier-state-topic-is-lost).",
     ),
     Reason.CORRUPT_DATA: Meaning(
         "copy, trim",

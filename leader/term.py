@@ -29,6 +29,9 @@ from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import Term
 from ..state.view import TierView
+from ..storage.object_store import ObjectStore
+from ..storage.segment.keys import ObjectKeys
+from ..storage.segment.known import check_known
 from .act import Act
 
 APPLY_TIMEOUT_S = 30.0
@@ -48,6 +51,8 @@ class Seat:
     log: LocalLog
     clock: Clock
     ids: IdSource
+    store: ObjectStore
+    keys: ObjectKeys
 
 
 class Reign:
@@ -194,6 +199,7 @@ def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]
     """Begin a term: append `LeaderElected`, find it in the own view, and with it Q.
 
     The first term of a partition also writes the broker's earliest offset as the log start, before anything is copied.
+    Raises TierStateLost where something was, and what the store does: the term waits then.
     """
     tier_partition = seat.view.tier_partition(partition)
     epoch, local = confirmed(seat, partition, name)
@@ -201,6 +207,7 @@ def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]
     view = seat.view.partition(partition)
     if view.term is not None and view.term.epoch > epoch:
         raise Fenced("a later epoch already rules", partition=partition, epoch=epoch, ruling=view.term)
+    check_known(view, name, seat.store, seat.keys)
     leaders = _leaders(seat, partition)
     lineage = composed(view, local.lineage, [fact.lineage for _, _, fact in leaders])
     elected = LeaderElected(

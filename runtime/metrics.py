@@ -128,6 +128,7 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "copy_quota_waited_seconds_total": ("Seconds that copies waited for copy.quota.", ()),
     "tier_view_age_seconds": ("Since the view was last known to be at the end of the topic.", ("tier_partition",)),
     "tier_state_topic_problems": ("Differences of the tier-state topic's configuration from what is safe.", ()),
+    "tier_state_heads_lost": ("Partitions of the tier-state topic that do not begin at 0: facts are missing.", ()),
     "tier_state_apply_lag": ("Facts between the view and the end of the tier-state topic.", ("tier_partition",)),
     "tier_state_position": ("Position of the view.", ("tier_partition",)),
     "orphan_objects": ("Objects that no fact names.", ()),

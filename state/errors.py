@@ -27,6 +27,7 @@
     ├── CorruptData             page a human: bytes are not what they must be
     ├── LogGap                  page a human: offsets that must exist belong to nobody
     ├── IllegalTransition       page a human: two facts contradict each other
+    ├── TierStateLost           page a human: facts are missing from the tier-state topic; recover brings them back
     └── Difference              a comparison found a difference (exit code 1)
 
 Messages state facts last: ``segment is gone. partition=orders-3 segment=…``. HTTP status and exit code derive from the
@@ -181,6 +182,12 @@ class LogGap(TierstateError):
 
 class IllegalTransition(TierstateError):
     """Two accepted facts contradict each other."""
+
+
+class TierStateLost(TierstateError):
+    """Facts are missing from the tier-state topic, and nobody may decide by what is left. The message has `WAY_OUT`."""
+
+    WAY_OUT = "stop every agent, then: tierstate recover (docs/operations.md#the-tier-state-topic-is-lost)"
 
 
 class Difference(TierstateError):

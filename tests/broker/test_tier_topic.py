@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -17,12 +18,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from tierstate.broker.tier_reader import KafkaReader
 from tierstate.broker.tier_topic import KafkaTierTopic, MemoryTierTopic, TierBatch, TierReader, TierTopic
 from tierstate.broker.tier_topic_setup import TierTopicSpec, check_tier_topic, create_tier_topic, open_tier_topic
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import encode_fact
-from tierstate.state.errors import InvalidRequest, PositionLost, UnknownOutcome, UnknownTopic
+from tierstate.state.errors import InvalidRequest, PositionLost, TierStateLost, UnknownOutcome, UnknownTopic
 from tierstate.state.facts import TopicMeta
 from tierstate.state.keys import TOPIC_META_KEY
 from tierstate.state.offsets import Position, TimestampMs
@@ -53,6 +55,45 @@ def topic(request: pytest.FixtureRequest, name: str) -> Iterator[TierTopic]:
         opened = open_tier_topic(properties, spec_of(name))
     yield opened
     opened.close()
+
+
+def cut(kafka: KafkaSandbox, topic: str, partition: int, to: int) -> None:
+    """Facts are deleted, and the policy is repaired: Kafka deletes no records of a topic that is only compacted."""
+    admin: Any = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    alter(admin, topic, "cleanup.policy", "delete")
+    place = TopicPartition(topic, partition, to)
+    for _ in range(600):  # until the broker has heard of the policy
+        error = admin.delete_records([place])[place].exception(30)
+        if error is None:
+            break
+        assert error.args[0].code() == KafkaError.POLICY_VIOLATION, error
+        SystemClock().sleep(0.05)
+    alter(admin, topic, "cleanup.policy", "compact")
+
+
+def alter(admin: Any, topic: str, name: str, value: str) -> None:
+    wanted = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[wanted])
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    for _ in range(600):
+        if admin.describe_configs([resource])[resource].result(30)[name].value == value:
+            return
+        SystemClock().sleep(0.05)
+
+
+Beheaded = tuple[TierTopic, Position]
+"""A topic whose partition 1 had five records of which two are left, and where it begins now."""
+
+
+@pytest.fixture
+def beheaded(topic: TierTopic, name: str, request: pytest.FixtureRequest) -> Beheaded:
+    for each in range(5):
+        topic.append(1, f"a/0/{each}", b"v")
+    if isinstance(topic, MemoryTierTopic):
+        topic.cut_head(1, 3)
+    else:
+        cut(request.getfixturevalue("kafka"), name, 1, 3)
+    return topic, Position(3)
 
 
 Truncated = tuple[TierTopic, Position, int]
@@ -197,6 +238,57 @@ def test_a_position_at_the_end_of_its_epoch_goes_on(truncated: Truncated) -> Non
     assert found[-1].epoch > epoch
 
 
+def test_a_partition_begins_at_0_until_its_head_is_cut(beheaded: Beheaded) -> None:
+    topic, start = beheaded
+    assert topic.starts([0, 1]) == {0: 0, 1: start}
+    assert topic.position_at(1, TimestampMs(0)) == start
+    (problem,) = topic.problems()
+    assert re.match(r"partition 1 of .* begins at 3: its head is gone .*tierstate recover", problem)
+
+
+def test_who_begins_with_nothing_gets_no_reader_of_what_is_left(beheaded: Beheaded) -> None:
+    topic, _ = beheaded
+    with pytest.raises(TierStateLost, match=r"partition 1 of .* begins at 3: its head is gone .*tierstate recover"):
+        topic.reader({0: Position(0), 1: Position(0)})
+
+
+def test_who_lacks_some_of_what_is_gone_has_lost_the_position(beheaded: Beheaded) -> None:
+    topic, start = beheaded
+    with pytest.raises(PositionLost, match="begins above"):
+        topic.reader({1: Position(start - 1)})
+
+
+def test_who_has_consumed_what_is_gone_reads_on(beheaded: Beheaded) -> None:
+    topic, start = beheaded
+    found = read(topic.reader({0: Position(0), 1: start}), 2)
+    assert [entry.position for entry in found if entry.key.startswith("a/0/")] == [3, 4]
+
+
+def test_a_head_that_is_cut_right_after_it_was_looked_at_is_not_passed_over(kafka: KafkaSandbox, name: str) -> None:
+    """Kafka's "beginning" would be what is left (seen)."""
+    properties = {"bootstrap.servers": kafka.bootstrap}
+    create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
+    topic = open_tier_topic(properties, spec_of(name))
+    for each in range(5):
+        topic.append(1, f"a/0/{each}", b"v")
+    cut(kafka, name, 1, 3)
+    reader = KafkaReader(properties, name, {1: Position(0)}, {}, lambda partition, epoch: Position(9))
+    with pytest.raises(PositionLost):
+        read(reader, 1)
+    reader.close()
+    topic.close()
+
+
+def test_a_running_reader_of_the_twin_hears_that_its_head_was_cut() -> None:
+    topic = MemoryTierTopic(1)
+    reader = topic.reader({0: Position(0)})
+    for each in range(5):
+        topic.append(0, f"a/0/{each}", b"v")
+    topic.cut_head(0, 3)
+    with pytest.raises(PositionLost, match="below the start"):
+        reader.poll(0)
+
+
 def test_a_running_reader_hears_of_a_truncation_below_it() -> None:
     topic = MemoryTierTopic(1)
     for each in range(4):
@@ -231,10 +323,7 @@ def test_a_topic_that_does_not_exist_is_named_with_the_command_that_makes_it(kaf
 def test_a_topic_whose_configuration_drifted_is_refused_with_what_is_wrong(kafka: KafkaSandbox, name: str) -> None:
     properties = {"bootstrap.servers": kafka.bootstrap}
     create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
-    wrong = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
-    admin = AdminClient(properties)
-    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[wrong])
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    alter(AdminClient(properties), name, "cleanup.policy", "delete")
     with pytest.raises(InvalidRequest, match=r"cleanup\.policy is delete, compact is wanted"):
         open_tier_topic(properties, spec_of(name))
 
@@ -243,10 +332,7 @@ def test_a_topic_whose_cleaners_may_lag_for_ever_is_refused(kafka: KafkaSandbox,
     """A replica cleaned long after another one shows values whose tombstones are gone there (decision 0013)."""
     properties = {"bootstrap.servers": kafka.bootstrap}
     create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
-    longer = ConfigEntry("max.compaction.lag.ms", "9" * 15, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[longer])
-    admin = AdminClient(properties)
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    alter(AdminClient(properties), name, "max.compaction.lag.ms", "9" * 15)
     problem = "max.compaction.lag.ms is 999999999999999, at most 604800000 is wanted"
     assert check_tier_topic(properties, spec_of(name)) == [problem]
 

@@ -184,6 +184,23 @@ def test_a_topic_that_was_made_again_ends_the_follower_with_a_typed_error_and_ne
     follower.close()
 
 
+def test_a_topic_that_was_made_again_with_fewer_partitions_ends_the_follower_too(tmp_path: Path) -> None:
+    """As the broker makes it for a stray client."""
+    topic = MoodyTopic(PARTITIONS)
+    said = Topic(topic)
+    said.say(elected(0, 3, 1))
+    follower = open_view(topic, "cluster", ManualClock(), state_dir=tmp_path, tail=False)
+    follower.require_fresh(NUMBER, 0)
+    topic.truncate(NUMBER, 0)
+    topic.other, topic.away = "AAAAAAAAAAAAAAAAAAAAAw", True
+    assert follower.advance() == 0
+    assert follower.lost is not None
+    with pytest.raises(TierstateError, match="re-created"):
+        follower.advance()
+    assert follower.failure is not None
+    follower.close()
+
+
 @pytest.mark.parametrize("more", [1, 2])
 def test_a_checkpoint_of_a_lost_branch_is_not_built_upon(said: Topic, tmp_path: Path, more: int) -> None:
     leader = elected(0, 3, 1)

@@ -9,7 +9,7 @@ import pytest
 from tests.follower.moody import NO_ROOM, MoodyTopic, MoodyView
 from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
 from tierstate.broker.tier_topic import MemoryTierTopic
-from tierstate.cli.watching import feed_view_gauges, why_behind, why_topic_away, why_unhealthy
+from tierstate.cli.watching import feed_view_gauges, why_beheaded, why_behind, why_topic_away, why_unhealthy
 from tierstate.follower.follower import Follower
 from tierstate.follower.generations import InMemory
 from tierstate.follower.until_stopped import UntilStopped
@@ -19,7 +19,7 @@ from tierstate.runtime.heartbeat import UNWATCHED
 from tierstate.runtime.metrics import Metrics
 from tierstate.runtime.service import Service
 from tierstate.schemas.codec import decode_fact
-from tierstate.state.errors import IllegalTransition, StorageFull, Unavailable
+from tierstate.state.errors import IllegalTransition, StorageFull, TierStateLost, Unavailable
 from tierstate.state.keys import tier_partition_of
 from tierstate.state.offsets import Position
 
@@ -124,6 +124,31 @@ def test_the_gauges_are_of_every_tier_state_partition_and_a_drift_is_counted() -
     for name in ("tier_state_position", "tier_state_apply_lag", "tier_view_age_seconds"):
         assert page.count(f'{name}{{tier_partition="') == PARTITIONS
     assert "tier_state_topic_problems 2.0" in page
+
+
+@pytest.mark.parametrize("consumed", [True, False])
+def test_a_head_that_is_gone_is_counted_and_told_also_by_a_view_that_has_it(consumed: bool) -> None:
+    seen, metrics = Watched(), Metrics()
+    feed_view_gauges(metrics, seen.watch)
+    seen.say()
+    if consumed:
+        seen.follower.require_fresh(NUMBER, 0)
+    seen.watch.look(GO)
+    seen.watch.look_at_problems()
+    assert "tier_state_heads_lost 0.0" in metrics.exposition().decode()
+    assert why_beheaded(seen.watch) == []
+    seen.topic.cut_head(NUMBER, 1)
+    seen.watch.look_at_problems()
+    page = metrics.exposition().decode()
+    assert "tier_state_heads_lost 1.0" in page
+    assert "tier_state_topic_problems 1.0" in page
+    (said,) = why_beheaded(seen.watch)
+    assert f"partition {NUMBER} of the tier-state topic begins at 1: its head is gone" in said
+    if not consumed:
+        with pytest.raises(TierStateLost):
+            seen.follower.advance()
+        assert "its head is gone" in why_behind(seen.follower, seen.watch, 60)[0]
+    assert why_unhealthy([], seen.follower, UNWATCHED) == [], "a new process would not bring it back"
 
 
 def test_reading_the_topic_ends_when_the_process_is_told_to_stop() -> None:

@@ -13,6 +13,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from confluent_kafka import OFFSET_BEGINNING
+
 from tierstate.leader.erase_rule import in_erasing_order
 from tierstate.leader.expire_rule import AdvanceLogStart, NoExpiry, StartDelete, next_delete, next_log_start
 from tierstate.leader.reasons import Reason, Why
@@ -145,6 +147,10 @@ def _higher(log_start: Any, other: Any) -> bool:
 def _without_owner(lineage: Lineage, log_start: int | None) -> Lineage:
     kept = folded(lineage, Offset(log_start) if log_start is not None else None)
     return lineage if kept == lineage else Lineage(kept.entries[1:])
+
+
+def _from_the_beginning(position: int) -> int:
+    return position or OFFSET_BEGINNING
 
 
 GUARDS: dict[str, Guard] = {
@@ -305,6 +311,19 @@ GUARDS: dict[str, Guard] = {
         "state.lineage:epoch_end",
         _taken_at_its_word,
         18,
+    ),
+    "head of the topic": Guard(
+        "a log start above what a view has consumed, or above 0 for a view from nothing, is a lost head*",
+        "broker.tier_reader:check_head",
+        _nothing,
+        39,
+        (("broker.tier_reader:assigned", _from_the_beginning),),
+    ),
+    "first log start": Guard(
+        "a first term says where the log starts only where nothing was ever copied*",
+        "leader.term:check_known",
+        _nothing,
+        5,
     ),
     "leases": Guard("objects only when no live lease covers them", "leader.expire_rule:lease_on", _nothing, 57),
 }

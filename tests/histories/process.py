@@ -23,7 +23,7 @@ from tierstate.leader.status import StatusBoard
 from tierstate.leader.term import Seat
 from tierstate.leader.upload import FormatPolicy
 from tierstate.runtime.id_source import CountingIds
-from tierstate.state.errors import Unavailable
+from tierstate.state.errors import TierStateLost, Unavailable
 from tierstate.state.ids import BrokerId, TopicId
 from tierstate.state.view import ViewStore
 from tierstate.storage.segment.keys import ObjectKeys
@@ -50,7 +50,7 @@ class Process:
         number, clock = BrokerId(broker), world.clock
         topic = ProcessTopic(world.topic, broker)
         ids = CountingIds(1 + broker + 3 * age)
-        seat = Seat(number, f"b{broker}:1", topic, self.follower, control, log, clock, ids)
+        seat = Seat(number, f"b{broker}:1", topic, self.follower, control, log, clock, ids, world.store, ObjectKeys())
         tools = CopyTools(
             store=world.store,
             keys=ObjectKeys(),
@@ -59,7 +59,7 @@ class Process:
             listener=world.tell,
             longest_s=900.0,
         )
-        observe = Observer(control, number, log, POLICY, _as_it_is, clock)
+        observe = Observer(control, number, log, POLICY, _as_it_is, clock, topic.problems)
         self.worker = PartitionWorker(
             seat,
             world.cluster.partition,
@@ -85,6 +85,7 @@ class Process:
 
     def step(self) -> None:
         """Up to the next irreversible step, and no further."""
+        self.world.acting = self.broker
         often = 0.2 if self.world.forger.active else 0.03
         if self._act is None and self.world.rnd.random() < (often if self.world.cluster.exists else 0.8):
             self._act = self._custodian.steps()
@@ -101,7 +102,7 @@ class Process:
             self.next_step = next(self._act)
         except StopIteration:
             self._act, self.next_step = None, ""
-        except Unavailable:  # a custodian that can ask nobody says so
+        except (Unavailable, TierStateLost):  # a custodian that can ask nobody says so
             self._act, self.next_step = None, ""
 
     def kill(self) -> ViewStore:

@@ -11,6 +11,8 @@ readers      at any time and by any view, are given the leader's own record, or 
 log start    never above such a record
 own objects  what forged facts name of another partition is never deleted, and in no view readable
 groups       no trim takes what a consumer group that counts has not read: not by a listing of before it moved
+lost heads   once the head of the topic is gone, whoever writes or deletes has a view that is whole
+lost topics  once the topic is gone and empty again beside a bucket with segments, no agent writes or deletes anything
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from tierstate.log.isolation import AbortFilter
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.apply import PartitionState
 from tierstate.state.epochs import Lineage
-from tierstate.state.errors import LogGap, TierstateError, Unavailable
+from tierstate.state.errors import LogGap, TierstateError, TierStateLost, Unavailable
 from tierstate.state.facts import (
     DeleteReason,
     LeaderElected,
@@ -58,6 +60,7 @@ class Promises:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._lost = False
         self.live = PartitionState(world.cluster.partition)
         self.history = PartitionState(world.cluster.partition)
         self.evil = PartitionState(EVIL)
@@ -72,7 +75,24 @@ class Promises:
         self._first: dict[str, int] = {}
         """Key to the position at which it landed first: what lands again takes nobody's rights and gives none."""
 
+    def lose(self) -> None:
+        """The topic is another one, and empty. What was promised of its facts cannot be kept any more."""
+        self._lost = True
+        self.live = PartitionState(self._world.cluster.partition)
+
+    def writing(self, who: int, key: str) -> None:
+        """A process is about to say something, or to delete."""
+        if key.startswith(self._world.topic.not_ours):
+            return  # nobody promises a forger that what it forged stays
+        assert not self._lost, f"{who} acts on {key}, though no fact is left of what is in the bucket"
+        if self._world.topic.start:
+            follower = self._world.processes[who].follower
+            held, expected = _held(follower), self._world.topic.live_at(follower.store.position(0))
+            assert held == expected, f"{who} acts on {key} by half a view: {_difference(held, expected)}"
+
     def landed(self, entry: Entry) -> None:
+        if self._lost:
+            return
         if entry.key.startswith(self._world.topic.not_ours):
             if entry.value is None:
                 self.evil.erase(entry.key)
@@ -115,6 +135,7 @@ class Promises:
     def deleting(self, key: str) -> None:
         """An object is about to be deleted: never one of a finished copy while a hold stands, never another's."""
         assert key not in THEIRS, f"{key} of another partition is deleted"
+        self.writing(self._world.acting, key)
         base = key.rsplit(".", 1)[0]
         if self.live.view().holds:
             finished = [s for s in self.history.view().segments.values() if s.remote and s.remote.object_key == base]
@@ -128,6 +149,8 @@ class Promises:
         assert not needing, f"the broker's log is cut below {before}, and {', '.join(needing)} still reads there"
 
     def check(self) -> None:
+        if self._lost:
+            return
         self._erasing_changed_nothing()
         self._objects_are_there()
         self._others_are_untouched()
@@ -171,10 +194,10 @@ class Promises:
         world, end = self._world, len(self._world.topic.log)
         try:
             follower.require_fresh(0, 0)
-        except Unavailable:
+        except (Unavailable, TierStateLost):
             return
         at = follower.store.position(0)
-        held = {entry.key: (entry.position, entry.value) for _, entry in follower.store.entries(0)}
+        held = _held(follower)
         expected = world.topic.live_at(at)
         assert at >= end, f"fresh at {at}, but the end was {end}"
         assert held == expected, f"a follower at {at}: {_difference(held, expected)}"
@@ -184,7 +207,7 @@ class Promises:
 
     def _objects_are_there(self) -> None:
         view = self.live.view()
-        there = {info.key for info in _list(self._world)}
+        there = {info.key for info in listed(self._world)}
         for segment in view.readable:
             for kind in ObjectKind:
                 key = object_key(segment.object_key, kind)
@@ -287,12 +310,17 @@ class Promises:
         return found
 
 
+def _held(follower: Follower) -> dict[str, tuple[int, bytes | None]]:
+    return {entry.key: (entry.position, entry.value) for _, entry in follower.store.entries(0)}
+
+
 def _lease(live: LiveFact) -> ReaderLease:
     assert isinstance(live.fact, ReaderLease)
     return live.fact
 
 
-def _list(world: World) -> list[ObjectInfo]:
+def listed(world: World) -> list[ObjectInfo]:
+    """All objects there are, however often the store has to be asked."""
     while True:
         try:
             return list(world.store.list())

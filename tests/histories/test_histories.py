@@ -32,6 +32,8 @@ RARE = (
     "group came",
     "group reset",
     "group given up",
+    "head cut",
+    "topic lost",
 )
 READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfirmed")
 

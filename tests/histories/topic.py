@@ -2,7 +2,8 @@
 
 Compaction is legal by construction: a replica's cleaner removes a record only when a later one of its key is older
 than ``min.compaction.lag.ms``, and a tombstone only ``delete.retention.ms`` after the pass that removed the last value
-before it (KIP-534). Replicas are cleaned apart from each other, and every poll may read another one.
+before it (KIP-534). Replicas are cleaned apart from each other, and every poll may read another one. What is not legal:
+somebody cuts its head, or loses all of it.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
+from confluent_kafka import OFFSET_BEGINNING
+
+from tierstate.broker import tier_reader
 from tierstate.broker.tier_reader import TierBatch, TierReader
 from tierstate.runtime.clock import ManualClock
-from tierstate.state.errors import BrokerUnavailable, InvalidRequest, UnknownOutcome
+from tierstate.state.errors import BrokerUnavailable, InvalidRequest, PositionLost, UnknownOutcome
 from tierstate.state.offsets import Position, TimestampMs
 from tierstate.state.view import Entry
 
@@ -25,6 +29,7 @@ DELETE_RETENTION = 30 * DAY
 REPLICAS = 3
 BY_NO_TERM = ("order", "lease", "hold", "missing")
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAg"
+NAME = "_tier-state"
 
 
 @dataclass
@@ -56,12 +61,22 @@ class HistoryTopic:
         self.replicas = [Replica(cleaned_at=clock.now_ms()) for _ in range(REPLICAS)]
         self.flight: list[InFlight] = []
         self.landed: Callable[[Entry], None] = lambda entry: None
+        self.writing: Callable[[int, str], None] = lambda who, key: None
+        """Told of each append of a process before it is sent."""
+        self.start = Position(0)
         self.compacts = True
         self.max_compaction_lag: int | None = MAX_COMPACTION_LAG
         self.removed = 0
         self.landing_late = False
         self.not_ours = ""
         """How the keys of a partition begin that no agent leads: nothing of it lands twice."""
+
+    def lose(self) -> None:
+        """Deleted, with everything in it and on its way to it, and made anew."""
+        self.replicas = [Replica(cleaned_at=self.clock.now_ms()) for _ in range(REPLICAS)]
+        self.start = Position(0)
+        for each in (self.log, self.times, self.this_term, self.flight):
+            each.clear()
 
     def land(self, key: str, value: bytes | None) -> Position:
         entry = Entry(key, Position(len(self.log)), value)
@@ -161,6 +176,7 @@ class ProcessTopic:
 
     def append(self, tier_partition: int, key: str, value: bytes | None) -> Position:
         topic, chance = self._topic, self._topic.rnd.random()
+        topic.writing(self._who, key)
         if chance < 0.93 or self._kind:
             return topic.land(key, value)
         if chance < 0.94:
@@ -179,14 +195,18 @@ class ProcessTopic:
     def ends(self, tier_partitions: Collection[int]) -> dict[int, Position]:
         return {}
 
+    def starts(self, tier_partitions: Collection[int]) -> dict[int, Position]:
+        return {0: self._topic.start}
+
     def position_at(self, tier_partition: int, timestamp_ms: int) -> Position:
-        return Position(bisect_left(self._topic.times, timestamp_ms))
+        return Position(bisect_left(self._topic.times, timestamp_ms, lo=self._topic.start))
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
-        return _Reader(self._topic, positions[0])
+        tier_reader.check_head(NAME, positions, self.starts(positions))
+        return _Reader(self._topic, tier_reader.assigned(positions[0]))
 
     def problems(self) -> list[str]:
-        return []
+        return tier_reader.lost_heads(NAME, self.starts([0]))
 
     def current_topic_id(self) -> str:
         return self.topic_id_now
@@ -198,11 +218,14 @@ class ProcessTopic:
 class _Reader:
     """Any number of records at a time, from any replica each time."""
 
-    def __init__(self, topic: HistoryTopic, position: Position) -> None:
-        self._topic, self._position = topic, position
+    def __init__(self, topic: HistoryTopic, assigned: int) -> None:
+        self._topic = topic
+        self._position = topic.start if assigned == OFFSET_BEGINNING else Position(assigned)
 
     def poll(self, timeout: float) -> list[TierBatch]:
         topic, start = self._topic, self._position
+        if start < topic.start:
+            raise PositionLost("position is below the start", position=start, log_start=topic.start)
         if start >= len(topic.log):
             return []
         stop = len(topic.log) if topic.rnd.random() < 0.5 else topic.rnd.randint(start + 1, len(topic.log))

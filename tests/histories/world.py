@@ -14,7 +14,7 @@ from tests.histories.cluster import NAME, Cluster, HistoryControl
 from tests.histories.forger import Forger
 from tests.histories.groups import Groups
 from tests.histories.process import Process, follow
-from tests.histories.promises import Promises
+from tests.histories.promises import Promises, listed
 from tests.histories.topic import DAY, HOUR, MINUTE, HistoryTopic
 from tierstate.cli.delete_plan import plan_delete
 from tierstate.follower.follower import Follower
@@ -24,9 +24,10 @@ from tierstate.state.errors import StorageUnavailable, TierstateError
 from tierstate.state.facts import Fact, IntegrityHold, OperatorOrder, OrderKind, ReaderLease
 from tierstate.state.ids import BrokerId, FactId, TopicId
 from tierstate.state.keys import key_of
-from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
+from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.view import MemoryView, ViewStore
 from tierstate.storage.memory import MemoryStore
+from tierstate.storage.segment.keys import ObjectKind
 
 STEPS = 320
 CRITICAL = {
@@ -81,7 +82,8 @@ class World:
         self.groups = Groups(seed, self.cluster, self.clock, self.seen)
         self.cluster.listed = self.groups.listing
         self.promises = Promises(self)
-        self.topic.landed, self.cluster.trimming = self.promises.landed, self.promises.trimming
+        self.topic.landed, self.topic.writing = self.promises.landed, self.promises.writing
+        self.cluster.trimming = self.promises.trimming
         self.clock.asleep = lambda: self.topic.land_late() if self.rnd.random() < 0.2 else None
         self.processes = [Process(self, broker, 0, None) for broker in range(3)]
         self.followers: list[Follower] = [follow(self, 100 + at, kind=True) for at in range(2)]
@@ -89,7 +91,11 @@ class World:
         self.slow: list[OperatorOrder] = []
         """``keeper``: the broker that leads the tier-state partition."""
         self.forger = Forger(self)
+        self.acting = 0
+        """The broker whose agent takes a step."""
         self.deleted_at = self.rnd.randrange(STEPS // 3, STEPS) if self.rnd.random() < 0.15 else STEPS
+        self.beheaded_at = self.rnd.randrange(STEPS // 3, STEPS) if self.rnd.random() < 0.1 else STEPS
+        self.lost_at = self.rnd.randrange(STEPS // 3, STEPS) if self.rnd.random() < 0.1 else STEPS
 
     def tell(self, event: object) -> None:
         self.seen[type(event).__name__] += 1
@@ -112,6 +118,10 @@ class World:
             if step >= self.deleted_at and self.cluster.exists:
                 self.cluster.exists = False
                 self.seen["topic deleted"] += 1
+            if step >= self.beheaded_at:
+                self.cut_head()
+            if step >= self.lost_at:
+                self.lose_topic()
             self.groups.step(step)
             self.step()
             self.forger.may_forge()
@@ -133,6 +143,35 @@ class World:
         process = rnd.choice([*self.processes, *[self.processes[self.cluster.leader.number]] * 4])
         if self.frozen.get(process.broker, -1) < self.now:
             process.step()
+
+    # What befalls the tier-state topic, once.
+
+    def cut_head(self) -> None:
+        """``cleanup.policy=delete`` for a while, or DeleteRecords. Some start again, with views from nothing."""
+        self.beheaded_at = STEPS
+        self.topic.start = Position(self.rnd.randint(0, len(self.topic.log)))
+        for process in self.processes:
+            if self.rnd.random() < 0.6:
+                self.restart(process, None)
+        self.seen["head cut"] += 1
+
+    def lose_topic(self) -> None:
+        """And ``tierstate init`` alone; every process starts again, as it must. With nothing copied it is as if new."""
+        self.lost_at = STEPS
+        own = f"-{self.cluster.partition.topic_id}/"
+        if not any(own in each.key and each.key.endswith(ObjectKind.MANIFEST) for each in listed(self)):
+            return
+        self.topic.lose()
+        self.promises.lose()
+        for process in self.processes:
+            self.restart(process, None)
+        self.followers = [follow(self, 100 + at, kind=True) for at in range(len(self.followers))]
+        self.seen["topic lost"] += 1
+
+    def restart(self, process: Process, store: ViewStore | None) -> None:
+        process.kill()
+        self.frozen.pop(process.broker, None)
+        self.processes[process.broker] = Process(self, process.broker, process.age + 1, store)
 
     # What may happen beside the agents' own steps.
 

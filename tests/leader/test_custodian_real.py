@@ -20,6 +20,7 @@ from tierstate.runtime.id_source import RandomIds
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.facts import LeaderElected, PartitionDeleted
 from tierstate.storage.directory import DirectoryStore
+from tierstate.storage.segment.keys import ObjectKeys
 
 pytestmark = pytest.mark.kafka
 
@@ -38,10 +39,12 @@ def custodian(topic: RealTopic, job: Job, opened: ExitStack) -> Custodian:
     meta = read_meta(tier_topic)
     assert meta is not None
     control, me = job.broker.control, job.leader.log.node_id
-    seat = Seat(me, "127.0.0.1:1", tier_topic, job.view, control, job.leader.log, clock, RandomIds())
+    store = DirectoryStore(topic.store_folder)
+    log = job.leader.log
+    seat = Seat(me, "127.0.0.1:1", tier_topic, job.view, control, log, clock, RandomIds(), store, ObjectKeys())
     look = ClusterLook(control, meta.cluster_id, topic.spec.replication_factor, tier_topic.problems, clock)
     policy = CustodyPolicy(GRACE_MS, 0, REMEMBER_MS)
-    custody = Custody(seat, look, policy, DirectoryStore(topic.store_folder), job.events.append)
+    custody = Custody(seat, look, policy, store, job.events.append)
     return Custodian(custody, led_by(control, topic.spec.name, me))
 
 

@@ -10,9 +10,11 @@ import pytest
 
 from tests.leader.recovery import Target, plan, same_meaning
 from tests.leader.world import FaultyTopic, World
-from tierstate.leader.act import Act, run_until
+from tierstate.leader.act import Act, run, run_until
+from tierstate.leader.term import begin_term
 from tierstate.state.errors import Fenced, IllegalTransition, InvalidRequest, UnknownOutcome
 from tierstate.state.offsets import Offset, Position
+from tierstate.storage.segment.keys import ObjectKeys
 
 
 def steps_of(world: World) -> list[str]:
@@ -66,11 +68,17 @@ def test_an_append_of_unknown_outcome_is_waited_for_and_never_repeated(landed: b
         assert len(target.keys) == len(set(target.keys))
 
 
+def begin_blindly(world: World) -> None:
+    """An agent under another key prefix, as before decision 0027: it does not see what is in the bucket."""
+    seat = replace(world.process().seat, keys=ObjectKeys("elsewhere/"))
+    run(begin_term(seat, world.partition, world.name))
+
+
 def test_a_topic_in_which_an_agent_wrote_is_refused(world: World) -> None:
     world.process().copy_all()
     found = plan(world)
     world.topic = FaultyTopic()
-    world.process().begin()
+    begin_blindly(world)
     for resume in (False, True):
         with pytest.raises(Fenced, match="not empty"):
             Target(world, world.topic).recover([found], resume=resume)
@@ -85,7 +93,7 @@ def test_an_agent_that_begins_a_term_meanwhile_is_noticed(step: int, world: Worl
     def agent(act: Act[int]) -> None:
         for number, _ in enumerate(act):
             if number == step:
-                world.process().begin()
+                begin_blindly(world)
 
     with pytest.raises(Fenced, match="an agent runs"):
         Target(world, world.topic).process([found], agent)

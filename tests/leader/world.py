@@ -235,6 +235,8 @@ class Process:
             world.log,
             world.clock,
             CountingIds(self.seed),
+            world.store,
+            ObjectKeys(),
         )
         self.events: list[Event] = []
         self.tools = CopyTools(

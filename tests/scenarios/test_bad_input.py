@@ -190,7 +190,7 @@ def test_a_second_agent_beside_one_broker_is_refused(house: House, tmp_path: Pat
 
 def test_a_tier_state_topic_that_is_missing_or_unsafe_is_refused(house: House) -> None:
     missing = house.run("agent", "--set", "tier_state.topic=_nowhere", code=2).stderr
-    assert "_nowhere does not exist; create it with: tierstate init" in missing
+    assert "_nowhere does not exist: tierstate init makes it, and if it was lost: " in missing
     unsafe = house.create("unsafe", partitions=2, cleanup_policy="delete")
     for command in ("init", "agent", "topics"):
         said = house.run(command, "--set", f"tier_state.topic={unsafe}", code=2).stderr

@@ -12,7 +12,9 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from tests.leader.real import eventually
 from tests.scenarios.reasons_world import ACTS, Desk, NewReasonTopic, ReasonTopic, patch, shows
+from tierstate.broker.tier_topic_setup import create_tier_topic
 from tierstate.leader.reasons import Reason
+from tierstate.runtime.clock import SystemClock
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.facts import IntegrityHold, LeaderElected, SegmentCopyFinished
 from tierstate.state.ids import RemoteSegmentId
@@ -84,6 +86,21 @@ def test_the_tier_state_topic_is_not_safe(topic: ReasonTopic) -> None:
         said = "the tier-state topic is not safe any more: .*cleanup.policy.*delete.*"
         for act in ("trimmed", "expired"):
             desk.says(act, Reason.TIER_STATE_UNSAFE, said)
+
+
+@shows(Reason.TIER_STATE_LOST)
+def test_no_fact_is_left_of_what_is_in_the_bucket(topic: ReasonTopic) -> None:
+    with topic.desk() as desk:
+        desk.work()
+    name = topic.spec.name
+    topic.admin.delete_topics([name], operation_timeout=30)[name].result(30)
+    eventually(lambda: name not in topic.admin.list_topics(timeout=10).topics)
+    create_tier_topic(topic.sandbox.client_config, topic.spec, SystemClock().now_ms())
+    topic.append(1_700)
+    with topic.desk() as desk:
+        said = "no fact speaks of this partition, but the bucket has segments of it; .*tierstate recover .*"
+        desk.says("copied", Reason.TIER_STATE_LOST, said)
+        assert desk.job.view.facts(desk.partition) == []
 
 
 # --- failures --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,109 @@
+"""A tier-state topic that lost facts, or is not there: nobody makes do with it, and what is said names the way out."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.broker.test_tier_topic import alter, cut, spec_of
+from tierstate.broker.tier_topic import KafkaTierTopic
+from tierstate.broker.tier_topic_setup import check_tier_topic, create_tier_topic, look_at_tier_topic, open_tier_topic
+from tierstate.runtime.clock import SystemClock
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.errors import InvalidRequest, TierStateLost, UnknownTopic
+from tierstate.state.offsets import Position
+
+pytestmark = pytest.mark.kafka
+NUMBER = count()
+RECOVER = r"tierstate recover \(docs/operations.md#the-tier-state-topic-is-lost\)"
+
+
+@pytest.fixture
+def name() -> str:
+    return f"lost-tier-state-{next(NUMBER)}"
+
+
+@pytest.fixture
+def properties(kafka: KafkaSandbox) -> dict[str, str]:
+    return {"bootstrap.servers": kafka.bootstrap}
+
+
+def ends(properties: dict[str, str], name: str) -> dict[int, Position]:
+    topic = KafkaTierTopic(properties, name, "", 0)
+    try:
+        return topic.ends([0, 1])
+    finally:
+        topic.close()
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_topic_whose_head_is_gone_is_opened_by_nobody_and_not_blessed(
+    kafka: KafkaSandbox, properties: dict[str, str], name: str, partition: int
+) -> None:
+    create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
+    topic = open_tier_topic(properties, spec_of(name))
+    topic.append(partition, "some/key", b"v"), topic.append(partition, "other/key", b"v")
+    start = topic.end(partition) - 1
+    cut(kafka, name, partition, start)
+    before = ends(properties, name)
+    said = rf"^partition {partition} of {name} begins at {start}: its head is gone .*{RECOVER}"
+    for attempt in (
+        lambda: open_tier_topic(properties, spec_of(name)),
+        lambda: create_tier_topic(properties, spec_of(name), SystemClock().now_ms()),
+    ):
+        with pytest.raises(TierStateLost, match=said):
+            attempt()
+    assert ends(properties, name) == before, "no meta fact was written over what is gone"
+    assert [problem.partition(":")[0] for problem in topic.problems()] == [
+        f"partition {partition} of {name} begins at {start}"
+    ], "who has it open already hears of it too"
+    topic.close()
+
+
+def test_a_topic_of_which_nothing_is_left_does_not_look_like_a_new_one(
+    kafka: KafkaSandbox, properties: dict[str, str], name: str
+) -> None:
+    create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
+    cut(kafka, name, 0, -1)
+    with pytest.raises(TierStateLost, match=r"partition 0 of .* begins at 1"):
+        create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
+
+
+def test_a_topic_that_is_not_there_is_answered_with_both_ways(properties: dict[str, str], name: str) -> None:
+    with pytest.raises(UnknownTopic, match=rf"does not exist: tierstate init makes it, .* lost: .*{RECOVER}"):
+        open_tier_topic(properties, spec_of(name))
+    assert not look_at_tier_topic(properties, spec_of(name)).there
+
+
+def test_a_topic_that_a_stray_client_made_anew_is_not_blessed_and_its_way_out_is_said(
+    properties: dict[str, str], name: str
+) -> None:
+    """``auto.create.topics.enable``: the broker's own defaults."""
+    admin = AdminClient(properties)
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+    producer = Producer(properties)
+    producer.produce(name, b"stray", partition=1)
+    assert producer.flush(30) == 0
+    said = rf"but by some client .*: delete it with Kafka's own tools; tierstate init makes it.*{RECOVER}"
+    for attempt in (
+        lambda: create_tier_topic(properties, spec_of(name), SystemClock().now_ms()),
+        lambda: open_tier_topic(properties, spec_of(name)),
+    ):
+        with pytest.raises(InvalidRequest, match=said):
+            attempt()
+    assert ends(properties, name) == {0: 0, 1: 1}
+    assert "cleanup.policy is delete, compact is wanted" in check_tier_topic(properties, spec_of(name))
+
+
+def test_a_new_topic_without_its_fact_is_given_it(properties: dict[str, str], name: str) -> None:
+    """`tierstate init` that was killed in between."""
+    admin = AdminClient(properties)
+    admin.create_topics([NewTopic(name, 2, 1, config=spec_of(name).config)])[name].result(30)
+    assert create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
+    assert check_tier_topic(properties, spec_of(name)) == []
+    alter(admin, name, "min.compaction.lag.ms", "0")
+    with pytest.raises(InvalidRequest, match="not safe to use"):
+        create_tier_topic(properties, spec_of(name), SystemClock().now_ms())
