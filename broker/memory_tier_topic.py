@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from ..runtime.clock import Clock, SystemClock
+from ..state.anchor import Anchor
 from ..state.errors import PositionLost, TierstateError
 from ..state.offsets import Position, TimestampMs
 from ..state.view import Entry
@@ -36,6 +37,8 @@ class MemoryTierTopic:
         self._topic_id, self._clock = topic_id, clock or SystemClock()
         self._logs = [_Log() for _ in range(partitions)]
         self._grown = threading.Condition()
+        self.cleaned: set[tuple[int, int]] = set()
+        """(tier-state partition, position) of records that compaction has taken."""
         self.drift: list[str] = []
         """What `problems` answers."""
 
@@ -73,6 +76,14 @@ class MemoryTierTopic:
             times = self._logs[tier_partition].times
             return Position(next((at for at, time in enumerate(times) if time >= timestamp_ms), len(times)))
 
+    def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
+        with self._grown:
+            log = self._logs[tier_partition]
+            if position >= len(log.entries) or (tier_partition, position) in self.cleaned:
+                return None
+            entry = log.entries[position]
+            return Anchor.of(position, log.times[position], entry.key, entry.value)
+
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
         return _MemoryReader(self._logs, dict(positions), dict(epochs or {}), self._grown)
 
@@ -84,6 +95,14 @@ class MemoryTierTopic:
             epoch = log.begun[-1][0] + 1
             log.begun = [(each, start) for each, start in log.begun if start < to or start == 0]
             log.begun.append((epoch, len(log.entries)))
+            self._grown.notify_all()
+
+    def restore(self, tier_partition: int, to: int) -> None:
+        """An older backup is put back: everything from ``to`` on is gone, and the epochs go back with it."""
+        with self._grown:
+            log = self._logs[tier_partition]
+            del log.entries[to:], log.times[to:], log.epochs[to:]
+            log.begun = [(each, start) for each, start in log.begun if start < to or start == 0]
             self._grown.notify_all()
 
     def current_topic_id(self) -> str:

@@ -72,7 +72,7 @@ def command(context: Context, once: bool) -> None:
             clock,
             state_dir=settings.state_dir / "agent",
             keep=wanted.keep,
-            seed=seed_of(store, identity, clock, listener),
+            seed=seed_of(topic, store, identity, clock, listener),
             listener=fan_out(listener, attention.listen),
             heartbeats=heartbeats,
         )

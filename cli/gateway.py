@@ -61,7 +61,7 @@ def command(context: Context, listen: str | None) -> None:
             cluster_id,
             clock,
             state_dir=settings.state_dir / "gateway",
-            seed=seed_of(LivingStore(store, heartbeats.alive), identity, clock, listener),
+            seed=seed_of(topic, LivingStore(store, heartbeats.alive), identity, clock, listener),
             listener=listener,
             heartbeats=heartbeats,
         )

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..broker.tier_topic import KafkaTierTopic
+    from ..broker.tier_topic import KafkaTierTopic, TierTopic
     from ..follower.follower import Follower
     from ..follower.rebuild import Seed
     from ..follower.rocksdb_view import ViewIdentity
@@ -73,12 +73,12 @@ class Archives:
         return position
 
 
-def seed_of(store: ObjectStore, identity: ViewIdentity, clock: Clock, listener: Listener) -> Seed:
+def seed_of(topic: TierTopic, store: ObjectStore, identity: ViewIdentity, clock: Clock, listener: Listener) -> Seed:
     """Fills an empty view from the newest checkpoint, and tells."""
     from ..follower.checkpoint import CheckpointSeed
     from ..runtime.listener import CheckpointUsed
 
-    newest = CheckpointSeed(store, identity, clock, _refused(listener))
+    newest = CheckpointSeed(topic, store, identity, clock, _refused(listener))
 
     def seed(view: ViewStore, tier_partition: int, end: Position) -> None:
         header = newest(view, tier_partition, end)

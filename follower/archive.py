@@ -56,7 +56,7 @@ def archive(
     (remove that object, and the next call writes it again, as long as the topic has its records), and what store and
     broker raise.
     """
-    place = TierPlace(identity.topic_id, tier_partition)
+    place = identity.place(tier_partition)
     for _ in range(ROUNDS):
         names = _names(objects, place, known)
         reached = Position(max((name.last + 1 for name in names), default=START))

@@ -42,6 +42,7 @@ from .until_stopped import UntilStopped
 
 R = TypeVar("R")
 TOPIC_ID_CHECK_S = 30.0
+"""How often a tail that goes on asks whether it is still the same topic, with the same history."""
 POLL_S = 0.5
 """A record ends a poll; a stop, another interest, a view that was lost are noticed so late at most."""
 BROKER_RETRY_S = 1.0
@@ -337,7 +338,8 @@ class Follower:
         for batch in self._reader.poll(timeout):
             number = batch.tier_partition
             kept, dropped = self._interest.split(number, batch.entries)
-            found = self.store.apply(number, kept, batch.following, batch.epoch, dropped)
+            anchor = batch.anchor(batch.following)
+            found = self.store.apply(number, kept, batch.following, batch.epoch, dropped, anchor)
             read += len(batch.entries)
             self._progress.moved()
             for second in found:
@@ -351,6 +353,7 @@ class Follower:
         if now - self._checked_topic_id >= TOPIC_ID_CHECK_S:
             self._checked_topic_id = now
             self._builder.check_topic_id()
+            self._builder.check_same(self.store)
 
     def _replace(self, reason: str) -> None:
         """A fresh view, caught up to ends captured now, takes the place of the old one."""

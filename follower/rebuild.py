@@ -14,6 +14,7 @@ from .as_of import AsOf
 from .generations import Generations
 from .interest import Interest, missed, unwanted
 from .replay import catch_up, check_place, take_back
+from .same_history import check_same
 
 Seed = Callable[[ViewStore, int, Position], object]
 """Fills an empty store's tier-state partition from a checkpoint below this end, when there is a good one."""
@@ -81,6 +82,11 @@ class Builder:
             wanted = missed(store, self._interest, number)
             if wanted and not take_back(self._topic, store, number, wanted, self._stop):
                 raise ViewBehind("stopped while taking partitions back", tier_partition=number)
+
+    def check_same(self, store: ViewStore) -> None:
+        """Raises PositionLost when the topic is not the one any more that the store was read from."""
+        for number in self._numbers:
+            check_same(self._topic, number, store.anchor(number))
 
     def check_topic_id(self) -> None:
         """Raises TierstateError when the topic of this name is another one now: nothing here can mend that."""

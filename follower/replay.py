@@ -12,10 +12,15 @@ from ..state.ids import TopicIdPartition
 from ..state.offsets import Position
 from ..state.view import Entry, ViewStore
 from .interest import Interest, undecoded
+from .same_history import check_same
 
 
 def reader_at(topic: TierTopic, store: ViewStore, tier_partitions: Collection[int]) -> TierReader:
-    """A tail that goes on where the store stands. Raises PositionLost when the log no longer has that place."""
+    """A tail that goes on where the store stands. Raises PositionLost when the log no longer has that place, or has
+    another history there.
+    """
+    for number in tier_partitions:
+        check_same(topic, number, store.anchor(number))
     positions = {number: store.position(number) for number in tier_partitions}
     epochs = {number: epoch for number in tier_partitions if (epoch := store.epoch(number)) != UNKNOWN_EPOCH}
     return topic.reader(positions, epochs)
@@ -63,7 +68,8 @@ def catch_up(
                 if keep is not None:
                     entries = [entry for entry in entries if keep(number, entry)]
                 kept, dropped = interest.split(number, entries)
-                store.apply(number, kept, Position(min(batch.following, end)), batch.epoch, dropped)
+                following = Position(min(batch.following, end))
+                store.apply(number, kept, following, batch.epoch, dropped, batch.anchor(following))
                 if store.position(number) >= end:
                     behind.pop(number, None)
                 if progress:
