@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..broker.tier_topic import KafkaTierTopic, TierTopic
+    from ..follower.archives import Archives
     from ..follower.follower import Follower
     from ..follower.rebuild import Seed
     from ..follower.rocksdb_view import ViewIdentity
@@ -40,37 +41,16 @@ REMEMBER_MS = 30 * 86_400_000
 """As long as ``delete.retention.ms`` of the tier-state topic must at least be."""
 
 
-class Archives:
-    """How far each tier-state partition is archived, as far as this process knows. What it knows only grows."""
+def identity_in(store: ObjectStore, cluster_id: str, topic: TierTopic) -> ViewIdentity:
+    """Of the history that counts. A store that does not answer now leaves the first: `Archives` looks again."""
+    from ..follower.histories import newest_history
+    from ..follower.rocksdb_view import ViewIdentity
+    from ..state.errors import Unavailable
 
-    def __init__(self, store: ObjectStore, topic_id: str, clock: Clock) -> None:
-        self._store, self._topic_id, self._clock = store, topic_id, clock
-        self._known: dict[int, tuple[float, Position]] = {}
-        self._lock = threading.Lock()
-
-    def known(self, tier_partition: int) -> Position:
-        from ..follower.archive_chain import START
-
-        return self._known.get(tier_partition, (0.0, START))[1]
-
-    def reached(self, tier_partition: int, position: Position) -> None:
-        with self._lock:
-            self._known[tier_partition] = self._clock.monotonic(), max(position, self.known(tier_partition))
-
-    def archived_to(self, tier_partition: int) -> Position:
-        """At most a minute old. A store that does not answer now: as far as was known."""
-        from ..follower.archive_chain import archived_to
-        from ..follower.object_names import TierPlace
-        from ..state.errors import TierstateError
-
-        asked, position = self._known.get(tier_partition, (-ARCHIVE_EVERY_S, self.known(tier_partition)))
-        if self._clock.monotonic() - asked >= ARCHIVE_EVERY_S:
-            try:
-                position = archived_to(self._store, TierPlace(self._topic_id, tier_partition), position)
-            except TierstateError:
-                return position
-            self.reached(tier_partition, position)
-        return position
+    history = 0
+    with suppress(Unavailable):
+        history = newest_history(store, topic.topic_id)
+    return ViewIdentity(cluster_id, topic.topic_id, topic.mapped_partitions, history=history)
 
 
 def seed_of(topic: TierTopic, store: ObjectStore, identity: ViewIdentity, clock: Clock, listener: Listener) -> Seed:
@@ -124,7 +104,7 @@ def keeper_of(
         seat.broker,
         recorded.cluster_id if recorded else "",
         settings.tier_state.replication_factor,
-        topic.problems,
+        lambda: [*topic.problems(), *([str(archives.broken)] if archives.broken else [])],
         seat.clock,
     )
 
@@ -180,12 +160,14 @@ def chores_of(
             raise Unavailable("scratch folder cannot be written", path=scratch, reason=error.strerror) from error
 
     def archived(number: int, stop: threading.Event) -> Act[None]:
+        archives.check(number)
         now, known = clock.now_ms(), archives.known(number)
         read = UntilStopped(topic, stop, heartbeats.alive)
         reached = yield from archive(read, store, identity, number, now, PARTIAL_AFTER_MS, known)
         archives.reached(number, reached)
 
     def checkpointed(number: int, stop: threading.Event) -> Act[object]:
+        archives.check(number)  # no checkpoint of a history that nobody chose
         keep, refused = settings.checkpoint.keep, _refused(listener)
         read = UntilStopped(topic, stop, heartbeats.alive)
         with _scratch() as fresh:

@@ -191,7 +191,7 @@ def start_from_checkpoint(
         with scratch_folder(store) as folder:
             try:
                 header, start = read_checkpoint(objects, identity, tier_partition, name, end, now_ms)
-                check_same(topic, tier_partition, header.anchor)
+                check_same(topic, tier_partition, header.anchor, header.as_of, now_ms)
                 table = fetch_table(objects, name.key, header, start, folder)
             except StorageFull:
                 raise

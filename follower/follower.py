@@ -333,6 +333,7 @@ class Follower:
 
     def _read_topic(self, timeout: float) -> int:
         if self._reader is None:
+            self._builder.check_same(self.store)
             self._reader = reader_at(self._topic, self.store, self._partitions)
         read = 0
         for batch in self._reader.poll(timeout):

@@ -125,7 +125,7 @@ def numbers_under(store: ObjectStore, key: str) -> list[int]:
     return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
 
 
-def places(store: ObjectStore) -> list[TierPlace]:
+def first_places(store: ObjectStore) -> list[TierPlace]:
     """Every partition of every tier-state topic that anything is kept of, in its first history: one LIST request each,
     not all keys.
     """

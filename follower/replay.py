@@ -12,15 +12,10 @@ from ..state.ids import TopicIdPartition
 from ..state.offsets import Position
 from ..state.view import Entry, ViewStore
 from .interest import Interest, undecoded
-from .same_history import check_same
 
 
 def reader_at(topic: TierTopic, store: ViewStore, tier_partitions: Collection[int]) -> TierReader:
-    """A tail that goes on where the store stands. Raises PositionLost when the log no longer has that place, or has
-    another history there.
-    """
-    for number in tier_partitions:
-        check_same(topic, number, store.anchor(number))
+    """A tail that goes on where the store stands. Raises PositionLost when the log no longer has that place."""
     positions = {number: store.position(number) for number in tier_partitions}
     epochs = {number: epoch for number in tier_partitions if (epoch := store.epoch(number)) != UNKNOWN_EPOCH}
     return topic.reader(positions, epochs)

@@ -18,13 +18,11 @@ from ..storage.object_store import ObjectStore
 from .archive_chain import Chain, chain_of
 from .archive_piece import Piece
 from .archive_reader import read_archive
+from .as_of import MIN_COMPACTION_LAG_MS
 from .live_set_object import BASE, LiveSetHeader, apply_table, fetch_table, read_header, scratch_folder
 from .live_table import read_live_table
 from .replay import catch_up
 from .rocksdb_view import ViewIdentity
-
-MIN_COMPACTION_LAG_MS = 24 * 3600 * 1000
-"""What the tier-state topic must have at least: nothing younger was ever compacted."""
 
 NO_TIME = TimestampMs(-1)
 
