@@ -10,7 +10,7 @@ import click
 from .archived_deletes import ArchivedDeletes
 from .context import Context
 from .flags import pass_context
-from .keeping import identity_in, keeper_of, seed_of
+from .keeping import archive_every_s, identity_in, keeper_of, seed_of
 from .opened import open_store_of, opened_broker, opened_topic
 from .serving import serve, service_logs
 from .watching import AgentWatches, longest_silence
@@ -62,7 +62,7 @@ def command(context: Context, once: bool) -> None:
         opened.callback(store.close)
         cluster = broker.control.cluster()
         identity = identity_in(store, cluster.cluster_id, topic)
-        archives = Archives(topic, store, identity, clock)
+        archives = Archives(topic, store, identity, clock, archive_every_s(settings))
         wanted = Wanted(log, led_by(broker.control, settings.tier_state.topic, log.node_id))
         wanted.refresh()
         attention = Attention(clock, lambda partition: tier_partition_of(partition, topic.mapped_partitions))

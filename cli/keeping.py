@@ -32,13 +32,15 @@ if TYPE_CHECKING:
     from ..storage.object_store import ObjectStore
 
 ARCHIVE_EVERY_S = 60.0
-PARTIAL_AFTER_MS = 3_600_000
-"""A window of the archive that is not full is archived in part once its oldest record is an hour old: compaction may
-touch nothing younger than a day."""
 CHECKPOINT_EVERY_S = 6 * 3600.0
 CUT_EVERY_S = 24 * 3600.0
 REMEMBER_MS = 30 * 86_400_000
 """As long as ``delete.retention.ms`` of the tier-state topic must at least be."""
+
+
+def archive_every_s(settings: Settings) -> float:
+    """How often an agent looks at how far the archive is."""
+    return min(ARCHIVE_EVERY_S, settings.archive.partial_after)
 
 
 def identity_in(store: ObjectStore, cluster_id: str, topic: TierTopic) -> ViewIdentity:
@@ -145,6 +147,7 @@ def chores_of(
     from ..state.errors import Unavailable
     from ..state.offsets import TimestampMs
 
+    partial_after_ms = round(settings.archive.partial_after * 1000)
     scratch = settings.state_dir / "agent" / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)  # left by one that was killed: the agent's own view is locked, so ours
 
@@ -163,7 +166,7 @@ def chores_of(
         archives.check(number)
         now, known = clock.now_ms(), archives.known(number)
         read = UntilStopped(topic, stop, heartbeats.alive)
-        reached = yield from archive(read, store, identity, number, now, PARTIAL_AFTER_MS, known)
+        reached = yield from archive(read, store, identity, number, now, partial_after_ms, known)
         archives.reached(number, reached)
 
     def checkpointed(number: int, stop: threading.Event) -> Act[object]:
@@ -179,7 +182,7 @@ def chores_of(
             return (yield from cut_archive(store, identity, number, older, fresh))
 
     return [
-        Chore("archive", ARCHIVE_EVERY_S, archived),
+        Chore("archive", archive_every_s(settings), archived),
         Chore("checkpoint", CHECKPOINT_EVERY_S, checkpointed),
         Chore("archive cut", CUT_EVERY_S, cut),
     ]

@@ -114,7 +114,9 @@ def _own_term(plan: PartitionPlan, standing: list[LiveFact]) -> LeaderElected | 
     if not begun:
         return None
     only = begun[0]
-    if len(begun) > 1 or elected_of(plan, only.id, only.elected_at) != only:
+    # where the broker begins may have moved since; what was said then is what the rest is made of
+    ours = replace(elected_of(plan, only.id, only.elected_at), local_start=only.local_start)
+    if len(begun) > 1 or ours != only:
         raise Fenced("a term of another plan stands in the topic: use a fresh one", partition=plan.partition)
     return only
 

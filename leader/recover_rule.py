@@ -28,6 +28,7 @@ from ..state.facts import (
     Fact,
     IntegrityHold,
     LeaderElected,
+    LocalTrimIntended,
     LogStartAdvanced,
     OperatorOrder,
     ReaderLease,
@@ -105,6 +106,7 @@ class PartitionPlan:
 
     ``deletes``: deleted by an archived fact, objects still there: the delete is said again. ``missing``: readable in
     the archive, not whole in the bucket. ``gaps``: between the log start and the end of both tiers, as far as known.
+    ``local_start``: the broker's, where it told it.
     """
 
     partition: TopicIdPartition
@@ -121,6 +123,7 @@ class PartitionPlan:
     standing: tuple[Standing, ...] = ()
     refused: str | None = None
     ended: bool = False
+    local_start: Offset | None = None
 
     def of(self, verdict: Verdict) -> list[LeftOut]:
         return [each for each in self.left_out if each.verdict is verdict]
@@ -211,6 +214,7 @@ def plan_partition(
         missing=missing,
         gaps=_gaps(coverage, log_start, local_start, missing),
         standing=archived.standing,
+        local_start=local_start,
     )
     if archived.deleted:
         why = "the archive says that the custodian deleted this partition"
@@ -285,9 +289,14 @@ def _gaps(
 
 
 def elected_of(plan: PartitionPlan, fact_id: FactId, at: TimestampMs) -> LeaderElected:
-    """The term that recover begins: by no broker, in the highest epoch there is, with the lineage of the segments."""
-    local_start = Offset(max((each.segment.offsets.end + 1 for each in plan.restored), default=plan.log_start or 0))
-    return LeaderElected(plan.partition, plan.topic, plan.epoch, fact_id, RECOVERER, "", plan.lineage, local_start, at)
+    """The term that recover begins: by no broker, in the highest epoch there is, with the lineage of the segments.
+
+    Its local start is the broker's where that told it, else the end of what is restored.
+    """
+    begins = plan.local_start
+    if begins is None:
+        begins = Offset(max((each.segment.offsets.end + 1 for each in plan.restored), default=plan.log_start or 0))
+    return LeaderElected(plan.partition, plan.topic, plan.epoch, fact_id, RECOVERER, "", plan.lineage, begins, at)
 
 
 def facts_of(plan: PartitionPlan, elected: LeaderElected, term: Term) -> Iterator[tuple[str, Fact]]:
@@ -301,7 +310,10 @@ def facts_of(plan: PartitionPlan, elected: LeaderElected, term: Term) -> Iterato
     if plan.log_start is not None:
         lineage = below(plan.lineage, plan.log_start)
         yield "append log-start", LogStartAdvanced(plan.partition, plan.log_start, term, 1, "recovered", at, lineage)
-    for number, (found, reason) in enumerate(plan.deletes, start=2):
+    # What the broker has no more was trimmed because it was copied, by a trim that was lost with the rest*: else what
+    # was just restored looks cut by somebody else, and people are offered to delete it.
+    yield "append trim-intended", LocalTrimIntended(plan.partition, elected.local_start, term, 2, at)
+    for number, (found, reason) in enumerate(plan.deletes, start=3):
         subject = replace(found.segment, term=term)
         yield "append delete-started", SegmentDeleteStarted(subject, term, number, reason, at)
     for found in plan.restored:
