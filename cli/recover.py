@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .recovery_plan import Recovery
 
 AGENT_TIMEOUT_S = 2.0
+AGENTS_METRIC = b"remote_copy_lag_segments"
 
 
 @click.command("recover", epilog="Example: tierstate recover --store s3://bucket/prefix")
@@ -34,6 +35,7 @@ AGENT_TIMEOUT_S = 2.0
     default=None,
     help="Demand the archive, or do without; by default it binds where there is one.",
 )
+@click.option("--agents-are-stopped", is_flag=True, help="Demanded where no archive tells where agents answer.")
 @click.option("--topic-id", "topic_ids", multiple=True, metavar="ID", help="Lost tier-state topics, oldest first.")
 @click.option("--cluster-id", metavar="ID", help="The cluster the segments are of, when it is not this one.")
 @click.option("--history", type=click.IntRange(0), help="Of the archive; by default the newest.")
@@ -46,6 +48,7 @@ def command(
     execute: bool,
     resume: bool,
     from_archive: bool | None,
+    agents_are_stopped: bool,
     topic_ids: tuple[str, ...],
     cluster_id: str | None,
     history: int | None,
@@ -71,7 +74,13 @@ def command(
     with _opened_store(context) as store, opened_broker(context) as broker:
         recovery = _planned(context, store, broker.control, chosen, cluster_id, from_archive, history)
     if execute:
-        _write(context, recovery, resume)
+        if recovery.archived_to is None and not agents_are_stopped:
+            raise InvalidRequest(
+                "without an archive nothing tells where agents answer: stop every agent, and say so by "
+                "--agents-are-stopped"
+            )
+        if _write(context, recovery, resume):
+            context.output.note("already recovered: everything stands in the topic, nothing was written")
     show(context.output, recovery, execute)
     _judge(recovery)
 
@@ -100,7 +109,8 @@ def _planned(
     from ..state.ids import RemoteSegmentId
     from .recovery_plan import Recovery
 
-    cluster = cluster_id or broker.cluster().cluster_id
+    here = broker.cluster()
+    cluster = cluster_id or here.cluster_id
     names = {described.topic_id: described.name for described in broker.topics()}
     with context.output.progress("reading manifests") as advance:
 
@@ -118,7 +128,7 @@ def _planned(
     left = frozenset[RemoteSegmentId]().union(*(left_behind(store, topic_id, history) for topic_id in lost))
     plans = plan_partitions(bucket.ours, archive, _local_starts(broker, bucket.ours, names), left)
     addresses = frozenset(address for each in archive.values() for address in each.addresses)
-    return Recovery(cluster, bucket, plans, names, archived_to, addresses)
+    return Recovery(cluster, bucket, plans, names, archived_to, addresses, here.hosts)
 
 
 def _archived(
@@ -188,20 +198,24 @@ def _local_starts(
     return starts
 
 
-def _write(context: Context, recovery: Recovery, resume: bool) -> None:
-    """Raises Fenced when an agent runs or the topic is not a fresh one."""
+def _write(context: Context, recovery: Recovery, resume: bool) -> bool:
+    """Whether everything stood already. Raises Fenced when an agent runs or the topic is not a fresh one."""
     from ..leader.recover import RecoverTools, check_target, recover_all
     from ..runtime.clock import SystemClock
     from ..runtime.id_source import RandomIds
 
     require_silent(recovery.addresses)
+    port = context.settings.management.listen.port
+    require_no_agent(f"{host}:{port}" for host in recovery.hosts if port)
     steps = sum(1 + 2 * len(plan.restored) for plan in recovery.plans)
     with opened_topic(context) as topic, following(context, topic) as follower:
-        check_target(topic, follower, recovery.plans, resume=resume)
+        if check_target(topic, follower, recovery.plans, resume=resume):
+            return True
         tools = RecoverTools(topic, follower, SystemClock(), RandomIds())
         with context.output.progress("writing facts", steps) as advance:
             for _ in recover_all(recovery.plans, tools):
                 advance(1)
+    return False
 
 
 def require_silent(addresses: Iterable[str]) -> None:
@@ -216,6 +230,26 @@ def require_silent(addresses: Iterable[str]) -> None:
         except urllib3.exceptions.HTTPError:
             continue
         raise Fenced("an agent still runs: stop every agent first", address=address)
+
+
+def require_no_agent(addresses: Iterable[str]) -> None:
+    """Nothing that measures what an agent measures answers where agents would beside their brokers. Raises Fenced.
+
+    Others may have taken that port there, so here what it answers counts.
+    """
+    import urllib3
+
+    from ..state.errors import Fenced
+
+    for address in addresses:
+        try:
+            answer = urllib3.PoolManager(retries=False).request(
+                "GET", f"http://{address}/metrics", timeout=AGENT_TIMEOUT_S
+            )
+        except urllib3.exceptions.HTTPError:
+            continue
+        if AGENTS_METRIC in answer.data:
+            raise Fenced("an agent still runs: stop every agent first", address=address)
 
 
 def _judge(recovery: Recovery) -> None:
