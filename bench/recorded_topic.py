@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tierstate.broker.tier_reader import KafkaReader, TierBatch
 from tierstate.schemas.codec import encode_fact
+from tierstate.state.anchor import Anchor
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.facts import Fact, LeaderElected, SegmentCopyFinished, SegmentCopyStarted
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
@@ -157,6 +158,9 @@ class RecordedTopic:
 
     def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
         return self.end(tier_partition)
+
+    def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
+        return None
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> _Reader:
         return _Reader(self, positions)

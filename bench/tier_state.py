@@ -202,7 +202,9 @@ def _replay(topic: RecordedTopic, view: RocksView) -> None:
 
 def _start(topic: RecordedTopic, objects: DirectoryStore, view: RocksView) -> None:
     for number in topic.counts:
-        start_from_checkpoint(view, objects, IDENTITY, number, topic.end(number), SystemClock().now_ms(), _refused)
+        start_from_checkpoint(
+            view, topic, objects, IDENTITY, number, topic.end(number), SystemClock().now_ms(), _refused
+        )
 
 
 def _refused(key: str, error: TierstateError) -> None:

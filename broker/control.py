@@ -33,10 +33,11 @@ ADMIN_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """``cluster_id`` is the one in every log folder's ``meta.properties``."""
+    """``cluster_id`` is the one in every log folder's ``meta.properties``. ``hosts``: as brokers advertise them."""
 
     cluster_id: str
     brokers: tuple[BrokerId, ...]
+    hosts: tuple[str, ...] = ()
 
 
 class BrokerControl(Protocol):
@@ -115,7 +116,8 @@ class KafkaControl:
 
     def cluster(self) -> ClusterDescription:
         found = self._raw.metadata()
-        return ClusterDescription(found.cluster_id, tuple(sorted(found.brokers)))
+        hosts = tuple(sorted({host for host, _ in found.brokers.values()}))
+        return ClusterDescription(found.cluster_id, tuple(sorted(found.brokers)), hosts)
 
     def topics(self) -> tuple[TopicDescription, ...]:
         found = self._raw.metadata(None)

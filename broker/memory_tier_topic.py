@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from ..runtime.clock import Clock, SystemClock
+from ..state.anchor import Anchor
 from ..state.errors import PositionLost, TierstateError
 from ..state.offsets import Position, TimestampMs
 from ..state.view import Entry
@@ -39,6 +40,8 @@ class MemoryTierTopic:
         self._topic_id, self._clock = topic_id, clock or SystemClock()
         self._logs = [_Log() for _ in range(partitions)]
         self._grown = threading.Condition()
+        self.compacted: set[tuple[int, int]] = set()
+        """(tier-state partition, position) of records that compaction has taken."""
         self.drift: list[str] = []
         """What else `problems` answers."""
 
@@ -81,9 +84,17 @@ class MemoryTierTopic:
             later = (at for at, time in enumerate(log.times) if at >= log.start and time >= timestamp_ms)
             return Position(next(later, len(log.times)))
 
+    def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
+        with self._grown:
+            log = self._logs[tier_partition]
+            if position >= len(log.entries) or (tier_partition, position) in self.compacted:
+                return None
+            entry = log.entries[position]
+            return Anchor.of(position, log.times[position], entry.key, entry.value)
+
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
         check_head(NAME, positions, self.starts(positions))
-        return _MemoryReader(self._logs, dict(positions), dict(epochs or {}), self._grown)
+        return _MemoryReader(self._logs, dict(positions), dict(epochs or {}), self._grown, self.compacted)
 
     def truncate(self, tier_partition: int, to: int) -> None:
         """An unclean election: everything from ``to`` on is gone, and the next leader epoch begins there."""
@@ -100,6 +111,16 @@ class MemoryTierTopic:
         with self._grown:
             self._logs[tier_partition].start = Position(to)
 
+    def restore(self, tier_partition: int, to: int) -> None:
+        """An older backup is put back: everything from ``to`` on is gone, and the epochs go back with it."""
+        with self._grown:
+            # and what compaction took for the sake of what is gone now comes back
+            self.compacted -= {each for each in self.compacted if each[0] == tier_partition}
+            log = self._logs[tier_partition]
+            del log.entries[to:], log.times[to:], log.epochs[to:]
+            log.begun = [(each, start) for each, start in log.begun if start < to or start == 0]
+            self._grown.notify_all()
+
     def current_topic_id(self) -> str:
         return self._topic_id
 
@@ -112,9 +133,15 @@ class MemoryTierTopic:
 
 class _MemoryReader:
     def __init__(
-        self, logs: list[_Log], positions: dict[int, Position], epochs: dict[int, int], grown: threading.Condition
+        self,
+        logs: list[_Log],
+        positions: dict[int, Position],
+        epochs: dict[int, int],
+        grown: threading.Condition,
+        compacted: set[tuple[int, int]],
     ) -> None:
         self._logs, self._positions, self._epochs, self._grown = logs, positions, epochs, grown
+        self._compacted = compacted
 
     def poll(self, timeout: float) -> list[TierBatch]:
         with self._grown:
@@ -141,7 +168,9 @@ class _MemoryReader:
         log, at = self._logs[number], self._positions[number]
         following = Position(len(log.entries))
         self._positions[number], self._epochs[number] = following, log.epochs[-1]
-        return TierBatch(number, tuple(log.entries[at:]), following, tuple(log.times[at:]), log.epochs[-1])
+        left = [each for each in range(at, following) if (number, each) not in self._compacted]
+        entries, times = tuple(log.entries[each] for each in left), tuple(log.times[each] for each in left)
+        return TierBatch(number, entries, following, times, log.epochs[-1])
 
     def close(self) -> None:
         """Nothing to release."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from ..state.anchor import Anchor
 from ..state.errors import BrokerUnavailable, InvalidRequest, PositionLost, TierStateLost
 from ..state.offsets import Position, TimestampMs
 from ..state.view import Entry
@@ -38,6 +39,12 @@ class TierBatch:
     following: Position
     timestamps: tuple[TimestampMs, ...] = ()
     epoch: int = UNKNOWN_EPOCH
+
+    def anchor(self, before: Position) -> Anchor | None:
+        """Of its last record below ``before``; None when there is none, or nobody said when it was appended."""
+        rows = zip(reversed(self.entries), reversed(self.timestamps), strict=False) if self.timestamps else ()
+        last = next(((entry, time) for entry, time in rows if entry.position < before), None)
+        return None if last is None else Anchor.of(last[0].position, last[1], last[0].key, last[0].value)
 
 
 class TierReader(Protocol):

@@ -15,21 +15,23 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollectio
 from confluent_kafka.admin import AdminClient
 
 from ..runtime.clock import SystemClock
+from ..state.anchor import Anchor
 from ..state.epochs import LeaderEpoch
 from ..state.errors import BrokerUnavailable, InvalidRequest, TierstateError, TimedOut, UnknownOutcome, UnknownTopic
 from ..state.ids import BrokerId, TopicId
-from ..state.offsets import Position, TimestampMs
+from ..state.offsets import Offset, Position, TimestampMs
 from ..state.routing import Isolation
-from .answers import Place
+from .answers import FetchSpec, Place
 from .bounds import offset_at
 from .client_config import admin_config, kafka_error, producer_config
-from .error_codes import error_of
+from .error_codes import OFFSET_OUT_OF_RANGE, error_of
 from .leadership import Leadership
 from .memory_tier_topic import MemoryTierTopic as MemoryTierTopic
 from .raw import EARLIEST, LATEST, RawClient
 from .tier_reader import KafkaReader, check_head, key_bytes
 from .tier_reader import TierBatch as TierBatch
 from .tier_reader import TierReader as TierReader
+from .tier_record import anchor_in
 
 Answer = TypeVar("Answer")
 
@@ -38,6 +40,8 @@ APPEND_TIMEOUT_S = 30.0
 
 
 END_PATIENCE_S = 10.0
+A_RECORD = 1
+"""Bytes of a fetch that wants one record: a whole batch comes, and ours are small."""
 
 
 class TierTopic(Protocol):
@@ -77,6 +81,13 @@ class TierTopic(Protocol):
         """The first position whose record was appended at this time or later; the end when there is none.
 
         By the broker's clock. Raises BrokerUnavailable.
+        """
+        ...
+
+    def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
+        """Of the record at this very position, by one small read. None: there is none, or not any more.
+
+        Raises BrokerUnavailable.
         """
         ...
 
@@ -229,6 +240,21 @@ class KafkaTierTopic:
                 tier_partition=tier_partition,
                 reason=error,
             ) from error
+
+    def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
+        at = Offset(position)
+        spec = FetchSpec(self._name, tier_partition, at, A_RECORD, Isolation.READ_UNCOMMITTED)
+
+        def ask(broker: BrokerId) -> bytes:
+            said = self._raw.fetch(broker, spec)
+            if said.code == OFFSET_OUT_OF_RANGE:
+                return b""
+            error = error_of(said.code, topic=self._name, tier_partition=tier_partition, position=position)
+            if error is not None:
+                raise error
+            return said.batches
+
+        return anchor_in(self._on_leader(tier_partition, ask), position)
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
         check_head(self._name, positions, self._every_offset(positions, EARLIEST))

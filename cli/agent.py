@@ -10,7 +10,7 @@ import click
 from .archived_deletes import ArchivedDeletes
 from .context import Context
 from .flags import pass_context
-from .keeping import Archives, keeper_of, seed_of
+from .keeping import archive_every_s, identity_in, keeper_of, seed_of
 from .opened import open_store_of, opened_broker, opened_topic
 from .serving import serve, service_logs
 from .watching import AgentWatches, longest_silence
@@ -21,8 +21,8 @@ from .watching import AgentWatches, longest_silence
 @pass_context
 def command(context: Context, once: bool) -> None:
     """Copy, and trim, the partitions that this broker leads. Ends on SIGTERM after the acts in progress."""
+    from ..follower.archives import Archives
     from ..follower.open import open_view
-    from ..follower.rocksdb_view import ViewIdentity
     from ..leader.attention import Attention
     from ..leader.custody import led_by
     from ..leader.gauges import feed_gauges
@@ -61,8 +61,8 @@ def command(context: Context, once: bool) -> None:
         store = LivingStore(wire, heartbeats.alive)
         opened.callback(store.close)
         cluster = broker.control.cluster()
-        identity = ViewIdentity(cluster.cluster_id, topic.topic_id, topic.mapped_partitions)
-        archives = Archives(store, topic.topic_id, clock)
+        identity = identity_in(store, cluster.cluster_id, topic)
+        archives = Archives(topic, store, identity, clock, archive_every_s(settings))
         wanted = Wanted(log, led_by(broker.control, settings.tier_state.topic, log.node_id))
         wanted.refresh()
         attention = Attention(clock, lambda partition: tier_partition_of(partition, topic.mapped_partitions))
@@ -72,13 +72,13 @@ def command(context: Context, once: bool) -> None:
             clock,
             state_dir=settings.state_dir / "agent",
             keep=wanted.keep,
-            seed=seed_of(store, identity, clock, listener),
+            seed=seed_of(topic, store, identity, clock, listener),
             listener=fan_out(listener, attention.listen),
             heartbeats=heartbeats,
         )
         opened.callback(follower.close)
 
-        watches = AgentWatches(topic, follower, store, clock, heartbeats)
+        watches = AgentWatches(topic, follower, store, archives, clock, heartbeats)
         server = ManagementServer(
             settings.management.listen,
             Health(
@@ -102,6 +102,7 @@ def command(context: Context, once: bool) -> None:
             str(server.address),
             archives.archived_to,
             ArchivedDeletes(store, identity, clock, listener),
+            lambda partition: archives.problem(follower.tier_partition(partition)),
             quota,
             attention,
             heartbeats,

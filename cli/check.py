@@ -110,6 +110,26 @@ def _checks(settings: Settings, cluster: Callable[[], object]) -> Iterator[Check
             raise InvalidRequest("; ".join(problems))
         return settings.tier_state.topic
 
+    def topic_and_archive_agree() -> str:
+        from ..broker.tier_topic_setup import open_tier_topic
+        from ..follower.archives import Archives
+        from ..follower.histories import newest_history
+        from ..follower.rocksdb_view import ViewIdentity
+        from ..runtime.clock import SystemClock
+
+        found = cluster()
+        assert isinstance(found, ClusterDescription)
+        with (
+            closing(open_store_of(settings)) as store,
+            closing(open_tier_topic(settings.kafka, tier_topic_spec(settings))) as topic,
+        ):
+            history = newest_history(store, topic.topic_id)
+            identity = ViewIdentity(found.cluster_id, topic.topic_id, topic.mapped_partitions, history=history)
+            archives = Archives(topic, store, identity, SystemClock())
+            for number in range(topic.mapped_partitions):
+                archives.check(number)
+            return f"the topic goes on where its archive ends (history {history})"
+
     yield "settings", settings_are_right
     yield "broker", broker_answers
     yield "log folders", folders_are_this_brokers
@@ -117,3 +137,4 @@ def _checks(settings: Settings, cluster: Callable[[], object]) -> Iterator[Check
     yield "conditional put", condition_is_honoured
     yield "key ring", key_ring_opens
     yield "tier-state topic", topic_is_safe
+    yield "history", topic_and_archive_agree

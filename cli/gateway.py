@@ -9,10 +9,18 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .keeping import seed_of
+from .keeping import identity_in, seed_of
 from .opened import object_names, open_store_of, opened_broker, opened_topic
 from .serving import serve, service_logs
-from .watching import feed_loop_gauges, feed_view_gauges, longest_silence, why_behind, why_hanging, why_unhealthy
+from .watching import (
+    ending_with,
+    feed_loop_gauges,
+    feed_view_gauges,
+    longest_silence,
+    why_behind,
+    why_hanging,
+    why_unhealthy,
+)
 
 LOOPBACK = ("127.", "::1", "localhost")
 
@@ -26,7 +34,6 @@ def command(context: Context, listen: str | None) -> None:
     from ..fetch.cache_gauges import add_cache_gauges
     from ..fetch.open import open_reader
     from ..follower.open import open_view
-    from ..follower.rocksdb_view import ViewIdentity
     from ..follower.view_watch import ViewWatch
     from ..runtime.clock import SystemClock
     from ..runtime.heartbeat import Heartbeats
@@ -55,13 +62,13 @@ def command(context: Context, listen: str | None) -> None:
         store = open_store_of(settings, listener)
         opened.callback(store.close)
         cluster_id = broker.control.cluster().cluster_id
-        identity = ViewIdentity(cluster_id, topic.topic_id, topic.mapped_partitions)
+        identity = identity_in(store, cluster_id, topic)
         follower = open_view(
             topic,
             cluster_id,
             clock,
             state_dir=settings.state_dir / "gateway",
-            seed=seed_of(LivingStore(store, heartbeats.alive), identity, clock, listener),
+            seed=seed_of(topic, LivingStore(store, heartbeats.alive), identity, clock, listener),
             listener=listener,
             heartbeats=heartbeats,
         )
@@ -99,7 +106,11 @@ def command(context: Context, listen: str | None) -> None:
         _announce(context, server.url, str(management.address), open_to_all=settings.gateway.auth.tokens is None)
         context.deadline.cancel()
         starting.end()
-        watches = [Service("view watch", watch.run), Service("topic watch", watch.run_problems)]
+        watches = [
+            Service("view watch", watch.run),
+            Service("topic watch", watch.run_problems),
+            ending_with(follower),
+        ]
         services += [management.service(), *watches, server.process()]
         serve(context, services, logger.warning)
 

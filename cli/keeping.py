@@ -5,14 +5,15 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..broker.tier_topic import KafkaTierTopic
+    from ..broker.tier_topic import KafkaTierTopic, TierTopic
+    from ..follower.archives import Archives
     from ..follower.follower import Follower
     from ..follower.rebuild import Seed
     from ..follower.rocksdb_view import ViewIdentity
@@ -31,54 +32,35 @@ if TYPE_CHECKING:
     from ..storage.object_store import ObjectStore
 
 ARCHIVE_EVERY_S = 60.0
-PARTIAL_AFTER_MS = 3_600_000
-"""A window of the archive that is not full is archived in part once its oldest record is an hour old: compaction may
-touch nothing younger than a day."""
 CHECKPOINT_EVERY_S = 6 * 3600.0
 CUT_EVERY_S = 24 * 3600.0
 REMEMBER_MS = 30 * 86_400_000
 """As long as ``delete.retention.ms`` of the tier-state topic must at least be."""
 
 
-class Archives:
-    """How far each tier-state partition is archived, as far as this process knows. What it knows only grows."""
-
-    def __init__(self, store: ObjectStore, topic_id: str, clock: Clock) -> None:
-        self._store, self._topic_id, self._clock = store, topic_id, clock
-        self._known: dict[int, tuple[float, Position]] = {}
-        self._lock = threading.Lock()
-
-    def known(self, tier_partition: int) -> Position:
-        from ..follower.archive_chain import START
-
-        return self._known.get(tier_partition, (0.0, START))[1]
-
-    def reached(self, tier_partition: int, position: Position) -> None:
-        with self._lock:
-            self._known[tier_partition] = self._clock.monotonic(), max(position, self.known(tier_partition))
-
-    def archived_to(self, tier_partition: int) -> Position:
-        """At most a minute old. A store that does not answer now: as far as was known."""
-        from ..follower.archive_chain import archived_to
-        from ..follower.object_names import TierPlace
-        from ..state.errors import TierstateError
-
-        asked, position = self._known.get(tier_partition, (-ARCHIVE_EVERY_S, self.known(tier_partition)))
-        if self._clock.monotonic() - asked >= ARCHIVE_EVERY_S:
-            try:
-                position = archived_to(self._store, TierPlace(self._topic_id, tier_partition), position)
-            except TierstateError:
-                return position
-            self.reached(tier_partition, position)
-        return position
+def archive_every_s(settings: Settings) -> float:
+    """How often an agent looks at how far the archive is."""
+    return min(ARCHIVE_EVERY_S, settings.archive.partial_after)
 
 
-def seed_of(store: ObjectStore, identity: ViewIdentity, clock: Clock, listener: Listener) -> Seed:
+def identity_in(store: ObjectStore, cluster_id: str, topic: TierTopic) -> ViewIdentity:
+    """Of the history that counts. A store that does not answer now leaves the first: `Archives` looks again."""
+    from ..follower.histories import newest_history
+    from ..follower.rocksdb_view import ViewIdentity
+    from ..state.errors import Unavailable
+
+    history = 0
+    with suppress(Unavailable):
+        history = newest_history(store, topic.topic_id)
+    return ViewIdentity(cluster_id, topic.topic_id, topic.mapped_partitions, history=history)
+
+
+def seed_of(topic: TierTopic, store: ObjectStore, identity: ViewIdentity, clock: Clock, listener: Listener) -> Seed:
     """Fills an empty view from the newest checkpoint, and tells."""
     from ..follower.checkpoint import CheckpointSeed
     from ..runtime.listener import CheckpointUsed
 
-    newest = CheckpointSeed(store, identity, clock, _refused(listener))
+    newest = CheckpointSeed(topic, store, identity, clock, _refused(listener))
 
     def seed(view: ViewStore, tier_partition: int, end: Position) -> None:
         header = newest(view, tier_partition, end)
@@ -124,7 +106,7 @@ def keeper_of(
         seat.broker,
         recorded.cluster_id if recorded else "",
         settings.tier_state.replication_factor,
-        topic.problems,
+        lambda: [*topic.problems(), *([str(archives.broken)] if archives.broken else [])],
         seat.clock,
     )
 
@@ -165,6 +147,7 @@ def chores_of(
     from ..state.errors import Unavailable
     from ..state.offsets import TimestampMs
 
+    partial_after_ms = round(settings.archive.partial_after * 1000)
     scratch = settings.state_dir / "agent" / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)  # left by one that was killed: the agent's own view is locked, so ours
 
@@ -180,12 +163,14 @@ def chores_of(
             raise Unavailable("scratch folder cannot be written", path=scratch, reason=error.strerror) from error
 
     def archived(number: int, stop: threading.Event) -> Act[None]:
+        archives.check(number)
         now, known = clock.now_ms(), archives.known(number)
         read = UntilStopped(topic, stop, heartbeats.alive)
-        reached = yield from archive(read, store, identity, number, now, PARTIAL_AFTER_MS, known)
+        reached = yield from archive(read, store, identity, number, now, partial_after_ms, known)
         archives.reached(number, reached)
 
     def checkpointed(number: int, stop: threading.Event) -> Act[object]:
+        archives.check(number)  # no checkpoint of a history that nobody chose
         keep, refused = settings.checkpoint.keep, _refused(listener)
         read = UntilStopped(topic, stop, heartbeats.alive)
         with _scratch() as fresh:
@@ -197,7 +182,7 @@ def chores_of(
             return (yield from cut_archive(store, identity, number, older, fresh))
 
     return [
-        Chore("archive", ARCHIVE_EVERY_S, archived),
+        Chore("archive", archive_every_s(settings), archived),
         Chore("checkpoint", CHECKPOINT_EVERY_S, checkpointed),
         Chore("archive cut", CUT_EVERY_S, cut),
     ]

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """``names``: topics the cluster knows, by id. ``addresses``: where agents of archived terms answered.
+    """``names``: topics the cluster knows, by id. ``addresses``: where agents of archived terms answered; ``hosts``: of
+    the brokers, beside which agents run.
 
     ``archived_to``: the position after the last archived one, by "topic id/tier-state partition"; None: no archive.
     """
@@ -26,6 +27,12 @@ class Recovery:
     names: Mapping[TopicId, str]
     archived_to: Mapping[str, int] | None
     addresses: frozenset[str]
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def all_gone(self) -> bool:
+        """The cluster has none of these topics, so the agents that run here lead none of their partitions."""
+        return not any(plan.partition.topic_id in self.names for plan in self.plans)
 
     @property
     def writing(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ TOPIC, ARCHIVE = "topic", "archive"
 @click.option(
     "--source", type=click.Choice([TOPIC, ARCHIVE]), default=TOPIC, show_default=True, help="Where facts are read."
 )
+@click.option("--history", type=click.IntRange(0), help="Of the archive; by default the newest.")
 @click.option("--out", type=click.Path(path_type=Path), help="Keep the view in this new folder.")
 @click.option("--without", metavar="KEY", help="Withhold the fact under this key: how a damaged view looks to `diff`.")
 @pass_context
@@ -42,6 +44,7 @@ def command(
     to_position: int | None,
     to_time: TimestampMs | None,
     source: str,
+    history: int | None,
     out: Path | None,
     without: str | None,
 ) -> None:
@@ -58,12 +61,14 @@ def command(
         raise InvalidRequest("--to-position or --to-time, not both")
     if out is not None and out.exists() and any(out.iterdir()):
         raise InvalidRequest("the folder is not empty", out=out)
+    if history is not None and source != ARCHIVE:
+        raise InvalidRequest("--history is of the archive: name --source archive")
     partitions = None
     if topic is not None:
         with opened_broker(context) as broker:
             partitions = user_partitions(broker, topic.topic, topic.partition)
     target = Target(None if to_position is None else Position(to_position), to_time, without)
-    replay = _from_archive if source == ARCHIVE else _from_topic
+    replay = partial(_from_archive, history=history) if source == ARCHIVE else _from_topic
     store, said = replay(context, partitions, target, out)
     try:
         _print(context, source, store, said, partitions)
@@ -87,9 +92,13 @@ def _from_topic(
 
 
 def _from_archive(
-    context: Context, partitions: list[TopicIdPartition] | None, target: Target, out: Path | None
+    context: Context,
+    partitions: list[TopicIdPartition] | None,
+    target: Target,
+    out: Path | None,
+    history: int | None,
 ) -> Rebuilt:
-    with opened_archive(context) as (objects, identity):
+    with opened_archive(context, history) as (objects, identity):
         return _into(
             out,
             identity,

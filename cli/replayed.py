@@ -69,22 +69,25 @@ def replay_from_topic(
 
 
 @contextmanager
-def opened_archive(context: Context) -> Iterator[tuple[ObjectStore, ViewIdentity]]:
-    """The store and whose archive is in it. Kafka is asked only when there is more than one.
-
-    Raises InvalidRequest when there is none.
+def opened_archive(context: Context, history: int | None = None) -> Iterator[tuple[ObjectStore, ViewIdentity]]:
+    """The store and whose archive is in it, of this history or of the newest. Kafka is asked only when there is more
+    than one. Raises InvalidRequest when there is none.
     """
     from ..follower.archive_reader import archived_topics
+    from ..follower.histories import has_parted
     from ..state.errors import InvalidRequest
 
     objects = open_store_of(context.settings_with("store.url"))
     try:
-        found = archived_topics(objects)
+        found = archived_topics(objects, history)
         if len(found) > 1:
             with opened_topic(context) as topic:
                 found = [each for each in found if each.topic_id == topic.topic_id]
         if not found:
             raise InvalidRequest("no archive of the tier-state topic in this store", store=objects.description)
+        parted = has_parted(objects, found[0].topic_id, found[0].history)
+        if parted is not None:
+            context.output.note(f"history {found[0].history} is not the topic's any more: {parted.message}")
         yield objects, found[0]
     finally:
         objects.close()

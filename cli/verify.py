@@ -109,8 +109,9 @@ def _key_ring(context: Context) -> KeyUnwrapper | None:
 def _archive(store: ObjectStore, topic_id: str, tier_partition: int) -> Iterator[Finding]:
     from ..fetch.verify import Finding, Severity
     from ..follower.archive_reader import verify_archive
+    from ..follower.histories import newest_history
 
-    for found in verify_archive(store, topic_id, tier_partition):
+    for found in verify_archive(store, topic_id, tier_partition, newest_history(store, topic_id)):
         at = f" at position {found.position}" if found.position is not None else ""
         yield Finding(2, Severity.CORRUPT, None, f"archive: {found.problem}{at}", object=found.object_key)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..broker.tier_topic import TierTopic
+    from ..follower.archives import Archives
     from ..follower.follower import Follower
     from ..follower.view_watch import ViewWatch
     from ..leader.open import Leader
@@ -27,6 +30,8 @@ seconds to half a minute, and nobody answers."""
 STORE_OPERATIONS = 3
 """So many go by between two signs of life of who asks the store: the last parts of an upload, its completion, and one
 that is repeated or cleared up behind it."""
+ENDED_S = 5.0
+"""How long a process goes on at most whose view has ended."""
 SLACK_S = 300.0
 """For a disk or a processor that is busy with something else."""
 
@@ -56,14 +61,20 @@ class AgentWatches:
     """What an agent watches beside its work: the ends of the tier-state topic, its configuration, the store."""
 
     def __init__(
-        self, topic: TierTopic, follower: Follower, store: ObjectStore, clock: Clock, heartbeats: Heartbeats
+        self,
+        topic: TierTopic,
+        follower: Follower,
+        store: ObjectStore,
+        archives: Archives,
+        clock: Clock,
+        heartbeats: Heartbeats,
     ) -> None:
         from ..follower.view_watch import ViewWatch
         from ..storage.store_watch import StoreWatch
 
         self.view = ViewWatch(topic, follower, clock, heartbeats)
         self.store = StoreWatch(store, clock, heartbeats)
-        self._follower, self._heartbeats = follower, heartbeats
+        self._follower, self._heartbeats, self._archives = follower, heartbeats, archives
         self.services: list[Service] = []
         """Of the whole process, once it runs."""
 
@@ -75,6 +86,7 @@ class AgentWatches:
             Service("view watch", self.view.run),
             Service("topic watch", self.view.run_problems),
             Service("store watch", self.store.run),
+            ending_with(self._follower, self._archives.check_over),
         ]
 
     def not_healthy(self) -> list[str]:
@@ -84,6 +96,7 @@ class AgentWatches:
         """``blind``: why the agent cannot learn what its broker hosts."""
         found = why_hanging(self._heartbeats) + why_topic_away(self.view) + why_beheaded(self.view)
         found += why_behind(self._follower, self.view, FRESH_S)
+        found += [str(self._archives.broken)] if self._archives.broken else []
         return found + ([blind] if blind else []) + why_store_away(self.store)
 
     def feed(self, metrics: Metrics, leader: Leader, chores: Sequence[str]) -> None:
@@ -92,9 +105,28 @@ class AgentWatches:
         feed_loop_gauges(metrics, self._heartbeats)
         metrics.gauge("copy_quota_waited_seconds_total", lambda: [((), leader.quota.waited)])
         metrics.gauge("discovery_failing", lambda: [((), leader.agent.last_error is not None)])
+        metrics.gauge("tier_state_history_broken", lambda: [((), self._archives.broken is not None)])
         metrics.gauge("object_store_away", lambda: [((), self.store.trouble is not None)])
         for chore in chores:
             metrics.begin("tier_state_chore_failures_total", chore)
+
+
+def ending_with(follower: Follower, check_over: Callable[[], None] = lambda: None) -> Service:
+    """Ends, and the process with it, when its view ended for good: another topic has the name now, above all.
+
+    ``check_over`` may raise too.
+    """
+    from ..runtime.service import Service
+    from ..state.errors import Unavailable
+
+    def work(stop: threading.Event) -> None:
+        while not stop.wait(ENDED_S):
+            if follower.failure is not None:
+                raise follower.failure
+            with suppress(Unavailable):  # who cannot look now looks again
+                check_over()
+
+    return Service("view's end", work)
 
 
 def why_unhealthy(services: Sequence[Service], follower: Follower, heartbeats: Heartbeats) -> list[str]:

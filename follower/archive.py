@@ -13,11 +13,12 @@ import hashlib
 from collections.abc import Generator, Iterator, Sequence
 from itertools import repeat
 
+from ..broker.tier_reader import UNKNOWN_EPOCH
 from ..broker.tier_topic import TierBatch, TierReader, TierTopic
 from ..state.errors import BrokerUnavailable, CorruptData, InvalidRequest, ObjectExists, PositionLost, Unavailable
 from ..state.offsets import Position, TimestampMs
 from ..storage.object_store import ObjectStore
-from .archive_chain import START, archived_to, reached_by, read_piece
+from .archive_chain import START, archived_to, furthest_of, reached_by, read_piece
 from .archive_piece import (
     MAX_PLAIN_BYTES,
     WINDOW,
@@ -28,8 +29,10 @@ from .archive_piece import (
     decode_header,
     encode_piece,
 )
+from .archives import broken_history
 from .object_names import PieceName, TierPlace
 from .rocksdb_view import ViewIdentity
+from .same_history import parted
 
 ROUNDS = 10
 """So often in a row another writer may be faster before this one leaves it to a later call."""
@@ -51,29 +54,28 @@ def archive(
     """Bring the archive of one partition up to the end captured now; returns what `archived_to` answers after it.
 
     A window that is not full is archived in part once its oldest record is older than ``partial_after_ms``. ``known``:
-    an earlier answer, which makes the LIST short. Memory: two pieces. Raises PositionLost when the topic ends before
-    the archive does, CorruptData when the pieces are gone, or the furthest is damaged and there is something to write
-    (remove that object, and the next call writes it again, as long as the topic has its records), and what store and
-    broker raise.
+    an earlier answer, which makes the LIST short. Memory: two pieces. Raises HistoryBroken when the topic does not go
+    on where the archive ends, CorruptData when the pieces are gone, or the furthest is damaged and there is something
+    to write (remove that object, and the next call writes it again, as long as the topic has its records), and what
+    store and broker raise.
     """
-    place = TierPlace(identity.topic_id, tier_partition)
+    place = identity.place(tier_partition)
     for _ in range(ROUNDS):
         names = _names(objects, place, known)
         reached = Position(max((name.last + 1 for name in names), default=START))
         end = topic.end(tier_partition)
-        if end < reached:
-            raise PositionLost(
-                "the tier-state topic ends before its archive: it was truncated",
-                tier_partition=tier_partition,
-                end=end,
-                archived_to=reached,
-            )
+        name = furthest_of(names)
+        if name is not None and end < reached:
+            raise broken_history(identity, tier_partition, name, f"the topic ends at {end}, below what is archived")
         if _nothing_to_write(topic, tier_partition, reached, end, TimestampMs(now_ms - partial_after_ms)):
             return reached_by(names, known) if known or not names else archived_to(objects, place)
         furthest = _furthest(objects, place, identity, names)
+        _check_epoch(topic, identity, tier_partition, furthest)
         for draft in _drafts(topic, tier_partition, reached, end):
             if not draft.full and not _waited(draft, now_ms - partial_after_ms):
                 return archived_to(objects, place, known)
+            # after these records were read: they are of the history that is compared
+            check_continues(topic, identity, tier_partition, furthest)
             data = encode_piece(identity, tier_partition, draft, furthest)
             name = PieceName(draft.first, draft.last, place.piece(draft.first, draft.last))
             yield "put archive"
@@ -97,6 +99,31 @@ def _names(objects: ObjectStore, place: TierPlace, known: Position) -> list[Piec
     return names
 
 
+def check_continues(topic: TierTopic, identity: ViewIdentity, tier_partition: int, furthest: Piece | None) -> None:
+    """Raises HistoryBroken when the topic does not go on where this piece ends."""
+    anchor = furthest.anchor if furthest else None
+    why = parted(topic, tier_partition, anchor) if anchor else None
+    if furthest is not None and why is not None:
+        raise broken_history(identity, tier_partition, furthest.name, why)
+
+
+def _check_epoch(topic: TierTopic, identity: ViewIdentity, tier_partition: int, furthest: Piece | None) -> None:
+    """Raises HistoryBroken when the topic lost what was archived, by its leader epochs: the record that would tell may
+    be compacted away.
+    """
+    if furthest is None or furthest.header.epoch == UNKNOWN_EPOCH:
+        return
+    following = Position(furthest.name.last + 1)
+    try:
+        reader = topic.reader({tier_partition: following}, {tier_partition: furthest.header.epoch})
+        try:
+            reader.poll(0)
+        finally:
+            reader.close()
+    except PositionLost as lost:
+        raise broken_history(identity, tier_partition, furthest.name, str(lost)) from lost
+
+
 def _nothing_to_write(
     topic: TierTopic, tier_partition: int, reached: Position, end: Position, before: TimestampMs
 ) -> bool:
@@ -113,10 +140,11 @@ def _nothing_to_write(
 def _furthest(
     objects: ObjectStore, place: TierPlace, identity: ViewIdentity, names: Sequence[PieceName]
 ) -> Piece | None:
-    """The piece to continue from, verified: of those that reach furthest the longest."""
-    if not names:
+    """The piece to continue from, verified."""
+    name = furthest_of(names)
+    if name is None:
         return None
-    piece = read_piece(objects, place, min(names, key=lambda name: (-name.last, name.first)))
+    piece = read_piece(objects, place, name)
     if (piece.header.cluster_id, piece.header.partitions) != (identity.cluster_id, identity.partitions):
         raise InvalidRequest("the archive is of another cluster or mapping", file=piece.name.key)
     return piece
@@ -132,7 +160,7 @@ def _drafts(topic: TierTopic, tier_partition: int, first: Position, end: Positio
         return
     entries: list[ArchivedEntry] = []
     size, epoch = 0, -1
-    for batch in _batches(topic.reader({tier_partition: first}), tier_partition, end):
+    for batch in batches_until(topic.reader({tier_partition: first}), tier_partition, end):
         epoch = batch.epoch
         for entry, timestamp in zip(batch.entries, batch.timestamps or repeat(TimestampMs(-1)), strict=False):
             if entry.position >= end:
@@ -152,7 +180,7 @@ def _drafts(topic: TierTopic, tier_partition: int, first: Position, end: Positio
         yield Draft(first, Position(end - 1), tuple(entries), epoch, full=False)
 
 
-def _batches(reader: TierReader, tier_partition: int, end: Position) -> Iterator[TierBatch]:
+def batches_until(reader: TierReader, tier_partition: int, end: Position) -> Iterator[TierBatch]:
     """Until ``end`` is reached; closes the reader. Raises BrokerUnavailable after half a minute of silence."""
     silent = 0
     try:

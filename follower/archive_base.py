@@ -17,7 +17,6 @@ from ..storage.object_store import ObjectStore
 from .archive_chain import Chain, chain_of, read_header
 from .archive_piece import WINDOW
 from .live_set_object import BASE, put_live_set, scratch_folder, write_live_set
-from .object_names import TierPlace
 from .rocksdb_view import ViewIdentity
 from .time_travel import replay_archive
 
@@ -34,7 +33,7 @@ def cut_archive(
     ``new_store``: an empty view to build the base in, closed at the end. Raises CorruptData when what is to be cut is
     damaged: then nothing is removed.
     """
-    place = TierPlace(identity.topic_id, tier_partition)
+    place = identity.place(tier_partition)
     chain = chain_of(objects, place)
     cut = _cut(objects, chain, older_than)
     if cut > chain.start:

@@ -77,6 +77,11 @@ def reached_by(names: Iterable[PieceName], reach: Position) -> Position:
     return reach
 
 
+def furthest_of(names: Iterable[PieceName]) -> PieceName | None:
+    """What a writer continues: of the pieces that reach furthest the longest."""
+    return min(names, key=lambda name: (-name.last, name.first), default=None)
+
+
 def chain_of(objects: ObjectStore, place: TierPlace) -> Chain:
     """The chain by names; two LIST, and one small read for each piece whose predecessor is not the only candidate."""
     bases = place.bases(objects)

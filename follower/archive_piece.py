@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import zstandard
 
+from ..state.anchor import Anchor
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.offsets import Position, TimestampMs
 from ..state.view import Entry
@@ -44,6 +45,10 @@ class ArchivedEntry:
         return self.entry.position
 
     @property
+    def anchor(self) -> Anchor:
+        return Anchor.of(self.entry.position, self.timestamp, self.entry.key, self.entry.value)
+
+    @property
     def size(self) -> int:
         """Bytes in the body of a piece, before compression."""
         return _ENTRY.size + len(self.entry.key.encode()) + len(self.entry.value or b"")
@@ -67,7 +72,7 @@ class Draft:
 class PieceHeader:
     """``previous``: SHA-256 (hex) of the object before it, which covers ``previous_first`` to ``first`` - 1.
 
-    The first of all has `NO_PREVIOUS` and -1.
+    The first of all has `NO_PREVIOUS` and -1. ``anchor_…``: of the last record in it or before it; -1 and "": unknown.
     """
 
     cluster_id: str
@@ -85,6 +90,9 @@ class PieceHeader:
     plain_bytes: int
     body_bytes: int
     body_sha256: str
+    history: int = 0
+    anchor_position: int = -1
+    anchor_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +108,11 @@ class Piece:
     def holes(self) -> int:
         """Positions without a record."""
         return self.header.last - self.header.first + 1 - len(self.entries)
+
+    @property
+    def anchor(self) -> Anchor | None:
+        """Of the last record in it; of an earlier one where it has none."""
+        return self.entries[-1].anchor if self.entries else anchor_in(self.header)
 
 
 def border_after(position: int) -> Position:
@@ -123,6 +136,7 @@ def encode_piece(
     plain = b"".join(_encode(each) for each in entries)
     body = zstandard.ZstdCompressor(level=3).compress(plain)
     times = [each.timestamp for each in entries]
+    anchor = entries[-1].anchor if entries else previous.anchor if previous else None
     header = PieceHeader(
         identity.cluster_id,
         identity.topic_id,
@@ -139,8 +153,16 @@ def encode_piece(
         len(plain),
         len(body),
         hashlib.sha256(body).hexdigest(),
+        identity.history,
+        anchor.position if anchor else -1,
+        anchor.sha256 if anchor else "",
     )
     return seal(KIND, header) + body
+
+
+def anchor_in(header: PieceHeader) -> Anchor | None:
+    """None in a piece of the first format, and where nothing was ever archived but holes."""
+    return Anchor(Position(header.anchor_position), header.anchor_sha256) if header.anchor_position >= 0 else None
 
 
 def _encode(each: ArchivedEntry) -> bytes:
@@ -152,9 +174,8 @@ def _encode(each: ArchivedEntry) -> bytes:
 def decode_header(data: bytes, place: TierPlace, name: PieceName) -> tuple[PieceHeader, int]:
     """The header, and where the body begins. Raises CorruptData when it is not what its name says."""
     header, start = unseal(data[:HEAD_BYTES], KIND, PieceHeader, source=name.key)
-    if (header.topic_id, header.tier_partition, header.first, header.last) != (
-        place.topic_id,
-        place.tier_partition,
+    if (TierPlace(header.topic_id, header.tier_partition, header.history), header.first, header.last) != (
+        place,
         name.first,
         name.last,
     ):
@@ -162,7 +183,7 @@ def decode_header(data: bytes, place: TierPlace, name: PieceName) -> tuple[Piece
             "piece of the archive stands under another's name",
             file=name.key,
             position=name.first,
-            is_=TierPlace(header.topic_id, header.tier_partition).piece(header.first, header.last),
+            is_=TierPlace(header.topic_id, header.tier_partition, header.history).piece(header.first, header.last),
         )
     if header.last >= border_after(header.first):
         raise CorruptData("piece of the archive crosses a window's border", file=name.key, position=name.first)

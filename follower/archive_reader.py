@@ -9,9 +9,10 @@ from ..state.offsets import Position
 from ..storage.object_store import ObjectStore
 from .archive_chain import ArchiveFinding, Chain, chain_of, checked, read_header
 from .archive_piece import Piece
+from .histories import places
 from .live_set_object import BASE, check_body
 from .live_set_object import read_header as read_live_set_header
-from .object_names import TierPlace, places
+from .object_names import TierPlace
 from .rocksdb_view import ViewIdentity
 
 
@@ -31,25 +32,29 @@ def read_archive(objects: ObjectStore, chain: Chain, before: Position | None = N
         yield piece
 
 
-def archived_topics(objects: ObjectStore) -> list[ViewIdentity]:
-    """Every tier-state topic that the store has an archive of, by the header of one piece each.
+def archived_topics(objects: ObjectStore, history: int | None = None) -> list[ViewIdentity]:
+    """Every tier-state topic that the store has an archive of, by the header of one piece each; its newest history, or
+    this one.
 
     So that an archive can be read when no cluster is left to ask. Raises CorruptData.
     """
     found: dict[str, ViewIdentity] = {}
-    for place in places(objects):
+    for place in places(objects, history):
         if place.topic_id not in found and (name := next(place.pieces(objects), None)) is not None:
             header = read_header(objects, place, name)
-            found[place.topic_id] = ViewIdentity(header.cluster_id, header.topic_id, header.partitions)
+            identity = ViewIdentity(header.cluster_id, header.topic_id, header.partitions, history=place.history)
+            found[place.topic_id] = identity
     return list(found.values())
 
 
-def verify_archive(objects: ObjectStore, topic_id: str, tier_partition: int) -> Iterator[ArchiveFinding]:
+def verify_archive(
+    objects: ObjectStore, topic_id: str, tier_partition: int, history: int = 0
+) -> Iterator[ArchiveFinding]:
     """Everything that is wrong with one partition's archive.
 
     Gaps, changed bytes, swapped pieces, forks, strangers, a damaged base.
     """
-    place = TierPlace(topic_id, tier_partition)
+    place = TierPlace(topic_id, tier_partition, history)
     for each in objects.list(place.pieces_prefix):
         if place.parse_piece(each.key) is None:
             yield ArchiveFinding(each.key, None, "not a piece of the archive")

@@ -18,6 +18,8 @@ from ..state.view import ViewStore
 
 MAX_AGE_MS = 15 * 24 * 3600 * 1000
 """Half of the 30 days of ``delete.retention.ms`` that the tier-state topic must have at least."""
+MIN_COMPACTION_LAG_MS = 24 * 3600 * 1000
+"""What the tier-state topic must have at least: nothing younger was ever compacted."""
 LOOK_S = 60.0
 """How often a running follower asks for the ends."""
 

@@ -37,9 +37,10 @@ from .live_set_object import (
     take_table,
     write_live_set,
 )
-from .object_names import PositionName, TierPlace
+from .object_names import PositionName
 from .replay import catch_up
 from .rocksdb_view import ViewIdentity
+from .same_history import check_same
 
 HOLD = f"/{KeyKind.HOLD}/"
 Refused = Callable[[str, TierstateError], None]
@@ -63,7 +64,7 @@ def checkpoint(
     integrity hold stands or a key has two values, CorruptData for a key that no tierstate minted, and what topic and
     store raise.
     """
-    place = TierPlace(identity.topic_id, tier_partition)
+    place = identity.place(tier_partition)
     names = place.checkpoints(objects)
     view = new_store()
     try:
@@ -107,7 +108,7 @@ def _caught_up(
     began, now_ms = clock.monotonic(), clock.now_ms()
     end = topic.end(tier_partition)
     if older is not None:
-        start_from_checkpoint(view, older, identity, tier_partition, end, now_ms, refused)
+        start_from_checkpoint(view, topic, older, identity, tier_partition, end, now_ms, refused)
     catch_up(topic, view, {tier_partition: end})
     if clock.monotonic() - began > READY_AGE_S:
         raise ViewBehind("the view is not ready: it took too long to catch up", tier_partition=tier_partition)
@@ -147,22 +148,26 @@ class CheckpointSeed:
     If the view that began with it is lost again, the checkpoint may be the reason (the log was truncated below it).
     """
 
-    def __init__(self, objects: ObjectStore, identity: ViewIdentity, clock: Clock, refused: Refused) -> None:
-        self._objects, self._identity, self._clock, self._refused = objects, identity, clock, refused
+    def __init__(
+        self, topic: TierTopic, objects: ObjectStore, identity: ViewIdentity, clock: Clock, refused: Refused
+    ) -> None:
+        self._topic, self._objects, self._identity = topic, objects, identity
+        self._clock, self._refused = clock, refused
         self._used: set[str] = set()
 
     def __call__(self, store: ViewStore, tier_partition: int, end: Position) -> LiveSetHeader | None:
         now_ms = self._clock.now_ms()
         header = start_from_checkpoint(
-            store, self._objects, self._identity, tier_partition, end, now_ms, self._refused, self._used
+            store, self._topic, self._objects, self._identity, tier_partition, end, now_ms, self._refused, self._used
         )
         if header is not None:
-            self._used.add(TierPlace(self._identity.topic_id, tier_partition).checkpoint(header.position))
+            self._used.add(self._identity.place(tier_partition).checkpoint(header.position))
         return header
 
 
 def start_from_checkpoint(
     store: ViewStore,
+    topic: TierTopic,
     objects: ObjectStore,
     identity: ViewIdentity,
     tier_partition: int,
@@ -175,17 +180,18 @@ def start_from_checkpoint(
 
     ``end``: of the tier-state partition now; a checkpoint beyond it is of a log that was truncated. ``used``: keys of
     checkpoints that are not tried. Raises StorageFull and what the view itself raises; whatever is wrong with the store
-    or an object goes to ``refused``.
+    or an object goes to ``refused``, also that it is of another history.
     """
     try:
-        names = TierPlace(identity.topic_id, tier_partition).checkpoints(objects)
+        names = identity.place(tier_partition).checkpoints(objects)
     except TierstateError as error:
-        refused(TierPlace(identity.topic_id, tier_partition).prefix, error)
+        refused(identity.place(tier_partition).prefix, error)
         return None
     for name in reversed([name for name in names if name.key not in used]):
         with scratch_folder(store) as folder:
             try:
                 header, start = read_checkpoint(objects, identity, tier_partition, name, end, now_ms)
+                check_same(topic, tier_partition, header.anchor, header.as_of, now_ms)
                 table = fetch_table(objects, name.key, header, start, folder)
             except StorageFull:
                 raise
@@ -209,7 +215,7 @@ def read_checkpoint(
 
     Raises CorruptData (damaged), InvalidRequest (foreign, too old, beyond the topic's end), each naming the object.
     """
-    header, start = read_header(objects, name, CHECKPOINT, TierPlace(identity.topic_id, tier_partition), identity)
+    header, start = read_header(objects, name, CHECKPOINT, identity.place(tier_partition), identity)
     if header.position > end:
         raise InvalidRequest("checkpoint is beyond the end of the topic", file=name.key, end=end)
     if now_ms - header.as_of > MAX_AGE_MS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MAGIC = b"tierobj\n"
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)
+"""Of the first format are headers without the fields that have defaults."""
 MAX_HEADER_BYTES = 16 * 1024
 _LENGTH = struct.Struct(">I")
 _BEFORE = len(MAGIC) + _LENGTH.size
@@ -58,9 +60,12 @@ def unseal(data: bytes, kind: str, header: type[H], *, source: str) -> tuple[H, 
         raise CorruptData("header does not match its hash", file=source, position=0)
     record: dict[str, Any] = orjson.loads(data[_BEFORE:end])
     said = record.pop("kind", None), record.pop("format", None)
-    if said != (kind, FORMAT):
+    if said[0] != kind or said[1] not in READABLE:
         raise InvalidRequest("object is of another kind or format", file=source, expected=(kind, FORMAT), is_=said)
     wanted = {field.name: _KINDS[str(field.type)] for field in fields(header)}
-    if {name: type(value) for name, value in record.items()} != wanted:
+    given = {name: type(value) for name, value in record.items()}
+    if said[1] != FORMAT:
+        given = {field.name: wanted[field.name] for field in fields(header) if field.default is not MISSING} | given
+    if given != wanted:
         raise CorruptData("header has other fields than its format", file=source, position=_BEFORE)
     return header(**record), end + _HASH_BYTES

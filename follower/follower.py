@@ -43,6 +43,7 @@ from .until_stopped import UntilStopped
 
 R = TypeVar("R")
 TOPIC_ID_CHECK_S = 30.0
+"""How often a tail that goes on asks whether it is still the same topic, with the same history."""
 POLL_S = 0.5
 """A record ends a poll; a stop, another interest, a view that was lost are noticed so late at most."""
 BROKER_RETRY_S = 1.0
@@ -335,12 +336,14 @@ class Follower:
 
     def _read_topic(self, timeout: float) -> int:
         if self._reader is None:
+            self._builder.check_same(self.store)
             self._reader = reader_at(self._topic, self.store, self._partitions)
         read = 0
         for batch in self._reader.poll(timeout):
             number = batch.tier_partition
             kept, dropped = self._interest.split(number, batch.entries)
-            found = self.store.apply(number, kept, batch.following, batch.epoch, dropped)
+            anchor = batch.anchor(batch.following)
+            found = self.store.apply(number, kept, batch.following, batch.epoch, dropped, anchor)
             read += len(batch.entries)
             self._progress.moved()
             for second in found:
@@ -354,6 +357,7 @@ class Follower:
         if now - self._checked_topic_id >= TOPIC_ID_CHECK_S:
             self._checked_topic_id = now
             self._builder.check_topic_id()
+            self._builder.check_same(self.store)
 
     def _replace(self, reason: str) -> None:
         """A fresh view, caught up to ends captured now, takes the place of the old one."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ..state.anchor import Anchor
 from ..state.errors import CorruptData, InvalidRequest, StorageFull, Unavailable
 from ..state.offsets import ByteRange, Position
 from ..state.view import Entry, ViewStore
@@ -35,7 +36,8 @@ BATCH_ENTRIES = 5_000
 class LiveSetHeader:
     """``position``: of the next record, and ``epoch`` the leader epoch before it (-1 unknown). ``as_of``: when (ms) a
     view at this position was last known to have applied a then-current end; of a base the time of its newest record.
-    ``holes``: of a base, positions below it that no piece had a record of.
+    ``holes``: of a base, positions below it that no piece had a record of. ``anchor_…``: of the last record below the
+    position; -1 and "": unknown.
     """
 
     cluster_id: str
@@ -51,6 +53,13 @@ class LiveSetHeader:
     layout: str
     body_bytes: int
     body_sha256: str
+    history: int = 0
+    anchor_position: int = -1
+    anchor_sha256: str = ""
+
+    @property
+    def anchor(self) -> Anchor | None:
+        return Anchor(Position(self.anchor_position), self.anchor_sha256) if self.anchor_position >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +111,7 @@ def write_live_set(
     write_live_table(path, tier_partition, seen())
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    anchor = store.anchor(tier_partition)
     header = LiveSetHeader(
         identity.cluster_id,
         identity.topic_id,
@@ -116,6 +126,9 @@ def write_live_set(
         LAYOUT,
         path.stat().st_size,
         sha256,
+        identity.history,
+        anchor.position if anchor else -1,
+        anchor.sha256 if anchor else "",
     )
     return Table(header, path)
 
@@ -146,16 +159,12 @@ def read_header(
         raise InvalidRequest("live set is of another cluster, topic or mapping", file=name.key, holds=theirs)
     if header.layout != LAYOUT:
         raise InvalidRequest("live set is in another layout", file=name.key, layout=header.layout)
-    if (header.topic_id, header.tier_partition, header.position) != (
-        place.topic_id,
-        place.tier_partition,
-        name.position,
-    ):
+    if (TierPlace(header.topic_id, header.tier_partition, header.history), header.position) != (place, name.position):
         raise CorruptData(
             "live set stands under another's name",
             file=name.key,
             position=name.position,
-            is_=f"{header.topic_id}/{header.tier_partition}/{header.position}",
+            is_=f"{header.topic_id}/{header.tier_partition}/{header.position} of history {header.history}",
         )
     return header, start
 
@@ -189,7 +198,8 @@ def take_table(table: Table, store: ViewStore, folder: Path) -> None:
     """
     header = table.header
     if isinstance(store, RocksView):
-        store.ingest(header.tier_partition, table.path, header.position, header.epoch, header.as_of)
+        at = header.position, header.epoch, header.as_of, header.anchor
+        store.ingest(header.tier_partition, table.path, *at)
     else:
         apply_table(table, store, folder)
 
@@ -203,5 +213,5 @@ def apply_table(table: Table, store: ViewStore, folder: Path) -> None:
     entries = read_live_table(table.path, folder / "database")
     while batch := list(itertools.islice(entries, BATCH_ENTRIES)):
         store.apply(number, batch, Position(0))
-    store.apply(number, (), header.position, header.epoch)
+    store.apply(number, (), header.position, header.epoch, anchor=header.anchor)
     store.mark_as_of(number, header.as_of)

@@ -3,6 +3,9 @@
     _tierstate/<tier-state topic id>/<tier partition>/checkpoint/<position>
     _tierstate/<tier-state topic id>/<tier partition>/archive/<first>-<last>
     _tierstate/<tier-state topic id>/<tier partition>/archive-base/<position>
+    _tierstate/<tier-state topic id>/<tier partition>/history-<number>/…    the same of a later history than the first
+    _tierstate/<tier-state topic id>/history/<number>                      begun by a person (`histories.py`)
+    _tierstate/<tier-state topic id>/parted/<number>                       topic and archive of a history have parted
 
 Positions have 20 digits, so that a LIST is in their order. Keys are relative to the store's URL.
 """
@@ -44,16 +47,21 @@ class PositionName:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TierPlace:
-    """One partition of one tier-state topic. Raises InvalidRequest for a topic id that is none."""
+    """One partition of one history of a tier-state topic. Raises InvalidRequest for a topic id that is none."""
 
     topic_id: str
     tier_partition: int
+    history: int = 0
 
     def __post_init__(self) -> None:
         TopicId(self.topic_id)
 
     @property
     def prefix(self) -> str:
+        return self._partition_prefix + (f"history-{self.history}/" if self.history else "")
+
+    @property
+    def _partition_prefix(self) -> str:
         return f"{ROOT}{self.topic_id}/{self.tier_partition}/"
 
     def checkpoint(self, position: int) -> str:
@@ -97,8 +105,30 @@ class TierPlace:
         return PieceName(Position(int(found[1])), Position(int(found[2])), key)
 
 
-def places(store: ObjectStore) -> list[TierPlace]:
-    """Every partition of every tier-state topic that anything is kept of: one LIST request each, not all keys."""
+_NUMBER = re.compile("0|[1-9][0-9]{0,8}")
+
+
+def history_key(topic_id: str, number: int) -> str:
+    """Of the object by which a person began a history."""
+    return f"{ROOT}{TopicId(topic_id)}/history/{number}"
+
+
+def parted_key(topic_id: str, number: int) -> str:
+    """Of the object by which an agent says that the topic has parted from a history."""
+    return f"{ROOT}{TopicId(topic_id)}/parted/{number}"
+
+
+def numbers_under(store: ObjectStore, key: str) -> list[int]:
+    """Of the objects beside this one, ascending."""
+    prefix = key[: key.rindex("/") + 1]
+    names = (each.key[len(prefix) :] for each in store.list(prefix))
+    return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
+
+
+def first_places(store: ObjectStore) -> list[TierPlace]:
+    """Every partition of every tier-state topic that anything is kept of, in its first history: one LIST request each,
+    not all keys.
+    """
     found: list[TierPlace] = []
     after: str | None = None
     while (entry := next(iter(store.list(ROOT, after)), None)) is not None:
@@ -107,5 +137,5 @@ def places(store: ObjectStore) -> list[TierPlace]:
         with suppress(InvalidRequest):
             if named is not None:
                 found.append(TierPlace(named[1], int(named[2])))
-                after = found[-1].prefix[:-1] + "0"  # "0" follows "/": past everything of this partition
+                after = found[-1].prefix[:-1] + "0"  # "0" follows "/": past all histories of this partition
     return sorted(found)

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 
 from ..broker.tier_topic import TierTopic
 from ..runtime.clock import Clock
-from ..state.errors import CorruptData, PositionLost, TierstateError, ViewBehind
+from ..state.errors import CorruptData, Fenced, PositionLost, ViewBehind
 from ..state.offsets import Position
 from ..state.view import ViewStore
 from .as_of import AsOf
 from .generations import Generations
 from .interest import Interest, missed, unwanted
 from .replay import catch_up, check_place, take_back
+from .same_history import check_same
 
 Seed = Callable[[ViewStore, int, Position], object]
 """Fills an empty store's tier-state partition from a checkpoint below this end, when there is a good one."""
@@ -83,10 +84,15 @@ class Builder:
             if wanted and not take_back(self._topic, store, number, wanted, self._stop):
                 raise ViewBehind("stopped while taking partitions back", tier_partition=number)
 
+    def check_same(self, store: ViewStore) -> None:
+        """Raises PositionLost when the topic is not the one any more that the store was read from."""
+        for number in self._numbers:
+            check_same(self._topic, number, store.anchor(number), store.as_of(number), self._clock.now_ms())
+
     def check_topic_id(self) -> None:
-        """Raises TierstateError when the topic of this name is another one now: nothing here can mend that."""
+        """Raises Fenced when the topic of this name is another one now: nothing here can mend that."""
         if self._topic.current_topic_id() != self._topic.topic_id:
-            raise TierstateError(
+            raise Fenced(
                 "the tier-state topic was re-created: this process must be started again",
                 topic_id=self._topic.topic_id,
             )

@@ -63,7 +63,8 @@ def catch_up(
                 if keep is not None:
                     entries = [entry for entry in entries if keep(number, entry)]
                 kept, dropped = interest.split(number, entries)
-                store.apply(number, kept, Position(min(batch.following, end)), batch.epoch, dropped)
+                following = Position(min(batch.following, end))
+                store.apply(number, kept, following, batch.epoch, dropped, batch.anchor(following))
                 if store.position(number) >= end:
                     behind.pop(number, None)
                 if progress:

@@ -4,7 +4,8 @@ Column families, keys beginning with the tier-state partition (uint32) but in ``
 
     live            ‖ key     position (int64) ‖ value
     positions                 position of the next record, time (ms) at which the view was last known to have applied a
-                              then-current end, leader epoch of the last record (3 x int64)
+                              then-current end, leader epoch of the last record (3 x int64), and where it is known the
+                              anchor: position and SHA-256 of the last record (int64, 32 bytes)
     foreign         ‖ key     position (int64) of an entry that is nobody's (`state/place.py`)
     dropped         ‖ T/P/    nothing: a partition of which records were left out
     second_values   ‖ key     both positions, length of the first value (2 x int64, uint32) ‖ first ‖ second value
@@ -25,6 +26,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from ..state.anchor import Anchor
 from ..state.apply import PartitionState
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.facts import LiveFact
@@ -33,27 +35,45 @@ from ..state.keys import partition_of_key, partition_prefix, tier_partition_of
 from ..state.offsets import Position
 from ..state.place import Places
 from ..state.view import BEGINNING, Decode, Entry, SecondValue, ViewStore
+from .object_names import TierPlace
 from .rocksdb import Batch, Database
 from .uncollected import uncollected
 
-FORMAT = 2
+FORMAT = 3
+BEFORE_ANCHORS = 2
+"""A format of which views are still opened: they have no anchors yet."""
 FAMILIES = ("live", "positions", "foreign", "dropped", "second_values", "meta")
 REMEMBERED_FACTS = 100_000
 """Facts that stay decoded, in all partitions together; one partition alone may have more."""
 _PARTITION = struct.Struct(">I")
 _POSITION = struct.Struct(">q")
 _STANDING = struct.Struct(">qqq")
+_ANCHOR = struct.Struct(">q32s")
 _SECOND = struct.Struct(">qqI")
 
 
 @dataclass(frozen=True, slots=True)
 class ViewIdentity:
-    """What a view is a view of. A folder with another identity is never opened as this one."""
+    """What a view is a view of. A folder with another identity is never opened as this one.
+
+    ``history``: of the topic (`histories.py`): which archive and checkpoints go with it. A view is of what the topic
+    has now, whichever history that is, so its folder does not say it.
+    """
 
     cluster_id: str
     topic_id: str
     partitions: int
     format: int = FORMAT
+    history: int = 0
+
+    def place(self, tier_partition: int) -> TierPlace:
+        """Where the store keeps what is kept of a partition."""
+        return TierPlace(self.topic_id, tier_partition, self.history)
+
+    @property
+    def said(self) -> dict[str, object]:
+        """As a view's folder has it."""
+        return {name: value for name, value in asdict(self).items() if name != "history"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +85,13 @@ class _Tier:
     epoch: int = -1
     foreign: dict[str, Position] = field(default_factory=dict)
     dropped: frozenset[TopicIdPartition] = frozenset()
+    anchor: Anchor | None = None
 
     @property
     def standing(self) -> bytes:
-        return _STANDING.pack(self.position, self.as_of, self.epoch)
+        anchor = self.anchor
+        last = b"" if anchor is None else _ANCHOR.pack(anchor.position, bytes.fromhex(anchor.sha256))
+        return _STANDING.pack(self.position, self.as_of, self.epoch) + last
 
 
 class RocksView:
@@ -105,27 +128,32 @@ class RocksView:
 
     def _check_identity(self, create: bool) -> None:
         stored = self._db.get("meta", b"identity")
-        if stored is not None and json.loads(stored) != asdict(self.identity):
+        said, before = self.identity.said, self.identity.said | {"format": BEFORE_ANCHORS}
+        if stored is not None and json.loads(stored) not in (said, before):
             raise InvalidRequest(
                 "this folder holds the view of another tier-state topic", path=self.path, holds=stored.decode()
             )
-        if stored is None:
-            if not create:
-                raise CorruptData("this view does not say what it is a view of", path=self.path)
+        if stored is None and not create:
+            raise CorruptData("this view does not say what it is a view of", path=self.path)
+        if stored is None or json.loads(stored) != said:
             batch = self._db.batch()
-            batch.put("meta", b"identity", json.dumps(asdict(self.identity)).encode())
+            batch.put("meta", b"identity", json.dumps(said).encode())
             self._db.write(batch)
 
     def _load(self, number: int) -> _Tier:
         prefix = _PARTITION.pack(number)
         stored = self._db.get("positions", prefix)
-        position, as_of, epoch = _STANDING.unpack(stored) if stored else (0, 0, -1)
+        position, as_of, epoch = _STANDING.unpack_from(stored) if stored else (0, 0, -1)
+        anchor = None
+        if stored and len(stored) > _STANDING.size:
+            last, sha256 = _ANCHOR.unpack_from(stored, _STANDING.size)
+            anchor = Anchor(Position(last), sha256.hex())
         first = self._db.first_key("live", prefix)
         if not position and first is not None and first.startswith(prefix):
             raise CorruptData("this view has facts but no position", path=self.path, tier_partition=number)
         foreign = {key[4:].decode(): Position(_POSITION.unpack(at)[0]) for key, at in self._db.scan("foreign", prefix)}
         dropped = (partition_of_key(key[4:].decode()) for key, _ in self._db.scan("dropped", prefix))
-        return _Tier(Position(position), as_of, epoch, foreign, frozenset(each for each in dropped if each))
+        return _Tier(Position(position), as_of, epoch, foreign, frozenset(each for each in dropped if each), anchor)
 
     # --- writing -----------------------------------------------------------------------------------------------
 
@@ -136,6 +164,7 @@ class RocksView:
         following: Position,
         epoch: int = -1,
         dropped: Collection[TopicIdPartition] = (),
+        anchor: Anchor | None = None,
     ) -> list[SecondValue]:
         prefix = _PARTITION.pack(tier_partition)
         entries = list(entries)
@@ -143,7 +172,14 @@ class RocksView:
             batch, tier = self._db.batch(), self._tiers[tier_partition]
             fresh = frozenset(dropped) - tier.dropped
             foreign, found = self._put(batch, tier_partition, entries)
-            after = replace(tier, position=following, epoch=epoch, foreign=foreign, dropped=tier.dropped | fresh)
+            after = replace(
+                tier,
+                position=following,
+                epoch=epoch,
+                foreign=foreign,
+                dropped=tier.dropped | fresh,
+                anchor=anchor or tier.anchor,
+            )
             for partition in fresh:
                 batch.put("dropped", prefix + partition_prefix(partition).encode(), b"")
             batch.put("positions", prefix, after.standing)
@@ -253,7 +289,15 @@ class RocksView:
             for partition in partitions:
                 self._forget_state(partition)
 
-    def ingest(self, tier_partition: int, table: Path, position: Position, epoch: int, as_of: int) -> None:
+    def ingest(
+        self,
+        tier_partition: int,
+        table: Path,
+        position: Position,
+        epoch: int,
+        as_of: int,
+        anchor: Anchor | None = None,
+    ) -> None:
         """A table of `live_table.py` without foreign keys becomes the live set of a partition that has none.
 
         Raises InvalidRequest when the partition is not empty.
@@ -263,7 +307,7 @@ class RocksView:
                 raise InvalidRequest("only an empty view starts from a checkpoint", tier_partition=tier_partition)
             if table.stat().st_size:
                 self._db.ingest("live", table)
-            self._replace(tier_partition, _Tier(position, as_of, epoch), self._db.batch())
+            self._replace(tier_partition, _Tier(position, as_of, epoch, anchor=anchor), self._db.batch())
             self._states.clear()
             self._remembered = 0
 
@@ -278,6 +322,9 @@ class RocksView:
 
     def epoch(self, tier_partition: int) -> int:
         return self._tiers[tier_partition].epoch
+
+    def anchor(self, tier_partition: int) -> Anchor | None:
+        return self._tiers[tier_partition].anchor
 
     def foreign(self, tier_partition: int) -> tuple[str, ...]:
         standing = self._tiers[tier_partition].foreign

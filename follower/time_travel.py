@@ -18,14 +18,11 @@ from ..storage.object_store import ObjectStore
 from .archive_chain import Chain, chain_of
 from .archive_piece import Piece
 from .archive_reader import read_archive
+from .as_of import MIN_COMPACTION_LAG_MS
 from .live_set_object import BASE, LiveSetHeader, apply_table, fetch_table, read_header, scratch_folder
 from .live_table import read_live_table
-from .object_names import TierPlace
 from .replay import catch_up
 from .rocksdb_view import ViewIdentity
-
-MIN_COMPACTION_LAG_MS = 24 * 3600 * 1000
-"""What the tier-state topic must have at least: nothing younger was ever compacted."""
 
 NO_TIME = TimestampMs(-1)
 
@@ -106,7 +103,7 @@ def replay_archive(
 
     Raises InvalidRequest when the archive ends before the position or begins later, CorruptData when it is damaged.
     """
-    chain = chain_of(objects, TierPlace(identity.topic_id, tier_partition))
+    chain = chain_of(objects, identity.place(tier_partition))
     if to_position is not None and not chain.start <= to_position <= chain.end:
         raise InvalidRequest(
             "the archive does not hold this position",
@@ -182,7 +179,7 @@ def archived_entries(objects: ObjectStore, identity: ViewIdentity, tier_partitio
 
     Raises what `replay_archive` raises.
     """
-    chain = chain_of(objects, TierPlace(identity.topic_id, tier_partition))
+    chain = chain_of(objects, identity.place(tier_partition))
     if chain.base is not None:
         header, start = read_header(objects, chain.base, BASE, chain.place, identity)
         with scratch_folder(None) as folder:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from ..broker.tier_topic import TierBatch, TierReader, TierTopic
+from ..state.anchor import Anchor
 from ..state.errors import Unavailable
 from ..state.offsets import Position, TimestampMs
 
@@ -44,6 +45,9 @@ class UntilStopped:
 
     def position_at(self, tier_partition: int, timestamp_ms: TimestampMs) -> Position:
         return self.topic.position_at(tier_partition, timestamp_ms)
+
+    def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
+        return self.topic.anchor_at(tier_partition, position)
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
         return _Reader(self.topic.reader(positions, epochs), self.stop, self.alive)

@@ -6,18 +6,17 @@ told, with the command that extends the cut, because an operator who ran DeleteR
 
 from __future__ import annotations
 
-from ..state.facts import LeaderElected, LocalTrimIntended
-from ..state.lineage import begun_after, holds_up_to
+from ..state.facts import LocalTrimIntended
+from ..state.lineage import begun_after
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
-from .recover_rule import RECOVERER
 
 
 def offsets_cut_elsewhere(view: PartitionView, local_start: Offset) -> int:
     """How many; 0 when every record that left the broker is one we trimmed, or deleted in both tiers."""
     if view.log_start is None:
         return 0
-    return max(0, local_start - max(view.log_start, _trimmed(view) or 0, _at_recovery(view)))
+    return max(0, local_start - max(view.log_start, _trimmed(view) or 0))
 
 
 def cut_elsewhere(view: PartitionView, topic: str, local_start: Offset | None) -> str | None:
@@ -45,13 +44,3 @@ def _trimmed(view: PartitionView) -> Offset | None:
         return view.trim_intended
     end = begun_after(newest.term.epoch, view.lineage)
     return newest.offset if end is None else min(newest.offset, end)
-
-
-def _at_recovery(view: PartitionView) -> Offset:
-    """Where the broker began when the facts were written anew: who trimmed before that, nobody knows any more."""
-    recovered = (
-        holds_up_to(live.fact.local_start, live.fact.lineage, view.lineage)
-        for live in view.others
-        if isinstance(live.fact, LeaderElected) and live.fact.broker_id == RECOVERER
-    )
-    return max(recovered, default=Offset(0))

@@ -33,6 +33,12 @@ AHEAD_AGE_S = 2.0
 BETWEEN_LOOKS_S = 5.0
 
 V = TypeVar("V")
+ArchiveProblem = Callable[[TopicIdPartition], str | None]
+"""Why what the topic says of a partition is not what its archive has; None: it is, or no archive is kept."""
+
+
+def no_archive_problem(partition: TopicIdPartition) -> None:
+    """Where no archive is kept."""
 
 
 class _Aged(Generic[V]):
@@ -110,8 +116,10 @@ class Observer:
         clock: Clock,
         topic_problems: Callable[[], list[str]] = list,
         waits: Callable[[TopicIdPartition, bool], None] = lambda partition, waits: None,
+        archive_problem: ArchiveProblem = no_archive_problem,
     ) -> None:
         """``waits``: told at each look whether the last stable offset keeps a rolled segment from being copied."""
+        self._archive_problem = archive_problem
         self._broker, self._broker_id, self._log, self._respect = broker, broker_id, log, groups.respect
         self._overrides, self._clock, self._waits = overrides, clock, waits
         self._asked_ahead: dict[TopicIdPartition, tuple[float, LocalBounds | TierstateError]] = {}
@@ -127,10 +135,11 @@ class Observer:
         local = self._log.snapshot(partition, name)
         self._waits(partition, bool(local.segments) and local.segments[-1].base_offset > bounds.last_stable_offset)
         config = self._configs.get(name)
+        drift = self._drift.get("") or self._archive_problem(partition)
         if not self._respect or refusal(config) is not None:
-            return Observed(local.segments, local.lineage, bounds, config, NO_GROUPS, self._drift.get(""))
+            return Observed(local.segments, local.lineage, bounds, config, NO_GROUPS, drift)
         groups = self._seen(partition, name, bounds, self._groups.get(name))
-        return Observed(local.segments, local.lineage, bounds, config, groups, self._drift.get(""))
+        return Observed(local.segments, local.lineage, bounds, config, groups, drift)
 
     def groups_after(
         self, partition: TopicIdPartition, name: str, bounds: LocalBounds, moment: float

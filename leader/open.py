@@ -26,7 +26,7 @@ from .copier import CopyTools
 from .decide import Policy, excluded, internal
 from .discovery import Choice, Discovery
 from .group_holds import GroupPolicy
-from .observe import Observer
+from .observe import ArchiveProblem, Observer, no_archive_problem
 from .orphan_watch import OrphanWatch
 from .partition_worker import ArchivedTo, PartitionWorker, no_archive
 from .quarantine import Quarantine
@@ -67,6 +67,7 @@ def open_leader(
     management_address: str,
     archived_to: ArchivedTo = no_archive,
     archived_deletes: ArchivedDeletes = no_archived_deletes,
+    archive_problem: ArchiveProblem = no_archive_problem,
     quota: ByteQuota | None = None,
     attention: Attention | None = None,
     heartbeats: Heartbeats = UNWATCHED,
@@ -114,6 +115,7 @@ def open_leader(
         clock,
         topic.problems,
         attention.wait_for_it,
+        archive_problem,
     )
     policy = Policy(
         copy_lag_ms=round(settings.copy_.lag * 1000),

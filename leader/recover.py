@@ -38,11 +38,12 @@ class RecoverTools:
     ids: IdSource
 
 
-def check_target(topic: TierTopic, view: TierView, plans: Iterable[PartitionPlan], *, resume: bool) -> None:
+def check_target(topic: TierTopic, view: TierView, plans: Iterable[PartitionPlan], *, resume: bool) -> bool:
     """Nothing stands of the planned partitions or, to ``resume``, only what recover wrote of these plans.
 
     What others say of other partitions is theirs: topics of a cluster before this one come beside them. Facts by no
-    term count as recover's when a plan restores them. Raises Fenced, InvalidRequest (it is to be resumed).
+    term count as recover's when a plan restores them. Answers whether everything stands there already. Raises Fenced,
+    InvalidRequest (it is to be resumed).
     """
     for number in range(topic.mapped_partitions):
         view.require_fresh(number, 0)
@@ -61,8 +62,20 @@ def check_target(topic: TierTopic, view: TierView, plans: Iterable[PartitionPlan
                     position=live.position,
                 )
             begun += 1
-    if begun and not resume:
+    complete = all(_stands(plan, view.facts(plan.partition)) for plan in planned.values() if plan.writes)
+    if begun and not resume and not complete:
         raise InvalidRequest("an interrupted recovery stands in the topic: go on with --resume", facts=begun)
+    return bool(begun) and complete
+
+
+def _stands(plan: PartitionPlan, facts: list[LiveFact]) -> bool:
+    """Whether everything that the plan writes is there. Raises Fenced for a term of another plan."""
+    elected = _own_term(plan, facts)
+    if elected is None:
+        return False
+    at = next(live.position for live in facts if live.fact == elected)
+    wanted = {key_of(fact) for _, fact in facts_of(plan, elected, Term(elected.epoch, at, elected.id))}
+    return wanted <= {live.key for live in facts}
 
 
 def _is_own(live: LiveFact) -> bool:
@@ -114,7 +127,10 @@ def _own_term(plan: PartitionPlan, standing: list[LiveFact]) -> LeaderElected | 
     if not begun:
         return None
     only = begun[0]
-    if len(begun) > 1 or elected_of(plan, only.id, only.elected_at) != only:
+    ours = elected_of(plan, only.id, only.elected_at)
+    if plan.local_start is not None:  # it may have moved since; what was said then is what the rest is made of
+        ours = replace(ours, local_start=only.local_start)
+    if len(begun) > 1 or ours != only:
         raise Fenced("a term of another plan stands in the topic: use a fresh one", partition=plan.partition)
     return only
 

@@ -5,6 +5,7 @@ starts, orders and holds bind. Where it is silent (or there is none) a manifest 
 
     ends below the log start            unproven    the highest log start that a manifest or an archived fact names
     its epochs lose, or it owns nothing lost        the lineage of the segments that later terms copied
+    of a history that was left          lost        what a person said when the next one began (`lost_history.py`)
     otherwise                           restored
 
 The lineage is built from the segments' own epochs, those of later terms first: every segment that a term copied was in
@@ -16,7 +17,7 @@ New terms are written, never the manifests' Q; everything else of a descriptor s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -27,6 +28,7 @@ from ..state.facts import (
     Fact,
     IntegrityHold,
     LeaderElected,
+    LocalTrimIntended,
     LogStartAdvanced,
     OperatorOrder,
     ReaderLease,
@@ -104,6 +106,7 @@ class PartitionPlan:
 
     ``deletes``: deleted by an archived fact, objects still there: the delete is said again. ``missing``: readable in
     the archive, not whole in the bucket. ``gaps``: between the log start and the end of both tiers, as far as known.
+    ``local_start``: the broker's, where it told it.
     """
 
     partition: TopicIdPartition
@@ -120,6 +123,7 @@ class PartitionPlan:
     standing: tuple[Standing, ...] = ()
     refused: str | None = None
     ended: bool = False
+    local_start: Offset | None = None
 
     def of(self, verdict: Verdict) -> list[LeftOut]:
         return [each for each in self.left_out if each.verdict is verdict]
@@ -136,14 +140,21 @@ def plan_partitions(
     found: Iterable[FoundSegment],
     archive: Mapping[TopicIdPartition, ArchivedPartition],
     local_starts: Mapping[TopicIdPartition, Offset],
+    left: Collection[RemoteSegmentId] = (),
 ) -> tuple[PartitionPlan, ...]:
-    """Every partition that the bucket or the archive names. ``local_starts``: as far as brokers told them."""
+    """Every partition that the bucket or the archive names. ``local_starts``: as far as brokers told them. ``left``:
+    segments that only a lost history knew.
+    """
     by_partition: dict[TopicIdPartition, list[FoundSegment]] = {partition: [] for partition in archive}
     for each in found:
         by_partition.setdefault(each.segment.partition, []).append(each)
     return tuple(
         plan_partition(
-            partition, segments, archive.get(partition) or ArchivedPartition(partition), local_starts.get(partition)
+            partition,
+            segments,
+            archive.get(partition) or ArchivedPartition(partition),
+            local_starts.get(partition),
+            left,
         )
         for partition, segments in sorted(by_partition.items())
     )
@@ -154,12 +165,14 @@ def plan_partition(
     found: list[FoundSegment],
     archived: ArchivedPartition,
     local_start: Offset | None = None,
+    left: Collection[RemoteSegmentId] = (),
 ) -> PartitionPlan:
     """See the module docstring. Facts that cannot be read may be deletes, so they refuse the partition."""
     found = sorted(found, key=lambda each: (each.segment.offsets, each.segment.segment_id))
-    left = [each for each in found if archived.states.get(each.segment.segment_id) not in GONE]
-    ruling = lineage_of([each.segment for each in left], archived.leader)
-    log_start, source = _log_start(found, archived, ruling)
+    found_here = [each for each in found if each.segment.segment_id not in left]
+    standing = [each for each in found_here if archived.states.get(each.segment.segment_id) not in GONE]
+    ruling = lineage_of([each.segment for each in standing], archived.leader)
+    log_start, source = _log_start(found_here, archived, ruling)
     certain, silent, deletes, left_out = [], [], [], []
     for each in found:
         match archived.states.get(each.segment.segment_id):
@@ -170,6 +183,9 @@ def plan_partition(
                 left_out.append(LeftOut(each.segment, Verdict.DELETED, f"the archive says {state}"))
             case SegmentState.ABANDONED as state:
                 left_out.append(LeftOut(each.segment, Verdict.ABANDONED, f"the archive says {state}"))
+            case _ if each.segment.segment_id in left:
+                why = "of a history that was left: only the lost one knew it"
+                left_out.append(LeftOut(each.segment, Verdict.LOST, why))
             case _ if log_start is not None and each.segment.offsets.end < log_start:
                 why = f"ends below the log start {log_start}, and no archived fact says that it still lived"
                 left_out.append(LeftOut(each.segment, Verdict.UNPROVEN, why))
@@ -198,6 +214,7 @@ def plan_partition(
         missing=missing,
         gaps=_gaps(coverage, log_start, local_start, missing),
         standing=archived.standing,
+        local_start=local_start,
     )
     if archived.deleted:
         why = "the archive says that the custodian deleted this partition"
@@ -272,9 +289,14 @@ def _gaps(
 
 
 def elected_of(plan: PartitionPlan, fact_id: FactId, at: TimestampMs) -> LeaderElected:
-    """The term that recover begins: by no broker, in the highest epoch there is, with the lineage of the segments."""
-    local_start = Offset(max((each.segment.offsets.end + 1 for each in plan.restored), default=plan.log_start or 0))
-    return LeaderElected(plan.partition, plan.topic, plan.epoch, fact_id, RECOVERER, "", plan.lineage, local_start, at)
+    """The term that recover begins: by no broker, in the highest epoch there is, with the lineage of the segments.
+
+    Its local start is the broker's where that told it, else the end of what is restored.
+    """
+    begins = plan.local_start
+    if begins is None:
+        begins = Offset(max((each.segment.offsets.end + 1 for each in plan.restored), default=plan.log_start or 0))
+    return LeaderElected(plan.partition, plan.topic, plan.epoch, fact_id, RECOVERER, "", plan.lineage, begins, at)
 
 
 def facts_of(plan: PartitionPlan, elected: LeaderElected, term: Term) -> Iterator[tuple[str, Fact]]:
@@ -288,7 +310,10 @@ def facts_of(plan: PartitionPlan, elected: LeaderElected, term: Term) -> Iterato
     if plan.log_start is not None:
         lineage = below(plan.lineage, plan.log_start)
         yield "append log-start", LogStartAdvanced(plan.partition, plan.log_start, term, 1, "recovered", at, lineage)
-    for number, (found, reason) in enumerate(plan.deletes, start=2):
+    # What the broker has no more was trimmed because it was copied, by a trim that was lost with the rest*: else what
+    # was just restored looks cut by somebody else, and people are offered to delete it.
+    yield "append trim-intended", LocalTrimIntended(plan.partition, elected.local_start, term, 2, at)
+    for number, (found, reason) in enumerate(plan.deletes, start=3):
         subject = replace(found.segment, term=term)
         yield "append delete-started", SegmentDeleteStarted(subject, term, number, reason, at)
     for found in plan.restored:

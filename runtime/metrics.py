@@ -127,6 +127,10 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "object_store_away": ("1 while the object store did not answer when it was last asked.", ()),
     "copy_quota_waited_seconds_total": ("Seconds that copies waited for copy.quota.", ()),
     "tier_view_age_seconds": ("Since the view was last known to be at the end of the topic.", ("tier_partition",)),
+    "tier_state_history_broken": (
+        "1: the tier-state topic has parted from its archive (an older backup was put back), and nothing is deleted.",
+        (),
+    ),
     "tier_state_topic_problems": ("Differences of the tier-state topic's configuration from what is safe.", ()),
     "tier_state_heads_lost": ("Partitions of the tier-state topic that do not begin at 0: facts are missing.", ()),
     "tier_state_apply_lag": ("Facts between the view and the end of the tier-state topic.", ("tier_partition",)),

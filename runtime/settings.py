@@ -211,6 +211,12 @@ class Archive(Section):
     """The history of facts, kept in the bucket."""
 
     keep: Duration = Field(default=400 * 86_400.0, ge=0, description="How long erased facts stay readable.")
+    partial_after: Duration = Field(
+        default=600.0,
+        ge=0,
+        le=6 * 3600.0,
+        description="How long a fact waits for others before it is archived; what people say does not wait.",
+    )
 
 
 class Checkpoint(Section):

@@ -25,6 +25,7 @@
     ├── SegmentExpired          the segment was deleted by an accepted fact while it was read
     ├── PlannedRangeLost        a pinned plan can no longer be read as planned
     ├── CorruptData             page a human: bytes are not what they must be
+    │   └── HistoryBroken       page a human: the tier-state topic is not of the history that is kept of it
     ├── LogGap                  page a human: offsets that must exist belong to nobody
     ├── IllegalTransition       page a human: two facts contradict each other
     ├── TierStateLost           page a human: facts are missing from the tier-state topic; recover brings them back
@@ -169,6 +170,10 @@ class PlannedRangeLost(TierstateError):
 
 class CorruptData(TierstateError):
     """Bytes are not what they must be; names file, position and reason."""
+
+
+class HistoryBroken(CorruptData):
+    """Page a human: the tier-state topic went back and on in another way than its archive and checkpoints have it."""
 
 
 class LogGap(TierstateError):

@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from .anchor import Anchor
 from .apply import PartitionState
 from .facts import Fact, LiveFact, UnknownFact
 from .ids import TopicIdPartition
@@ -108,11 +109,17 @@ class ViewStore(Protocol):
         following: Position,
         epoch: int = -1,
         dropped: Collection[TopicIdPartition] = (),
+        anchor: Anchor | None = None,
     ) -> list[SecondValue]:
         """Apply records and the position after them, with its leader epoch, in one step.
 
-        ``dropped``: partitions of which records were left out. Answers the second values met for the first time.
+        ``dropped``: partitions of which records were left out. ``anchor``: of the last record below the position, left
+        out or not; None leaves it as it was. Answers the second values met for the first time.
         """
+        ...
+
+    def anchor(self, tier_partition: int) -> Anchor | None:
+        """Of the last record below the position, as far as that is known."""
         ...
 
     def position(self, tier_partition: int) -> Position:
@@ -177,6 +184,7 @@ class _TierPartition:
     position: Position = BEGINNING
     epoch: int = -1
     as_of: int = 0
+    anchor: Anchor | None = None
 
 
 class MemoryView:
@@ -202,11 +210,12 @@ class MemoryView:
         following: Position,
         epoch: int = -1,
         dropped: Collection[TopicIdPartition] = (),
+        anchor: Anchor | None = None,
     ) -> list[SecondValue]:
         with self._lock:
             tier = self._tier(tier_partition)
             found = [second for entry in entries if (second := self._land(tier_partition, tier, entry))]
-            tier.position, tier.epoch = following, epoch
+            tier.position, tier.epoch, tier.anchor = following, epoch, anchor or tier.anchor
             tier.dropped |= frozenset(dropped)
             return found
 
@@ -238,6 +247,10 @@ class MemoryView:
     def epoch(self, tier_partition: int) -> int:
         with self._lock:
             return self._tier(tier_partition).epoch
+
+    def anchor(self, tier_partition: int) -> Anchor | None:
+        with self._lock:
+            return self._tier(tier_partition).anchor
 
     def mark_as_of(self, tier_partition: int, now_ms: int) -> None:
         with self._lock:

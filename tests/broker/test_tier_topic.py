@@ -24,6 +24,7 @@ from tierstate.broker.tier_topic_setup import TierTopicSpec, check_tier_topic, c
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import encode_fact
+from tierstate.state.anchor import Anchor
 from tierstate.state.errors import InvalidRequest, PositionLost, TierStateLost, UnknownOutcome, UnknownTopic
 from tierstate.state.facts import TopicMeta
 from tierstate.state.keys import TOPIC_META_KEY
@@ -384,3 +385,23 @@ def test_an_append_that_nobody_acknowledges_has_an_unknown_outcome(name: str) ->
             topic.append(0, "a/0/x", b"v")
         sandbox.thaw(0)
         topic.close()
+
+
+def test_a_record_is_known_again_by_its_anchor_and_no_other_record_is(topic: TierTopic) -> None:
+    first = topic.append(1, "a/0/x", b"one")
+    for value in (b"two", b"", None):
+        topic.append(1, "a/0/x", value)
+    reader, following = topic.reader({1: Position(0)}), topic.end(1)
+    found: dict[Position, Anchor | None] = {}
+    while Position(following - 1) not in found:
+        for batch in reader.poll(0.1):
+            found |= {entry.position: batch.anchor(Position(entry.position + 1)) for entry in batch.entries}
+    reader.close()
+    assert [topic.anchor_at(1, Position(at)) for at in range(first, following)] == [found[at] for at in sorted(found)]
+    assert len({each.sha256 for each in found.values() if each}) == 4
+
+
+def test_where_no_record_is_there_is_no_anchor(topic: TierTopic) -> None:
+    topic.append(1, "a/0/x", b"one")
+    assert topic.anchor_at(1, topic.end(1)) is None
+    assert topic.anchor_at(1, Position(topic.end(1) + 100)) is None

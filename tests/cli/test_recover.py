@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from tierstate.cli.recover import require_silent
+from tierstate.cli.recover import require_no_agent, require_silent
 from tierstate.state.errors import Fenced
 
 
@@ -40,3 +40,35 @@ def test_nobody_there_is_silence() -> None:
     with socket.socket() as held:  # bound, and not listening: nobody answers
         held.bind(("127.0.0.1", 0))
         require_silent([f"127.0.0.1:{held.getsockname()[1]}"])
+
+
+class Measured(Unhealthy):
+    """Something that has metrics."""
+
+    page = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.page if self.path == "/metrics" else b"")
+
+
+class AnAgent(Measured):
+    page = b"# TYPE remote_copy_lag_segments gauge\n"
+
+
+@pytest.mark.parametrize("handler", [AnAgent, Measured, Unhealthy])
+def test_where_an_agent_would_be_beside_its_broker_only_an_agent_is_one(handler: type[Unhealthy]) -> None:
+    server = HTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        if handler is AnAgent:
+            with pytest.raises(Fenced, match="stop every agent"):
+                require_no_agent([f"127.0.0.1:{server.server_port}"])
+        else:
+            require_no_agent([f"127.0.0.1:{server.server_port}"])
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -14,6 +14,7 @@ from tierstate.follower.archive_reader import read_archive, verify_archive
 from tierstate.follower.object_names import PieceName, TierPlace
 from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.runtime.clock import ManualClock
+from tierstate.state.anchor import Anchor
 from tierstate.state.ids import FactId, TopicId
 from tierstate.state.offsets import Position, TimestampMs
 from tierstate.state.view import Entry
@@ -56,6 +57,9 @@ class CleanedTopic(MemoryTierTopic):
         super().__init__(1, clock=clock)
         self.cleaned: set[int] = set()
         self.reads = 0
+
+    def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
+        return None if position in self.cleaned else super().anchor_at(tier_partition, position)
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
         self.reads += 1

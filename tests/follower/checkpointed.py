@@ -72,7 +72,9 @@ class World:
         number = self.number if number is None else number
         at = self.said.topic.end(number) if end is None else Position(end)
         now = self.clock.now_ms()
-        return start_from_checkpoint(store, self.objects, of or identity(), number, at, now, self._refused)
+        return start_from_checkpoint(
+            store, self.said.topic, self.objects, of or identity(), number, at, now, self._refused
+        )
 
     def follow(self, store: ViewStore) -> tuple[str, int]:
         """Up to the end: digest of the live set, and position."""

@@ -129,7 +129,9 @@ def follow(topic: FileTopic, state: Path, *, tail: bool, objects: ObjectStore | 
     def seed(store: ViewStore, number: int, end: Position) -> None:
         if objects is not None:
             now_ms = SystemClock().now_ms()
-            start_from_checkpoint(store, objects, identity_of(topic), number, end, now_ms, lambda key, error: None)
+            start_from_checkpoint(
+                store, topic, objects, identity_of(topic), number, end, now_ms, lambda key, error: None
+            )
 
     return open_view(topic, "cluster", SystemClock(), state_dir=state, tail=tail, seed=seed if objects else None)
 

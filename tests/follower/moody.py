@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from tierstate.broker.tier_topic import MemoryTierTopic, TierReader
+from tierstate.state.anchor import Anchor
 from tierstate.state.errors import BrokerUnavailable, StorageFull, TierstateError
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.offsets import Position
@@ -25,10 +26,11 @@ class MoodyView(MemoryView):
         following: Position,
         epoch: int = -1,
         dropped: Collection[TopicIdPartition] = (),
+        anchor: Anchor | None = None,
     ) -> list[SecondValue]:
         if self.error is not None:
             raise self.error
-        return super().apply(tier_partition, entries, following, epoch, dropped)
+        return super().apply(tier_partition, entries, following, epoch, dropped, anchor)
 
 
 class MoodyTopic(MemoryTierTopic):

@@ -10,9 +10,9 @@ from tests.follower.archived import HOUR_MS, Archived, crash, flips, run
 from tierstate.follower.archive_chain import archived_to
 from tierstate.follower.archive_piece import WINDOW, Draft, encode_piece
 from tierstate.follower.archive_reader import archived_topics
-from tierstate.follower.object_names import places
+from tierstate.follower.histories import places
 from tierstate.runtime.clock import ManualClock
-from tierstate.state.errors import CorruptData, InvalidRequest, PositionLost
+from tierstate.state.errors import CorruptData, HistoryBroken, InvalidRequest
 from tierstate.state.offsets import Position
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import ObjectInfo
@@ -117,7 +117,7 @@ def test_positions_stay_continuous_where_compaction_left_holes() -> None:
 def test_a_topic_that_ends_before_its_archive_is_not_archived_on() -> None:
     world = Archived().archived(10)
     world.topic.truncate(0, 6)
-    with pytest.raises(PositionLost, match="truncated"):
+    with pytest.raises(HistoryBroken, match="ends at 6"):
         run(world.archive())
 
 

@@ -67,7 +67,7 @@ class Written:
 
         def seed(store: ViewStore, number: int, end: Position) -> None:
             objects = objects_of(self.state)
-            header = start_from_checkpoint(store, objects, identity_of(topic), number, end, NOW, refused)
+            header = start_from_checkpoint(store, topic, objects, identity_of(topic), number, end, NOW, refused)
             if header is not None:
                 used[number] = header.position
 

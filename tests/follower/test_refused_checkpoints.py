@@ -115,6 +115,7 @@ def test_a_store_that_does_not_answer_leaves_a_plain_replay(in_memory: World) ->
     store = in_memory.new_store()
     started = start_from_checkpoint(
         store,
+        in_memory.said.topic,
         in_memory.objects,
         identity(),
         in_memory.number,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.histories.cluster import Written
 from tests.histories.forger import EVENTS
+from tests.histories.restored import broken_by_restores
 from tests.histories.small_world import SmallWorld, Steady
 from tests.histories.topic import DAY, HistoryTopic, ProcessTopic
 from tests.leader.forger import stolen
@@ -15,7 +16,7 @@ from tierstate.state.keys import parse_key
 from tierstate.state.lineage import FOLDED_AT_ONCE
 from tierstate.storage.segment.keys import ObjectKind, object_key
 
-A_KEY, ANOTHER_KEY = (f"AAAAAAAAAAAAAAAAAAAAAQ/0/lease/AAAAAAAAAAAAAAAAAAAAA{letter}" for letter in "gQ")
+A_KEY, ANOTHER_KEY, KEPT_KEY = (f"AAAAAAAAAAAAAAAAAAAAAQ/0/lease/AAAAAAAAAAAAAAAAAAAAA{letter}" for letter in "gQw")
 
 
 def _broken(world: SmallWorld) -> str | None:
@@ -225,6 +226,7 @@ def a_view_sleeps_for_months() -> str | None:
     clock = ManualClock()
     topic = HistoryTopic(Steady(), clock)
     topic.land(A_KEY, b"value")
+    topic.land(KEPT_KEY, b"value")  # by which the topic is known again when the view wakes up
     memory = InMemory(1)
     follower = Follower(ProcessTopic(topic, 0, kind=True), memory.fresh(), memory, clock, tail=False).start()
     follower.require_fresh(0, 0)
@@ -236,7 +238,7 @@ def a_view_sleeps_for_months() -> str | None:
     topic.land(ANOTHER_KEY, b"value")
     follower.require_fresh(0, 0)
     held = {entry.key for _, entry in follower.store.entries(0)}
-    return None if held == {ANOTHER_KEY} else f"the view holds {sorted(held)}"
+    return None if held == {KEPT_KEY, ANOTHER_KEY} else f"the view holds {sorted(held)}"
 
 
 def a_topic_is_created_again() -> str | None:
@@ -275,4 +277,5 @@ DIRECTED = {
     "folding keeps the owner": a_lineage_is_folded,
     "age of the position": a_view_sleeps_for_months,
     "topic id": a_topic_is_created_again,
+    "anchor": broken_by_restores,
 }

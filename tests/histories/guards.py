@@ -325,6 +325,13 @@ GUARDS: dict[str, Guard] = {
         _nothing,
         5,
     ),
+    "anchor": Guard(
+        "whoever continues a view, a checkpoint or an archive reads the record that it ended with*",
+        "follower.same_history:parted",
+        _nothing,
+        None,
+        (("follower.archive:parted", _nothing), ("follower.archives:parted", _nothing)),
+    ),
     "leases": Guard("objects only when no live lease covers them", "leader.expire_rule:lease_on", _nothing, 57),
 }
 

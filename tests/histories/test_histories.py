@@ -15,6 +15,7 @@ from tests.histories.directed import DIRECTED
 from tests.histories.guards import GUARDS, without
 from tests.histories.history import broken
 from tests.histories.prove import run_block
+from tests.histories.restored import broken_by_restores
 from tests.histories.shrink import shrink
 from tests.histories.small_world import APPENDS, STARTS, explore
 
@@ -75,6 +76,11 @@ def test_every_guard_is_found_missing_or_has_its_reason_in_a_decision_note() -> 
 def test_every_interleaving_of_two_agents_means_the_same_under_every_compaction(name: str) -> None:
     found = explore(STARTS[name], APPENDS, elections=1, hours=name.count("condemned"))
     assert found.states > 100
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_every_promise_holds_in_a_topic_that_is_put_back_to_older_states(block: int) -> None:
+    assert broken_by_restores(range(20 + 20 * block, 40 + 20 * block)) is None
 
 
 def test_a_failing_history_is_shrunk_to_what_breaks_it() -> None:

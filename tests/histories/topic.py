@@ -18,6 +18,7 @@ from confluent_kafka import OFFSET_BEGINNING
 from tierstate.broker import tier_reader
 from tierstate.broker.tier_reader import TierBatch, TierReader
 from tierstate.runtime.clock import ManualClock
+from tierstate.state.anchor import Anchor
 from tierstate.state.errors import BrokerUnavailable, InvalidRequest, PositionLost, UnknownOutcome
 from tierstate.state.offsets import Position, TimestampMs
 from tierstate.state.view import Entry
@@ -200,6 +201,14 @@ class ProcessTopic:
 
     def position_at(self, tier_partition: int, timestamp_ms: int) -> Position:
         return Position(bisect_left(self._topic.times, timestamp_ms, lo=self._topic.start))
+
+    def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
+        topic = self._topic
+        gone = topic.replicas[topic.rnd.randrange(REPLICAS)].gone if position < len(topic.log) else {int(position)}
+        if position in gone:
+            return None
+        entry = topic.log[position]
+        return Anchor.of(position, TimestampMs(topic.times[position]), entry.key, entry.value)
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
         tier_reader.check_head(NAME, positions, self.starts(positions))

@@ -324,7 +324,7 @@ class World:
 def snapshot(store: ViewStore) -> ViewStore:
     """A copy of a view, as of now."""
     copy = MemoryView(decode_fact)
-    copy.apply(0, [entry for _, entry in store.entries(0)], store.position(0))
+    copy.apply(0, [entry for _, entry in store.entries(0)], store.position(0), anchor=store.anchor(0))
     copy.mark_as_of(0, store.as_of(0))
     return copy
 

@@ -11,6 +11,7 @@ from tests.leader.recovery import Target, bucket, history, overwrite, plan, rewr
 from tests.leader.world import FaultyTopic, World
 from tierstate.leader.act import run_until
 from tierstate.leader.copier import copy_segment
+from tierstate.leader.cut_elsewhere import cut_elsewhere
 from tierstate.leader.recover_archive import continued
 from tierstate.leader.recover_rule import RECOVERER, Verdict
 from tierstate.schemas.codec import encode_fact
@@ -18,6 +19,7 @@ from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.facts import (
     DeleteReason,
     IntegrityHold,
+    LeaderElected,
     LogStartAdvanced,
     SegmentDeleteFinished,
     SegmentDeleteStarted,
@@ -93,6 +95,34 @@ def test_an_agent_goes_on_with_a_recovered_topic(world: World) -> None:
     assert not view.lineage_unknown
     assert view.coverage.prefix_end(0) == world.bases[-1] - 1
     assert world.local_start() == world.bases[-1]
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["broker-told", "broker-silent"])
+def test_no_advice_of_ours_deletes_what_a_recovery_just_restored(told: bool, world: World) -> None:
+    world.process().work()
+    start = world.local_start()
+    assert start > 0
+    found = plan(world, local_start=start if told else None)
+    world.topic = FaultyTopic()
+    recovered = Target(world, world.topic).recover([found])
+    assert cut_elsewhere(recovered, world.name, Offset(start)) is None
+    world.elect_here()
+    world.roll()
+    process = world.process()
+    process.work(process.worker(delay_ms=10**9))  # it copies, and trims nothing by itself
+    view = world.view()
+    assert RECOVERER not in {live.fact.broker_id for live in view.others if isinstance(live.fact, LeaderElected)}
+    assert cut_elsewhere(view, world.name, Offset(start)) is None
+    assert cut_elsewhere(view, world.name, Offset(world.end())) is not None, "what others cut is still told"
+
+
+def test_a_recovery_goes_on_although_the_broker_s_log_start_moved_meanwhile(world: World) -> None:
+    world.process().work()
+    target = Target.fresh(world)
+    at_first = plan(world, local_start=world.local_start())
+    target.process([at_first], lambda act: run_until(act, 5))
+    view = target.recover([plan(world, local_start=world.local_start() + 1)], resume=True)
+    assert view.trim_intended == at_first.local_start
 
 
 # --- what is not whole --------------------------------------------------------------------------------------------

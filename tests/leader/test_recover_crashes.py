@@ -11,6 +11,7 @@ import pytest
 from tests.leader.recovery import Target, plan, same_meaning
 from tests.leader.world import FaultyTopic, World
 from tierstate.leader.act import Act, run, run_until
+from tierstate.leader.recover import check_target
 from tierstate.leader.term import begin_term
 from tierstate.state.errors import Fenced, IllegalTransition, InvalidRequest, UnknownOutcome
 from tierstate.state.offsets import Offset, Position
@@ -26,7 +27,7 @@ def steps_of(world: World) -> list[str]:
 def test_the_steps_are_named(world: World) -> None:
     world.process().copy_all()
     pairs = ["append copy-started", "append copy-finished"] * len(world.rolled)
-    assert steps_of(world) == ["append leader-elected", "append log-start", *pairs]
+    assert steps_of(world) == ["append leader-elected", "append log-start", "append trim-intended", *pairs]
 
 
 def test_a_recovery_that_dies_before_any_step_is_resumed_to_the_same_result(world: World) -> None:
@@ -131,6 +132,22 @@ def steps_keys(world: World) -> list[str]:
     target = Target.fresh(world)
     target.recover([plan(world)])
     return target.keys
+
+
+def test_a_recovery_that_is_complete_is_not_called_interrupted(world: World) -> None:
+    world.process().copy_all()
+    target, plans = Target.fresh(world), [plan(world)]
+    target.recover(plans)
+    keys = target.keys
+    follower = target.follower()
+    assert check_target(target.topic, follower, plans, resume=False)
+    follower.close()
+    target.recover(plans)
+    assert target.keys == keys
+    half = Target.fresh(world)
+    half.process(plans, lambda act: run_until(act, 4))
+    with pytest.raises(InvalidRequest, match="--resume"):
+        half.recover(plans)
 
 
 def test_a_recovery_of_another_plan_is_not_resumed(world: World) -> None:

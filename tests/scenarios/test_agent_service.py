@@ -9,12 +9,14 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
+from confluent_kafka.admin import AdminClient
 from moto.server import ThreadedMotoServer
 
-from tests.scenarios.house import House, Running, eventually, get
+from tests.scenarios.house import House, Running, eventually, get, run
 from tests.storage.faulty_proxy import FaultyProxy
 from tierstate.sandbox.kafka import KafkaSandbox
 
@@ -304,3 +306,29 @@ def test_a_supervisor_hears_that_the_agent_runs_and_that_nothing_hangs(
             assert [supervisor.recv(100), supervisor.recv(100)] == [b"READY=1", b"WATCHDOG=1"]
             assert 'hung_threads{loop="start"} 0.0' in agent.metrics()
             assert get(f"{address(agent)}/healthz") == (200, b"healthy\n")
+
+
+def test_agent_and_gateway_end_when_another_tier_state_topic_has_the_name(house: House) -> None:
+    agent = house.start("agent")
+    agent.says("agent ready")
+    gateway, _ = house.gateway()
+    admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})
+    admin.delete_topics([house.tier_topic], operation_timeout=30)[house.tier_topic].result(30)
+    eventually(lambda: run("init", "--config", str(house.config)).returncode == 0)
+    eventually(lambda: None not in (agent.process.poll(), gateway.process.poll()), 60.0)
+    for each in (agent, gateway):
+        assert each.process.returncode == 5
+        assert "re-created" in each.err.read_text()
+
+
+def test_recover_looks_for_agents_beside_the_brokers_where_no_archive_tells_of_them(house: House) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        listen = f"management.listen=127.0.0.1:{free.getsockname()[1]}"
+    fresh = ("--set", f"tier_state.topic={house.tier_topic}-fresh", "--set", listen)
+    house.run("init", *fresh)
+    assert "--agents-are-stopped" in house.run("recover", "--execute", *fresh, code=2).stderr
+    with house.agent("--set", listen):
+        refused = house.run("recover", "--execute", "--agents-are-stopped", *fresh, code=5).stderr
+        assert "an agent still runs" in refused
+    house.run("recover", "--execute", "--agents-are-stopped", *fresh)

@@ -267,7 +267,9 @@ def test_a_start_from_a_checkpoint_of_the_compacted_topic_ends_the_same(history:
 
     def seed(store: ViewStore, number: int, end: Position) -> None:
         now_ms = world.clock.now_ms()
-        header = start_from_checkpoint(store, world.store, world.identity, number, end, now_ms, world.refused)
+        header = start_from_checkpoint(
+            store, world.tier_topic, world.store, world.identity, number, end, now_ms, world.refused
+        )
         assert header is not None
         began.append(header.position)
 

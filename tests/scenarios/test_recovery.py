@@ -117,7 +117,7 @@ def test_a_plan_says_what_would_come_back_and_writes_nothing(lost: Lost) -> None
 
 def test_the_topic_that_stands_is_never_recovered_into(lost: Lost) -> None:
     before = lost.house.run("facts", "--json").stdout
-    assert "already says something" in lost.house.run("recover", "--execute", code=5).stderr
+    assert "already says something" in lost.house.run("recover", "--execute", "--agents-are-stopped", code=5).stderr
     assert lost.house.run("facts", "--json").stdout == before
 
 
@@ -180,7 +180,7 @@ def test_the_archive_binds_and_a_changed_byte_in_it_is_found(lost: Lost, pieces:
 
 def test_what_is_recovered_reads_as_what_was_lost_and_a_second_time_changes_nothing(lost: Lost) -> None:
     house, fresh = lost.house, lost.fresh
-    assert house.json("recover", "--execute", *fresh)["executed"] is True
+    assert house.json("recover", "--execute", "--agents-are-stopped", *fresh)["executed"] is True
     assert tell(house, lost.topic, *fresh) == lost.told
     for partition in (0, 1):
         first = house.run("consume", f"{lost.topic}:{partition}", "--tier", "remote", "--json", *fresh).stdout
@@ -188,8 +188,8 @@ def test_what_is_recovered_reads_as_what_was_lost_and_a_second_time_changes_noth
         assert len(first.splitlines()) > RECORDS // 2
     assert house.json("verify", lost.topic, "--level", "3", *fresh)["findings"] == []
     facts = house.run("facts", "--json", *fresh).stdout
-    assert "--resume" in house.run("recover", "--execute", *fresh, code=2).stderr
-    house.run("recover", "--execute", "--resume", *fresh)
+    assert "already recovered" in house.run("recover", "--execute", "--agents-are-stopped", *fresh).stderr
+    house.run("recover", "--execute", "--resume", "--agents-are-stopped", *fresh)
     assert house.run("facts", "--json", *fresh).stdout == facts
     kinds = [json.loads(line)["fact"] for line in facts.splitlines()]
     assert kinds.count("LeaderElected") == kinds.count("LogStartAdvanced") == 2
@@ -227,4 +227,5 @@ def test_a_topic_that_is_gone_comes_back_beside_what_agents_say_and_is_read_by_i
     batches = read_records(kafka, store, described["topic_id"], 0, 0, 100, tier_state_topic="recovery-beside")
     assert sum(batch.num_rows for batch in batches) == 100
     assert house.json("verify", ours, *beside)["summary"]["segments"] > 0
-    house.run("recover", "--execute", "--topic-id", old, *beside, code=2)
+    again = house.run("recover", "--execute", "--topic-id", old, *beside, code=4).stderr
+    assert "already recovered" in again

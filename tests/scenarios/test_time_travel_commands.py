@@ -16,7 +16,7 @@ from tierstate.broker.tier_topic import KafkaTierTopic
 from tierstate.broker.tier_topic_setup import TierTopicSpec, open_tier_topic
 from tierstate.follower.archive import archive
 from tierstate.follower.digests import live_set_digest
-from tierstate.follower.object_names import places
+from tierstate.follower.histories import places
 from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.follower.time_travel import replay_archive
 from tierstate.runtime.clock import SystemClock

@@ -1,0 +1,30 @@
+"""One record of the tier-state topic out of what a broker answered to a Fetch."""
+
+from __future__ import annotations
+
+from kafka.errors import UnsupportedCodecError
+from kafka.record.memory_records import MemoryRecords
+
+from ..state.anchor import Anchor
+from ..state.offsets import Position, TimestampMs
+from .tier_reader import key_text
+
+
+def anchor_in(batches: bytes, position: Position) -> Anchor | None:
+    """Of the record at ``position`` among whole batches; None when it is not there.
+
+    Nor where a stranger wrote it in a codec that is not installed: ours are not compressed.
+    """
+    records = MemoryRecords(batches)
+    try:
+        while (batch := records.next_batch()) is not None:
+            if batch.last_offset < position:
+                continue
+            for record in batch:
+                if record.offset == position:
+                    return Anchor.of(position, TimestampMs(record.timestamp), key_text(record.key), record.value)
+                if record.offset > position:
+                    return None
+    except UnsupportedCodecError:
+        return None
+    return None

@@ -1,0 +1,163 @@
+"""``tierstate recover --begin-history``: a person says that the topic counts, not the archive it has parted from."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .context import Context
+from .opened import following, open_store_of, opened_broker, opened_topic
+
+if TYPE_CHECKING:
+    from ..follower.parting import Parting
+    from ..leader.lost_history import Aftermath
+    from ..state.segment import RemoteSegment
+
+KEYS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """``history``: the one that is left, and ``after`` what of each partition is readable once it is."""
+
+    topic_id: str
+    history: int
+    partings: tuple[Parting, ...]
+    after: tuple[Aftermath, ...]
+
+
+def begin(context: Context, execute: bool) -> None:
+    """Show where topic and archive part, and what only the archive's history knew; then begin the next history.
+
+    Raises InvalidRequest when they have not parted, CorruptData when what the topic calls readable is gone,
+    Difference when segments are left.
+    """
+    from ..follower.archives import Archives
+    from ..follower.histories import begin_history, newest_history
+    from ..follower.parting import find_parting
+    from ..follower.rocksdb_view import ViewIdentity
+    from ..leader.lost_history import aftermath_of
+    from ..leader.recover_scan import scan_bucket, sort_out
+    from ..runtime.clock import SystemClock
+    from ..state.errors import HistoryBroken, InvalidRequest
+    from ..state.ids import TopicId
+
+    settings = context.settings_with("kafka.bootstrap.servers", "store.url")
+    with closing(open_store_of(settings)) as store, opened_topic(context) as topic:
+        with opened_broker(context) as broker:
+            cluster_id = broker.control.cluster().cluster_id
+        history = newest_history(store, topic.topic_id)
+        identity = ViewIdentity(cluster_id, topic.topic_id, topic.mapped_partitions, history=history)
+        archives, clock = Archives(topic, store, identity, SystemClock()), SystemClock()
+        with context.output.progress("comparing topic and archive", topic.mapped_partitions) as advance:
+            for number in range(topic.mapped_partitions):
+                try:
+                    archives.check(number)
+                except HistoryBroken:
+                    pass  # it is what we are here for
+                advance(1)
+        if archives.broken is None:
+            raise InvalidRequest("topic and archive have not parted: there is nothing to settle", history=history)
+        partings = tuple(find_parting(topic, store, identity, number) for number in range(topic.mapped_partitions))
+        # the bucket before the view: what is copied meanwhile is named in the view
+        bucket = sort_out(scan_bucket(store), cluster_id, (TopicId(topic.topic_id),))
+        with following(context, topic) as follower:
+            after = tuple(aftermath_of([follower.partition(each) for each in follower.partitions()], bucket.ours))
+        found = Break(topic.topic_id, history, partings, after)
+        if execute:
+            left = [segment.segment_id for each in after for segment in each.left]
+            begin_history(store, topic.topic_id, history + 1, clock.now_ms(), str(archives.broken), left)
+    _show(context, found, execute)
+    _judge(found)
+
+
+def _document(found: Break, executed: bool) -> dict[str, Any]:
+    def rows(segments: tuple[RemoteSegment, ...]) -> list[dict[str, str]]:
+        return [
+            {"segment_id": each.segment_id, "offsets": str(each.offsets), "object_key": each.object_key}
+            for each in segments
+        ]
+
+    return {
+        "topic_id": found.topic_id,
+        "executed": executed,
+        "left": found.history,
+        "begun": found.history + 1,
+        "tier_partitions": [
+            {
+                "tier_partition": each.tier_partition,
+                "common": each.common,
+                "parted_at": each.at,
+                "archived_to": each.archived_to,
+                "end": each.end,
+                "lost": [
+                    {"position": one.position, "key": one.entry.key, "tombstone": one.entry.value is None}
+                    for one in each.lost
+                ],
+            }
+            for each in found.partings
+        ],
+        "partitions": [
+            {
+                "topic": each.view.topic,
+                "topic_id": each.partition.topic_id,
+                "partition": each.partition.partition,
+                "log_start": each.view.log_start,
+                "readable": rows(each.view.readable),
+                "left": rows(each.left),
+                "gone": rows(each.gone),
+            }
+            for each in found.after
+        ],
+    }
+
+
+def _show(context: Context, found: Break, executed: bool) -> None:
+    if context.as_json:
+        context.output.document(_document(found, executed))
+        return
+    line = context.output.line
+    line(f"tier-state topic {found.topic_id}: history {found.history} is left, history {found.history + 1} begins")
+    for parting in found.partings:
+        _show_parting(context, parting)
+    for each in found.after:
+        _show_aftermath(context, each)
+    said = f"history {found.history + 1} has begun: agents that run end by themselves; start them again"
+    line(said if executed else f"history {found.history + 1} to be begun; --execute does it")
+
+
+def _show_parting(context: Context, parting: Parting) -> None:
+    if parting.at is None:
+        return
+    line = context.output.line
+    agree = "nowhere" if parting.common is None else f"up to position {parting.common}"
+    line(
+        f"tier-state partition {parting.tier_partition}: topic and archive agree {agree}, and have parted at "
+        f"{parting.at}; archived to {parting.archived_to}, the topic ends at {parting.end}"
+    )
+    for each in parting.lost[:KEYS_SHOWN]:
+        line(f"  lost fact  {each.position}  {each.entry.key}{' (tombstone)' if each.entry.value is None else ''}")
+    if len(parting.lost) > KEYS_SHOWN:
+        line(f"  lost facts {len(parting.lost) - KEYS_SHOWN} more; --json names them all")
+
+
+def _show_aftermath(context: Context, each: Aftermath) -> None:
+    line, view = context.output.line, each.view
+    line(f"{view.topic or 'unknown'}:{each.partition.partition}  (topic id {each.partition.topic_id})")
+    records = sum(segment.record_count for segment in view.readable)
+    line(f"  readable   {len(view.readable)} segments, {records:,} records, log start {view.log_start}")
+    for segment in each.left:
+        line(f"  LOST       {segment.offsets} {segment.segment_id}: no fact names it: {segment.object_key}")
+    for segment in each.gone:
+        line(f"  GONE       {segment.offsets} {segment.segment_id}: said to be readable, deleted in the lost history")
+
+
+def _judge(found: Break) -> None:
+    from ..state.errors import CorruptData, Difference
+
+    gone, left = sum(len(each.gone) for each in found.after), sum(len(each.left) for each in found.after)
+    if gone:
+        raise CorruptData("not everything is there that the topic calls readable", segments=gone)
+    if left:
+        raise Difference("segments are left that only the lost history knew", segments=left)

@@ -1,0 +1,160 @@
+"""How far each tier-state partition is archived, and whether the topic is still of the history that the archive is of.
+
+Every agent asks it before it decides, not only the one that writes the archive: what was archived of a lost future
+allows nobody to erase or to delete anything. Whoever sees that topic and archive have parted says so for all.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from ..broker.tier_topic import TierTopic
+from ..runtime.clock import Clock
+from ..state.anchor import Anchor
+from ..state.errors import Fenced, HistoryBroken, TierstateError
+from ..state.offsets import Position
+from ..storage.object_store import ObjectStore
+from .archive_chain import START, furthest_of, reached_by, read_header, read_piece
+from .archive_piece import WINDOW, anchor_in
+from .histories import has_parted, newest_history, say_parted
+from .object_names import PieceName
+from .rocksdb_view import ViewIdentity
+from .same_history import parted
+
+LOOK_S = 60.0
+NOT_YET = "topic and archive have not been compared yet"
+
+
+class Archives:
+    """Of one history of one topic, as far as this process knows. What it knows only grows. Thread-safe."""
+
+    def __init__(
+        self,
+        topic: TierTopic,
+        objects: ObjectStore,
+        identity: ViewIdentity,
+        clock: Clock,
+        every_s: float = LOOK_S,
+    ) -> None:
+        self._topic, self._objects, self._identity, self._clock = topic, objects, identity, clock
+        self._every_s = every_s
+        self._lock, self._looking = threading.Lock(), threading.Lock()
+        self._known: dict[int, Position] = {}
+        self._asked: dict[int, float] = {}
+        self._ends: dict[int, tuple[str, Anchor | None]] = {}
+        self._compared: dict[int, str | None] = {}
+        self._broken: HistoryBroken | None = None
+        self._asked_others = False
+
+    def known(self, tier_partition: int) -> Position:
+        return self._known.get(tier_partition, START)
+
+    def reached(self, tier_partition: int, position: Position) -> None:
+        """The archive was seen to have everything below ``position``."""
+        with self._lock:
+            self._known[tier_partition] = max(position, self.known(tier_partition))
+
+    def archived_to(self, tier_partition: int) -> Position:
+        """At most a minute old. A store that does not answer now: as far as was known."""
+        self._look_if_due(tier_partition)
+        return self.known(tier_partition)
+
+    def problem(self, tier_partition: int) -> str | None:
+        """Why nothing that cannot be taken back may be done about facts there; at most a minute old."""
+        self._look_if_due(tier_partition)
+        broken = self._broken
+        return str(broken) if broken is not None else self._compared.get(tier_partition, NOT_YET)
+
+    @property
+    def broken(self) -> HistoryBroken | None:
+        """What a person must settle. Once seen it stands as long as the process."""
+        return self._broken
+
+    def check(self, tier_partition: int) -> None:
+        """Look now. Raises HistoryBroken, and what store and broker raise."""
+        with self._looking:
+            self._look(tier_partition)
+        if self._broken is not None:
+            raise self._broken
+
+    def check_over(self) -> None:
+        """Raises Fenced once a person began another history: this process cannot go on with it."""
+        if self._broken is None:
+            return
+        newest = newest_history(self._objects, self._identity.topic_id)
+        if newest > self._identity.history:
+            raise Fenced(
+                "another history of the tier-state topic has begun: this process must be started again", history=newest
+            )
+
+    def _look_if_due(self, tier_partition: int) -> None:
+        with self._looking:  # one asks, however many want to know
+            now = self._clock.monotonic()
+            if now - self._asked.get(tier_partition, now - self._every_s) < self._every_s:
+                return
+            self._asked[tier_partition] = now
+            try:
+                self._look(tier_partition)
+            except TierstateError as error:  # as far as was known; nothing is known: nothing is done
+                if self._compared.get(tier_partition, NOT_YET) is not None:
+                    self._compared[tier_partition] = f"{NOT_YET}: {error}"
+
+    def _look(self, tier_partition: int) -> None:
+        place, known = self._identity.place(tier_partition), self.known(tier_partition)
+        if not self._asked_others:
+            newest = newest_history(self._objects, place.topic_id)
+            if newest > place.history:
+                self._broken = HistoryBroken("another history of the tier-state topic has begun", history=newest)
+            self._broken = self._broken or has_parted(self._objects, place.topic_id, place.history)
+            self._asked_others = True
+        bases = place.bases(self._objects) if known == START else []
+        # no piece crosses a border
+        names = list(place.pieces(self._objects, since=max(known - 1, 0) // WINDOW * WINDOW))
+        reach = reached_by(names, max([known, *(base.position for base in bases)]))
+        self._compare(tier_partition, names)
+        self.reached(tier_partition, reach)
+
+    def _compare(self, tier_partition: int, names: list[PieceName]) -> None:
+        furthest = furthest_of(names)
+        if furthest is not None:
+            end = self._topic.end(tier_partition)
+            anchor = self._anchor(tier_partition, furthest)
+            why = f"the topic ends at {end}, below what is archived" if end <= furthest.last else None
+            if why is None and anchor is not None:
+                why = parted(self._topic, tier_partition, anchor)
+            if why is not None:
+                self._part(tier_partition, furthest, why)
+        self._compared[tier_partition] = None
+
+    def _anchor(self, tier_partition: int, furthest: PieceName) -> Anchor | None:
+        """One small read for each new piece; one that is older than anchors are is read whole."""
+        key, anchor = self._ends.get(tier_partition, ("", None))
+        if key != furthest.key:
+            place = self._identity.place(tier_partition)
+            anchor = anchor_in(read_header(self._objects, place, furthest))
+            if anchor is None:
+                anchor = read_piece(self._objects, place, furthest).anchor
+            self._ends[tier_partition] = furthest.key, anchor
+        return anchor
+
+    def _part(self, tier_partition: int, furthest: PieceName, why: str) -> None:
+        if self._broken is None:
+            self._broken = broken_history(self._identity, tier_partition, furthest, why)
+            say_parted(
+                self._objects,
+                self._identity.topic_id,
+                self._identity.history,
+                self._clock.now_ms(),
+                str(self._broken),
+            )
+
+
+def broken_history(identity: ViewIdentity, tier_partition: int, furthest: PieceName, why: str) -> HistoryBroken:
+    """To be raised; it names both."""
+    return HistoryBroken(
+        f"the tier-state topic has parted from its archive: {why}; nothing is deleted until a person says what counts: "
+        "tierstate recover --begin-history",
+        tier_partition=tier_partition,
+        archived_to=furthest.last + 1,
+        history=identity.history,
+    )

@@ -1,0 +1,64 @@
+"""Where a tier-state topic and its archive part ways: both read side by side, record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import repeat
+
+from ..broker.tier_topic import TierTopic
+from ..state.offsets import Position, TimestampMs
+from ..storage.object_store import ObjectStore
+from .archive import batches_until
+from .archive_chain import chain_of
+from .archive_piece import ArchivedEntry
+from .archive_reader import read_archive
+from .rocksdb_view import ViewIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Of one tier-state partition. ``common``: the last position at which both have the same record; None: nowhere.
+
+    ``lost``: what the archive has above it. ``at``: the first of them of which the topic has another one, or its end;
+    None: they have not parted, and what the topic has not, compaction took.
+    """
+
+    tier_partition: int
+    common: Position | None
+    at: Position | None
+    archived_to: Position
+    end: Position
+    lost: tuple[ArchivedEntry, ...] = field(repr=False)
+
+
+def find_parting(topic: TierTopic, objects: ObjectStore, identity: ViewIdentity, tier_partition: int) -> Parting:
+    """Reads both whole. Memory: what is lost. Raises CorruptData for a damaged archive, BrokerUnavailable."""
+    end = topic.end(tier_partition)
+    chain = chain_of(objects, identity.place(tier_partition))
+    records = _records(topic, tier_partition, chain.start, end)
+    record = next(records, None)
+    common, at, lost = None, None, list[ArchivedEntry]()
+    for piece in read_archive(objects, chain):
+        for archived in piece.entries:
+            while record is not None and record.position < archived.position:
+                record = next(records, None)
+            if record == archived:
+                common, at = archived.position, None
+                lost.clear()
+                continue
+            lost.append(archived)
+            differs = archived.position >= end or (record is not None and record.position == archived.position)
+            at = archived.position if at is None and differs else at
+    if at is None and chain.end > end:
+        at = end  # all that the archive has from there on are holes
+    return Parting(tier_partition, common, at, chain.end, end, tuple(lost) if at is not None else ())
+
+
+def _records(topic: TierTopic, tier_partition: int, start: Position, end: Position) -> Iterator[ArchivedEntry]:
+    if start >= end:
+        return
+    for batch in batches_until(topic.reader({tier_partition: start}), tier_partition, end):
+        for entry, timestamp in zip(batch.entries, batch.timestamps or repeat(TimestampMs(-1)), strict=False):
+            if entry.position < end:
+                yield ArchivedEntry(entry, timestamp)

@@ -1,0 +1,280 @@
+"""A broker is restored from an older backup: what was kept of the lost future is never continued as if it were ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.follower.archived import Archived, key_of, run
+from tests.follower.checkpointed import World
+from tests.follower.said import PARTITIONS
+from tierstate.follower.archive_reader import archived_topics, verify_archive
+from tierstate.follower.archives import Archives
+from tierstate.follower.digests import live_set_digest
+from tierstate.follower.follower import Follower
+from tierstate.follower.generations import InMemory
+from tierstate.follower.histories import begin_history, has_parted, left_behind, newest_history, places
+from tierstate.follower.parting import find_parting
+from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
+from tierstate.follower.time_travel import replay_archive
+from tierstate.schemas.codec import decode_fact
+from tierstate.state.errors import Fenced, HistoryBroken, InvalidRequest, StorageUnavailable
+from tierstate.state.ids import RemoteSegmentId
+from tierstate.state.offsets import Position, TimestampMs
+from tierstate.state.view import MemoryView
+from tierstate.storage.memory import MemoryStore
+
+
+def restored(to: int = 6, regrown: int = 10) -> Archived:
+    """Archived to 10, put back to ``to``, and grown again; epochs tell nothing."""
+    world = Archived().archived(10)
+    world.topic.restore(0, to)
+    world.clock.advance(60)
+    world.append(regrown, b"another")
+    return world
+
+
+def archives(world: Archived) -> Archives:
+    return Archives(world.topic, world.store, world.identity, world.clock)
+
+
+# --- the archive ------------------------------------------------------------------------------------------------------
+
+
+def test_an_archive_is_not_continued_by_another_history() -> None:
+    world = restored()
+    with pytest.raises(HistoryBroken, match="another record") as broken:
+        run(world.archive())
+    assert world.ranges == [(0, 9)]
+    assert "archived_to=10" in str(broken.value)
+
+
+def test_it_is_not_continued_either_when_the_break_comes_while_it_is_being_read() -> None:
+    world = Archived().archived(10)
+    world.append(5)
+    act = world.archive()
+    assert next(act) == "put archive"
+    act.close()
+    slow = world.archive()
+    world.topic.restore(0, 6)
+    world.append(20, b"another")
+    with pytest.raises(HistoryBroken):
+        run(slow)
+    assert world.ranges == [(0, 9)]
+
+
+def test_where_compaction_took_the_record_that_tells_the_epoch_tells() -> None:
+    world = Archived().archived(10)
+    world.topic.truncate(0, 6)
+    world.append(10, b"another")
+    world.topic.cleaned.add(9)
+    with pytest.raises(HistoryBroken, match="truncated"):
+        run(world.archive())
+
+
+def test_what_compaction_took_is_no_evidence_against_anybody() -> None:
+    world = Archived().archived(10)
+    world.append(5)
+    world.topic.cleaned |= {8, 9}
+    run(world.archive())
+    assert world.ranges == [(0, 9), (10, 14)]
+    assert archives(world).problem(0) is None
+
+
+def test_every_agent_sees_that_they_have_parted_also_where_nothing_is_to_be_written() -> None:
+    for world in (restored(to=6, regrown=0), restored(to=6, regrown=4), restored(to=6, regrown=10)):
+        seen = archives(world)
+        assert "parted from its archive" in (seen.problem(0) or "")
+        with pytest.raises(HistoryBroken):
+            seen.check(0)
+
+
+def test_what_one_agent_saw_every_agent_knows_for_ever() -> None:
+    world = restored()
+    assert archives(world).problem(0) is not None
+    world.topic.cleaned |= set(range(10))  # nothing that tells is left
+    assert "parted from its archive" in (archives(world).problem(0) or "")
+    assert has_parted(world.store, world.topic.topic_id, 0) is not None
+
+
+def test_before_topic_and_archive_were_compared_nobody_may_rely_on_them() -> None:
+    world = Archived().archived(10)
+    world.store = MemoryStore(world.clock, _down)
+    assert "not been compared yet" in (archives(world).problem(0) or "")
+
+
+def _down(operation: str, key: str, writes: int) -> None:
+    raise StorageUnavailable("down")
+
+
+def test_a_store_that_is_away_for_a_while_changes_nothing_that_is_known() -> None:
+    world = Archived().archived(10)
+    seen = archives(world)
+    assert (seen.problem(0), seen.archived_to(0)) == (None, 10)
+    seen._objects = MemoryStore(world.clock, _down)
+    world.clock.advance(120)
+    assert (seen.problem(0), seen.archived_to(0)) == (None, 10)
+
+
+def test_a_look_costs_one_list_and_a_small_read_and_comes_once_a_minute() -> None:
+    world, asked = Archived().archived(10), list[str]()
+    objects = MemoryStore(world.clock, lambda operation, key, writes: asked.append(operation))
+    for each in world.store.list():
+        objects.put_if_absent(each.key, world.store.get(each.key))
+    world.store = objects
+    seen = archives(world)
+    seen.problem(0)
+    asked.clear()
+    seen.problem(0), seen.archived_to(0)
+    assert asked == []
+    world.clock.advance(61)
+    seen.problem(0)
+    assert asked == ["list"], "what the furthest piece ends with is known"
+
+
+# --- a person's word --------------------------------------------------------------------------------------------------
+
+
+def begun(world: Archived) -> Archived:
+    """As `tierstate recover --begin-history --execute` does."""
+    topic_id, at = world.topic.topic_id, world.clock.now_ms()
+    begin_history(world.store, topic_id, newest_history(world.store, topic_id) + 1, at, "restored", ())
+    history = newest_history(world.store, topic_id)
+    world.identity = ViewIdentity("cluster", topic_id, 1, history=history)
+    world.place = world.identity.place(0)
+    return world
+
+
+def test_the_next_history_is_archived_anew_from_what_the_topic_has() -> None:
+    world = begun(restored())
+    run(world.archive())
+    assert world.ranges == [(0, 15)]
+    assert world.read() == world.said()
+    assert list(verify_archive(world.store, world.topic.topic_id, 0, 1)) == []
+    assert archived_topics(world.store) == [world.identity]
+    view = MemoryView(decode_fact, 1)
+    replay_archive(world.store, archived_topics(world.store, 0)[0], 0, view)
+    assert view.position(0) == 10, "what was archived of the lost history is still there"
+
+
+def test_histories_are_kept_apart() -> None:
+    world = begun(restored())
+    run(world.archive())
+    first = places(world.store, 0)
+    assert [(place.history, len(list(place.pieces(world.store)))) for place in first] == [(0, 1)]
+    moved = world.store.get(world.names[0].key)
+    stranger = first[0].piece(10, 25)
+    world.store.put_if_absent(stranger, moved)
+    problems = [each.problem for each in verify_archive(world.store, world.topic.topic_id, 0, 0)]
+    assert any("under another's name" in problem for problem in problems)
+
+
+def test_a_process_of_the_history_before_ends() -> None:
+    world = restored()
+    seen = archives(world)
+    seen.problem(0)
+    seen.check_over()
+    begun(world)
+    with pytest.raises(Fenced, match="started again"):
+        seen.check_over()
+    late = Archives(world.topic, world.store, ViewIdentity("cluster", world.topic.topic_id, 1), world.clock)
+    assert late.problem(0) is not None, "it began before it could ask the store which history counts"
+    assert archives(world).problem(0) is None
+
+
+def test_a_history_begins_once() -> None:
+    world = restored()
+    left = [RemoteSegmentId("AAAAAAAAAAAAAAAAAAAAAg"), RemoteSegmentId("AAAAAAAAAAAAAAAAAAAAAQ")]
+    begin_history(world.store, world.topic.topic_id, 1, TimestampMs(5), "why", left)
+    with pytest.raises(InvalidRequest, match="begun already"):
+        begin_history(world.store, world.topic.topic_id, 1, TimestampMs(6), "why", ())
+    assert left_behind(world.store, world.topic.topic_id) == set(left)
+    assert left_behind(world.store, world.topic.topic_id, 0) == frozenset()
+
+
+def test_where_they_part_is_found_and_what_was_lost() -> None:
+    found = find_parting(restored().topic, (world := restored()).store, world.identity, 0)
+    assert (found.common, found.at) == (5, 6)
+    assert [each.position for each in found.lost] == [6, 7, 8, 9]
+    assert [each.entry.key for each in found.lost] == [key_of(number) for number in range(6, 10)]
+
+
+def test_a_topic_that_only_ends_too_early_parts_at_its_end() -> None:
+    world = restored(regrown=0)
+    found = find_parting(world.topic, world.store, world.identity, 0)
+    assert (found.common, found.at, found.end, found.archived_to) == (5, 6, 6, 10)
+
+
+def test_what_compaction_took_is_no_parting() -> None:
+    world = Archived().archived(10)
+    world.topic.cleaned |= {3, 8, 9}
+    found = find_parting(world.topic, world.store, world.identity, 0)
+    assert (found.common, found.at, found.lost) == (7, None, ())
+
+
+# --- checkpoints and views --------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_of_a_lost_future_is_passed_over_for_one_of_the_common_past() -> None:
+    world = World(lambda: MemoryView(decode_fact, PARTITIONS)).checkpoints(1, 2, 3)
+    kept = [name.position for name in world.names]
+    world.said.topic.restore(world.number, kept[0])
+    world.clock.advance(60)
+    world.speak(7, 8, 9)
+    store = world.new_store()
+    header = world.start(store)
+    assert header is not None
+    assert header.position == kept[0]
+    assert [position for position, _ in reversed(world.refusals)] == kept[1:]
+    assert "another history" in str(world.refusals[0][1])
+    assert world.follow(store) == world.follow(world.new_store())
+
+
+def test_a_view_on_disk_of_a_lost_future_is_rebuilt(tmp_path: Path) -> None:
+    world = Archived()
+    world.append(10)
+    view = RocksView(tmp_path / "view", world.identity, decode_fact)
+    memory = InMemory(1)
+    Follower(world.topic, view, memory, world.clock, tail=False).start().require_fresh(0, 0)
+    anchor = view.anchor(0)
+    view.close()
+    again = RocksView(tmp_path / "view", world.identity, decode_fact)
+    assert again.anchor(0) == anchor
+    world.topic.restore(0, 6)
+    world.clock.advance(60)
+    world.append(10, b"another")
+    follower = Follower(world.topic, again, memory, world.clock, tail=False).start()
+    follower.require_fresh(0, 0)
+    assert live_set_digest(follower.store.entries(0)).hexdigest() == truth(world)
+
+
+def truth(world: Archived) -> str:
+    """What a view from nothing holds."""
+    memory = InMemory(1)
+    follower = Follower(world.topic, memory.fresh(), memory, world.clock, tail=False).start()
+    follower.require_fresh(0, 0)
+    return live_set_digest(follower.store.entries(0)).hexdigest()
+
+
+def test_a_view_that_goes_on_while_its_topic_is_put_back_and_grows_past_it_is_rebuilt() -> None:
+    world = Archived()
+    world.append(10)
+    memory = InMemory(1)
+    follower = Follower(world.topic, memory.fresh(), memory, world.clock, tail=False).start()
+    follower.require_fresh(0, 0)
+    world.topic.restore(0, 6)
+    world.append(10, b"another")
+    world.clock.advance(31)
+    follower.require_fresh(0, 0)
+    assert live_set_digest(follower.store.entries(0)).hexdigest() == truth(world)
+
+
+def test_a_view_of_the_format_before_anchors_is_read_on(tmp_path: Path) -> None:
+    identity = ViewIdentity("cluster", "AAAAAAAAAAAAAAAAAAAAAg", 1)
+    old = RocksView(tmp_path, ViewIdentity("cluster", "AAAAAAAAAAAAAAAAAAAAAg", 1, format=2), decode_fact)
+    old.apply(0, [], Position(5), 3)
+    old.close()
+    view = RocksView(tmp_path, identity, decode_fact, create=False)
+    assert (view.position(0), view.epoch(0), view.anchor(0)) == (5, 3, None)
+    view.close()
