@@ -57,8 +57,8 @@ def command(
     """Rebuild a lost tier-state topic from the bucket: print the plan, or write it into a fresh topic.
 
     The archive binds where there is one; without it nothing below the largest log start of any manifest comes back.
-    Stop every agent first, unless this cluster has none of these topics. With --begin-history nothing is rebuilt: an older backup was put back, and what the topic
-    has counts from now on, not what was archived of the history it lost.
+    Stop every agent first, unless this cluster has none of these topics. With --begin-history nothing is rebuilt: an
+    older backup was put back, and what the topic has counts from now on, not what was archived of the history it lost.
     Exit code 4 when offsets are missing or a manifest is damaged, 1 when segments are left out.
     """
     from ..state.errors import InvalidRequest
