@@ -172,7 +172,7 @@ def routed(view: PartitionView, offset: int, end: int) -> str:
     """The record that a read gets, by its epoch, or what it is told."""
     bounds = LocalBounds(Offset(end), Offset(end), Offset(end), None)
     try:
-        found = route(view, bounds, offset)
+        found = route(view, bounds, offset, confirmed=Offset(end))
     except LogGap as gap:
         return f"gap to {gap.end}"
     return f"epoch {found.segment.leader_epochs.epoch_at(offset)}" if isinstance(found, ReadRemote) else f"{found}"
