@@ -36,8 +36,6 @@ PARTIAL_AFTER_MS = 3_600_000
 touch nothing younger than a day."""
 CHECKPOINT_EVERY_S = 6 * 3600.0
 CUT_EVERY_S = 24 * 3600.0
-REMEMBER_MS = 30 * 86_400_000
-"""As long as ``delete.retention.ms`` of the tier-state topic must at least be."""
 
 
 class Archives:
@@ -117,7 +115,6 @@ def keeper_of(
     policy = CustodyPolicy(
         grace_ms=round(settings.custodian.grace * 1000),
         reader_grace_ms=round(settings.expire.grace * 1000),
-        remember_ms=REMEMBER_MS,
     )
     recorded = read_meta(topic)
     look = ClusterLook(

@@ -56,6 +56,8 @@ class PartitionFacts:
     """Why the topic is not tiered, by its name, its configuration and the settings of who asks."""
     untiered_reason: str | None = None
     end_transaction: EndTransaction | None = None
+    kept: tuple[str, ...] = ()
+    """Segments whose objects a person keeps."""
     """How to end the transaction that the agent names."""
 
     def as_json(self) -> dict[str, Any]:
@@ -115,6 +117,7 @@ def look_at(
         untiered=None if untiered is None else untiered.said,
         untiered_reason=None if untiered is None else untiered.kind.value,
         end_transaction=end_transaction(agent, topic, partition, bootstrap),
+        kept=tuple(f"objects of segment {each} are never deleted" for each in sorted(view.kept)),
     )
 
 

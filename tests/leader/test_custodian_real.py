@@ -24,7 +24,6 @@ from tierstate.storage.directory import DirectoryStore
 pytestmark = pytest.mark.kafka
 
 GRACE_MS = 2_000
-REMEMBER_MS = 2_000
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ def custodian(topic: RealTopic, job: Job, opened: ExitStack) -> Custodian:
     control, me = job.broker.control, job.leader.log.node_id
     seat = Seat(me, "127.0.0.1:1", tier_topic, job.view, control, job.leader.log, clock, RandomIds())
     look = ClusterLook(control, meta.cluster_id, topic.spec.replication_factor, tier_topic.problems, clock)
-    policy = CustodyPolicy(GRACE_MS, 0, REMEMBER_MS)
+    policy = CustodyPolicy(GRACE_MS, 0)
     custody = Custody(seat, look, policy, DirectoryStore(topic.store_folder), job.events.append)
     return Custodian(custody, led_by(control, topic.spec.name, me))
 
@@ -82,11 +81,5 @@ def test_a_deleted_topic_loses_everything_after_the_grace_and_its_namesake_nothi
         eventually(ended)
         assert {type(live.fact) for live in job.view.facts(old)} == {LeaderElected, PartitionDeleted}
         assert not list(topic.store_folder.rglob(f"*{old.topic_id}/**/*.*"))
-
-        def forgotten() -> bool:
-            own.advance()
-            return job.view.facts(old) == []
-
-        eventually(forgotten)
         assert topic.remote_bytes(topic.seen(job)) == kept != b""
         assert job.view.partition(new).missing == ()
