@@ -27,6 +27,7 @@ def command(context: Context, once: bool) -> None:
     from ..leader.custody import led_by
     from ..leader.gauges import feed_gauges
     from ..leader.open import open_leader
+    from ..leader.other_replicas import epochs_of
     from ..leader.wanted import Wanted
     from ..log.local_log import LogDirs
     from ..runtime.allocator import return_large_buffers
@@ -86,6 +87,7 @@ def command(context: Context, once: bool) -> None:
                 not_ready=lambda: watches.not_ready(leader.agent.last_error),
                 metrics=metrics.exposition,
                 status=lambda name, partition: leader.board.find(name, partition, clock.now_ms()),
+                epochs=lambda name, partition: epochs_of(log, name, partition),
             ),
         )
         opened.callback(server.close)

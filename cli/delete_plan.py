@@ -10,7 +10,7 @@ from ..broker.groups import GroupPosition, TopicGroups
 from ..leader.decide import is_paused
 from ..leader.leases import is_over
 from ..leader.orders import holds_below, standing
-from ..leader.trim_rule import doubt_of
+from ..leader.trim_rule import doubt_of_orders
 from ..state.epochs import Lineage
 from ..state.errors import NotTiered, OffsetOutOfRange, Unavailable
 from ..state.facts import OperatorOrder, OrderKind, ReaderLease
@@ -204,7 +204,7 @@ def _waits(view: PartitionView) -> tuple[str, ...]:
     """What a person must do before agents obey."""
     now = standing(view)
     paused = f"{told(now)}: `tierstate resume` ends it" if now is not None and is_paused(view) else None
-    doubt = doubt_of(view)
+    doubt = doubt_of_orders(view)
     return tuple(each for each in (paused, doubt.said if doubt else None) if each is not None)
 
 

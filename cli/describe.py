@@ -72,6 +72,7 @@ def _print(context: Context, facts: PartitionFacts) -> None:
         ("DEGRADED", facts.degraded),
         ("HELD", facts.holds),
         ("CONTRADICTION", facts.contradictions),
+        ("KEPT", facts.kept),
     ):
         for each in found:
             line(f"  {what}  {each}")
@@ -80,7 +81,10 @@ def _print(context: Context, facts: PartitionFacts) -> None:
     if facts.cut_elsewhere is not None:
         line(f"  CUT ELSEWHERE  {facts.cut_elsewhere}")
     if facts.lineage_unknown:
-        line("  LINEAGE UNKNOWN  remote segments exist that the current lineage cannot place")
+        line(
+            "  LINEAGE UNKNOWN  remote segments exist that the current lineage cannot place: "
+            f"tierstate settle {facts.topic}:{facts.partition}"
+        )
     if facts.unconfirmed is not None:
         line(f"  UNCONFIRMED   {facts.unconfirmed}")
     if facts.untiered is not None:

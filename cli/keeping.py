@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 ARCHIVE_EVERY_S = 60.0
 CHECKPOINT_EVERY_S = 6 * 3600.0
 CUT_EVERY_S = 24 * 3600.0
-REMEMBER_MS = 30 * 86_400_000
-"""As long as ``delete.retention.ms`` of the tier-state topic must at least be."""
 
 
 def archive_every_s(settings: Settings) -> float:
@@ -99,7 +97,6 @@ def keeper_of(
     policy = CustodyPolicy(
         grace_ms=round(settings.custodian.grace * 1000),
         reader_grace_ms=round(settings.expire.grace * 1000),
-        remember_ms=REMEMBER_MS,
     )
     recorded = read_meta(topic)
     look = ClusterLook(

@@ -56,6 +56,8 @@ class PartitionFacts:
     """Why the topic is not tiered, by its name, its configuration and the settings of who asks."""
     untiered_reason: str | None = None
     end_transaction: EndTransaction | None = None
+    kept: tuple[str, ...] = ()
+    """Segments whose objects a person keeps."""
     """How to end the transaction that the agent names."""
     lost: str | None = None
     """Why facts of it must be missing, and the way out."""
@@ -119,6 +121,7 @@ def look_at(
         untiered_reason=None if untiered is None else untiered.kind.value,
         end_transaction=end_transaction(agent, topic, partition, bootstrap),
         lost=lost,
+        kept=tuple(f"objects of segment {each} are never deleted" for each in sorted(view.kept)),
     )
 
 

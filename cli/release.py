@@ -21,8 +21,8 @@ from .topic_argument import TopicArgument, TopicType
 def command(context: Context, topic: TopicArgument, hold: str | None, execute: bool) -> None:
     """Show the integrity holds of a partition, or release one, after a person has looked at both facts it quotes.
 
-    While a hold stands nothing of the partition is trimmed, expired, swept or erased. Facts that still contradict each
-    other go on to stop all of that after it is released. A topic that is gone is named by its topic id.
+    While a hold stands nothing of the partition is trimmed, expired, swept or erased. Facts that contradict each other
+    are settled with `tierstate settle`. A topic that is gone is named by its topic id.
     """
     from ..state.errors import InvalidRequest
     from ..state.keys import key_of

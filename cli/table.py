@@ -42,6 +42,7 @@ ENTRIES = (
     Entry("Change", "disable", "Tier a topic no more; keep or delete its remote tier.", "disable"),
     Entry("Change", "sweep", "Show what no segment needs in the store, and delete what may go.", "sweep"),
     Entry("Change", "undelete", "Take back that a topic is missing.", "undelete"),
+    Entry("Change", "settle", "Decide what nothing else tells: an unknown lineage, a contradiction.", "settle"),
     Entry("Change", "release", "Show or release the integrity holds of a partition.", "release"),
     Entry("Store", "certify", "Certify that an object store keeps every promise it must.", "certify"),
     Entry("Store", "keys", "Make and list encryption keys, and rotate segments to the active one.", "keys"),

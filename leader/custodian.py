@@ -34,7 +34,6 @@ from .custodian_rule import (
     EndPartition,
     EraseFacts,
     Evidence,
-    Forget,
     RemoveObjects,
     StartDelete,
     TermStep,
@@ -196,17 +195,3 @@ def _erase(custody: Custody, reign: Reign, keys: tuple[str, ...]) -> Act[None]:
             return  # what may go next changed with what has gone: decided anew
         reign.view()
         reign.erase(key)
-
-
-def forget(custody: Custody, partition: TopicIdPartition, keys: tuple[str, ...]) -> Act[None]:
-    """Erase what ended the partition. By no term: it would have to erase itself."""
-    seat = custody.seat
-    for at, key in enumerate(keys):
-        yield "append tombstone"
-        if at == 0:
-            custody.must(partition, Forget)
-        view = custody.view(partition)
-        standing = {live.key for live in seat.view.facts(partition)}
-        if custody_doubt(view) is not None or not standing <= set(keys[at:]):
-            raise Fenced("facts appeared meanwhile", partition=partition, key=key)
-        unsay(seat.topic, seat.view, partition, key)

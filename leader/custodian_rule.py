@@ -4,8 +4,6 @@
     missing for `custodian.grace`         the terminal term, then `PartitionDeleted`      `EndPartition`
     ended: every segment                  delete-started, objects, delete-finished        `StartDelete`, `RemoveObjects`
     ended: every other key                tombstones, `PartitionMissing` last             `EraseFacts`
-    ended, nothing else stands            a last terminal term dates that                 `EndPartition`
-    that for `delete.retention.ms`        tombstones for what ended it                    `Forget`
     its topic answers before the end      tombstones for `PartitionMissing`               `Withdraw`
 
 Everything is read off the live set, so any process goes on where another one died. What the rules rest on:
@@ -16,10 +14,9 @@ Everything is read off the live set, so any process goes on where another one di
   wrote have none until their topic is mapped.
 - **A `PartitionDeleted` counts only beside the terminal `LeaderElected` of its own term.** A terminal term that was
   taken but never ended the partition can so be withdrawn, and a late `PartitionDeleted` of it means nothing.
-- **The terminal `LeaderElected` goes last**: while it stands every late fact of an older term is fenced; what lands
-  then is cleared up as everything else was. A second accepted `PartitionDeleted`, with nothing but terminal facts
-  around, dates the moment from which they stay for `delete.retention.ms` more: a process that takes over for any
-  other reason erases the older one first.
+- **The terminal `LeaderElected` and its `PartitionDeleted` stay for good***: while they stand every late fact of an
+  older term is fenced, and is cleared up as everything else was. Without them a copy that a zombie finishes would be a
+  readable segment again, of a partition that nobody leads.
 """
 
 from __future__ import annotations
@@ -46,13 +43,12 @@ from .leases import lease_on
 
 @dataclass(frozen=True, slots=True)
 class CustodyPolicy:
-    """Milliseconds: how long a topic is missing before its partitions end, how long a condemned segment waits for
-    readers, and how long (``delete.retention.ms``) the facts that ended a partition stay.
+    """Milliseconds: how long a topic is missing before its partitions end, and how long a condemned segment waits for
+    readers.
     """
 
     grace_ms: int
     reader_grace_ms: int
-    remember_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +125,6 @@ class EraseFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
-    """Tombstones for what ended the partition, its terminal `LeaderElected` last."""
-
-    keys: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class NoCustody:
     """Why nothing is done about the partition now."""
 
@@ -144,7 +133,7 @@ class NoCustody:
 
 TermStep = StartDelete | RemoveObjects | EraseFacts
 """By a terminal term of this process."""
-CustodyStep = DeclareMissing | Withdraw | EndPartition | TermStep | Forget | NoCustody
+CustodyStep = DeclareMissing | Withdraw | EndPartition | TermStep | NoCustody
 
 
 def next_custody(
@@ -158,13 +147,13 @@ def next_custody(
     archive is kept.
     """
     step = _next(view, evidence, policy, now)
-    if archived_to is None or not isinstance(step, Withdraw | EraseFacts | Forget):
+    if archived_to is None or not isinstance(step, Withdraw | EraseFacts):
         return step
     recorded = {live.key for live in _facts(view) if live.position < archived_to}
     kept = next((at for at, key in enumerate(step.keys) if key not in recorded), len(step.keys))
     if kept == len(step.keys):
         return step
-    if kept == 0 or isinstance(step, Forget):
+    if kept == 0:
         return NoCustody("not archived yet")
     return Withdraw(step.keys[:kept]) if isinstance(step, Withdraw) else EraseFacts(step.keys[:kept])
 
@@ -247,15 +236,9 @@ def _restore(view: PartitionView, ended: PartitionDeleted | None) -> CustodyStep
 
 
 def _clear(view: PartitionView, ended: PartitionDeleted, policy: CustodyPolicy, now: TimestampMs) -> CustodyStep:
-    deleted = [live for live in view.others if isinstance(live.fact, PartitionDeleted)]
     if _bare(view):
-        accepted = [live.fact for live in deleted if live.key not in view.fenced]
-        if len(accepted) < 2:
-            return EndPartition()
-        left = max(fact.at for fact in accepted if isinstance(fact, PartitionDeleted)) + policy.remember_ms - now
-        if left > 0:
-            return NoCustody(f"deleted; its last facts go in {left // 1000} s")
-        return Forget((*(live.key for live in deleted), *(live.key for live in _terminal_leaders(view))))
+        return NoCustody("deleted: what ended it stays, and fences what may still land")
+    deleted = [live for live in view.others if isinstance(live.fact, PartitionDeleted)]
     older = tuple(live.key for live in deleted if live.fact != ended)
     if older:
         return EraseFacts(older)
@@ -266,6 +249,11 @@ def _clear(view: PartitionView, ended: PartitionDeleted, policy: CustodyPolicy, 
             return step
         waiting = step
     return waiting or EraseFacts(tuple(_rest(view, ended)))
+
+
+def is_over(view: PartitionView) -> bool:
+    """Ended, and cleared up: nothing is left to be done about it, whatever the cluster says."""
+    return ending(view) is not None and _bare(view)
 
 
 def _bare(view: PartitionView) -> bool:
@@ -287,6 +275,8 @@ def _in_order(view: PartitionView) -> Iterator[SegmentMeaning]:
 
 
 def _of_segment(view: PartitionView, segment: SegmentMeaning, policy: CustodyPolicy, now: TimestampMs) -> CustodyStep:
+    if segment.segment_id in view.kept:
+        return NoCustody("a person keeps the objects of a segment")
     if segment.state is SegmentState.DELETE_SEGMENT_FINISHED:
         return EraseFacts(tuple(live.key for live in in_erasing_order(segment)))
     foreign = None if segment.subject is None else not_own(segment.subject)

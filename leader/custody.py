@@ -16,8 +16,8 @@ from ..state.errors import AccessDenied, BrokerUnavailable, Fenced, TierstateErr
 from ..state.ids import BrokerId, TopicId, TopicIdPartition
 from ..state.partition_view import PartitionView
 from .act import Act, run
-from .custodian import Custody, clear, declare_missing, end_partition, forget, withdraw
-from .custodian_rule import DeclareMissing, EndPartition, Evidence, Forget, NoCustody, TermStep, Withdraw
+from .custodian import Custody, clear, declare_missing, end_partition, withdraw
+from .custodian_rule import DeclareMissing, EndPartition, Evidence, NoCustody, TermStep, Withdraw, is_over
 from .setbacks import Setbacks
 from .term import Reign
 
@@ -131,14 +131,21 @@ class Custodian:
         return more
 
     def _find(self) -> list[TopicIdPartition]:
-        """Partitions of topics that are not listed, and those that some fact calls missing or ended."""
+        """Partitions of topics that are not listed, and those that some fact calls missing or ended; not what is over:
+        that stays for good, and costs no question.
+        """
         seat = self._custody.seat
         led = self._leads()
         for number in sorted(led):
             seat.view.require_fresh(number, 0)
         listed: set[TopicId] = {topic.topic_id for topic in seat.broker.topics()}
         found = [each for each in seat.view.partitions() if seat.view.tier_partition(each) in led]
-        return [each for each in found if each.topic_id not in listed or _is_told_of(seat.view.partition(each))]
+        views = [seat.view.partition(each) for each in found]
+        return [
+            view.partition
+            for view in views
+            if (view.partition.topic_id not in listed or _is_told_of(view)) and not is_over(view)
+        ]
 
     def _step(self, partition: TopicIdPartition, ward: _Ward) -> Act[bool]:
         custody = self._custody
@@ -152,8 +159,6 @@ class Custodian:
                 yield from declare_missing(custody, partition)
             case Withdraw(keys=keys):
                 yield from withdraw(custody, partition, keys)
-            case Forget(keys=keys):
-                yield from forget(custody, partition, keys)
             case EndPartition():
                 yield from self._end(partition, ward)
             case _:

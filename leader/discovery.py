@@ -14,6 +14,7 @@ from ..broker.control import BrokerControl
 from ..broker.topics import TopicDescription
 from ..log.local_log import LocalLog
 from ..runtime.clock import Clock
+from ..state.epochs import LeaderEpoch
 from ..state.ids import BrokerId, TopicIdPartition
 from .attention import BLIND_S, LONGEST_S, Attention
 from .reasons import Why
@@ -26,11 +27,16 @@ FACTS_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Hosted:
-    """A partition on this broker's disks that the settings include, or did: ``barred`` says why it is not tiered."""
+    """A partition on this broker's disks that the settings include, or did: ``barred`` says why it is not tiered.
+
+    ``epoch``: in which this broker leads it, as the metadata has it; that it changed calls for a look*, however seldom
+    they are: a term is to begin in every epoch before its records can be gone.
+    """
 
     name: str
     leads: bool
     barred: Why | None = None
+    epoch: LeaderEpoch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,5 +140,7 @@ class Discovery:
                     continue
                 self._uncovered = self._uncovered or not choice.covered
                 if choice.covered or partition in self._left:
-                    found[partition] = Hosted(described.name, each.leader == self._broker_id, choice.barred)
+                    leads = each.leader == self._broker_id
+                    epoch = each.leader_epoch if leads else None
+                    found[partition] = Hosted(described.name, leads, choice.barred, epoch)
         return found

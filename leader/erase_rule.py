@@ -8,6 +8,7 @@ in the view and can never matter again. What may go, and its order:
     superseded              trims below the newest; log starts for which another one stands on every lineage*
     orders                  once done or superseded, an older one before the one that supersedes it
     leases                  expired, by the clock of whoever is most behind
+    what a person settled   of a lineage, once a term carries it on; of a contradiction, once its segment is gone
     a lower LeaderElected   only when no fenced fact stands below the LeaderElected in force*, and when that one knows
                             its lineage, or the log start has passed it and nothing copied of it is left*
 
@@ -24,7 +25,9 @@ from itertools import chain, takewhile
 
 from ..state.epochs import LeaderEpoch, Lineage
 from ..state.facts import (
+    ContradictionSettled,
     LeaderElected,
+    LineageSettled,
     LiveFact,
     LocalTrimIntended,
     LogStartAdvanced,
@@ -35,6 +38,7 @@ from ..state.facts import (
     SegmentDeleteFinished,
     SegmentDeleteStarted,
 )
+from ..state.lifecycle import contradicted_segment
 from ..state.lineage import stands_for
 from ..state.offsets import Offset, Position, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
@@ -79,15 +83,17 @@ def _erasable(
     view: PartitionView, term: Term, local_start: Offset, now: TimestampMs
 ) -> Iterator[tuple[str, list[LiveFact]]]:
     for segment in view.unsettled:
-        if segment.state is SegmentState.DELETE_SEGMENT_FINISHED:
+        if segment.state is SegmentState.DELETE_SEGMENT_FINISHED and segment.segment_id not in view.kept:
             yield f"segment {segment.segment_id} is deleted", in_erasing_order(segment)
     for live in _fenced_in_segments(view):
         if isinstance(live.fact, SegmentDeleteStarted | SegmentDeleteFinished):
-            yield "fenced delete", [live]
+            if live.fact.subject.segment_id not in view.kept:
+                yield "fenced delete", [live]
     expired = expired_leases(view, now)
     yield from (("expired lease", [live]) for live in view.others if live.key in expired)
     yield from (("fenced or superseded", [live]) for live in _without_effect(view))
     yield from (("order done or superseded", [live]) for live in _past_orders(view, local_start))
+    yield from (("settled and over", [live]) for live in _settled(view))
     yield from (("lower term", [live]) for live in _lower_leaders(view, term))
 
 
@@ -141,6 +147,29 @@ def _kind(live: LiveFact) -> OrderKind | None:
 
 def _cuts(live: LiveFact) -> bool:
     return _kind(live) is OrderKind.DELETE_RECORDS
+
+
+def _settled(view: PartitionView) -> Iterator[LiveFact]:
+    """What a person settled, once it is no longer needed.
+
+    A lineage: a term that knows it carries it on; one that says that what lies below is another log stands until that
+    is gone. A contradiction: it stands as long as any fact of its segment does, so none begins anew.
+    """
+    log_start = view.log_start or Offset(0)
+    for live in view.others:
+        if isinstance(live.fact, LineageSettled):
+            needed = view.leaves_unplaced(view.lineage)
+            if not needed and knows(view.lineage, live.fact.lineage, log_start):
+                yield live
+        elif isinstance(live.fact, ContradictionSettled) and _is_over(view, live.fact.contradiction):
+            yield live
+
+
+def _is_over(view: PartitionView, contradiction: str) -> bool:
+    segment_id = contradicted_segment(contradiction)
+    if segment_id is not None:
+        return segment_id not in view.segments
+    return all(segment.contradiction != contradiction for segment in view.segments.values())
 
 
 def _lower_leaders(view: PartitionView, term: Term) -> Iterator[LiveFact]:

@@ -33,7 +33,7 @@ from .gone_watch import Aged
 from .leases import lease_on
 from .orders import delete_before, gives_up_remote, is_forced, reason_of, waiting_order
 from .reasons import Reason, Why, moment, seconds
-from .trim_rule import doubt_of
+from .trim_rule import doubt_of, doubt_of_orders
 
 KEEPS_ALL = TopicRetention(UNLIMITED, UNLIMITED, UNLIMITED, UNLIMITED)
 NEVER = TimestampMs(-1)
@@ -84,7 +84,7 @@ def next_log_start(
     first, at their exact offset; then time, then size, at the end of a segment. What two reasons would move takes two
     facts, so that each says why.
     """
-    doubt = doubt_of(view)
+    doubt = doubt_of_orders(view)
     if doubt is not None:
         return NoExpiry(doubt)
     assert view.log_start is not None
@@ -94,6 +94,9 @@ def next_log_start(
     given_up = gives_up_remote(view)
     if given_up is not None and bounds.local_start > view.log_start:
         return AdvanceLogStart(bounds.local_start, reason_of(given_up))
+    doubt = doubt_of(view)
+    if doubt is not None:
+        return NoExpiry(doubt)
     log = WholeLog(view.coverage, segments, view.log_start, bounds.local_start, bounds.high_watermark)
     end = time_retention_end(log, retention, now)
     if end is not None:
@@ -155,7 +158,7 @@ def next_delete(
     for segment in view.readable:
         if segment.offsets.start >= highest:
             break  # they are in order of their starts
-        if is_expired(view, segment):
+        if is_expired(view, segment) and segment.segment_id not in view.kept:
             return StartDelete(view.segments[segment.segment_id], _reason(view, segment))
         if _left_behind(view, segment) and _given_up(view, segment, retention, now):
             return StartDelete(view.segments[segment.segment_id], DeleteReason.RETENTION_TIME)
@@ -206,7 +209,8 @@ def next_removal(
     doubt = doubt_of(view)
     if doubt is not None:
         return NoExpiry(doubt)
-    condemned = [each for each in view.unsettled if each.state is SegmentState.DELETE_SEGMENT_STARTED]
+    deleting = (each for each in view.unsettled if each.state is SegmentState.DELETE_SEGMENT_STARTED)
+    condemned = [each for each in deleting if each.segment_id not in view.kept]
     condemned.sort(key=lambda each: each.deleting.position if each.deleting else -1)
     reasons = []
     for segment in condemned:
@@ -227,6 +231,8 @@ def next_removal(
 def kept_because(view: PartitionView, segment: SegmentMeaning, now: TimestampMs, grace_ms: int) -> Why | None:
     """What still keeps the objects of a condemned segment; None when nothing does."""
     deleting = segment.deleting
+    if segment.segment_id in view.kept:
+        return Why(Reason.CONTRADICTION, "its facts contradict each other, and a person keeps its objects")
     if segment.state is not SegmentState.DELETE_SEGMENT_STARTED or segment.subject is None or deleting is None:
         return Why(Reason.REMOVAL_FAILED, f"its state is {segment.state}")
     foreign = not_own(segment.subject)

@@ -5,6 +5,8 @@ Every step is preceded by a look at the view up to now, with nothing between the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..runtime.listener import Listener, LocalTrimmed, LogStartMoved, SegmentDeleteBegan, SegmentDeleted
 from ..state.errors import Fenced, ObjectNotFound, StorageUnavailable, TimedOut
 from ..state.facts import DeleteReason, SegmentDeleteFinished, SegmentDeleteStarted
@@ -19,16 +21,20 @@ from .act import Act
 from .expire_rule import kept_because, may_go
 from .orders import CutLocal, next_cut, reasons_standing
 from .quarantine import NO_QUARANTINE, Quarantine
+from .reasons import Why
 from .sweep_rule import only_copy, was_abandoned
 from .term import Reign
-from .trim_rule import doubt_of
+from .trim_rule import doubt_of, doubt_of_orders
 from .trimmer import DELETE_RECORDS_TIMEOUT_S
 
 
-def trusted_view(reign: Reign) -> PartitionView:
-    """The view up to now, with nothing in it that somebody must clear up first. Raises Fenced, ViewBehind."""
+def trusted_view(reign: Reign, doubts: Callable[[PartitionView], Why | None] | None = None) -> PartitionView:
+    """The view up to now, with nothing in it that somebody must clear up first. Raises Fenced, ViewBehind.
+
+    ``doubts``: other than `doubt_of`.
+    """
     view = reign.view(max_age=0)
-    doubt = doubt_of(view)
+    doubt = (doubts or doubt_of)(view)
     if doubt is not None:
         raise Fenced(doubt.said, partition=reign.partition)
     return view
@@ -37,8 +43,8 @@ def trusted_view(reign: Reign) -> PartitionView:
 def advance_log_start(reign: Reign, log_start: Offset, reason: str, listener: Listener) -> Act[None]:
     """From here on no reader gets anything below ``log_start``. Raises Fenced when that is no longer to be said."""
     yield "append log-start"
-    view = trusted_view(reign)
     ordered = reason.startswith(DeleteReason.OPERATOR_ORDER)
+    view = trusted_view(reign, doubt_of_orders if ordered else None)
     if ordered and reason not in reasons_standing(view):
         raise Fenced("the order was taken back", partition=reign.partition, reason=reason)
     reign.confirm_leadership()
@@ -69,7 +75,7 @@ def _condemned(
     view: PartitionView, reign: Reign, segment: SegmentMeaning, reason: DeleteReason
 ) -> CopyAttempt | RemoteSegment | None:
     standing = view.segments.get(segment.segment_id)
-    if standing is None or standing.subject is None:
+    if standing is None or standing.subject is None or segment.segment_id in view.kept:
         return None
     if reason is DeleteReason.FAILED_ATTEMPT:
         own = standing.state is SegmentState.COPY_SEGMENT_STARTED and standing.attempt is not None
@@ -132,7 +138,7 @@ def delete_records_order(reign: Reign, before: Offset, listener: Listener) -> Ac
     """
     seat, partition = reign.seat, reign.partition
     yield "delete-records"
-    cut = next_cut(trusted_view(reign), reign.bounds())
+    cut = next_cut(trusted_view(reign, doubt_of_orders), reign.bounds())
     if cut != CutLocal(before):
         raise Fenced("no order asks for this cut any more", partition=partition, before=before, now=cut)
     reign.confirm_leadership()

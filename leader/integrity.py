@@ -1,8 +1,9 @@
-"""Contradictions become `IntegrityHold` facts, so that a person looks before anything of the partition is deleted.
+"""A key that was written twice, with different values, becomes an `IntegrityHold` that quotes both.
 
-Two kinds: accepted facts that contradict each other (`lifecycle.py`), and a key that was written twice with different
-values (a follower keeps both, compaction would not). Every agent that sees one may say so: the same hold is said again
-only where it does not stand, whoever said it. Which one is the same is told by its reason and by what it quotes.
+A follower keeps both, compaction would not: so a person looks before anything of the partition is deleted. Every agent
+that sees it may say so: the same hold is said again only where it does not stand, whoever said it, and which one is the
+same is told by its reason. Accepted facts that contradict each other (`lifecycle.py`) need none: they stop every delete
+by themselves, until a person settles them (`tierstate settle`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..state.errors import UnknownOutcome
 from ..state.facts import Fact, IntegrityHold, UnknownFact
 from ..state.ids import BrokerId, FactId, TopicIdPartition
 from ..state.offsets import TimestampMs
-from ..state.partition_view import PartitionView, SegmentMeaning
+from ..state.partition_view import PartitionView
 from ..state.view import SecondValue
 from .act import Act
 from .term import Seat
@@ -31,18 +32,15 @@ NEVER_STANDS = FactId.of(bytes(16))
 """The id of a hold that nobody has reported yet; `report_hold` gives it its own."""
 
 
-def contradictions_to_report(
+def holds_to_report(
     view: PartitionView, second_values: Sequence[SecondValue], me: BrokerId, now: TimestampMs
 ) -> list[IntegrityHold]:
-    """Holds for every contradiction that no standing hold names, without ids. Pure.
+    """Holds for every second value that no standing hold names, without ids. Pure.
 
-    Standing: the same reason. A reason names the keys and positions, so that another contradiction has another one.
+    Standing: the same reason. A reason names the key and both positions, so that another value has another one.
     """
     standing = {hold.reason for hold in view.holds}
     found: dict[str, tuple[str, str]] = {}
-    for segment in view.segments.values():
-        if segment.contradiction is not None:
-            found.setdefault(segment.contradiction, _pair(segment))
     for second in second_values:
         reason = _reason(second)
         first = decode_fact(second.key, second.first)
@@ -58,32 +56,22 @@ def contradictions_to_report(
 class IntegrityWatch:
     """Reports what this agent sees, once. Thread-safe for different partitions.
 
-    A second value is forgotten once its hold stands, so a hold that a person released stays released. A contradiction
-    of accepted facts stands as long as they do, and goes on to stop every delete by itself: its hold is not reported
-    again by a process that has seen it.
+    A second value is forgotten once its hold stands, so a hold that a person released stays released.
     """
 
     def __init__(self, seat: Seat, listener: Listener) -> None:
         self._seat, self._listener = seat, listener
-        self._seen: dict[TopicIdPartition, set[str]] = {}
 
     def steps(self, partition: TopicIdPartition, topic: str = "") -> Act[int]:
         """Look once; the number of holds reported. Raises UnknownOutcome, ViewBehind."""
-        seat = self._seat
-        view, seconds = seat.view.partition(partition), seat.view.second_values(partition)
-        if not (view.contradictions or view.holds or seconds):
+        seat, reported = self._seat, 0
+        seconds = seat.view.second_values(partition)
+        if not seconds:
             return 0
-        seen = self._seen.setdefault(partition, set())
-        standing = {hold.reason for hold in view.holds}
+        for hold in holds_to_report(seat.view.partition(partition), seconds, seat.broker_id, seat.clock.now_ms()):
+            reported += yield from report_hold(seat, hold, self._listener, topic)
         for second in seconds:
-            if _reason(second) in standing:
-                seat.view.forget_second_value(partition, second.key)
-        seen |= standing
-        reported = 0
-        for hold in contradictions_to_report(view, seconds, seat.broker_id, seat.clock.now_ms()):
-            if hold.reason not in seen:
-                reported += yield from report_hold(seat, hold, self._listener, topic)
-                seen.add(hold.reason)
+            seat.view.forget_second_value(partition, second.key)
         return reported
 
 
@@ -123,10 +111,3 @@ def _reason(second: SecondValue) -> str:
 
 def _stands(seat: Seat, hold: IntegrityHold) -> bool:
     return any(each.reason == hold.reason for each in seat.view.partition(hold.partition).holds)
-
-
-def _pair(segment: SegmentMeaning) -> tuple[str, str]:
-    """The two facts that a contradiction names by key and position; empty for one that is not there."""
-    named = [live for live in segment.facts if f"{live.key} at {live.position}" in (segment.contradiction or "")]
-    texts = [quoted(live.key, live.fact) for live in named[:2]]
-    return (texts[0] if texts else "", texts[1] if len(texts) > 1 else "")

@@ -28,6 +28,7 @@ from .discovery import Choice, Discovery
 from .group_holds import GroupPolicy
 from .observe import ArchiveProblem, Observer, no_archive_problem
 from .orphan_watch import OrphanWatch
+from .other_replicas import OtherReplicas, ask_by_http
 from .partition_worker import ArchivedTo, PartitionWorker, no_archive
 from .quarantine import Quarantine
 from .status import StatusBoard
@@ -88,7 +89,8 @@ def open_leader(
         )
     keyring = settings.encryption.keyring
     keys = ObjectKeys.minting(settings.format.key_prefix, cluster.cluster_id, settings.format.salt_bits)
-    seat = Seat(log.node_id, management_address, topic, view, broker, log, clock, ids, store, keys)
+    others = OtherReplicas(log.node_id, view, ask_by_http)
+    seat = Seat(log.node_id, management_address, topic, view, broker, log, clock, ids, store, keys, others)
     attention = attention or Attention(clock, view.tier_partition)
     quota = quota or ByteQuota(clock, settings.copy_.quota)
     tools = CopyTools(

@@ -16,7 +16,7 @@ from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
 from .reasons import Reason, Why
-from .trim_rule import doubt_of
+from .trim_rule import doubt_of_orders
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def reasons_standing(view: PartitionView) -> set[str]:
 
 def next_cut(view: PartitionView, bounds: LocalBounds) -> CutLocal | NoCut:
     """A delete-records order reaches the broker's log once its log start is accepted."""
-    doubt = doubt_of(view)
+    doubt = doubt_of_orders(view)
     if doubt is not None:
         return NoCut(doubt.said)
     ordered = delete_before(view, bounds.high_watermark)
@@ -145,6 +145,7 @@ def is_forced(view: PartitionView, end: Offset) -> bool:
 def _objects_below(view: PartitionView, before: Offset) -> bool:
     return any(
         segment.state is not SegmentState.DELETE_SEGMENT_FINISHED
+        and segment.segment_id not in view.kept
         and segment.subject is not None
         and segment.subject.offsets.end < before
         for segment in view.segments.values()

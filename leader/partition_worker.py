@@ -1,4 +1,4 @@
-"""One partition's worker: observe, decide, begin a term when there is something to do, take one act, again.
+"""One partition's worker: observe, decide, begin a term in every leader epoch, take one act, again.
 
 It holds the partition's reign and its setbacks; one thread at a time runs it. Kinds of acts take turns, and each has
 its own back-off (after the third setback in a row exponential, 5 s to 5 min): a trim that fails holds up no copy, a
@@ -33,7 +33,8 @@ from .reasons import Reason, Why, why_failed
 from .setbacks import Setbacks
 from .status import PartitionStatus, StatusBoard
 from .sweep_rule import still_abandoned
-from .term import Reign, Seat, begin_term, branched_off
+from .term import Reign, Seat, begin_term
+from .term_due import term_due
 from .trim_rule import NoTrim
 
 
@@ -153,10 +154,10 @@ class PartitionWorker:
                 self._by_kind[idle].clear()
         self._show(view, seen, decision)
         kind = self._turn(decision)
-        branched = branched_off(view, seen.epochs)
-        if branched:
-            self._end_term("the broker's log is another branch")
-        if kind is None and not branched and not self._out_of_reach(view):
+        due = self._due(view, seen, tiered=refused_now is None and self.barred is None)
+        if due is not None:
+            self._end_term(due)
+        if kind is None and due is None:
             if self._pin.learn(self._status):
                 self._publish(self._pin.named(self._status))
             return False
@@ -235,14 +236,12 @@ class PartitionWorker:
         else:
             self._listener(ActFailed(self.partition, self.name, kind.value, str(error)))
 
-    def _out_of_reach(self, view: PartitionView) -> bool:
-        """Whether people who ask the term in force why something waits would not come to this agent."""
-        leader, seat = view.leader, self._seat
-        if self._reign is not None:
-            return False
-        if leader is None or leader.broker_id != seat.broker_id:
-            return self._status.not_copied_reason is Reason.OPEN_TRANSACTION  # it may last as long as nobody is told
-        return leader.management_address != seat.management_address
+    def _due(self, view: PartitionView, seen: Observed, *, tiered: bool) -> str | None:
+        """Why a term is to begin, or the one of this process to be followed by another; not where nothing ever was."""
+        if view.term is None and not tiered:
+            return None
+        seat = self._seat
+        return term_due(view, seen.bounds, seen.epochs, seat.broker_id, seat.management_address)
 
     def rest(self) -> None:
         """This broker does not lead: nothing is done, and a term that was is over."""
@@ -276,7 +275,7 @@ class PartitionWorker:
         )
 
     def _end_term(self, reason: str) -> None:
-        """A new one begins when there is something to do."""
+        """A new one begins at the next look that calls for it."""
         if self._reign is not None:
             self._reign.end(reason)
             self._listener(TermEnded(self.partition, self.name, str(self._reign.term), reason))

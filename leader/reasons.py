@@ -239,18 +239,18 @@ MEANINGS: Mapping[Reason, Meaning] = {
     ),
     Reason.HELD: Meaning(
         "trim, expire",
-        "Two facts contradicted each other: nothing is deleted until a person has looked.",
+        "A fact was written twice, with two values: nothing is deleted until a person has looked.",
         "`tierstate verify`, then `tierstate release`.",
     ),
     Reason.CONTRADICTION: Meaning(
         "trim, expire",
         "Facts contradict each other, or name objects of another segment: nothing is deleted.",
-        "`tierstate facts` shows both; `tierstate verify`.",
+        "`tierstate settle` shows them, and settles it.",
     ),
     Reason.LINEAGE_UNKNOWN: Meaning(
         "trim, expire",
         "Remote segments lie below the first epoch that the leader knows, in older epochs.",
-        "Let a replica lead that knows the older epochs, or see `docs/operations.md`.",
+        "`tierstate settle` shows what is known, and writes what you decide; or let a replica lead that knows them.",
     ),
     Reason.LINEAGE_TOO_LONG: Meaning(
         "copy, trim, expire",
@@ -258,7 +258,7 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "Find out why leaders change so often; see `docs/operations.md`.",
     ),
     Reason.NO_LOG_START: Meaning(
-        "trim, expire", "No term has begun for the partition: there was nothing to do yet.", "Nothing."
+        "trim, expire", "The first term of the partition has not said where its log begins.", "Wait."
     ),
     Reason.TIER_STATE_UNSAFE: Meaning(
         "trim, expire",

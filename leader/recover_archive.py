@@ -1,9 +1,10 @@
 """The archive as recover reads it: not what stood in the end, but the whole history of every partition.
 
 A tombstone says that a fact no longer matters to the live set; to a recovery it may: a segment whose facts were all
-erased must not come back because its manifest is still there. So only facts by no term (orders, leases, holds) are
-erased here, and the rest means what the whole history means, which is what the live set meant. A copy fact is erased
-only after its segment is deleted, so its tombstone alone says that, should the delete itself not be in the archive.
+erased must not come back because its manifest is still there. So only facts by no term (orders, leases, holds,
+what people settled) are erased here, and the rest means what the whole history means, which is what the live set meant.
+A copy fact is erased only after its segment is deleted, so its tombstone alone says that, should the delete itself not
+be in the archive.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from ..schemas.codec import decode_fact
 from ..state.apply import PartitionState
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.facts import (
+    ContradictionSettled,
     IntegrityHold,
     LeaderElected,
+    LineageSettled,
     LiveFact,
     LocalTrimIntended,
     OperatorOrder,
@@ -30,7 +33,7 @@ from ..state.segment import SegmentState
 from ..state.view import Entry
 from .recover_rule import ArchivedPartition
 
-BY_NO_TERM = (KeyKind.ORDER, KeyKind.LEASE, KeyKind.HOLD, KeyKind.MISSING)
+BY_NO_TERM = (KeyKind.ORDER, KeyKind.LEASE, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.MISSING)
 
 
 def about_partitions(entries: Iterable[Entry]) -> Iterator[tuple[ParsedKey, Entry]]:
@@ -86,7 +89,11 @@ def _archived(view: PartitionView, erased: Set[RemoteSegmentId]) -> ArchivedPart
         reasons={sid: fact.reason for sid, fact in begun.items() if isinstance(fact, SegmentDeleteStarted)},
         finished={segment.segment_id: segment for segment in view.readable if segment.segment_id not in erased},
         standing=tuple(
-            live.fact for live in view.others if isinstance(live.fact, OperatorOrder | ReaderLease | IntegrityHold)
+            live.fact
+            for live in view.others
+            if isinstance(
+                live.fact, OperatorOrder | ReaderLease | IntegrityHold | LineageSettled | ContradictionSettled
+            )
         ),
         deleted=view.deleted is not None,
         unreadable=view.degraded,

@@ -24,10 +24,12 @@ from enum import StrEnum
 from ..state.coverage import Coverage
 from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
 from ..state.facts import (
+    ContradictionSettled,
     DeleteReason,
     Fact,
     IntegrityHold,
     LeaderElected,
+    LineageSettled,
     LocalTrimIntended,
     LogStartAdvanced,
     OperatorOrder,
@@ -37,6 +39,7 @@ from ..state.facts import (
     SegmentDeleteStarted,
 )
 from ..state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
+from ..state.lifecycle import kept_segments
 from ..state.lineage import below, highest_log_start, holds_up_to, readable_ranges
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.segment import CopyAttempt, RemoteSegment, SegmentState, Term
@@ -47,7 +50,7 @@ RECOVERER = BrokerId(-1)
 GONE = frozenset({SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED, SegmentState.ABANDONED})
 """What the archive says of segments that are not restored."""
 
-Standing = OperatorOrder | ReaderLease | IntegrityHold
+Standing = OperatorOrder | ReaderLease | IntegrityHold | LineageSettled | ContradictionSettled
 """Facts by no term: restored as they stood."""
 
 
@@ -173,13 +176,15 @@ def plan_partition(
     standing = [each for each in found_here if archived.states.get(each.segment.segment_id) not in GONE]
     ruling = lineage_of([each.segment for each in standing], archived.leader)
     log_start, source = _log_start(found_here, archived, ruling)
+    kept = kept_segments([each for each in archived.standing if isinstance(each, ContradictionSettled)])
     certain, silent, deletes, left_out = [], [], [], []
     for each in found:
         match archived.states.get(each.segment.segment_id):
             case SegmentState.COPY_SEGMENT_FINISHED:
                 certain.append(each)
             case SegmentState.DELETE_SEGMENT_STARTED | SegmentState.DELETE_SEGMENT_FINISHED as state:
-                deletes.append((each, archived.reasons.get(each.segment.segment_id, DeleteReason.LOG_START)))
+                if each.segment.segment_id not in kept:
+                    deletes.append((each, archived.reasons.get(each.segment.segment_id, DeleteReason.LOG_START)))
                 left_out.append(LeftOut(each.segment, Verdict.DELETED, f"the archive says {state}"))
             case SegmentState.ABANDONED as state:
                 left_out.append(LeftOut(each.segment, Verdict.ABANDONED, f"the archive says {state}"))

@@ -80,7 +80,7 @@ def failed_attempt(view: PartitionView, term: Term | None) -> StartDelete | None
         attempt = segment.attempt
         if segment.state is not SegmentState.COPY_SEGMENT_STARTED or attempt is None or attempt.term != term:
             continue
-        if not_own(attempt) is None:
+        if not_own(attempt) is None and segment.segment_id not in view.kept:
             return StartDelete(segment, DeleteReason.FAILED_ATTEMPT)
     return None
 
@@ -100,6 +100,9 @@ def next_sweep(
     reasons = []
     for segment in view.unsettled:
         if segment.state is not SegmentState.ABANDONED or segment.segment_id in own or segment.subject is None:
+            continue
+        if segment.segment_id in view.kept:
+            reasons.append(f"segment {segment.segment_id}: a person keeps its objects")
             continue
         left = grace_s - (now_s - first_seen.get(segment.segment_id, now_s))
         kept = f"it is watched for another {left:.0f} s" if left > 0 else None
@@ -216,6 +219,8 @@ class _Judge:
         if parsed is None or parsed.partition != self._view.partition:
             return _Verdict(None, key, False, "no name of an object of this partition")
         segment_id, base_key = parsed.segment_id, parsed.base_key
+        if segment_id in self._view.kept:
+            return None
         segment = self._view.segments.get(segment_id)
         if segment is not None and segment.subject is not None:
             if segment.subject.object_key != base_key:

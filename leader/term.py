@@ -1,14 +1,14 @@
 """A term: this agent's right to write facts about one partition.
 
-Lazy: begun when there is something to do. The barrier: a term lives only while its own `LeaderElected` is in the view
-at Q, and Q is learnt by reading it from that view, never from the acknowledgement. Read your own writes: nothing is
-decided before the view has applied this term's last acknowledged append. Any unknown outcome ends the term; what was
-appended with an unknown outcome is never repeated.
+Begun in every leader epoch, whether or not there is something to do (`term_due.py`). The barrier: a term lives only
+while its own `LeaderElected` is in the view at Q, and Q is learnt by reading it from that view, never from the
+acknowledgement. Read your own writes: nothing is decided before the view has applied this term's last acknowledged
+append. Any unknown outcome ends the term; what was appended with an unknown outcome is never repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -39,6 +39,15 @@ FRESH_S = 60.0
 UNKNOWN_LEADER_WAIT_S = APPEND_TIMEOUT_S + 60.0
 
 
+OtherReplicas = Callable[[TopicIdPartition, str], Sequence[Lineage]]
+"""The epoch checkpoints of a partition's other replicas, as far as their agents answer soon. Raises nothing."""
+
+
+def nobody_else(partition: TopicIdPartition, name: str) -> Sequence[Lineage]:
+    """Where no other agent can be asked."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Seat:
     """What every term of this agent shares: who it is, and the seams it works through."""
@@ -53,6 +62,7 @@ class Seat:
     ids: IdSource
     store: ObjectStore
     keys: ObjectKeys
+    other_replicas: OtherReplicas = nobody_else
 
 
 class Reign:
@@ -172,27 +182,51 @@ def ends_in(checkpoint: Lineage, epoch: LeaderEpoch) -> bool:
     return checkpoint.last_epoch == epoch
 
 
-def branched_off(view: PartitionView, checkpoint: Lineage) -> bool:
-    """Whether the broker's log has another epoch where the lineage in force says that something is copied*.
+def elders_of(view: PartitionView, checkpoint: Lineage) -> list[Lineage]:
+    """Who may continue a checkpoint: the live `LeaderElected` facts, highest term first, then what a person settled.
 
-    After an unclean election only a new term tells readers which copies are of records that were lost, and it may come
-    to a leader that has nothing else to do: everything it has rolled looks copied.
+    What was settled continues the others too: whichever epoch of them a person named.
     """
-    copied_to = view.coverage.owned[-1].offsets.end if view.coverage.owned else -1
-    known_from = view.lineage.first_offset or 0
-    starts = {max(entry.start_offset, known_from) for entry in checkpoint.entries if entry.start_offset <= copied_to}
-    return any(checkpoint.epoch_at(start) != view.lineage.epoch_at(start) for start in starts)
+    leaders = [
+        (live.fact.epoch, live.position, live.fact) for live in view.others if isinstance(live.fact, LeaderElected)
+    ]
+    leaders.sort(key=lambda each: each[:2], reverse=True)
+    settled = told_by_people(view)
+    begun = begun_on_an_empty_log(view, checkpoint)
+    known = [fact.lineage for _, _, fact in leaders] + ([begun] if begun else [])
+    return [*(compose(each, settled)[0] for each in known), *settled]
 
 
-def composed(view: PartitionView, checkpoint: Lineage, elders: Iterable[Lineage]) -> Lineage:
-    """The lineage of a new term. What lies wholly below the log start that holds on it is folded: it only grows."""
+def told_by_people(view: PartitionView) -> list[Lineage]:
+    """What people said of the log where nothing else says it, the newest first*."""
+    return [fact.lineage for fact in reversed(view.settled_lineages)]
+
+
+def begun_on_an_empty_log(view: PartitionView, checkpoint: Lineage) -> Lineage | None:
+    """The lineage of an epoch that began exactly where the log began in the newest term*.
+
+    On a log that Kafka's retention has emptied, a new epoch takes the place of the one before it in the checkpoint, and
+    nobody has heard of it. What is below is what that term said: nothing was written in between.
+    """
+    if view.leader is None or not checkpoint.entries:
+        return None
+    first, elder = checkpoint.entries[0], view.leader
+    if not 0 < first.start_offset == elder.local_start or first.epoch <= (elder.lineage.last_epoch or 0):
+        return None
+    return Lineage((*elder.lineage.up_to(first.start_offset).entries, first))
+
+
+def composed(seat: Seat, partition: TopicIdPartition, name: str, view: PartitionView, checkpoint: Lineage) -> Lineage:
+    """The lineage of a term that begins now. Only where no fact knows the log's past the other replicas are asked.
+
+    What lies wholly below the log start that holds on it is folded: it only grows.
+    """
+    elders = elders_of(view, checkpoint)
     lineage, _ = compose(checkpoint, elders)
+    if view.cannot_place(lineage):
+        others = [compose(each, elders)[0] for each in seat.other_replicas(partition, name)]
+        lineage, _ = compose(checkpoint, [*elders, *others])
     return folded(lineage, highest_log_start(view.log_starts, lineage))
-
-
-def began_meanwhile(seen: set[tuple[int, int]], now: set[tuple[int, int]]) -> bool:
-    """Whether the view gained or lost a `LeaderElected` while the lineage was composed*: compose again then."""
-    return seen != now
 
 
 def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]:
@@ -208,8 +242,6 @@ def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]
     if view.term is not None and view.term.epoch > epoch:
         raise Fenced("a later epoch already rules", partition=partition, epoch=epoch, ruling=view.term)
     check_known(view, name, seat.store, seat.keys)
-    leaders = _leaders(seat, partition)
-    lineage = composed(view, local.lineage, [fact.lineage for _, _, fact in leaders])
     elected = LeaderElected(
         partition=partition,
         topic=name,
@@ -217,31 +249,18 @@ def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]
         id=FactId.of(seat.ids.uuid()),
         broker_id=seat.broker_id,
         management_address=seat.management_address,
-        lineage=lineage,
+        lineage=composed(seat, partition, name, view, local.lineage),
         local_start=seat.broker.bounds(name, partition.partition, broker=seat.broker_id).local_start,
         elected_at=seat.clock.now_ms(),
     )
     yield "append leader-elected"
     position = append_leader(seat, elected)
-    seen = {order for order, _, _ in leaders}
-    if began_meanwhile(seen, {order for order, at, _ in _leaders(seat, partition) if at < position}):
-        raise Fenced("another term began while this one was composed", partition=partition, epoch=epoch)
     reign = Reign(seat, partition, name, Term(epoch, position, elected.id))
     view = reign.view()
     if view.log_start is None:
         yield "append log-start"
         reign.append(reign.log_start(view, reign.bounds().local_start, "first term"))
     return reign
-
-
-def _leaders(seat: Seat, partition: TopicIdPartition) -> list[tuple[tuple[int, int], Position, LeaderElected]]:
-    """Live `LeaderElected` facts with their order and position, highest term first."""
-    found = [
-        ((live.fact.epoch, live.position), live.position, live.fact)
-        for live in seat.view.facts(partition)
-        if isinstance(live.fact, LeaderElected)
-    ]
-    return sorted(found, key=lambda each: each[0], reverse=True)
 
 
 def append_leader(seat: Seat, elected: LeaderElected) -> Position:

@@ -122,6 +122,16 @@ def doubt_of(view: PartitionView) -> Why | None:
     return None
 
 
+def doubt_of_orders(view: PartitionView) -> Why | None:
+    """What stops even what a person ordered to go. Not an unknown lineage*: whatever log it belongs to, everything
+    below an offset is ordered away, and nothing becomes readable; else no such order would ever end.
+    """
+    doubt = doubt_of(view)
+    if doubt is not None and doubt.kind is Reason.LINEAGE_UNKNOWN and view.log_start is not None:
+        return None
+    return doubt
+
+
 def why_degraded(view: PartitionView) -> Why:
     """Of a view with a fact that this version cannot read."""
     return Why(Reason.DEGRADED, f"degraded: {view.degraded[0]}{_more(view.degraded)}")

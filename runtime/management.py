@@ -1,4 +1,5 @@
-"""The management port: `/healthz`, `/readyz`, `/metrics`, `/v1/status/TOPIC/PARTITION`. Standard library only.
+"""The management port: `/healthz`, `/readyz`, `/metrics`, `/v1/status/TOPIC/PARTITION`, `/v1/epochs/TOPIC/PARTITION`.
+Standard library only.
 
 It has no authentication and shows no record, so it listens on loopback unless told otherwise.
 """
@@ -36,6 +37,8 @@ class Health:
     """Prometheus' text format."""
     status: Callable[[str, int], Mapping[str, object] | None]
     """Of a topic's partition: why not copied, why not trimmed. None: nothing is known of it."""
+    epochs: Callable[[str, int], Mapping[str, object] | None] = lambda topic, partition: None
+    """Of a topic's partition: the leader epoch checkpoint on this broker's disk. None: it is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +133,9 @@ def _answer(health: Health, path: str) -> _Answer:
                 return _verdict(health.not_ready(), "ready")
             case ["", "metrics"]:
                 return _Answer(200, "text/plain; version=0.0.4; charset=utf-8", health.metrics())
-            case ["", "v1", "status", topic, partition] if re.fullmatch("[0-9]{1,10}", partition):
-                status = health.status(unquote(topic), int(partition))
+            case ["", "v1", "status" | "epochs" as what, topic, partition] if re.fullmatch("[0-9]{1,10}", partition):
+                ask = health.status if what == "status" else health.epochs
+                status = ask(unquote(topic), int(partition))
                 return _json(200, status) if status is not None else _json(404, {"message": "no such partition here"})
             case _:
                 return _json(404, {"message": "no such page"})

@@ -11,7 +11,8 @@
 Illegal among accepted facts, hence a *contradiction*: a copy-finished without its copy-started, of another attempt than
 it, or after a delete-started; a delete-finished without a delete-started while a copy fact lives.
 So is any fact, accepted or fenced, that names objects of another segment (`object_name.py`)*: no agent ever writes one,
-and what is fenced is swept.
+and what is fenced is swept. A person may settle one: then what this table says stands, and the segment's objects go by
+it, or stay for good.
 A copy-finished that is not its copy-started's is never readable: erasing takes copy-finished first, so one that stands
 alone landed a second time after its segment was gone, or somebody else erased the other half.
 """
@@ -20,7 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .errors import InvalidRequest
 from .facts import (
+    ContradictionSettled,
     LiveFact,
     SegmentCopyFinished,
     SegmentCopyStarted,
@@ -30,6 +33,7 @@ from .facts import (
 )
 from .fencing import Leaders, is_fenced
 from .ids import RemoteSegmentId
+from .keys import parse_key
 from .object_name import not_own
 from .offsets import Position
 from .partition_view import SegmentMeaning
@@ -140,3 +144,20 @@ def _mismatch(started: LiveFact | None, finished: LiveFact) -> str | None:
 
 def _at(live: LiveFact) -> str:
     return f"{live.key} at {live.position}"
+
+
+def contradicted_segment(contradiction: str) -> RemoteSegmentId | None:
+    """The segment that the text of a contradiction is about: it begins with the key of a fact of it."""
+    try:
+        key = parse_key(contradiction.partition(" at ")[0])
+    except InvalidRequest:
+        return None
+    return None if key is None else key.segment_id
+
+
+def kept_segments(settled: Iterable[ContradictionSettled]) -> frozenset[RemoteSegmentId]:
+    """Those whose objects a person keeps. Told by the segment, not by the whole text: a fact that lands again changes
+    that, and what was to be kept must not go meanwhile*.
+    """
+    found = (contradicted_segment(fact.contradiction) for fact in settled if fact.keep)
+    return frozenset(segment_id for segment_id in found if segment_id is not None)

@@ -59,20 +59,29 @@ def confirmed_end(lineage: Lineage, ask: Callable[[LeaderEpoch], EpochEnd | None
 def compose(checkpoint: Lineage, elders: Iterable[Lineage]) -> tuple[Lineage, bool]:
     """The broker's checkpoint, continued below its first offset by an elder's lineage.
 
-    ``elders``: lineages of the live `LeaderElected` facts, highest term first; the first that has the checkpoint's
-    first epoch continues it, and gives that epoch its true start. Whatever became of that epoch on the elder's branch:
-    one leader began it, so below its beginning all logs that have it are the same (decision 0016).
+    ``elders``: lineages of the live `LeaderElected` facts, highest term first, then what a person settled. Of those
+    that have the checkpoint's first epoch the one that knows the log furthest down continues it, and gives that epoch
+    its true start: one that was itself continued by nobody knows less*. Whatever became of that epoch on the elder's
+    branch: one leader began it, so below its beginning all logs that have it are the same (decision 0016).
     Returns the lineage and whether an elder continued it (or nothing had to be continued).
     """
     if not checkpoint.entries:
         return checkpoint, True
     first = checkpoint.entries[0]
-    for elder in elders:
-        owned = elder.owned_by(first.epoch)
-        if owned is not None and owned[0] <= first.start_offset:
-            below = tuple(entry for entry in elder.entries if entry.epoch <= first.epoch)
-            return Lineage(below + checkpoint.entries[1:]), True
-    return checkpoint, first.start_offset == 0
+    know = [elder for elder in elders if (owned := elder.owned_by(first.epoch)) and owned[0] <= first.start_offset]
+    if not know:
+        return checkpoint, first.start_offset == 0
+    elder = min(know, key=lambda each: each.entries[0].start_offset)
+    below = tuple(entry for entry in elder.entries if entry.epoch <= first.epoch)
+    return Lineage(below + checkpoint.entries[1:]), True
+
+
+def settles(settled: Lineage, lineage: Lineage) -> bool:
+    """Whether a person said that the log below ``lineage`` is another one: that this one begins where it begins.
+
+    By the epoch alone: whichever replica has it, one leader began it, with one log below (decision 0016).
+    """
+    return bool(settled.entries and lineage.entries) and settled.entries[0].epoch == lineage.entries[0].epoch
 
 
 def readable_ranges(segment: RemoteSegment, lineage: Lineage) -> tuple[OffsetRange, ...]:

@@ -12,7 +12,9 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from .facts import (
+    ContradictionSettled,
     IntegrityHold,
+    LineageSettled,
     LiveFact,
     LocalTrimIntended,
     LogStartAdvanced,
@@ -24,7 +26,7 @@ from .facts import (
 )
 from .fencing import Leaders, is_fenced
 from .ids import RemoteSegmentId, TopicIdPartition
-from .lifecycle import segment_id_of, segment_meaning
+from .lifecycle import kept_segments, segment_id_of, segment_meaning
 from .lineage import highest_log_start
 from .partition_view import PartitionView
 from .sorting import SortedSegments, sort_out
@@ -58,6 +60,8 @@ def assemble(
     log_starts = _of(accepted, LogStartAdvanced)
     trims = _of(accepted, LocalTrimIntended)
     deleted = _of(accepted, PartitionDeleted)
+    settled = _of(others, ContradictionSettled)
+    texts = {fact.contradiction for fact in settled}
     return PartitionView(
         partition=partition,
         topic=leaders.leader.topic if leaders.leader else (readable[-1].topic if readable else None),
@@ -82,7 +86,10 @@ def assemble(
             for live in others
             if isinstance(live.fact, UnknownFact)
         ),
-        contradictions=segments.contradictions,
+        contradictions=tuple(each for each in segments.contradictions if each not in texts),
+        settled=tuple(settled),
+        settled_lineages=tuple(_of(others, LineageSettled)),
+        kept=kept_segments(settled),
     )
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from .coverage import Coverage, OwnedRange
 from .epochs import Lineage
 from .facts import (
+    ContradictionSettled,
     IntegrityHold,
     LeaderElected,
+    LineageSettled,
     LiveFact,
     LogStartAdvanced,
     OperatorOrder,
@@ -18,7 +20,7 @@ from .facts import (
     ReaderLease,
 )
 from .ids import RemoteSegmentId, TopicIdPartition
-from .lineage import highest_log_start, last_common
+from .lineage import highest_log_start, last_common, settles
 from .offsets import Offset, OffsetRange, Position
 from .segment import CopyAttempt, RemoteSegment, SegmentState, Term
 
@@ -76,6 +78,11 @@ class PartitionView:
     fenced: frozenset[str] = frozenset()
     degraded: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
+    """Those that no person settled."""
+    settled: tuple[ContradictionSettled, ...] = ()
+    settled_lineages: tuple[LineageSettled, ...] = ()
+    kept: frozenset[RemoteSegmentId] = frozenset()
+    """Segments of which a person said that their objects stay, whatever their facts say."""
 
     @property
     def lineage(self) -> Lineage:
@@ -87,12 +94,22 @@ class PartitionView:
         """Remote offsets at or above the log start lie below the lineage in force, in epochs older than its first.
 
         Nothing says whether they belong to this log: no trim, no expiry. Nor does a log start that was said in a
-        lineage which has nothing in common with the one in force say it*: then that of their own branch counts.
+        lineage which has nothing in common with the one in force say it*: then that of their own branch counts. Not
+        where a person said that they do not belong.
         """
-        if not self.lineage.entries:
+        return self.cannot_place(self.lineage)
+
+    def cannot_place(self, lineage: Lineage) -> bool:
+        """`lineage_unknown`, if this lineage were in force."""
+        settled = any(settles(fact.lineage, lineage) for fact in self.settled_lineages)
+        return not settled and self.leaves_unplaced(lineage)
+
+    def leaves_unplaced(self, lineage: Lineage) -> bool:
+        """`cannot_place`, whatever people settled."""
+        if not lineage.entries:
             return bool(self.readable)
-        first = self.lineage.entries[0]
-        known_from = self._log_start_known or 0
+        first = lineage.entries[0]
+        known_from = self._log_start_known(lineage) or 0
         for segment in self.readable:
             older = [entry for entry in segment.leader_epochs.entries if entry.epoch < first.epoch]
             if not older or segment.offsets.start >= first.start_offset:
@@ -104,14 +121,14 @@ class PartitionView:
                 return True
         return False
 
-    @property
-    def _log_start_known(self) -> Offset | None:
-        """Of the log starts whose lineage shows that they are about the log in force."""
-        said = (fact for fact in self.log_starts if self._in_common(fact.lineage))
-        return highest_log_start(said, self.lineage)
-
-    def _in_common(self, said: Lineage) -> bool:
-        return not said.entries or last_common(said, self.lineage) is not None
+    def _log_start_known(self, lineage: Lineage) -> Offset | None:
+        """Of the log starts whose lineage shows that they are about the log of this one."""
+        said = (
+            fact
+            for fact in self.log_starts
+            if not fact.lineage.entries or last_common(fact.lineage, lineage) is not None
+        )
+        return highest_log_start(said, lineage)
 
     @property
     def copied_to(self) -> Offset:

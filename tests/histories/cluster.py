@@ -24,7 +24,7 @@ from tierstate.log.batch import TRANSACTIONAL
 from tierstate.log.markers import ABORT, COMMIT
 from tierstate.log.transaction_index import ENTRY
 from tierstate.runtime.clock import ManualClock
-from tierstate.state.epochs import LeaderEpoch
+from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import Fenced, OffsetOutOfRange, TierstateError, TimedOut, UnknownTopic
 from tierstate.state.ids import BrokerId, TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset
@@ -132,6 +132,11 @@ class Broker:
         kept = [base for base in self.bases if base > start]
         self.bases = [base for base in self.bases if base <= start][-1:] + kept
 
+    def take_all(self) -> None:
+        """Kafka's retention takes the active segment too: a new one begins at the end."""
+        self.move_start(self.end)
+        self.bases = [self.end]
+
     def segments(self) -> list[tuple[int, int, list[Written]]]:
         """Base, next base and batches; the last one is active."""
         borders = [*self.bases, self.end]
@@ -168,6 +173,15 @@ class Cluster:
         self.transactional = self.salt % 2 == 0
         self.ledger: dict[bytes, Written] = {}
         """Every batch there ever was, by its bytes."""
+        self.cut: set[int] = set()
+        """Numbers of batches that left the brokers before they were copied, by Kafka's retention or an operator."""
+        self.looked, self.changes = -1, 0
+        """The newest epoch whose leader's agent looked since the last of these changes: emptied, or told its past."""
+        self.unseen: set[int] = set()
+        """Epochs that left no trace: nothing of them was left before any agent had looked; or they began in a replica
+        that has nothing, before any agent had looked at that."""
+        self.settled: set[int] = set()
+        """Of those, the ones whose past a person told since."""
 
     @property
     def truth(self) -> list[Written]:
@@ -235,7 +249,31 @@ class Cluster:
     def elect_broker(self, chosen: Broker) -> None:
         self.leader, chosen.online = chosen, True
         self.epoch += 1
-        chosen.epochs = [entry for entry in chosen.epochs if entry[1] < chosen.end] + [(self.epoch, chosen.end)]
+        kept = [entry for entry in chosen.epochs if entry[1] < chosen.end]
+        chosen.epochs = [*kept, (self.epoch, chosen.end)]
+        if not kept and self.looked < self.epoch - 1:
+            self.unseen.add(self.epoch)
+
+    def restart(self) -> None:
+        """The leader's broker goes and comes back with nobody else there to take over: another epoch of its own."""
+        self.elect_broker(self.leader)
+
+    def take_all(self) -> None:
+        """Everything that the brokers have goes, and stays gone: what of it is nowhere else, is told in ``cut``."""
+        if self.looked < self.epoch:
+            self.unseen.add(self.epoch)
+        self.changes, self.looked = self.changes + 1, -1
+        self.leader.take_all()
+        for each in self.brokers:
+            if each.online:
+                each.move_start(self.leader.start)
+
+    def past(self) -> Lineage:
+        """The true lineage of the leader's log, up to where its checkpoint begins: what a person finds out."""
+        starts = dict(self.leader.epochs[:1])
+        for batch in self.leader.log:
+            starts[batch.epoch] = min(batch.base, starts.get(batch.epoch, batch.base))
+        return Lineage.of(*sorted(entry for entry in starts.items() if entry[0] <= self.leader.epochs[0][0]))
 
     def toggle(self) -> None:
         """A follower goes away, or comes back and catches up."""

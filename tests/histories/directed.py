@@ -12,6 +12,8 @@ from tierstate.follower.follower import Follower
 from tierstate.follower.generations import InMemory
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import TierstateError
+from tierstate.state.facts import ContradictionSettled
+from tierstate.state.ids import FactId
 from tierstate.state.keys import parse_key
 from tierstate.state.lineage import FOLDED_AT_ONCE
 from tierstate.storage.segment.keys import ObjectKind, object_key
@@ -221,6 +223,63 @@ def a_lineage_is_folded() -> str | None:
     return "the lineage of the log is unknown, and with it what was copied" if view.lineage_unknown else _broken(world)
 
 
+def a_quiet_restart() -> str | None:
+    """An epoch of few records, in which nothing is to be done; then Kafka's retention takes the active segment too."""
+    world = SmallWorld(2)
+    _take(world, "0*")
+    world.cluster.restart()
+    _take(world, "0*")
+    world.take_all()
+    for _ in range(4):
+        world.cluster.produce()
+    _take(world, "0*", "hour", "0*")
+    return _unknown(world) or _broken(world)
+
+
+def a_restart_on_an_empty_log() -> str | None:
+    """The new epoch takes the place of the one before it in the checkpoint: nobody has ever heard of it."""
+    world = SmallWorld(2)
+    _take(world, "0*")
+    world.take_all()
+    _take(world, "0*")
+    world.cluster.restart()
+    _take(world, "0*")
+    return _unknown(world) or _broken(world)
+
+
+def a_person_tells_the_past() -> str | None:
+    """No agent was there in an epoch of which nothing is left: until a person says it, nobody knows."""
+    world = SmallWorld(2)
+    _take(world, "0*")
+    world.cluster.restart()
+    world.take_all()
+    _take(world, "0*")
+    assert _unknown(world), "somebody knows"
+    world.tell_past(FactId.of(bytes(16)), world.clock.now_ms())
+    world.clock.advance(120)
+    _take(world, "0*")
+    return _unknown(world) or _broken(world)
+
+
+def a_person_keeps_a_segment() -> str | None:
+    """Its copy-finished landed again after it was condemned; the objects stay, whatever the facts say."""
+    world = SmallWorld(2)
+    world.lands_twice = True
+    _take(world, "0*", "order", "hour", "0*")
+    finished = next(entry for entry in world.topic.log if entry.key.endswith("copy-finished") and entry.value)
+    world.topic.land(finished.key, finished.value)
+    (contradiction,) = world.promises.live.view().contradictions
+    now = world.clock.now_ms()
+    world.say(ContradictionSettled(world.cluster.partition, FactId.of(bytes(16)), contradiction, True, "ops", now))
+    _take(world, "hour", "0*", "hour", "0*")
+    return _broken(world)
+
+
+def _unknown(world: SmallWorld) -> str | None:
+    view = world.promises.live.view()
+    return f"the lineage is unknown: {view.lineage.entries}" if view.lineage_unknown else None
+
+
 def a_view_sleeps_for_months() -> str | None:
     """It holds a fact whose tombstone is gone from every replica when it wakes up."""
     clock = ManualClock()
@@ -275,6 +334,10 @@ DIRECTED = {
     "log starts for every branch": a_log_start_is_needed_again,
     "copied branches are known": a_lost_branch_is_known,
     "folding keeps the owner": a_lineage_is_folded,
+    "a term at every leader epoch": a_quiet_restart,
+    "begun on an empty log": a_restart_on_an_empty_log,
+    "told by people": a_person_tells_the_past,
+    "kept by people": a_person_keeps_a_segment,
     "age of the position": a_view_sleeps_for_months,
     "topic id": a_topic_is_created_again,
     "anchor": broken_by_restores,

@@ -46,6 +46,10 @@ def _nothing(*arguments: object, **named: object) -> None:
     return None
 
 
+def _empty(*arguments: object) -> tuple[()]:
+    return ()
+
+
 def _no(*arguments: object) -> bool:
     return False
 
@@ -164,8 +168,23 @@ GUARDS: dict[str, Guard] = {
         111,
     ),
     "write-once keys": Guard("every key is written once", "leader.term:Reign.counter", lambda reign: 1, 0),
-    "composed on all": Guard(
-        "if the view gained a LeaderElected while composing, compose again*", "leader.term:began_meanwhile", _no, None
+    "a term at every leader epoch": Guard(
+        "a term begins at every change of leader epoch, whether or not there is something to do*",
+        "leader.partition_worker:term_due",
+        _nothing,
+        None,
+    ),
+    "begun on an empty log": Guard(
+        "an epoch that begins where the log began in the newest term goes on with what that term said*",
+        "leader.term:begun_on_an_empty_log",
+        _nothing,
+        None,
+    ),
+    "told by people": Guard(
+        "what a person settled of a lineage continues the checkpoint*", "leader.term:told_by_people", _empty, None
+    ),
+    "kept by people": Guard(
+        "what a person keeps is never condemned, swept, removed*", "state.meaning:kept_segments", _empty, None
     ),
     "epoch on disk": Guard("E counts only when the checkpoint ends in E*", "leader.term:ends_in", _yes, None),
     "logical lineage": Guard("the checkpoint is continued below*", "leader.term:compose", _bare_checkpoint, 14),
@@ -201,7 +220,7 @@ GUARDS: dict[str, Guard] = {
         1,
         tuple(
             (f"leader.{module}:doubt_of", _doubt_but_holds)
-            for module in ("trim_rule", "trimmer", "erase_rule", "expire_rule", "sweep_rule", "orders")
+            for module in ("trim_rule", "trimmer", "erase_rule", "expire_rule", "sweep_rule")
         ),
     ),
     "broker's log start": Guard(

@@ -71,10 +71,12 @@ class Process:
             world.tell,
         )
         look = ClusterLook(control, "histories", 3, topic.problems, clock)
-        policy = CustodyPolicy(grace_ms=DAY, reader_grace_ms=60_000, remember_ms=30 * DAY)
+        policy = CustodyPolicy(grace_ms=DAY, reader_grace_ms=60_000)
         custody = Custody(seat, look, policy, world.store, world.tell)
         self._custodian = Custodian(custody, lambda: {0} if world.keeper == broker else ())
         self._act: Act[bool] | None = None
+        self._looks_in: tuple[int, int] | None = None
+        """Of a look at the partition that is under way: the epoch, and what had changed when it began."""
         self.next_step = ""
         self._believes = False
 
@@ -88,7 +90,7 @@ class Process:
         self.world.acting = self.broker
         often = 0.2 if self.world.forger.active else 0.03
         if self._act is None and self.world.rnd.random() < (often if self.world.cluster.exists else 0.8):
-            self._act = self._custodian.steps()
+            self._act, self._looks_in = self._custodian.steps(), None
         elif self._act is None:
             if not self.world.cluster.exists:
                 return
@@ -97,13 +99,21 @@ class Process:
             if not self._believes:
                 self.worker.rest()
                 return
-            self._act = self.worker.steps()
+            self._act, self._looks_in = self.worker.steps(), self._leads_in()
         try:
             self.next_step = next(self._act)
         except StopIteration:
             self._act, self.next_step = None, ""
+            if self._looks_in is not None and self._looks_in == self._leads_in() and not self.worker.setbacks:
+                self.world.cluster.looked = self._looks_in[0]
         except (Unavailable, TierStateLost):  # a custodian that can ask nobody says so
             self._act, self.next_step = None, ""
+
+    def _leads_in(self) -> tuple[int, int] | None:
+        cluster = self.world.cluster
+        told = self.follower.store.state(cluster.partition).view().settled_lineages
+        heard = told == self.world.promises.live.view().settled_lineages  # else it is news of its next look
+        return (cluster.epoch, cluster.changes) if heard and cluster.leader.number == self.broker else None
 
     def kill(self) -> ViewStore:
         """What is left of it: its view on disk."""

@@ -6,6 +6,8 @@ objects      a readable segment has its three objects; an object whose segment n
 records      every record of the branch in force that is not too old, and that nobody ordered away on that branch, is on
              the leader, or in a readable segment with its true bytes; while the leader's own term rules, routing finds
              exactly that version
+lineage      known, but of an epoch that left no trace before any agent had looked, until a person tells its past
+settled      a contradiction that a person settled makes no hold, and what is to be kept is never deleted
 aborted      read_committed of a readable segment shows no record of an aborted transaction, and hides no other
 readers      at any time and by any view, are given the leader's own record, or an error that has a name (`readers.py`)
 log start    never above such a record
@@ -32,7 +34,9 @@ from tierstate.state.apply import PartitionState
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import LogGap, TierstateError, TierStateLost, Unavailable
 from tierstate.state.facts import (
+    ContradictionSettled,
     DeleteReason,
+    IntegrityHold,
     LeaderElected,
     LiveFact,
     LogStartAdvanced,
@@ -42,7 +46,9 @@ from tierstate.state.facts import (
     SegmentDeleteStarted,
 )
 from tierstate.state.ids import RemoteSegmentId
+from tierstate.state.lifecycle import contradicted_segment
 from tierstate.state.lineage import highest_log_start
+from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import ReadRemote, route
 from tierstate.state.segment import RemoteSegment, SegmentState, Term
 from tierstate.state.view import Entry
@@ -72,6 +78,8 @@ class Promises:
         """Whatever branch comes back: what is said of it must not change by erasing."""
         self._leases: list[LiveFact] = []
         self._readers = Readers(world, self._stored)
+        self._kept: set[str] = set()
+        """Objects that a person said are never to be deleted."""
         self._first: dict[str, int] = {}
         """Key to the position at which it landed first: what lands again takes nobody's rights and gives none."""
 
@@ -112,6 +120,10 @@ class Promises:
         assert written == entry.value, f"{entry.key} was written twice, with two values"
         if isinstance(live.fact, ReaderLease):
             self._leases.append(live)
+        if isinstance(live.fact, IntegrityHold):
+            assert live.fact.reason == "seen", f"an agent holds the partition: {live.fact.reason}"
+        if isinstance(live.fact, ContradictionSettled) and live.fact.keep:
+            self._keep(live.fact.contradiction)
         if isinstance(live.fact, PartitionDeleted | PartitionMissing):
             lies = self._world.cluster.forgetful is not None
             assert not self._world.cluster.exists or (lies and isinstance(live.fact, PartitionMissing)), entry.key
@@ -163,8 +175,6 @@ class Promises:
 
     def _erasing_changed_nothing(self) -> None:
         live, history = self.live.view(), self.history.view()
-        if history.deleted is not None and not live.others and not live.segments:
-            return  # an ended partition is forgotten after ``delete.retention.ms``
         for segment_id, meant in history.segments.items():
             if meant.state is GONE:
                 continue
@@ -221,6 +231,7 @@ class Promises:
         named = {found.subject.object_key for found in view.segments.values() if found.subject}
         ever = {found.subject.object_key: found for found in self.history.view().segments.values() if found.subject}
         self._leases_are_kept(there)
+        assert self._kept <= there, f"{sorted(self._kept - there)} were to be kept"
         for key in there - THEIRS:
             base = key.rsplit(".", 1)[0]
             if base not in named:
@@ -231,6 +242,13 @@ class Promises:
             for segment in view.readable:
                 log = object_key(segment.object_key, ObjectKind.LOG)
                 assert log not in THEIRS, f"{log} of another partition is served as {view.topic}"
+
+    def _keep(self, contradiction: str) -> None:
+        segment_id = contradicted_segment(contradiction)
+        meant = self.live.view().segments.get(segment_id) if segment_id else None
+        if meant is not None and meant.subject is not None:
+            base = meant.subject.object_key
+            self._kept |= {info.key for info in listed(self._world) if info.key.rsplit(".", 1)[0] == base}
 
     def _leases_are_kept(self, there: set[str]) -> None:
         """What a reader pinned before the segment was condemned is there until the lease is over, or was overridden."""
@@ -258,7 +276,7 @@ class Promises:
         bounds = HistoryControl(cluster).bounds(NAME, 0)
         for batch in cluster.truth:
             first = cluster.kept_from(batch)
-            if first >= batch.end:
+            if first >= batch.end or batch.number in cluster.cut:
                 continue
             told = f"offset {first} (local start {local_start}, unclean {cluster.unclean}, anew {cluster.anew})"
             assert not rules or view.lineage_unknown or log_start <= first, f"log start {log_start} is above {told}"
@@ -268,8 +286,7 @@ class Promises:
             assert holding, f"LOSS of {told}"
             if not rules:
                 continue
-            if view.lineage_unknown:
-                assert cluster.unclean, f"lineage unknown at {told}"
+            if self._past_is_unknown(view):
                 continue
             try:
                 found = route(view, bounds, first)
@@ -297,6 +314,25 @@ class Promises:
         meant = self.live.view().segments.get(segment.segment_id)
         alive = meant is not None and meant.state is SegmentState.COPY_SEGMENT_FINISHED
         return self._of(segment) if alive or segment.segment_id in self._batches else None
+
+    def _past_is_unknown(self, view: PartitionView) -> bool:
+        """Which it may be of an epoch that left no trace alone, until an agent looks at what a person told."""
+        if not view.lineage_unknown:
+            return False
+        cluster, first = self._world.cluster, next(entry.epoch for entry in view.lineage.entries)
+        heard = first in cluster.settled and cluster.looked == cluster.epoch
+        assert cluster.unclean or first in cluster.unseen, f"lineage unknown, though epoch {first} was seen"
+        assert not heard, f"lineage unknown, though a person told the past of epoch {first}"
+        self._world.seen["lineage unknown"] += 1
+        return True
+
+    def cut(self) -> None:
+        """All that the brokers have is about to go: what is in no readable segment is lost to both tiers."""
+        cluster, view = self._world.cluster, self.live.view()
+        if view.log_start is None:  # where the first term will say that the log begins
+            cluster.order(cluster.leader.end)
+        there = {(base, data) for segment in view.readable for base, data in self._of(segment).items()}
+        cluster.cut |= {batch.number for batch in cluster.truth if (batch.base, batch.data) not in there}
 
     def _of(self, segment: RemoteSegment) -> dict[int, bytes]:
         """Base offset to bytes of every batch that was stored."""

@@ -21,7 +21,15 @@ from tierstate.follower.follower import Follower
 from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import decode_fact, encode_fact
 from tierstate.state.errors import StorageUnavailable, TierstateError
-from tierstate.state.facts import Fact, IntegrityHold, OperatorOrder, OrderKind, ReaderLease
+from tierstate.state.facts import (
+    ContradictionSettled,
+    Fact,
+    IntegrityHold,
+    LineageSettled,
+    OperatorOrder,
+    OrderKind,
+    ReaderLease,
+)
 from tierstate.state.ids import BrokerId, FactId, TopicId
 from tierstate.state.keys import key_of
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
@@ -270,6 +278,8 @@ class World:
         end = self.cluster.leader.end
         now = self.clock.now_ms()
         fact: Fact
+        if self.settles(identity, now):
+            return
         if self.slow:
             self.say(self.slow.pop())
             return
@@ -298,6 +308,40 @@ class World:
             self.topic.land(key_of(held[0]), None)
         else:
             self.say(IntegrityHold(self.cluster.partition, identity, BrokerId(0), "seen", "one", "two", now))
+
+    def settles(self, identity: FactId, now: TimestampMs) -> bool:
+        """A person who finds a partition stuck says what is true of its log, or what is to become of a segment."""
+        view, cluster = self.promises.live.view(), self.cluster
+        if view.contradictions:
+            self.say(
+                ContradictionSettled(cluster.partition, identity, view.contradictions[0], now % 2 == 0, "ops", now)
+            )
+            return True
+        if not (view.lineage_unknown and view.term and view.term.epoch == cluster.epoch and view.lineage.entries):
+            return False
+        self.tell_past(identity, now)
+        return True
+
+    def tell_past(self, identity: FactId, now: TimestampMs) -> None:
+        """What is true of the leader's log, whoever wrote it."""
+        cluster, past = self.cluster, self.cluster.past()
+        cluster.changes, cluster.looked = cluster.changes + 1, -1
+        cluster.settled |= {entry.epoch for entry in past.entries}
+        self.say(LineageSettled(cluster.partition, identity, past, "ops", now))
+
+    def restart_broker(self) -> None:
+        """Of a quiet topic: an epoch without records. Now and then nothing is left of it before an agent has looked."""
+        self.cluster.restart()
+        self.seen["restart"] += 1
+        if self.rnd.random() < 0.15:
+            self.take_all()
+
+    def take_all(self) -> None:
+        """Kafka's retention takes the active segment too, or somebody runs `kafka-delete-records` with -1."""
+        if self.cluster.leader.start < self.cluster.leader.end and not self.cluster.leader.open():
+            self.promises.cut()
+            self.cluster.take_all()
+            self.seen["active segment taken"] += 1
 
     def order_below(self, before: int, force: bool = False) -> None:
         """Somebody orders that records go, with what the command knows; who is slow says it after the next election."""
@@ -342,5 +386,7 @@ EVENTS: list[tuple[float, Callable[[World], None]]] = [
     (0.29, World.land_again),
     (0.32, World.freeze),
     (0.325, World.delete_by_hand),
+    (0.333, World.restart_broker),
+    (0.337, World.take_all),
 ]
 """Cumulative chances; whatever is left is an agent's next step."""

@@ -22,7 +22,6 @@ from tierstate.storage.object_store import ObjectStore
 F = TypeVar("F")
 DAY_MS = 86_400_000
 GRACE_MS = 7 * DAY_MS
-REMEMBER_MS = 30 * DAY_MS
 READER_GRACE_MS = 60_000
 
 
@@ -43,7 +42,7 @@ class Ward:
         self.custody = Custody(
             process.seat,
             self.look,
-            CustodyPolicy(GRACE_MS, READER_GRACE_MS, REMEMBER_MS),
+            CustodyPolicy(GRACE_MS, READER_GRACE_MS),
             self.store,
             process.events.append,
             lambda number: None if self.archived is None else Position(self.archived),

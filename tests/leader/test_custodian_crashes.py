@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.leader.custody_world import GRACE_MS, REMEMBER_MS, Ward
+from tests.leader.custody_world import GRACE_MS, Ward
 from tests.leader.world import World
-from tierstate.leader.custodian_rule import ending, withdrawable
+from tierstate.leader.custodian_rule import ending, is_over, withdrawable
+from tierstate.state.epochs import TERMINAL_EPOCH
 from tierstate.state.errors import UnknownOutcome
+from tierstate.state.facts import LeaderElected, PartitionDeleted
 from tierstate.state.segment import SegmentState
 
 DELETES = ("append delete-started", "delete objects", "append delete-finished")
@@ -34,7 +36,7 @@ def gone(world: World) -> Ward:
 def all_steps(ward: Ward) -> list[str]:
     """The steps of a whole life, from the first look to the last tombstone."""
     taken: list[str] = []
-    for wait in (0, GRACE_MS, 60_000, REMEMBER_MS):
+    for wait in (0, GRACE_MS, 60_000):
         ward.wait(wait)
         before = -1
         while before != len(taken):
@@ -58,29 +60,34 @@ def check(ward: Ward, began: int) -> None:
 
 
 def finish(ward: Ward) -> None:
-    """Another process, until nothing at all is left."""
+    """Another process, until only what ended the partition is left."""
     ward.process()
     for _ in range(3):
         ward.wait(600_000)
         ward.work()
     ward.wait(GRACE_MS)
     ward.work_on()
+    over(ward)
+
+
+def over(ward: Ward) -> None:
+    """Nothing is left but terms that fence whatever may still land."""
     assert ward.objects() == set()
-    ward.wait(REMEMBER_MS)
-    ward.work()
-    assert ward.facts() == []
+    assert {type(live.fact) for live in ward.facts()} == {LeaderElected, PartitionDeleted}
+    assert {fact.epoch for fact in ward.values(LeaderElected)} == {TERMINAL_EPOCH}
+    assert is_over(ward.view())
 
 
 def test_the_steps_of_a_whole_life_are_the_ones_that_are_tried(ward: Ward) -> None:
     taken = all_steps(ward)
-    assert ward.facts() == []
+    over(ward)
     assert taken[:3] == ["append partition-missing", "append leader-elected", "append partition-deleted"]
     assert [step for step in taken if step in DELETES] == [*DELETES[:1] * 2, *DELETES[1:] * 2]
     assert taken[-4:] == ["append tombstone"] * 4
     assert len(taken) == LIFE
 
 
-LIFE = 26
+LIFE = 20
 """How many steps that is."""
 
 
@@ -88,7 +95,7 @@ LIFE = 26
 def test_a_process_that_dies_before_a_step_leaves_what_another_one_finishes(at: int, ward: Ward) -> None:
     began = ward.now
     taken = 0
-    for wait in (0, GRACE_MS, 60_000, REMEMBER_MS):
+    for wait in (0, GRACE_MS, 60_000):
         ward.wait(wait)
         before = -1
         while before != taken:
@@ -106,7 +113,7 @@ def test_a_process_that_dies_before_a_step_leaves_what_another_one_finishes(at: 
 def test_a_topic_that_answers_again_loses_nothing_once_a_process_died(at: int, ward: Ward) -> None:
     """Before the end everything is as if nothing had been; after it nothing more is deleted."""
     taken = 0
-    for wait in (0, GRACE_MS, 60_000, REMEMBER_MS):
+    for wait in (0, GRACE_MS, 60_000):
         ward.wait(wait)
         before = -1
         while before != taken:
@@ -156,11 +163,6 @@ def test_an_append_of_unknown_outcome_anywhere_is_got_over(at: int, landed: bool
         check(ward, began)
     assert ward.objects() == set()
     assert SegmentState.COPY_SEGMENT_FINISHED not in ward.world.states()
-    for _ in range(2):
-        ward.wait(REMEMBER_MS)
-        ward.work_on()
     ward.wait(GRACE_MS)
     ward.work_on()
-    ward.wait(REMEMBER_MS)
-    ward.work_on()
-    assert ward.facts() == []
+    over(ward)

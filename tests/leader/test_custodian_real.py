@@ -25,7 +25,6 @@ from tierstate.storage.segment.keys import ObjectKeys
 pytestmark = pytest.mark.kafka
 
 GRACE_MS = 2_000
-REMEMBER_MS = 2_000
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def custodian(topic: RealTopic, job: Job, opened: ExitStack) -> Custodian:
     log = job.leader.log
     seat = Seat(me, "127.0.0.1:1", tier_topic, job.view, control, log, clock, RandomIds(), store, ObjectKeys())
     look = ClusterLook(control, meta.cluster_id, topic.spec.replication_factor, tier_topic.problems, clock)
-    policy = CustodyPolicy(GRACE_MS, 0, REMEMBER_MS)
+    policy = CustodyPolicy(GRACE_MS, 0)
     custody = Custody(seat, look, policy, store, job.events.append)
     return Custodian(custody, led_by(control, topic.spec.name, me))
 
@@ -85,11 +84,5 @@ def test_a_deleted_topic_loses_everything_after_the_grace_and_its_namesake_nothi
         eventually(ended)
         assert {type(live.fact) for live in job.view.facts(old)} == {LeaderElected, PartitionDeleted}
         assert not list(topic.store_folder.rglob(f"*{old.topic_id}/**/*.*"))
-
-        def forgotten() -> bool:
-            own.advance()
-            return job.view.facts(old) == []
-
-        eventually(forgotten)
         assert topic.remote_bytes(topic.seen(job)) == kept != b""
         assert job.view.partition(new).missing == ()

@@ -15,6 +15,7 @@ from tierstate.leader.open import hosted_partitions, open_leader
 from tierstate.leader.reasons import Reason
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.settings import Settings
+from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import InvalidRequest, Unavailable
 from tierstate.state.ids import TopicIdPartition
 
@@ -32,7 +33,7 @@ def add_folder(world: World, name: str, topic_id: object) -> None:
 
 
 def test_a_partition_on_these_disks_is_hosted_and_led_or_not(world: World) -> None:
-    assert hosted(world) == {world.partition: Hosted(world.name, True)}
+    assert hosted(world) == {world.partition: Hosted(world.name, True, epoch=LeaderEpoch(0))}
     world.broker.elect(world.name, 0, 2)
     assert hosted(world) == {world.partition: Hosted(world.name, False)}
     world.broker.elect(world.name, 0, None)

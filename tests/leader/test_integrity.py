@@ -1,4 +1,7 @@
-"""Contradictions become holds: once, with both facts quoted, whoever sees them; and nothing goes while one stands."""
+"""Second values become holds: once, with both quoted, whoever sees them; and nothing goes while one stands.
+
+Facts that contradict each other need no hold: they stop everything by themselves, until a person settles them.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,19 @@ import pytest
 
 from tests.leader.world import Process, World
 from tierstate.leader.act import run, run_until
-from tierstate.leader.integrity import IntegrityWatch, contradictions_to_report, quoted
+from tierstate.leader.integrity import IntegrityWatch, holds_to_report, quoted
 from tierstate.leader.trim_rule import doubt_of
 from tierstate.runtime.listener import HoldReported
 from tierstate.schemas.codec import MAX_FACT_BYTES, encode_fact
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import UnknownOutcome
-from tierstate.state.facts import IntegrityHold, LogStartAdvanced, SegmentCopyFinished, SegmentCopyStarted
+from tierstate.state.facts import (
+    ContradictionSettled,
+    IntegrityHold,
+    LogStartAdvanced,
+    SegmentCopyFinished,
+    SegmentCopyStarted,
+)
 from tierstate.state.ids import BrokerId, FactId
 from tierstate.state.keys import key_of
 from tierstate.state.offsets import Offset, Position, TimestampMs
@@ -33,12 +42,27 @@ def process(world: World) -> Process:
     return process
 
 
-def contradict(world: World, process: Process) -> None:
-    """Somebody erases the copy-started from under its copy-finished."""
+def write_twice(world: World, process: Process) -> None:
+    """Somebody writes another value under the key of the log start."""
+    process.view.require_fresh(0, 0)
+    start = next(live.fact for live in process.view.facts(world.partition) if isinstance(live.fact, LogStartAdvanced))
+    world.topic.append(0, key_of(start), encode_fact(replace(start, reason="another")))
+    process.view.require_fresh(0, 0)
+
+
+def contradict(world: World, process: Process) -> str:
+    """Somebody erases the copy-started from under its copy-finished; what contradicts what."""
     process.view.require_fresh(0, 0)
     started = next(live for live in process.view.facts(world.partition) if isinstance(live.fact, SegmentCopyStarted))
     world.topic.append(0, started.key, None)
     process.view.require_fresh(0, 0)
+    return world.view().contradictions[0]
+
+
+def settle(world: World, contradiction: str, *, keep: bool) -> ContradictionSettled:
+    fact = ContradictionSettled(world.partition, FactId.of(b"settled by ops.."), contradiction, keep, "ops", NOW)
+    world.topic.append(0, key_of(fact), encode_fact(fact))
+    return fact
 
 
 def watch(process: Process) -> IntegrityWatch:
@@ -52,23 +76,46 @@ def second_value(world: World, start: int = 7) -> SecondValue:
     return SecondValue(key_of(first), Position(1), Position(2), encode_fact(first), encode_fact(other))
 
 
-def test_a_contradiction_becomes_one_hold_that_quotes_the_facts(world: World, process: Process) -> None:
+def test_a_contradiction_stops_everything_without_a_hold(world: World, process: Process) -> None:
     contradict(world, process)
+    assert run(watch(process).steps(world.partition, world.name)) == 0
+    view = world.view()
+    assert (view.holds, f"{doubt_of(view)}".partition(":")[0]) == ((), "contradiction")
+
+
+def test_a_settled_contradiction_stays_settled_whoever_looks(world: World, process: Process) -> None:
+    settle(world, contradict(world, process), keep=False)
+    for each in (process, world.process(), world.process()):
+        each.view.require_fresh(0, 0)
+        assert run(watch(each).steps(world.partition)) == 0
+    view = world.view()
+    assert (view.holds, view.contradictions, doubt_of(view)) == ((), (), None)
+
+
+def test_another_contradiction_is_not_settled_with_it(world: World, process: Process) -> None:
+    settle(world, contradict(world, process), keep=False)
+    process.copy_next(process.begin())
+    contradict(world, process)
+    assert doubt_of(world.view()) is not None
+
+
+def test_a_second_value_becomes_one_hold_that_quotes_both(world: World, process: Process) -> None:
+    write_twice(world, process)
     assert run(watch(process).steps(world.partition, world.name)) == 1
     (hold,) = world.view().holds
-    assert "without its copy-started" in hold.reason
-    assert json.loads(hold.first)["fact"] == "SegmentCopyFinished"
+    assert hold.reason.startswith("second value of ")
+    assert json.loads(hold.first)["fact"] == json.loads(hold.second)["fact"] == "LogStartAdvanced"
     assert [event.reason for event in process.events if isinstance(event, HoldReported)] == [hold.reason]
 
 
 def test_while_a_hold_stands_nothing_is_trimmed(world: World, process: Process) -> None:
-    contradict(world, process)
+    write_twice(world, process)
     run(watch(process).steps(world.partition))
     assert f"{doubt_of(world.view())}".startswith("held: ")
 
 
-def test_the_same_contradiction_is_reported_once_however_many_agents_see_it(world: World, process: Process) -> None:
-    contradict(world, process)
+def test_the_same_second_value_is_reported_once_however_many_agents_see_it(world: World, process: Process) -> None:
+    write_twice(world, process)
     for each in (process, world.process(), world.process()):
         each.view.require_fresh(0, 0)
         for _ in range(2):
@@ -77,7 +124,7 @@ def test_the_same_contradiction_is_reported_once_however_many_agents_see_it(worl
 
 
 def test_two_agents_that_look_at_the_same_moment_say_it_once(world: World, process: Process) -> None:
-    contradict(world, process)
+    write_twice(world, process)
     other = world.process()
     other.view.require_fresh(0, 0)
     steps = watch(process).steps(world.partition)
@@ -87,29 +134,19 @@ def test_two_agents_that_look_at_the_same_moment_say_it_once(world: World, proce
     assert len(world.view().holds) == 1
 
 
-def test_a_hold_that_a_person_released_is_not_reported_again_by_who_has_seen_it(world: World, process: Process) -> None:
-    contradict(world, process)
-    own = watch(process)
-    run(own.steps(world.partition))
-    world.topic.append(0, key_of(world.view().holds[0]), None)
-    process.view.require_fresh(0, 0)
-    assert run(own.steps(world.partition)) == 0
-    assert doubt_of(world.view()) is not None, "the facts still contradict each other"
-
-
 def test_a_second_value_is_quoted_beside_the_first_and_told_from_another_one(world: World) -> None:
     view, seconds = world.view(), [second_value(world)]
-    (hold,) = contradictions_to_report(view, seconds, ME, NOW)
+    (hold,) = holds_to_report(view, seconds, ME, NOW)
     assert (json.loads(hold.first)["log_start"], json.loads(hold.second)["log_start"]) == (3, 7)
     standing = replace(view, holds=(hold,))
-    assert contradictions_to_report(standing, seconds, ME, NOW) == []
+    assert holds_to_report(standing, seconds, ME, NOW) == []
     later = replace(seconds[0], second_position=Position(9))
-    assert len(contradictions_to_report(standing, [*seconds, later], ME, NOW)) == 1
+    assert len(holds_to_report(standing, [*seconds, later], ME, NOW)) == 1
 
 
 def test_values_nobody_can_read_are_quoted_too(world: World) -> None:
     broken = replace(second_value(world), second=b"\xc3\x01 no schema")
-    (hold,) = contradictions_to_report(world.view(), [broken], ME, NOW)
+    (hold,) = holds_to_report(world.view(), [broken], ME, NOW)
     assert "fact" in json.loads(hold.second)
     encode_fact(replace(hold, id=FactId.of(bytes(16))))
 
@@ -125,7 +162,7 @@ def test_quotes_of_huge_facts_leave_a_fact_that_can_be_written(world: World, let
 
 
 def test_a_process_that_dies_before_it_says_so_leaves_it_to_the_next(world: World, process: Process) -> None:
-    contradict(world, process)
+    write_twice(world, process)
     assert run_until(watch(process).steps(world.partition), 0) == []
     assert world.view().holds == ()
     other = world.process()
@@ -136,7 +173,7 @@ def test_a_process_that_dies_before_it_says_so_leaves_it_to_the_next(world: Worl
 
 @pytest.mark.parametrize("landed", [True, False])
 def test_a_hold_of_unknown_outcome_stands_once_in_the_end(landed: bool, world: World, process: Process) -> None:
-    contradict(world, process)
+    write_twice(world, process)
 
     def lose(number: int, key: str) -> None:
         world.topic.on_append = world.topic.after_append = lambda number, key: None
@@ -156,7 +193,7 @@ def test_a_hold_of_unknown_outcome_stands_once_in_the_end(landed: bool, world: W
     assert len(world.view().holds) == 1
 
 
-def test_a_partition_without_contradictions_is_left_alone(world: World, process: Process) -> None:
+def test_a_partition_without_second_values_is_left_alone(world: World, process: Process) -> None:
     said = len(world.topic.keys())
     assert list(watch(process).steps(world.partition)) == []
     assert len(world.topic.keys()) == said
@@ -164,14 +201,11 @@ def test_a_partition_without_contradictions_is_left_alone(world: World, process:
 
 
 def test_a_second_value_that_really_landed_is_held_and_stays_released(world: World, process: Process) -> None:
-    process.view.require_fresh(0, 0)
-    start = next(live.fact for live in process.view.facts(world.partition) if isinstance(live.fact, LogStartAdvanced))
-    world.topic.append(0, key_of(start), encode_fact(replace(start, reason="another")))
-    process.view.require_fresh(0, 0)
+    write_twice(world, process)
     own = watch(process)
     assert run(own.steps(world.partition)) == 1
     (hold,) = world.view().holds
-    assert {json.loads(hold.first)["reason"], json.loads(hold.second)["reason"]} == {start.reason, "another"}
+    assert {json.loads(hold.first)["reason"], json.loads(hold.second)["reason"]} == {"first term", "another"}
     assert run(own.steps(world.partition)) == 0
     assert process.view.second_values(world.partition) == []
     world.topic.append(0, key_of(hold), None)

@@ -52,7 +52,7 @@ def test_an_order_above_the_high_watermark_does_not_hide_a_lower_one() -> None:
     assert next_cut(view, AT_ZERO) == CutLocal(Offset(142))
 
 
-@pytest.mark.parametrize("doubt", ["held", "degraded", "contradiction", "lineage unknown"])
+@pytest.mark.parametrize("doubt", ["held", "degraded", "contradiction"])
 def test_nothing_is_cut_while_anything_is_doubtful(doubt: str) -> None:
     view = doubtful()[doubt]
     assert next_cut(view, AT_ZERO) == NoCut(f"{doubt_of(view)}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.leader.test_crash_points import COPY_STEPS, TERM_STEPS, TRIM_STEPS, finish
+from tests.leader.test_crash_points import COPY_STEPS, TRIM_STEPS, finish
 from tests.leader.world import World, nobody_reads, run_with
 from tierstate.leader.act import Act, run
 from tierstate.leader.copier import copy_segment
@@ -58,13 +58,23 @@ def test_a_second_term_leaves_the_log_start_as_it_was(world: World) -> None:
     assert world.view().log_start == 0
 
 
-@pytest.mark.parametrize("step", TERM_STEPS)
-def test_a_term_that_begins_while_another_is_composed_gives_way(step: str, world: World) -> None:
+def test_of_two_terms_that_are_composed_at_once_the_later_one_rules(world: World) -> None:
+    process, other = world.process(), world.process()
+    act = begin_term(process.seat, world.partition, world.name)
+    first: list[Reign] = []
+    reign = run_with(act, "append leader-elected", lambda: first.append(other.begin()))
+    assert world.view().term == reign.term
+    with pytest.raises(Fenced):
+        other.copy_next(first[0])
+    finish(world)
+
+
+def test_a_term_that_another_one_follows_before_it_said_the_log_start_gives_way(world: World) -> None:
     process, other = world.process(), world.process()
     act = begin_term(process.seat, world.partition, world.name)
     with pytest.raises(Fenced):
-        run_with(act, step, other.begin)
-    assert len(world.view().fenced) == (0 if step == TERM_STEPS[0] else 1)
+        run_with(act, "append log-start", other.begin)
+    assert len(world.view().fenced) == 1
     finish(world)
 
 
@@ -334,14 +344,6 @@ def test_a_term_is_told_when_it_begins_and_when_it_ends(world: World) -> None:
     assert (process.status().leads, process.status().term) == (False, None)
 
 
-def test_no_term_begins_when_there_is_nothing_to_do(new_world: Callable[..., World]) -> None:
-    world = new_world("big")
-    process = world.process()
-    process.work()
-    assert world.topic.appends == 0
-    assert process.status().not_copied_reason == Reason.ALL_COPIED
-
-
 def test_lineage_is_continued_below_a_checkpoint_that_trimming_cut(new_world: Callable[..., World]) -> None:
     world = new_world("epochs", {"local.retention.bytes": "0"})
     world.process().work()
@@ -372,14 +374,3 @@ def test_a_lineage_that_nobody_continues_is_unknown_and_nothing_is_trimmed(new_w
     other.work()
     assert "lineage unknown" in (other.status().not_trimmed or "")
     assert world.local_start() == start
-
-
-def test_an_agent_that_answers_elsewhere_now_says_so_and_one_that_does_not_begins_no_term(world: World) -> None:
-    world.process().work()
-    first = world.view().term
-    world.process().work()
-    assert world.view().term == first
-    world.process(address="b1:2").work()
-    leader = world.view().leader
-    assert leader is not None
-    assert leader.management_address == "b1:2"

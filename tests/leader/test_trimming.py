@@ -188,7 +188,7 @@ def test_a_paused_partition_is_neither_copied_nor_trimmed_until_it_is_resumed(wo
     worker = process.work()
     assert process.status().not_copied == process.status().not_trimmed
     assert process.status().not_copied_reason == Reason.PAUSED
-    assert world.view().term is None
+    assert world.view().readable == ()
     say_order(world, OrderKind.RESUME, 2)
     world.clock.advance(60)
     process.work(worker)

@@ -25,7 +25,7 @@ from tierstate.storage.object_store import ObjectStore
 
 PATIENCE_S = 60.0
 LOST_FOR_MS = 1_000
-"""The custodian's grace, and how long it remembers."""
+"""The custodian's grace."""
 BETWEEN_TRIES_S = 0.2
 
 
@@ -189,7 +189,7 @@ class StoryAgent:
         seat, control = job.leader.seat, job.broker.control
         ours, replicas = cluster.sandbox.cluster_id, cluster.spec.replication_factor
         look = ClusterLook(control, ours, replicas, seat.topic.problems, seat.clock)
-        policy = CustodyPolicy(LOST_FOR_MS, 0, LOST_FOR_MS)
+        policy = CustodyPolicy(LOST_FOR_MS, 0)
         custody = Custody(seat, look, policy, cluster.store, job.events.append)
         return Custodian(custody, led_by(control, cluster.spec.name, seat.broker_id))
 

@@ -1,0 +1,178 @@
+"""``tierstate settle``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .context import Context
+from .flags import pass_context
+from .meant import facts_of, ids_meant, wanted_of
+from .opened import opened_topic, opened_view
+from .topic_argument import TopicArgument, TopicType
+
+if TYPE_CHECKING:
+    from ..follower.follower import Follower
+    from ..leader.settle_rule import Unknown
+    from ..state.facts import ContradictionSettled, LineageSettled
+    from ..state.partition_view import PartitionView
+
+CONTINUES = (
+    "--continues: the log goes on where that ends. Right unless an election was unclean, or a log folder was lost, "
+    "while no agent ran. If it is wrong, readers get remote records below {start} that this log does not have."
+)
+ANEW = (
+    "--anew: what is remote below {start} is of another log. It is read no more, and its objects stay until "
+    "`tierstate delete-records {topic} --before {start}`. If it is wrong, readers miss records that are there."
+)
+KEEP = "--keep: the segment's objects are never deleted, whatever its facts say."
+GO_ON = "--go-on: what its state says goes on: a segment that is not readable is swept or deleted in the end."
+
+
+@click.command("settle", epilog="Example: tierstate settle orders:0 --continues --execute")
+@click.argument("topic", type=TopicType(partition=True))
+@click.option("--continues", "lineage", flag_value="continues", help="The log goes on where the newest known one ends.")
+@click.option("--anew", "lineage", flag_value="anew", help="What is remote below the broker's log is of another log.")
+@click.option("--contradiction", metavar="N|TEXT", help="The contradiction to settle: its number here, or its text.")
+@click.option("--keep/--go-on", "keep", default=None, help="What becomes of the segment's objects.")
+@click.option("--execute", is_flag=True, help="Do it; otherwise only show what is known, and what would be believed.")
+@pass_context
+def command(
+    context: Context,
+    topic: TopicArgument,
+    lineage: str | None,
+    contradiction: str | None,
+    keep: bool | None,
+    execute: bool,
+) -> None:
+    """Show what keeps a partition stuck until a person decides: an unknown lineage, facts that contradict each other.
+
+    With a decision and --execute it is written as a fact. Agents obey within seconds, and it stays settled.
+    """
+    from ..leader.settle_rule import unknown_of
+    from ..state.errors import InvalidRequest, NotTiered
+    from .opened import view_now
+
+    if (contradiction is None) is not (keep is None):
+        raise InvalidRequest("a contradiction is settled with --contradiction and --keep or --go-on")
+    if lineage is not None and contradiction is not None:
+        raise InvalidRequest("settle one thing at a time: the lineage, or a contradiction")
+    topic_id, number = ids_meant(context, topic)
+    with opened_view(context, wanted_of(topic_id, number)) as follower:
+        partitions = facts_of(follower, topic_id, number)
+        if len(partitions) != 1:
+            raise NotTiered("no fact is about this partition" if not partitions else "name one partition", topic=topic)
+        view = view_now(follower, partitions[0])
+        unknown = unknown_of(view)
+        _show(context, str(topic), view, unknown)
+        fact = _decided(view, unknown, lineage, contradiction, keep)
+        if fact is None or not execute:
+            stuck = unknown is not None or view.contradictions
+            context.output.note("nothing was done: decide, and --execute" if stuck else "nothing is to be settled")
+            return
+        _say(context, follower, fact)
+        context.output.note("settled")
+
+
+def _decided(
+    view: PartitionView, unknown: Unknown | None, lineage: str | None, contradiction: str | None, keep: bool | None
+) -> LineageSettled | ContradictionSettled | None:
+    """Raises InvalidRequest for what there is not to settle."""
+    from ..runtime.clock import SystemClock
+    from ..runtime.id_source import RandomIds
+    from ..state.errors import InvalidRequest
+    from ..state.facts import ContradictionSettled, LineageSettled
+    from ..state.ids import FactId
+    from .give_order import issuer
+
+    new, now = FactId.of(RandomIds().uuid()), SystemClock().now_ms()
+    if lineage is not None:
+        if unknown is None:
+            raise InvalidRequest("the lineage is known: nothing is to be settled", partition=view.partition)
+        believed = unknown.continues if lineage == "continues" else unknown.anew
+        return LineageSettled(view.partition, new, believed, issuer(), now)
+    if contradiction is None:
+        return None
+    standing = dict(enumerate(view.contradictions, 1))
+    found = standing.get(int(contradiction)) if contradiction.isdecimal() else contradiction
+    if found not in view.contradictions:
+        raise InvalidRequest("no such contradiction", contradiction=contradiction, standing=len(standing))
+    return ContradictionSettled(view.partition, new, str(found), bool(keep), issuer(), now)
+
+
+def _say(context: Context, follower: Follower, fact: LineageSettled | ContradictionSettled) -> None:
+    """An append whose outcome nobody knows is looked up; UnknownOutcome when it is not there (it may land later)."""
+    from ..leader.termless import say
+    from ..state.errors import UnknownOutcome
+    from .opened import view_now
+
+    with opened_topic(context) as topic:
+        try:
+            say(topic, follower, fact.partition, fact)
+        except UnknownOutcome:
+            view = view_now(follower, fact.partition)
+            if fact not in (*view.settled, *view.settled_lineages):
+                raise
+
+
+def _show(context: Context, topic: str, view: PartitionView, unknown: Unknown | None) -> None:
+    if context.as_json:
+        context.output.document(_document(view, unknown))
+        return
+    line = context.output.line
+    if unknown is not None:
+        epoch, start = unknown.begins
+        line(f"LINEAGE UNKNOWN  the broker's log begins with epoch {epoch} at offset {start}")
+        said = f"term {unknown.elder.epoch} of broker {unknown.elder.broker_id}" if unknown.elder else "the segments"
+        line(f"  known         {_told(unknown.known.entries)} (epoch:offset), by {said}")
+        line(f"  checkpoint    {_told(view.lineage.entries)}")
+        below = [each for each in view.readable if each.offsets.start < start]
+        line(f"  remote below  {below[0].offsets.start}..{below[-1].offsets.end} in {len(below)} segments")
+        line(f"  {CONTINUES.format(start=start)}")
+        line(f"    believed    {_told(unknown.continues.entries)}")
+        line(f"  {ANEW.format(start=start, topic=topic)}")
+        line(f"    believed    {_told(unknown.anew.entries)}")
+    for number, text in enumerate(view.contradictions, 1):
+        line(f"CONTRADICTION {number}  {text}")
+        for quote in _quotes(view, text):
+            line(f"  {quote}")
+    if view.contradictions:
+        line(f"  {KEEP}")
+        line(f"  {GO_ON}")
+    for fact in view.settled:
+        line(f"settled by {fact.settled_by}, objects {'kept' if fact.keep else 'not kept'}: {fact.contradiction}")
+    for fact_of_lineage in view.settled_lineages:
+        line(f"settled by {fact_of_lineage.settled_by}: {_told(fact_of_lineage.lineage.entries)}")
+
+
+def _document(view: PartitionView, unknown: Unknown | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    pairs = (
+        None
+        if unknown is None
+        else {
+            name: [[e.epoch, e.start_offset] for e in found.entries]
+            for name, found in (("known", unknown.known), ("continues", unknown.continues), ("anew", unknown.anew))
+        }
+    )
+    return {
+        "partition": view.partition.partition,
+        "lineage_unknown": pairs,
+        "contradictions": [{"text": text, "facts": _quotes(view, text)} for text in view.contradictions],
+        "settled": [{**asdict(fact), "partition": view.partition.partition} for fact in view.settled],
+    }
+
+
+def _told(entries: Any) -> str:
+    return " ".join(f"{entry.epoch}:{entry.start_offset}" for entry in entries) or "nothing"
+
+
+def _quotes(view: PartitionView, text: str) -> list[str]:
+    """The facts of the segment that a contradiction names by key and position."""
+    from ..leader.integrity import quoted
+
+    found = [segment for segment in view.segments.values() if segment.contradiction == text]
+    named = [live for segment in found for live in segment.facts if f"{live.key} at {live.position}" in text]
+    return [f"state {segment.state}" for segment in found] + [quoted(live.key, live.fact) for live in named]

@@ -1,0 +1,91 @@
+"""What a partition's other replicas know of its past: their leader epoch checkpoints, from the agents beside them.
+
+Asked only where no fact knows it (`term.composed`): a replica that was away, or that Kafka's retention reached later,
+may still have an epoch that is gone from the leader's own disk. An answer is evidence like a term's lineage (0016).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+import urllib3
+
+from ..log.local_log import LocalLog
+from ..state.epochs import Lineage
+from ..state.errors import InvalidRequest, TierstateError
+from ..state.facts import LeaderElected
+from ..state.ids import BrokerId, TopicIdPartition
+from ..state.offsets import TimestampMs
+from ..state.view import TierView
+
+TIMEOUT_S = 1.0
+AT_MOST = 8
+"""So many agents are asked, one after the other: a term waits for them."""
+
+
+def epochs_of(log: LocalLog, name: str, partition: int) -> dict[str, Any] | None:
+    """What an agent answers: the checkpoint of its broker's replica. None: it has none."""
+    for place, found in log.listed().items():
+        if (found, place.partition) == (name, partition):
+            with suppress(TierstateError):
+                lineage = log.snapshot(place, name).lineage
+                entries = [[entry.epoch, entry.start_offset] for entry in lineage.entries]
+                return {"topic_id": place.topic_id, "epochs": entries}
+    return None
+
+
+def told_lineage(answer: bytes, partition: TopicIdPartition) -> Lineage | None:
+    """What another agent's answer says; None where it is of another topic of that name, or no such answer."""
+    try:
+        said = json.loads(answer)
+        if said["topic_id"] != partition.topic_id:
+            return None
+        return Lineage.of(*((int(epoch), int(start)) for epoch, start in said["epochs"]))
+    except (ValueError, TypeError, KeyError, InvalidRequest):
+        return None
+
+
+class OtherReplicas:
+    """A `term.OtherReplicas`. Agents are found by the newest term, of any partition, that names their broker."""
+
+    def __init__(self, me: BrokerId, view: TierView, ask: Callable[[str], bytes | None]) -> None:
+        """``ask``: GET of a URL; None when nobody answers in time."""
+        self._me, self._view, self._ask = me, view, ask
+
+    def __call__(self, partition: TopicIdPartition, name: str) -> list[Lineage]:
+        found = []
+        for address in list(self._addresses().values())[:AT_MOST]:
+            answer = self._ask(f"http://{address}/v1/epochs/{quote(name, safe='')}/{partition.partition}")
+            lineage = None if answer is None else told_lineage(answer, partition)
+            if lineage is not None and lineage.entries:
+                found.append(lineage)
+        return found
+
+    def _addresses(self) -> Mapping[BrokerId, str]:
+        newest: dict[BrokerId, tuple[TimestampMs, str]] = {}
+        for fact in self._elected():
+            if fact.broker_id not in (self._me, BrokerId(-1)) and fact.management_address:
+                newest[fact.broker_id] = max(newest.get(fact.broker_id, (TimestampMs(0), "")), _named(fact))
+        return {broker: address for broker, (_, address) in sorted(newest.items())}
+
+    def _elected(self) -> Iterator[LeaderElected]:
+        for partition in self._view.partitions():
+            with suppress(TierstateError):
+                yield from (live.fact for live in self._view.facts(partition) if isinstance(live.fact, LeaderElected))
+
+
+def _named(fact: LeaderElected) -> tuple[TimestampMs, str]:
+    return fact.elected_at, fact.management_address
+
+
+def ask_by_http(url: str) -> bytes | None:
+    """One try, and not for long."""
+    try:
+        answer = urllib3.PoolManager(retries=False).request("GET", url, timeout=TIMEOUT_S)
+    except urllib3.exceptions.HTTPError:
+        return None
+    return answer.data if answer.status == 200 else None

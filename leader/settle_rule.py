@@ -1,0 +1,46 @@
+"""What a person may say where nothing else says it: how a log goes on below its broker's checkpoint. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..state.epochs import Lineage
+from ..state.facts import LeaderElected
+from ..state.partition_view import PartitionView
+from .recover_rule import lineage_of
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A lineage that is unknown. ``begins``: the first epoch that the term in force knows, and where.
+
+    ``elder``: the newest term that knows what is remote; None: only the segments' own epochs tell (``known``).
+    ``continues`` and ``anew``: what is believed if the log went on, and if it is another one.
+    """
+
+    begins: tuple[int, int]
+    elder: LeaderElected | None
+    known: Lineage
+    continues: Lineage
+    anew: Lineage
+
+
+def unknown_of(view: PartitionView) -> Unknown | None:
+    """None where there is nothing to settle: the lineage is known, or the term in force knows no epoch at all."""
+    if not view.lineage_unknown or not view.lineage.entries:
+        return None
+    first = view.lineage.entries[0]
+    elder = _elder(view)
+    below = [each for each in view.readable if each.offsets.start < first.start_offset]
+    known = elder.lineage if elder is not None else lineage_of(below)
+    older = tuple(e for e in known.entries if e.epoch < first.epoch and e.start_offset <= first.start_offset)
+    begins = (int(first.epoch), int(first.start_offset))
+    return Unknown(begins, elder, known, Lineage((*older, first)), Lineage((first,)))
+
+
+def _elder(view: PartitionView) -> LeaderElected | None:
+    terms = [
+        (live.fact.epoch, live.position, live.fact) for live in view.others if isinstance(live.fact, LeaderElected)
+    ]
+    knowing = [each for each in terms if not view.leaves_unplaced(each[2].lineage)]
+    return max(knowing, key=lambda each: each[:2])[2] if knowing else None

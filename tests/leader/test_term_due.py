@@ -1,0 +1,263 @@
+"""A term in every leader epoch, so that the log's past stays known; and what people settle where it does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+from tests.leader.expiry import say_order
+from tests.leader.test_hosting import hosted
+from tests.leader.world import Process, World
+from tierstate.leader.other_replicas import OtherReplicas, epochs_of, told_lineage
+from tierstate.leader.reasons import Reason
+from tierstate.leader.settle_rule import unknown_of
+from tierstate.runtime.listener import TermEnded
+from tierstate.schemas.codec import encode_fact
+from tierstate.state.epochs import LeaderEpoch, Lineage
+from tierstate.state.facts import LeaderElected, LineageSettled, OrderKind
+from tierstate.state.ids import BrokerId, FactId
+from tierstate.state.keys import key_of
+from tierstate.state.lineage import compose
+from tierstate.state.offsets import Offset, TimestampMs
+
+NewWorld = Callable[..., World]
+
+
+def retention_takes_all(world: World) -> None:
+    """Kafka's own: the active segment too. The checkpoint keeps the last epoch, at the end."""
+    world.broker.delete_records_on(BrokerId(1), world.name, 0, Offset(world.end()))
+    epoch, end = world.checkpoint()[-1][0], world.end()
+    for file in world.folder.glob("*.*"):
+        if file.suffix in (".log", ".index", ".timeindex", ".snapshot"):
+            file.unlink()
+    for suffix in (".log", ".index", ".timeindex", ".snapshot"):
+        world.file(end, suffix).write_bytes(b"")
+    world.write_checkpoint((epoch, end))
+
+
+def away_for_an_epoch(world: World) -> Process:
+    """Copied and trimmed; then an epoch that no agent saw, of which Kafka keeps nothing; then a new leadership."""
+    world.process().work()
+    world.retire()
+    world.elect_here()
+    retention_takes_all(world)
+    world.elect_here()
+    process = world.process()
+    process.work()
+    assert world.view().lineage_unknown
+    return process
+
+
+def settle(world: World, process: Process, lineage: Lineage) -> str:
+    """And the agent hears of it."""
+    fact = LineageSettled(world.partition, FactId.of(b"settled by a man"), lineage, "ops", TimestampMs(7))
+    world.topic.append(0, key_of(fact), encode_fact(fact))
+    process.view.require_fresh(0, 0)
+    return key_of(fact)
+
+
+def test_a_partition_with_nothing_to_do_has_a_term(new_world: NewWorld) -> None:
+    world = new_world("big")
+    process = world.process()
+    process.work()
+    assert [key.split("/")[2] for key in world.topic.keys()] == ["leader", "log-start"]
+    assert process.status().not_copied_reason == Reason.ALL_COPIED
+
+
+def test_a_new_leader_epoch_is_a_new_term_though_nothing_is_to_be_done_and_the_agent_never_stopped(
+    new_world: NewWorld,
+) -> None:
+    world = new_world("none")
+    process = world.process()
+    worker = process.work()
+    world.elect_here()
+    process.work(worker)
+    term = world.view().term
+    assert term is not None
+    assert term.epoch == world.checkpoint()[-1][0]
+    assert [event.reason for event in process.events if isinstance(event, TermEnded)] == ["the leader epoch changed"]
+    said = world.topic.appends
+    process.work(worker)
+    assert world.topic.appends == said, "one fact a leadership"
+
+
+def test_what_is_remote_stays_readable_when_retention_takes_all_after_a_restart(new_world: NewWorld) -> None:
+    world = new_world("epochs", {"local.retention.bytes": "0"})
+    process = world.process()
+    worker = process.work()
+    world.retire()
+    world.elect_here()
+    process.work(worker)
+    retention_takes_all(world)
+    process.work(worker)
+    for _ in range(2):  # on a log that is empty, an epoch takes the place of the one before it
+        world.elect_here()
+        process.work(worker)
+    view = world.view()
+    assert not view.lineage_unknown
+    assert view.coverage.prefix_end(0) == view.readable[-1].offsets.end
+    assert view.lineage.entries[0].start_offset == 0
+
+
+def test_a_lineage_that_a_person_settles_makes_everything_readable_again(world: World) -> None:
+    process = away_for_an_epoch(world)
+    worker = process.work()
+    assert worker.last_error is None
+    unknown = world.view().lineage.entries
+    known = max((f for f in facts(world) if not f.lineage.entries[0].start_offset), key=lambda f: f.epoch).lineage
+    key = settle(world, process, Lineage((*known.entries, unknown[0])))
+    process.work(worker)
+    view = world.view()
+    assert not view.lineage_unknown
+    assert view.lineage.entries == (*known.entries, *unknown)
+    assert view.coverage.prefix_end(0) == view.readable[-1].offsets.end
+    process.work(worker)
+    assert key not in {live.key for live in process.view.facts(world.partition)}, "the term carries it on"
+
+
+def facts(world: World) -> list[LeaderElected]:
+    return [live.fact for live in world.view().others if isinstance(live.fact, LeaderElected)]
+
+
+def test_a_person_may_say_that_what_is_below_is_another_log(world: World) -> None:
+    process = away_for_an_epoch(world)
+    worker = process.work()
+    before = world.view()
+    key = settle(world, process, Lineage(before.lineage.entries[:1]))
+    process.work(worker)
+    view = world.view()
+    assert not view.lineage_unknown
+    assert (view.term, view.coverage.owned) == (before.term, ())
+    assert key in {live.key for live in process.view.facts(world.partition)}, "it stands while that is there"
+    assert len(world.objects()) == 3 * len(view.readable), "nothing is deleted by it"
+    world.elect_here()
+    process.work(worker)
+    assert not world.view().lineage_unknown
+
+
+def test_an_order_to_delete_is_a_way_out_of_an_unknown_lineage(world: World) -> None:
+    process = away_for_an_epoch(world)
+    worker = process.work()
+    say_order(world, OrderKind.DELETE_RECORDS, world.end())
+    process.view.require_fresh(0, 0)
+    for _ in range(3):
+        process.work(worker)
+        world.clock.advance(120)
+    view = world.view()
+    assert (view.log_start, view.lineage_unknown, view.orders) == (world.end(), False, ())
+    assert world.objects() == set()
+
+
+def test_checkpoints_of_other_replicas_are_asked_only_when_no_fact_knows(world: World) -> None:
+    asked: list[str] = []
+    process = away_for_an_epoch(world)
+
+    def others(partition: object, name: str) -> list[Lineage]:
+        asked.append(name)
+        return [Lineage.of((0, 0), world.checkpoint()[0])]
+
+    heir = world.process()
+    object.__setattr__(heir.seat, "other_replicas", others)
+    worker = heir.work()
+    assert asked == [], "the term in force is of this very epoch"
+    world.elect_here()
+    heir.work(worker)
+    assert asked == [world.name]
+    assert not world.view().lineage_unknown
+    world.elect_here()
+    heir.work(worker)
+    assert asked == [world.name]
+    assert process.status().term != heir.status().term
+
+
+def test_a_topic_that_is_refused_begins_no_term_unless_facts_stand(new_world: NewWorld) -> None:
+    world = new_world("none", {"cleanup.policy": "compact"})
+    world.process().work()
+    assert world.topic.appends == 0
+    other = new_world("none")
+    other.process().work()
+    other.broker.configure(other.name, {"cleanup.policy": "compact"})
+    other.elect_here()
+    other.process().work()
+    term = other.view().term
+    assert term is not None
+    assert term.epoch == other.checkpoint()[-1][0]
+
+
+def test_nothing_is_written_about_a_partition_of_which_a_fact_cannot_be_read(new_world: NewWorld) -> None:
+    world = new_world("none")
+    world.process().work()
+    said = world.topic.append(0, f"{world.partition.topic_id}/0/order/AAAAAAAAAAAAAAAAAAAAAA", b"\x00 of the future")
+    world.elect_here()
+    world.process().work()
+    assert world.topic.end(0) == said + 1
+
+
+def test_an_agent_that_answers_elsewhere_now_says_so_and_one_that_does_not_begins_no_term(world: World) -> None:
+    world.process().work()
+    first = world.view().term
+    world.process().work()
+    assert world.view().term == first
+    world.process(address="b1:2").work()
+    leader = world.view().leader
+    assert leader is not None
+    assert leader.management_address == "b1:2"
+
+
+def test_an_epoch_that_changes_calls_for_a_look(world: World) -> None:
+    before = hosted(world)
+    assert hosted(world) == before
+    world.elect_here()
+    assert hosted(world) != before
+
+
+def test_of_several_that_have_the_epoch_the_one_that_knows_the_log_furthest_down_continues_it() -> None:
+    knows_nothing, knows_all = Lineage.of((5, 33), (6, 40)), Lineage.of((0, 0), (3, 17), (5, 33))
+    composed, known = compose(Lineage.of((5, 33), (6, 40)), [knows_nothing, knows_all])
+    assert (composed, known) == (Lineage.of((0, 0), (3, 17), (5, 33), (6, 40)), True)
+
+
+def test_agents_are_asked_where_their_brokers_newest_term_says_and_only_answers_about_this_topic_count(
+    world: World,
+) -> None:
+    process = world.process()
+    process.work()
+    for broker, at, address in ((2, 1, "old:1"), (2, 9, "b2:1"), (3, 5, "b3:1"), (-1, 7, "nobody:1")):
+        fact = LeaderElected(
+            world.partition, world.name, LeaderEpoch(0), FactId.of(bytes([at] * 16)), BrokerId(broker), address,
+            Lineage(), Offset(0), TimestampMs(at),
+        )  # fmt: skip
+        world.topic.append(0, key_of(fact), encode_fact(fact))
+    process.view.require_fresh(0, 0)
+    asked: list[str] = []
+
+    def answer(url: str) -> bytes | None:
+        asked.append(url)
+        said = epochs_of(world.log, world.name, 0)
+        return json.dumps(said if "b2" in url else {"topic_id": "another", "epochs": [[0, 0]]}).encode()
+
+    world.log.partitions()
+    assert OtherReplicas(BrokerId(1), process.view, answer)(world.partition, world.name) == [
+        Lineage.of(*world.checkpoint())
+    ]
+    assert asked == [f"http://{host}:1/v1/epochs/{world.name}/0" for host in ("b2", "b3")]
+    assert epochs_of(world.log, "another", 0) is None
+    for garbage in (b"", b"[]", b"null", b'{"topic_id": 1}', b'{"topic_id": "x", "epochs": [[1, 5], [0, 0]]}'):
+        assert told_lineage(garbage, world.partition) is None
+
+
+def test_what_is_unknown_is_shown_with_what_would_be_believed(world: World) -> None:
+    away_for_an_epoch(world)
+    view = world.view()
+    unknown = unknown_of(view)
+    assert unknown is not None
+    first = view.lineage.entries[0]
+    assert unknown.begins == (first.epoch, first.start_offset)
+    assert unknown.continues.entries == (*unknown.known.entries, first)
+    assert unknown.anew.entries == (first,)
+    assert unknown.elder is not None
+    without = replace(view, others=tuple(live for live in view.others if live.fact != unknown.elder))
+    guessed = unknown_of(without)
+    assert guessed is not None
+    assert (guessed.elder, guessed.continues) == (None, unknown.continues), "the segments' own epochs tell as well"
