@@ -73,7 +73,7 @@ OF_ERROR: dict[type[BaseException], Problem] = {
     errors.CorruptData: Problem(500, 50055),
     errors.LogGap: Problem(500, 50056),
     errors.IllegalTransition: Problem(500, 50057),
-    errors.TierStateLost: Problem(503, 50359),  # nothing to wait for: a person must recover it
+    errors.TierStateLost: Problem(503, 50360),  # nothing to wait for: a person must recover it
     errors.Difference: Problem(500, 50058),
 }
 UNKNOWN_PARTITION = 40402
