@@ -158,7 +158,9 @@ def next_delete(
     for segment in view.readable:
         if segment.offsets.start >= highest:
             break  # they are in order of their starts
-        if is_expired(view, segment) and segment.segment_id not in view.kept:
+        if segment.segment_id in view.kept:
+            continue
+        if is_expired(view, segment):
             return StartDelete(view.segments[segment.segment_id], _reason(view, segment))
         if _left_behind(view, segment) and _given_up(view, segment, retention, now):
             return StartDelete(view.segments[segment.segment_id], DeleteReason.RETENTION_TIME)

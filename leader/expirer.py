@@ -53,7 +53,9 @@ def advance_log_start(reign: Reign, log_start: Offset, reason: str, listener: Li
         raise Fenced("the log ends below this log start", partition=reign.partition, high_watermark=high_watermark)
     if view.log_start is not None and view.log_start >= log_start:
         return
-    reign.append(reign.log_start(view, log_start, reason))
+    # what a person ordered away goes, of whatever log it is: else nothing would ever take what no lineage places
+    whatever_log = ordered and view.leaves_unplaced(view.lineage)
+    reign.append(reign.log_start(view, log_start, reason, whatever_log=whatever_log))
     listener(LogStartMoved(reign.partition, reign.name, log_start, reason))
 
 

@@ -101,9 +101,14 @@ class Reign:
             raise Fenced("this term no longer rules", partition=self.partition, term=self.term, ruling=view.term)
         return view
 
-    def log_start(self, view: PartitionView, offset: Offset, reason: str) -> LogStartAdvanced:
-        """A log start as this term says it: in the lineage that it leads*."""
-        lineage = below(view.lineage, offset)
+    def log_start(
+        self, view: PartitionView, offset: Offset, reason: str, *, whatever_log: bool = False
+    ) -> LogStartAdvanced:
+        """A log start as this term says it: in the lineage that it leads*.
+
+        ``whatever_log``: in none, so that it holds on every log of before this term's epoch.
+        """
+        lineage = Lineage() if whatever_log else below(view.lineage, offset)
         return LogStartAdvanced(self.partition, offset, self.term, self.counter(), reason, self.now(), lineage)
 
     def append(self, fact: Fact) -> Position:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
@@ -16,21 +15,17 @@ from tests.leader.world import World
 from tierstate.cli.sweep_plan import rows_of
 from tierstate.leader.act import run
 from tierstate.leader.archived_deletes import deleted_in
-from tierstate.leader.custodian_rule import custody_doubt
 from tierstate.leader.expirer import remove_objects, start_delete
 from tierstate.leader.quarantine import Quarantine
 from tierstate.leader.reasons import Reason
 from tierstate.leader.sweep_rule import NoSweep, failed_attempt, next_sweep
 from tierstate.leader.sweeper import Look
-from tierstate.leader.trim_rule import doubt_of
 from tierstate.state.errors import CorruptData, Fenced
-from tierstate.state.facts import DeleteReason, SegmentDeleteStarted
-from tierstate.state.keys import key_of
+from tierstate.state.facts import ContradictionSettled, DeleteReason, SegmentDeleteStarted
+from tierstate.state.ids import FactId
 from tierstate.state.offsets import Position
 from tierstate.state.partition_view import SegmentMeaning
 from tierstate.state.segment import RemoteSegment, SegmentState
-
-ASKING = ("trim_rule", "expirer", "expire_rule", "sweep_rule", "erase_rule", "orders", "trimmer")
 
 
 def forge(world: World, *kinds: str) -> RemoteSegment:
@@ -50,15 +45,15 @@ def untouched(world: World, segment: RemoteSegment) -> None:
 
 
 @pytest.fixture
-def settled(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From here on a person has settled every contradiction: nobody is in doubt because of one."""
+def settled(world: World) -> Callable[[], None]:
+    """A person settles every contradiction there is, and lets it go on."""
 
     def settle() -> None:
-        for module in ASKING:
-            place = importlib.import_module(f"tierstate.leader.{module}")
-            monkeypatch.setattr(place, "doubt_of", lambda view: doubt_of(replace(view, contradictions=())))
-        custodian = importlib.import_module("tierstate.leader.custodian_rule")
-        monkeypatch.setattr(custodian, "custody_doubt", lambda view: custody_doubt(replace(view, contradictions=())))
+        for number, text in enumerate(world.view().contradictions):
+            new = FactId.of(number.to_bytes(16, "big"))
+            say(world, ContradictionSettled(world.partition, new, text, False, "ops", world.clock.now_ms()))
+        assert world.view().contradictions == ()
+        world.all_fresh()
 
     return settle
 
@@ -90,11 +85,12 @@ def test_an_agent_serves_and_deletes_nothing_of_another_partition(
         process.work(worker)
         world.clock.advance(GRACE_S)
         untouched(world, segment)
-    assert world.view().holds, "a person is told"
-    assert segment.object_key in world.view().holds[0].reason
+    told = [fact.contradiction for fact in world.view().settled] if is_settled else world.view().contradictions
+    assert any(segment.object_key in text for text in told), "a person is told"
+    assert not world.view().holds
 
 
-def test_the_partition_is_held_with_a_reason(world: World) -> None:
+def test_the_partition_stands_still_with_a_reason(world: World) -> None:
     process = world.process()
     worker = process.work()
     segment = forge(world, *CONDEMNED)
@@ -103,11 +99,11 @@ def test_the_partition_is_held_with_a_reason(world: World) -> None:
     process.view.require_fresh(0, 0)
     process.work(worker)
     status = process.status()
-    assert status.not_trimmed_reason is Reason.HELD
+    assert status.not_trimmed_reason is Reason.CONTRADICTION
     assert f"its object key is of another segment: {segment.object_key!r}" in str(status.not_trimmed)
 
 
-def test_it_goes_on_once_the_forged_facts_are_erased_and_the_holds_released(world: World) -> None:
+def test_it_goes_on_once_the_forged_facts_are_erased(world: World) -> None:
     process = world.process()
     worker = process.work()
     begun = len(world.topic.keys())
@@ -116,7 +112,7 @@ def test_it_goes_on_once_the_forged_facts_are_erased_and_the_holds_released(worl
     process.work(worker)
     forged_keys = [key for key in world.topic.keys()[begun:] if str(segment.segment_id) in key]
     assert len(forged_keys) == len(CONDEMNED)
-    for key in (*forged_keys, *(key_of(hold) for hold in world.view().holds)):
+    for key in forged_keys:
         world.topic.append(0, key, None)
     world.roll()
     process.view.require_fresh(0, 0)

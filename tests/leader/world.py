@@ -184,6 +184,11 @@ class World:
         catch_up(self.topic, view, {0: self.topic.end(0)})
         return view.state(self.partition).view()
 
+    def all_fresh(self) -> None:
+        """Every process has heard of all that landed."""
+        for process in self._processes:
+            process.view.require_fresh(0, 0)
+
     def objects(self) -> set[str]:
         return {found.key for found in self.store.list()}
 
