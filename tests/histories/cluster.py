@@ -366,6 +366,7 @@ class HistoryControl:
             raise Fenced("a newer leader epoch exists", epoch=epoch)
         end = Offset(leader.end)
         stable = min((begun.base for begun in leader.open().values()), default=end)
+        stable = max(stable, leader.start)  # as `maybeIncrementFirstUnstableOffset`: never below the log start
         return LocalBounds(Offset(leader.start), end, Offset(stable), LeaderEpoch(now))
 
     def configs(self, topics: Iterable[str], *, broker: BrokerId) -> dict[str, TopicConfig | TierstateError]:
