@@ -365,7 +365,8 @@ class HistoryControl:
         if epoch is not None and epoch < now:
             raise Fenced("a newer leader epoch exists", epoch=epoch)
         end = Offset(leader.end)
-        stable = max(leader.start, min((begun.base for begun in leader.open().values()), default=end))
+        stable = min((begun.base for begun in leader.open().values()), default=end)
+        stable = max(stable, leader.start)  # as `maybeIncrementFirstUnstableOffset`: never below the log start
         return LocalBounds(Offset(leader.start), end, Offset(stable), LeaderEpoch(now))
 
     def configs(self, topics: Iterable[str], *, broker: BrokerId) -> dict[str, TopicConfig | TierstateError]:
