@@ -13,9 +13,17 @@ import hashlib
 from collections.abc import Generator, Iterator, Sequence
 from itertools import repeat
 
-from ..broker.tier_reader import UNKNOWN_EPOCH
+from ..broker.tier_reader import UNKNOWN_EPOCH, lost_heads
 from ..broker.tier_topic import TierBatch, TierReader, TierTopic
-from ..state.errors import BrokerUnavailable, CorruptData, InvalidRequest, ObjectExists, PositionLost, Unavailable
+from ..state.errors import (
+    BrokerUnavailable,
+    CorruptData,
+    InvalidRequest,
+    ObjectExists,
+    PositionLost,
+    TierStateLost,
+    Unavailable,
+)
 from ..state.offsets import Position, TimestampMs
 from ..storage.object_store import ObjectStore
 from .archive_chain import START, archived_to, furthest_of, reached_by, read_piece
@@ -53,11 +61,11 @@ def archive(
 ) -> Generator[str, None, Position]:
     """Bring the archive of one partition up to the end captured now; returns what `archived_to` answers after it.
 
-    A window that is not full is archived in part once its oldest record is older than ``partial_after_ms``. ``known``:
-    an earlier answer, which makes the LIST short. Memory: two pieces. Raises HistoryBroken when the topic does not go
-    on where the archive ends, CorruptData when the pieces are gone, or the furthest is damaged and there is something
-    to write (remove that object, and the next call writes it again, as long as the topic has its records), and what
-    store and broker raise.
+    A window that is not full is archived in part once its oldest record is older than ``partial_after_ms``.
+    ``known``: an earlier answer, which makes the LIST short. Memory: two pieces. Raises HistoryBroken when the topic
+    does not go on where the archive ends, TierStateLost when it begins above that, CorruptData when the pieces are
+    gone, or the furthest is damaged and there is something to write (remove that object, and the next call writes it
+    again, as long as the topic has its records), and what store and broker raise.
     """
     place = identity.place(tier_partition)
     for _ in range(ROUNDS):
@@ -121,6 +129,9 @@ def _check_epoch(topic: TierTopic, identity: ViewIdentity, tier_partition: int, 
         finally:
             reader.close()
     except PositionLost as lost:
+        start = topic.starts([tier_partition]).get(tier_partition, START)
+        if start > following:  # no other history: this one lost its head, and nobody may begin another one on the rest
+            raise TierStateLost(*lost_heads("the tier-state topic", {tier_partition: start})) from lost
         raise broken_history(identity, tier_partition, furthest.name, str(lost)) from lost
 
 
