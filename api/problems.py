@@ -75,6 +75,8 @@ OF_ERROR: dict[type[BaseException], Problem] = {
     errors.IllegalTransition: Problem(500, 50057),
     errors.TierStateLost: Problem(503, 50360),  # nothing to wait for: a person must recover it
     errors.Difference: Problem(500, 50058),
+    errors.HistoryBroken: Problem(500, 50059),
+    errors.LineageTooLong: Problem(500, 50060),  # an agent's, not the caller's
 }
 UNKNOWN_PARTITION = 40402
 INVALID_PARAMETER = 40051

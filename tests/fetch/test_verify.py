@@ -180,9 +180,9 @@ def test_a_hold_an_unreadable_fact_and_a_foreign_key_are_told() -> None:
 
 
 def test_a_log_start_above_the_high_watermark_is_corrupt() -> None:
-    found = findings(*facts(*CLEAN), BUILD.log_start(50, TERM, 501, 9))
+    found = findings(*facts(*CLEAN), BUILD.log_start(50, TERM, 501, 9, lineage=LINEAGE))
     only(found, Severity.CORRUPT, "log start 501 is above the high watermark 500")
-    assert not findings(*facts(*CLEAN), BUILD.log_start(50, TERM, 500, 9))
+    assert not findings(*facts(*CLEAN), BUILD.log_start(50, TERM, 500, 9, lineage=LINEAGE))
 
 
 def test_segments_above_the_high_watermark_are_corrupt() -> None:
