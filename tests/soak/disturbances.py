@@ -12,17 +12,20 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 
 from tests.soak.ground import Ground
 from tests.soak.groups import PlainGroup
 from tests.soak.journal import partition_of
-from tests.soak.topics import EVERYWHERE, LONE, PASSING_MS, SHAKEN, TOPICS, SoakTopic
+from tests.soak.topics import EVERYWHERE, KEPT_MS, LONE, PASSING_MS, SEGMENT_BYTES, SHAKEN, TOPICS, SoakTopic
 from tests.soak.truth import jumped
 
 Look = Callable[[], bool]
 Act = Callable[[Ground, random.Random], Look]
 UNDER_WAY_S = 1.5
 """A trim takes a moment from its listing of groups to DeleteRecords."""
+QUIET_RECORDS, ALL = 1500, -1
+"""``ALL``: as `kafka-delete-records.sh` takes it."""
 MAY_DIE = (0, 1)
 """Agents that are killed and terminated; the last lives as long as the soak: its memory tells of all of it."""
 KEPT, PASSING = TOPICS[:2]
@@ -257,6 +260,34 @@ def log_begun_anew(ground: Ground, chance: random.Random) -> Look:
         writer.go_on()
     began = time.monotonic()
     return lambda: bool(ground.copied(began, name, 0)) and ground.bounds(LONE).local_start > 0
+
+
+def quiet_restarted(ground: Ground, chance: random.Random) -> Look:
+    """A topic of its own, on which nothing is written any more: its broker restarts, all it has is deleted there, and
+    it restarts on the empty log. What is remote stays readable: no agent has ever been away.
+    """
+    index, name = chance.choice(EVERYWHERE), f"{ground.name}-quiet-{chance.randrange(10**6)}"
+    config = {"internal_segment_bytes": str(SEGMENT_BYTES), "min_insync_replicas": "1", "local_retention_bytes": "0"}
+    ground.patiently(lambda: ground.admin.create(name, 1, (index,), retention_ms=str(KEPT_MS), **config))
+    ground.house.append(name, QUIET_RECORDS)
+    ground.until(lambda: ground.described(name)["highest_remote"] is not None, "something is remote")
+    restarts = partial(ground.kafka.start, index)
+    ground.kafka.stop(index)
+    _term_begins_after(ground, index, name, restarts)
+    _term_begins_after(ground, index, name, partial(ground.admin.delete_records, name, 0, ALL))
+    ground.kafka.stop(index)
+    _term_begins_after(ground, index, name, restarts)
+    ground.until_in_sync()
+    found = ground.described(name)
+    read = ground.command("consume", f"{name}:0", "-n", str(found["highest_remote"] + 1), "--format", "%o\\n")
+    assert read[1].split() == [str(each) for each in range(found["highest_remote"] + 1)], "what is remote is not read"
+    return lambda: not ground.described(name)["lineage_unknown"]
+
+
+def _term_begins_after(ground: Ground, index: int, name: str, act: Callable[[], object]) -> None:
+    began = time.monotonic()
+    ground.patiently(act)
+    ground.until(lambda: ground.heard(began, "term started", name, 0, index), f"a term of {name}")
 
 
 def _forget_from(ground: Ground, topic: SoakTopic, offset: int) -> None:

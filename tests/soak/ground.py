@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -203,6 +204,11 @@ class Ground:
         """Exit code and what it said."""
         done = run(*arguments, "--config", str(self.house.config), seconds=300)
         return done.returncode, done.stdout or done.stderr
+
+    def described(self, name: str) -> dict[str, Any]:
+        """Partition 0, as `tierstate describe` has it."""
+        found: dict[str, Any] = json.loads(self.command("describe", f"{name}:0", "--json")[1])[0]
+        return found
 
     def commanded(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> None:
         """AssertionError: it never ended with one of these codes. What is unavailable for a moment is asked again."""

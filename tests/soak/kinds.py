@@ -38,6 +38,7 @@ KINDS = (
     Kind("group reset", "an agent waited for it, and it read everything from there", acts.group_reset),
     Kind("unclean election", "what was written after it was copied", acts.election_unclean),
     Kind("log begun anew", "it was copied and trimmed anew", acts.log_begun_anew),
+    Kind("quiet topic's broker restarts", "its lineage stayed known", acts.quiet_restarted),
     Kind("quiet", "segments were copied", acts.nothing),
 )
 
