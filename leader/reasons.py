@@ -32,6 +32,7 @@ class Reason(StrEnum):
     GROUP_HOLDS = "group-holds"
     GROUPS_UNKNOWN = "groups-unknown"
     UNCLEAN_ELECTIONS = "unclean-elections"
+    OBJECTS_MISSING = "objects-missing"
 
     NOTHING_REMOTE = "nothing-remote"
     RETENTION_KEEPS = "retention-keeps"
@@ -174,6 +175,12 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "trim",
         "The topic allows unclean elections, which can undo what was copied.",
         "Turn `unclean.leader.election.enable` off, or set `trim.allow_unclean`.",
+    ),
+    Reason.OBJECTS_MISSING: Meaning(
+        "trim",
+        "The daily look found objects of readable segments gone from the store, or of another size.",
+        "Restore what is named (versions, a backup of the bucket): the agent looks again every ten minutes; "
+        "`tierstate verify` names all of it.",
     ),
     Reason.NOTHING_REMOTE: Meaning("expire", "The remote tier has nothing from the log start on.", NOTHING),
     Reason.RETENTION_KEEPS: Meaning(

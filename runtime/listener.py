@@ -103,7 +103,7 @@ class SegmentDeleted:
 @dataclass(frozen=True, slots=True)
 class OrphansFound:
     """A look at all objects of a partition is done: ``objects`` and ``bytes`` that no fact names, which stay, and the
-    number of those that an accepted delete condemned.
+    number of those that an accepted delete condemned. ``missing``: objects of readable segments that are not there.
     """
 
     partition: TopicIdPartition
@@ -111,6 +111,7 @@ class OrphansFound:
     objects: int
     bytes: int
     condemned: int
+    missing: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from tests.follower.archived import HOUR_MS, Archived, crash, flips, run
-from tierstate.follower.archive_chain import archived_to
+from tierstate.follower.archive_base import cut_archive
+from tierstate.follower.archive_chain import archived_to, chain_of
 from tierstate.follower.archive_piece import WINDOW, Draft, encode_piece
 from tierstate.follower.archive_reader import archived_topics
 from tierstate.follower.histories import places
 from tierstate.runtime.clock import ManualClock
+from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import CorruptData, HistoryBroken, InvalidRequest
-from tierstate.state.offsets import Position
+from tierstate.state.offsets import Position, TimestampMs
+from tierstate.state.view import MemoryView
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import ObjectInfo
 
@@ -354,3 +357,13 @@ def test_the_store_tells_whose_archives_it_holds() -> None:
     world.store.put_if_absent(world.place.checkpoint(5), b"")
     assert places(world.store) == [world.place]
     assert archived_topics(world.store) == [world.identity]
+
+
+def test_a_lost_piece_is_told_once_a_day_by_names_alone() -> None:
+    world = Archived().archived(5, 5, 5)
+    world.store.delete(world.names[1].key)
+    with pytest.raises(CorruptData, match="missing") as lost:
+        run(cut_archive(world.store, world.identity, 0, TimestampMs(0), lambda: MemoryView(decode_fact, 1)))
+    assert (lost.value.facts["first"], lost.value.facts["last"]) == (5, 9)
+    world.store.delete(world.names[0].key)
+    assert chain_of(world.store, world.place).missing == (0, 9)
