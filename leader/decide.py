@@ -241,11 +241,11 @@ def _expire(view: PartitionView, seen: Observed, policy: Policy, now: TimestampM
     moved = next_log_start(view, seen.bounds, seen.segments, retention, now, memory.gone)
     if isinstance(moved, AdvanceLogStart):
         return moved
-    removal = next_removal(view, now, policy.expire_grace_ms, memory.put_off)
+    removal = next_removal(view, now, policy.expire_grace_ms, memory.put_off, memory.archived_to)
     later = (
         next_cut(view, seen.bounds) if refusal(seen.config) is None else None,
         next_delete(view, retention, now),
-        next_removal(view, now, policy.expire_grace_ms, memory.failed),
+        next_removal(view, now, policy.expire_grace_ms, memory.failed, memory.archived_to),
         removal,
     )
     found = next((each for each in later if each is not None and isinstance(each, Intent)), None)

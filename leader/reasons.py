@@ -41,6 +41,7 @@ class Reason(StrEnum):
     READERS_GRACE = "readers-grace"
     LATE_WRITES = "late-writes"
     LEASED = "leased"
+    NOT_ARCHIVED = "not-archived"
     REMOVAL_FAILED = "removal-failed"
 
     PAUSED = "paused"
@@ -206,6 +207,11 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "expire",
         "A reader's lease keeps the objects of a condemned segment.",
         "`tierstate leases`; end it with `--end`, or override it with `delete-records --force`.",
+    ),
+    Reason.NOT_ARCHIVED: Meaning(
+        "expire",
+        "Objects go once the archive has the fact that condemns them, at most `archive.partial_after` later.",
+        "Wait; where the chore `archive` fails, see to that.",
     ),
     Reason.REMOVAL_FAILED: Meaning(
         "expire",

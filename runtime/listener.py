@@ -210,12 +210,15 @@ class CheckpointUsed:
 
 @dataclass(frozen=True, slots=True)
 class FactsApplied:
-    """A follower applied facts of one tier-state partition, about these partitions."""
+    """A follower applied facts of one tier-state partition, about these partitions. ``said_by_people``: among them, or
+    among those that it left out, are orders, holds, or what people settled, or such a fact was erased.
+    """
 
     tier_partition: int
     facts: int
     position: int
     partitions: frozenset[TopicIdPartition] = frozenset()
+    said_by_people: bool = False
 
 
 @dataclass(frozen=True, slots=True)

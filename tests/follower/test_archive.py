@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.follower.archived import HOUR_MS, Archived, crash, flips, run
+from tests.follower.archived import HOUR_MS, OWNER, Archived, crash, flips, run
 from tierstate.follower.archive_base import cut_archive
 from tierstate.follower.archive_chain import archived_to, chain_of
 from tierstate.follower.archive_piece import WINDOW, Draft, encode_piece
@@ -15,6 +15,8 @@ from tierstate.follower.histories import places
 from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import CorruptData, HistoryBroken, InvalidRequest
+from tierstate.state.ids import FactId
+from tierstate.state.keys import KeyKind, said_by_people
 from tierstate.state.offsets import Position, TimestampMs
 from tierstate.state.view import MemoryView
 from tierstate.storage.memory import MemoryStore
@@ -357,6 +359,28 @@ def test_the_store_tells_whose_archives_it_holds() -> None:
     world.store.put_if_absent(world.place.checkpoint(5), b"")
     assert places(world.store) == [world.place]
     assert archived_topics(world.store) == [world.identity]
+
+
+def test_what_people_say_is_archived_at_once_and_nothing_else_is() -> None:
+    world = Archived().archived(5)
+    world.append(5)
+    assert list(world.archive(HOUR_MS, people_spoke=True)) == [], "they said nothing yet"
+    world.topic.append(0, f"{OWNER}/0/order/{FactId.of(bytes(16))}", b"pause")
+    world.append(2)
+    assert list(world.archive(HOUR_MS)) == [], "nobody told that they spoke"
+    run(world.archive(HOUR_MS, people_spoke=True))
+    assert world.ranges == [(0, 4), (5, 12)]
+    assert list(world.archive(HOUR_MS, people_spoke=True)) == []
+
+
+@pytest.mark.parametrize("kind", list(KeyKind))
+def test_what_no_manifest_and_no_agent_knows_is_what_people_say(kind: KeyKind) -> None:
+    said = {KeyKind.ORDER, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.MISSING}
+    assert said_by_people(f"{OWNER}/0/{kind}/{FactId.of(bytes(16))}") is (kind in said)
+
+
+def test_a_key_of_any_form_is_asked_whose_it_is() -> None:
+    assert not any(said_by_people(key) for key in ("", "order", "meta/topic", "a/b", "hex:00"))
 
 
 def test_a_lost_piece_is_told_once_a_day_by_names_alone() -> None:
