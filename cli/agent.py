@@ -74,7 +74,7 @@ def command(context: Context, once: bool) -> None:
             state_dir=settings.state_dir / "agent",
             keep=wanted.keep,
             seed=seed_of(topic, store, identity, clock, listener),
-            listener=fan_out(listener, attention.listen),
+            listener=fan_out(listener, attention.listen, archives.listen),
             heartbeats=heartbeats,
         )
         opened.callback(follower.close)
@@ -120,9 +120,10 @@ def command(context: Context, once: bool) -> None:
             logger.info("agent ready", broker=log.node_id, cluster=cluster.cluster_id, management=str(server.address))
             with heartbeats.of("start"):
                 warn_if_overwriting(store, listener)
-            (leader.agent.run_once if once else leader.agent.run)(stop)
             if once:
-                keeper.advance(stop)
+                leader.agent.run_once(stop, lambda: keeper.advance(stop))
+            else:
+                leader.agent.run(stop)
 
         context.deadline.cancel()
         starting.end()

@@ -26,6 +26,7 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
     """Both tiers of a topic or partition: bounds, gaps, why not copied, why not trimmed.
 
     What only an agent knows is asked from it; one that does not answer is said to be silent, never healthy.
+    Exit code 4 when its daily look at the store missed objects of readable segments.
     """
     from ..runtime.clock import SystemClock
     from .partition_facts import look_at, why_untiered
@@ -47,9 +48,23 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
                     for each in facts:
                         _print(context, each)
                 if not watch:
+                    _judge(facts)
                     return
                 SystemClock().sleep(WATCH_S)
                 context.output.line()
+
+
+def _judge(facts: list[PartitionFacts]) -> None:
+    from ..state.errors import CorruptData
+
+    missing = sum(map(missing_objects, facts))
+    if missing:
+        raise CorruptData("objects of readable segments are missing: tierstate verify names them", objects=missing)
+
+
+def missing_objects(facts: PartitionFacts) -> int:
+    """As far as its agent knows."""
+    return int(facts.agent.get("missing_objects") or 0) if isinstance(facts.agent, dict) else 0
 
 
 def _print(context: Context, facts: PartitionFacts) -> None:
@@ -78,6 +93,8 @@ def _print(context: Context, facts: PartitionFacts) -> None:
             line(f"  {what}  {each}")
     if facts.lost is not None:
         line(f"  FACTS LOST  {facts.lost}")
+    if missing_objects(facts):
+        line(f"  MISSING  {missing_objects(facts)} objects of readable segments, at the agent's last look at the store")
     if facts.cut_elsewhere is not None:
         line(f"  CUT ELSEWHERE  {facts.cut_elsewhere}")
     if facts.lineage_unknown:

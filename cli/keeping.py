@@ -163,8 +163,14 @@ def chores_of(
         archives.check(number)
         now, known = clock.now_ms(), archives.known(number)
         read = UntilStopped(topic, stop, heartbeats.alive)
-        reached = yield from archive(read, store, identity, number, now, partial_after_ms, known)
-        archives.reached(number, reached)
+        spoken = archives.spoken(number)
+        archives.heard(number)
+        try:
+            steps = archive(read, store, identity, number, now, partial_after_ms, known, spoken)
+            archives.reached(number, (yield from steps))
+        except BaseException:
+            archives.unheard(number)
+            raise
 
     def checkpointed(number: int, stop: threading.Event) -> Act[object]:
         archives.check(number)  # no checkpoint of a history that nobody chose
@@ -179,7 +185,7 @@ def chores_of(
             return (yield from cut_archive(store, identity, number, older, fresh))
 
     return [
-        Chore("archive", archive_every_s(settings), archived),
+        Chore("archive", archive_every_s(settings), archived, archives.spoken),
         Chore("checkpoint", CHECKPOINT_EVERY_S, checkpointed),
         Chore("archive cut", CUT_EVERY_S, cut),
     ]

@@ -50,10 +50,11 @@ class Recovery:
 
     @property
     def left_out(self) -> int:
-        """Lost and unproven segments: whole in the bucket, and no longer named by any fact."""
+        """Lost and unproven segments: whole in the bucket, and no longer named by any fact. And unproven offsets."""
         from ..leader.recover_rule import Verdict
 
-        return sum(len(plan.of(Verdict.LOST)) + len(plan.of(Verdict.UNPROVEN)) for plan in self.plans)
+        segments = sum(len(plan.of(Verdict.LOST)) + len(plan.of(Verdict.UNPROVEN)) for plan in self.plans)
+        return segments + sum(len(plan.unproven) for plan in self.plans)
 
 
 def document(recovery: Recovery, executed: bool) -> dict[str, Any]:
@@ -95,6 +96,7 @@ def _partition(recovery: Recovery, plan: PartitionPlan) -> dict[str, Any]:
         ],
         "missing": [{"segment_id": each.segment_id, "offsets": str(each.offsets)} for each in plan.missing],
         "gaps": [str(gap) for gap in plan.gaps],
+        "unproven": [str(each) for each in plan.unproven],
         "standing": [type(each).__name__ for each in plan.standing],
         "refused": plan.refused,
     }
@@ -137,6 +139,16 @@ def _show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> 
     for standing in plan.standing:
         output.line(f"  stands     {type(standing).__name__} {standing.id}")
     _list(output, "  GAP", [f"offsets {gap} belong to no tier" for gap in plan.gaps])
+    name = f"{plan.topic}:{plan.partition.partition}"
+    _list(
+        output,
+        "  unproven ",
+        [
+            f"offsets {each} belong to no tier: deleted after all that is recorded, or lost; to give them up: "
+            f"tierstate delete-records {name} --before {each.end + 1} --execute"
+            for each in plan.unproven
+        ],
+    )
     _list(output, "  MISSING", [f"{each.offsets} {each.segment_id}: archived as readable" for each in plan.missing])
     for left in plan.left_out:
         output.line(f"  {left.verdict:<9}  {left.segment.offsets} {left.segment.segment_id}: {left.why}")

@@ -24,6 +24,7 @@ from ..state.errors import (
     TierStateLost,
     Unavailable,
 )
+from ..state.keys import said_by_people
 from ..state.offsets import Position, TimestampMs
 from ..storage.object_store import ObjectStore
 from .archive_chain import START, archived_to, furthest_of, reached_by, read_piece
@@ -58,14 +59,16 @@ def archive(
     now_ms: TimestampMs,
     partial_after_ms: int,
     known: Position = START,
+    people_spoke: bool = False,
 ) -> Generator[str, None, Position]:
     """Bring the archive of one partition up to the end captured now; returns what `archived_to` answers after it.
 
-    A window that is not full is archived in part once its oldest record is older than ``partial_after_ms``.
-    ``known``: an earlier answer, which makes the LIST short. Memory: two pieces. Raises HistoryBroken when the topic
-    does not go on where the archive ends, TierStateLost when it begins above that, CorruptData when the pieces are
-    gone, or the furthest is damaged and there is something to write (remove that object, and the next call writes it
-    again, as long as the topic has its records), and what store and broker raise.
+    A window that is not full is archived in part once its oldest record is older than ``partial_after_ms``, and at once
+    when people said something in it (``people_spoke``: they may have; what waits is read to see it). ``known``:
+    an earlier answer, which makes the LIST short. Memory: two pieces. Raises HistoryBroken when the topic does not go
+    on where the archive ends, TierStateLost when it begins above that, CorruptData when the pieces are gone, or the
+    furthest is damaged and there is something to write (remove that object, and the next call writes it again, as long
+    as the topic has its records), and what store and broker raise.
     """
     place = identity.place(tier_partition)
     for _ in range(ROUNDS):
@@ -75,12 +78,13 @@ def archive(
         name = furthest_of(names)
         if name is not None and end < reached:
             raise broken_history(identity, tier_partition, name, f"the topic ends at {end}, below what is archived")
-        if _nothing_to_write(topic, tier_partition, reached, end, TimestampMs(now_ms - partial_after_ms)):
+        before = TimestampMs(now_ms - partial_after_ms)
+        if end == reached or (not people_spoke and _nothing_to_write(topic, tier_partition, reached, end, before)):
             return reached_by(names, known) if known or not names else archived_to(objects, place)
         furthest = _furthest(objects, place, identity, names)
         _check_epoch(topic, identity, tier_partition, furthest)
         for draft in _drafts(topic, tier_partition, reached, end):
-            if not draft.full and not _waited(draft, now_ms - partial_after_ms):
+            if not draft.full and not _waited(draft, before):
                 return archived_to(objects, place, known)
             # after these records were read: they are of the history that is compared
             check_continues(topic, identity, tier_partition, furthest)
@@ -142,8 +146,6 @@ def _nothing_to_write(
 
     Too few records for a full piece, and all of them appended after ``before``. False: who knows.
     """
-    if end == reached:
-        return True
     few = end < border_after(reached) and end - reached < FEW
     return few and topic.position_at(tier_partition, TimestampMs(before + 1)) <= reached
 
@@ -162,7 +164,9 @@ def _furthest(
 
 
 def _waited(draft: Draft, before: int) -> bool:
-    return bool(draft.entries) and draft.entries[0].timestamp <= before
+    """What agents say is known to manifests and objects too; what people say is nowhere else."""
+    old = bool(draft.entries) and draft.entries[0].timestamp <= before
+    return old or any(said_by_people(each.entry.key) for each in draft.entries)
 
 
 def _drafts(topic: TierTopic, tier_partition: int, first: Position, end: Position) -> Iterator[Draft]:

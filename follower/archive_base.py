@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-from ..state.errors import ObjectExists
+from ..state.errors import CorruptData, ObjectExists
 from ..state.offsets import Position, TimestampMs
 from ..state.view import ViewStore
 from ..storage.object_store import ObjectStore
@@ -31,10 +31,13 @@ def cut_archive(
     """Remove whole windows whose newest record is older than ``older_than`` (ms); returns where the archive begins.
 
     ``new_store``: an empty view to build the base in, closed at the end. Raises CorruptData when what is to be cut is
-    damaged: then nothing is removed.
+    damaged, or pieces are missing anywhere: then nothing is removed.
     """
     place = identity.place(tier_partition)
     chain = chain_of(objects, place)
+    if chain.missing is not None:  # also where nothing is to be cut: once a day somebody looks at all the names
+        first, last = chain.missing
+        raise CorruptData("pieces of the archive are missing", file=place.pieces_prefix, first=first, last=last)
     cut = _cut(objects, chain, older_than)
     if cut > chain.start:
         store = new_store()

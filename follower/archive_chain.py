@@ -52,6 +52,16 @@ class Chain:
         return self.base.position if self.base else START
 
     @property
+    def missing(self) -> tuple[Position, Position] | None:
+        """The first positions, both included, of which no piece is left, seen by names alone; None: none."""
+        reached = self.start
+        for name in self.names:
+            if name.first > reached:
+                return reached, Position(name.first - 1)
+            reached = Position(name.last + 1)
+        return None
+
+    @property
     def end(self) -> Position:
         """The position after the furthest piece."""
         return Position(self.names[-1].last + 1) if self.names else self.start

@@ -10,6 +10,7 @@ import threading
 
 from ..broker.tier_topic import TierTopic
 from ..runtime.clock import Clock
+from ..runtime.listener import Event, FactsApplied
 from ..state.anchor import Anchor
 from ..state.errors import Fenced, HistoryBroken, TierstateError
 from ..state.offsets import Position
@@ -45,6 +46,7 @@ class Archives:
         self._compared: dict[int, str | None] = {}
         self._broken: HistoryBroken | None = None
         self._asked_others = False
+        self._quiet: set[int] = set()
 
     def known(self, tier_partition: int) -> Position:
         return self._known.get(tier_partition, START)
@@ -53,6 +55,23 @@ class Archives:
         """The archive was seen to have everything below ``position``."""
         with self._lock:
             self._known[tier_partition] = max(position, self.known(tier_partition))
+
+    def listen(self, event: Event) -> None:
+        """A `Listener`: what people say is to be archived soon."""
+        if isinstance(event, FactsApplied) and event.said_by_people:
+            self.unheard(event.tier_partition)
+
+    def spoken(self, tier_partition: int) -> bool:
+        """Whether people may have said something that is not archived yet; a new process does not know."""
+        return tier_partition not in self._quiet
+
+    def unheard(self, tier_partition: int) -> None:
+        """They may have."""
+        self._quiet.discard(tier_partition)
+
+    def heard(self, tier_partition: int) -> None:
+        """What they said until now is about to be archived."""
+        self._quiet.add(tier_partition)
 
     def archived_to(self, tier_partition: int) -> Position:
         """At most a minute old. A store that does not answer now: as far as was known."""

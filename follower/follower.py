@@ -29,7 +29,7 @@ from ..state.errors import (
 )
 from ..state.facts import LiveFact
 from ..state.ids import TopicIdPartition
-from ..state.keys import tier_partition_of
+from ..state.keys import said_by_people, tier_partition_of
 from ..state.offsets import Position
 from ..state.partition_view import PartitionView
 from ..state.view import READY_AGE_S, SecondValue, ViewStore
@@ -348,8 +348,10 @@ class Follower:
             self._progress.moved()
             for second in found:
                 self._listener(SecondValueSeen(number, second.key, second.first_position, second.second_position))
-            if kept:
-                self._listener(FactsApplied(number, len(kept), batch.following, self._interest.named(number, kept)))
+            people = any(said_by_people(entry.key) for entry in batch.entries)
+            if kept or people:
+                named = self._interest.named(number, kept)
+                self._listener(FactsApplied(number, len(kept), batch.following, named, people))
         return read
 
     def _check_topic_id(self) -> None:

@@ -93,9 +93,12 @@ class Agent:
             self._finish()
         self._raise_bug()
 
-    def run_once(self, stop: threading.Event) -> None:
-        """Until nothing is left to do, or ``stop``. Raises the error that kept it from going on, once tried again."""
-        tries = ONCE_TRIES
+    def run_once(self, stop: threading.Event, upkeep: Callable[[], None] = lambda: None) -> None:
+        """Until nothing is left to do, or ``stop``. Raises the error that kept it from going on, once tried again.
+
+        ``upkeep``: called when nothing is left, and again after what could be done only because of it.
+        """
+        tries, kept_up = ONCE_TRIES, -1
         try:
             while tries and not stop.is_set():
                 before = self._acts
@@ -106,7 +109,10 @@ class Agent:
                 if self._acts > before:
                     tries = ONCE_TRIES
                 elif self._away is None and not any(worker.setbacks for worker in self._workers.values()):
-                    break
+                    if kept_up == self._acts:
+                        break
+                    kept_up = self._acts
+                    upkeep()
                 else:
                     tries -= 1
                     stop.wait(AGAIN_S)

@@ -38,6 +38,7 @@ from ..state.offsets import Position, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import SegmentState
 from .erase_rule import in_erasing_order
+from .expire_rule import is_recorded
 from .leases import lease_on
 
 
@@ -147,6 +148,8 @@ def next_custody(
     archive is kept.
     """
     step = _next(view, evidence, policy, now)
+    if isinstance(step, RemoveObjects) and not is_recorded(view.segments[step.segment_id], archived_to):
+        return NoCustody("not archived yet")
     if archived_to is None or not isinstance(step, Withdraw | EraseFacts):
         return step
     recorded = {live.key for live in _facts(view) if live.position < archived_to}

@@ -31,6 +31,7 @@ from .expire_rule import (
     next_removal,
 )
 from .gone_watch import Aged
+from .missing_rule import MissingObject, still_missing, why_missing
 from .orders import CutLocal, next_cut, standing
 from .reasons import Reason, Why, moment
 from .sweep_rule import NoSweep, SweepOrphans, failed_attempt, next_orphans, next_sweep
@@ -85,6 +86,8 @@ class Memory:
     pinned_s: float = 0.0
     too_old: tuple[Offset, Why] | None = None
     gone: Aged | None = None
+    missing: Collection[MissingObject] = ()
+    """Objects of readable segments, at the last look."""
 
 
 class ActKind(StrEnum):
@@ -187,7 +190,7 @@ def decide(
     if seen.drift is not None:
         unsafe = Why(Reason.TIER_STATE_UNSAFE, f"the tier-state topic is not safe any more: {seen.drift}")
     copy = NothingToCopy(stopped) if stopped is not None else _copy(view, seen, policy, now, memory)
-    trim = _trim(view, seen, policy, now, memory, stopped or unsafe)
+    trim = _trim(view, seen, policy, now, memory, stopped or unsafe or why_missing(still_missing(view, memory.missing)))
     kept = unsafe or (standing_order(view) if is_paused(view) else None)
     if kept is not None:
         return Decision(copy, trim, NoExpiry(kept), NoSweep(kept.said), NothingToErase(kept.said))
@@ -238,11 +241,11 @@ def _expire(view: PartitionView, seen: Observed, policy: Policy, now: TimestampM
     moved = next_log_start(view, seen.bounds, seen.segments, retention, now, memory.gone)
     if isinstance(moved, AdvanceLogStart):
         return moved
-    removal = next_removal(view, now, policy.expire_grace_ms, memory.put_off)
+    removal = next_removal(view, now, policy.expire_grace_ms, memory.put_off, memory.archived_to)
     later = (
         next_cut(view, seen.bounds) if refusal(seen.config) is None else None,
         next_delete(view, retention, now),
-        next_removal(view, now, policy.expire_grace_ms, memory.failed),
+        next_removal(view, now, policy.expire_grace_ms, memory.failed, memory.archived_to),
         removal,
     )
     found = next((each for each in later if each is not None and isinstance(each, Intent)), None)

@@ -16,7 +16,7 @@ from ..state.facts import DeleteReason, SegmentDeleteStarted
 from ..state.ids import RemoteSegmentId
 from ..state.lineage import is_below
 from ..state.object_name import not_own
-from ..state.offsets import Offset, OffsetRange, TimestampMs
+from ..state.offsets import Offset, OffsetRange, Position, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.retention import (
     UNLIMITED,
@@ -202,11 +202,16 @@ def _reason(view: PartitionView, segment: RemoteSegment) -> DeleteReason:
 
 
 def next_removal(
-    view: PartitionView, now: TimestampMs, grace_ms: int, put_off: Collection[RemoteSegmentId] = ()
+    view: PartitionView,
+    now: TimestampMs,
+    grace_ms: int,
+    put_off: Collection[RemoteSegmentId] = (),
+    archived_to: Position | None = None,
 ) -> RemoveObjects | NoExpiry:
     """The segment that was condemned first among those that nothing keeps, whichever term condemned them.
 
-    ``put_off``: segments whose removal failed lately; they hold up no other.
+    ``put_off``: segments whose removal failed lately; they hold up no other. ``archived_to``: what is below is
+    archived; None: no archive is kept.
     """
     doubt = doubt_of(view)
     if doubt is not None:
@@ -217,6 +222,8 @@ def next_removal(
     reasons = []
     for segment in condemned:
         kept = kept_because(view, segment, now, grace_ms)
+        if kept is None and not is_recorded(segment, archived_to):
+            kept = Why(Reason.NOT_ARCHIVED, "that it is to be deleted is not archived yet")
         if segment.segment_id in put_off:
             kept = Why(Reason.REMOVAL_FAILED, "its removal failed and is tried again later")
         if kept is None:
@@ -228,6 +235,11 @@ def next_removal(
     if len(reasons) > 1:
         many = f"{len(reasons)} condemned segments keep their objects"
     return NoExpiry(Why(reasons[0].kind, f"{many}; {reasons[0]}"))
+
+
+def is_recorded(segment: SegmentMeaning, archived_to: Position | None) -> bool:
+    """Whether the archive has the delete*: a recovery from one that has not would take what was deleted for lost."""
+    return archived_to is None or segment.deleting is None or segment.deleting.position < archived_to
 
 
 def kept_because(view: PartitionView, segment: SegmentMeaning, now: TimestampMs, grace_ms: int) -> Why | None:

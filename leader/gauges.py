@@ -87,6 +87,7 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     metrics.gauge("partitions_not_trimmed", by_kind(lambda status: status.not_trimmed_reason))
     metrics.gauge("lso_pinned_seconds", by_status(lambda status: status.lso_pinned_s))
     metrics.gauge("orphan_objects", sum_of(lambda status: status.orphan_objects or 0))
+    metrics.gauge("missing_objects", by_status(lambda status: status.missing_objects))
     metrics.gauge("orphan_bytes", sum_of(lambda status: status.orphan_bytes or 0))
     metrics.gauge("remote_log_size_bytes", by_view(lambda found: sum(s.log_bytes for s in found.readable)))
     metrics.gauge("remote_log_segments", by_view(lambda found: len(found.readable)))

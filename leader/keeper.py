@@ -27,12 +27,14 @@ NOBODY = -1
 class Chore:
     """``act`` for one tier-state partition, every ``every_s`` seconds, and once at the start.
 
-    It is handed the event that says that the process stops, for what takes long between two steps.
+    It is handed the event that says that the process stops, for what takes long between two steps. ``called``: it
+    cannot wait for its turn.
     """
 
     name: str
     every_s: float
     act: Callable[[int, threading.Event], Act[object]]
+    called: Callable[[int], bool] = lambda tier_partition: False
 
 
 class Keeper:
@@ -52,6 +54,8 @@ class Keeper:
         self._led, self._chores, self._custodian = led, chores, custodian
         self._look_around, self._clock, self._listener = look_around, clock, listener
         self._due: dict[tuple[str, int], float] = {}
+        self._failing: set[tuple[str, int]] = set()
+        """What failed when last taken comes at its turn only, whoever calls for it."""
         self._custody_due = 0.0
 
     @property
@@ -84,12 +88,15 @@ class Keeper:
 
     def _take(self, chore: Chore, number: int, stop: threading.Event) -> None:
         now = self._clock.monotonic()
-        if now < self._due.get((chore.name, number), 0.0):
+        called = (chore.name, number) not in self._failing and chore.called(number)
+        if now < self._due.get((chore.name, number), 0.0) and not called:
             return
         self._due[chore.name, number] = now + chore.every_s
         try:
             run(chore.act(number, stop), stop)
+            self._failing.discard((chore.name, number))
         except TierstateError as error:
+            self._failing.add((chore.name, number))
             if not stop.is_set():  # it may be what ended the act
                 self._listener(ChoreFailed(chore.name, number, str(error)))
 

@@ -15,6 +15,7 @@ from ..state.ids import TopicIdPartition
 from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView
 from .act import Act
+from .missing_rule import MissingObject
 from .quarantine import Quarantine
 from .sweep_rule import Finding, Leftover
 from .sweeper import Look, SweepTools, look, sweep_orphans
@@ -23,7 +24,7 @@ from .term import Reign, Seat
 LOOK_EVERY_S = 86_400.0
 LEAST_S = 1.0
 AGAIN_S = 600.0
-"""After a look that failed."""
+"""After a look that failed, or that missed something."""
 
 
 def until_turn(partition: TopicIdPartition, now_ms: TimestampMs, every_s: float) -> float:
@@ -42,6 +43,8 @@ class OrphanWatch:
         self._ripe: dict[str, Finding | Leftover] = {}
         self._due = self._next_turn()
         self.last: OrphansFound | None = None
+        self.missing: tuple[MissingObject, ...] = ()
+        """At the last look: objects of readable segments."""
 
     @property
     def ripe(self) -> tuple[str, ...]:
@@ -56,7 +59,7 @@ class OrphanWatch:
         """This broker does not lead: another process may see to them now."""
         self._first_seen.clear()
         self._ripe.clear()
-        self.last = None
+        self.last, self.missing = None, ()
 
     def look_if_due(self, view: PartitionView) -> bool:
         """Whether it was time, and a look came to an end. Never raises a tierstate error: it is told, and tried again
@@ -80,7 +83,9 @@ class OrphanWatch:
         self._first_seen = {name: self._first_seen.get(name, now) for name in condemned}
         waiting = {name: self._tools.grace_s - (now - seen) for name, seen in self._first_seen.items()}
         self._ripe = {name: condemned[name] for name, left in waiting.items() if left <= 0}
-        self._due = min([self._next_turn(), *(now + left for left in waiting.values() if left > 0)])
+        self.missing = found.missing
+        again = [now + AGAIN_S] if found.missing else []  # somebody may restore them
+        self._due = min([self._next_turn(), *again, *(now + left for left in waiting.values() if left > 0)])
         orphans = found.orphans
         self.last = OrphansFound(
             self._partition,
@@ -88,6 +93,7 @@ class OrphanWatch:
             objects=len(orphans),
             bytes=sum(each.found.size for each in orphans),
             condemned=len(condemned),
+            missing=len(found.missing),
         )
         self._tools.listener(self.last)
         if found.uploads_unseen:

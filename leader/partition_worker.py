@@ -187,12 +187,14 @@ class PartitionWorker:
             self._pin.pinned_s(seen.bounds),
             self._too_old,
             self._gone.look(seen.segments, seen.bounds, seen.epochs.last_epoch),
+            self._orphans.missing if self._orphans else (),
         )
 
     def _look_for_orphans(self, view: PartitionView) -> None:
         if self._orphans is not None and self._orphans.look_if_due(view) and self._orphans.last is not None:
             last = self._orphans.last
-            self._publish(replace(self._status, orphan_objects=last.objects, orphan_bytes=last.bytes))
+            found = {"orphan_objects": last.objects, "orphan_bytes": last.bytes, "missing_objects": last.missing}
+            self._publish(self._status.saying(**found))
 
     def _turn(self, decision: Decision) -> ActKind | None:
         """Copying first, but now and then the others, in turns, however long the backlog is."""

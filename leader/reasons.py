@@ -32,6 +32,7 @@ class Reason(StrEnum):
     GROUP_HOLDS = "group-holds"
     GROUPS_UNKNOWN = "groups-unknown"
     UNCLEAN_ELECTIONS = "unclean-elections"
+    OBJECTS_MISSING = "objects-missing"
 
     NOTHING_REMOTE = "nothing-remote"
     RETENTION_KEEPS = "retention-keeps"
@@ -40,6 +41,7 @@ class Reason(StrEnum):
     READERS_GRACE = "readers-grace"
     LATE_WRITES = "late-writes"
     LEASED = "leased"
+    NOT_ARCHIVED = "not-archived"
     REMOVAL_FAILED = "removal-failed"
 
     PAUSED = "paused"
@@ -175,6 +177,12 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "The topic allows unclean elections, which can undo what was copied.",
         "Turn `unclean.leader.election.enable` off, or set `trim.allow_unclean`.",
     ),
+    Reason.OBJECTS_MISSING: Meaning(
+        "trim",
+        "The daily look found objects of readable segments gone from the store, or of another size.",
+        "Restore what is named (versions, a backup of the bucket): the agent looks again every ten minutes; "
+        "`tierstate verify` names all of it.",
+    ),
     Reason.NOTHING_REMOTE: Meaning("expire", "The remote tier has nothing from the log start on.", NOTHING),
     Reason.RETENTION_KEEPS: Meaning(
         "expire", "The topic's retention keeps all.", "Shorten `retention.ms` or `retention.bytes`."
@@ -199,6 +207,11 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "expire",
         "A reader's lease keeps the objects of a condemned segment.",
         "`tierstate leases`; end it with `--end`, or override it with `delete-records --force`.",
+    ),
+    Reason.NOT_ARCHIVED: Meaning(
+        "expire",
+        "Objects go once the archive has the fact that condemns them, at most `archive.partial_after` later.",
+        "Wait; where the chore `archive` fails, see to that.",
     ),
     Reason.REMOVAL_FAILED: Meaning(
         "expire",

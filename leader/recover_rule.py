@@ -109,7 +109,8 @@ class PartitionPlan:
 
     ``deletes``: deleted by an archived fact, objects still there: the delete is said again. ``missing``: readable in
     the archive, not whole in the bucket. ``gaps``: between the log start and the end of both tiers, as far as known.
-    ``local_start``: the broker's, where it told it.
+    ``unproven``: what may be no gap: the log start may have moved over it after all that is recorded. ``local_start``:
+    the broker's, where it told it.
     """
 
     partition: TopicIdPartition
@@ -123,6 +124,7 @@ class PartitionPlan:
     left_out: tuple[LeftOut, ...]
     missing: tuple[RemoteSegment, ...]
     gaps: tuple[OffsetRange, ...]
+    unproven: tuple[OffsetRange, ...] = ()
     standing: tuple[Standing, ...] = ()
     refused: str | None = None
     ended: bool = False
@@ -206,6 +208,7 @@ def plan_partition(
     here = {each.segment.segment_id for each in found}
     missing = tuple(segment for sid, segment in sorted(archived.finished.items()) if sid not in here)
     newest = max(found, key=lambda each: each.segment.copied_at).segment.topic if found else ""
+    gaps, unproven = _sorted_out(_gaps(coverage, log_start, local_start, missing), coverage, log_start, missing)
     plan = PartitionPlan(
         partition=partition,
         topic=archived.leader.topic if archived.leader else newest,
@@ -217,13 +220,14 @@ def plan_partition(
         deletes=tuple(deletes),
         left_out=tuple(left_out),
         missing=missing,
-        gaps=_gaps(coverage, log_start, local_start, missing),
+        gaps=gaps,
+        unproven=unproven,
         standing=archived.standing,
         local_start=local_start,
     )
     if archived.deleted:
         why = "the archive says that the custodian deleted this partition"
-        return replace(plan, refused=why, ended=True, gaps=(), missing=())
+        return replace(plan, refused=why, ended=True, gaps=(), unproven=(), missing=())
     if archived.unreadable:
         return replace(plan, refused=f"the archive holds what this version cannot read: {archived.unreadable[0]}")
     return plan
@@ -291,6 +295,23 @@ def _gaps(
     end = local_start - 1 if local_start is not None else max(ends, default=-1)
     start = log_start if log_start is not None else min((p.offsets.start for p in coverage.owned), default=Offset(0))
     return tuple(coverage.gaps(OffsetRange(start, Offset(end)))) if end >= start else ()
+
+
+def _sorted_out(
+    gaps: tuple[OffsetRange, ...],
+    coverage: Coverage,
+    log_start: Offset | None,
+    missing: tuple[RemoteSegment, ...],
+) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...]]:
+    """Gaps, and what is not proven to be one: a beginning without any segment, below what is restored.
+
+    Retention or an order may have moved the log start past it, and that was not recorded yet. Above a restored segment
+    it cannot be: no object goes whose delete is not archived, so the log start was not past that one.
+    """
+    first = gaps[:1] if log_start is not None and gaps and gaps[0].start == log_start else ()
+    named = any(first[0].start <= each.offsets.end and each.offsets.start <= first[0].end for each in missing if first)
+    beginning = bool(first) and not named and bool(coverage.owned)
+    return (gaps[1:], first) if beginning else (gaps, ())
 
 
 def elected_of(plan: PartitionPlan, fact_id: FactId, at: TimestampMs) -> LeaderElected:

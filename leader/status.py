@@ -37,7 +37,8 @@ class PartitionStatus:
 
     ``uncopied_expires_at``: when the broker's own retention takes the oldest uncopied segment; None: not in sight.
     ``groups_asked_at``: what is said of consumer groups is as of then; None: they were not asked for.
-    ``orphan_objects``: what no fact names, at the last look; None: this process has not looked yet.
+    ``orphan_objects``: what no fact names, ``missing_objects``: of readable segments, at the last look; None: this
+    process has not looked yet.
     """
 
     topic: str
@@ -65,6 +66,7 @@ class PartitionStatus:
     copy_lag_bytes: int = 0
     orphan_objects: int | None = None
     orphan_bytes: int | None = None
+    missing_objects: int | None = None
     uncopied_expires_at: int | None = None
     local_excess_bytes: int = 0
     consecutive_failures: int = 0

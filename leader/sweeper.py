@@ -19,6 +19,7 @@ from ..storage.object_store import ObjectInfo, ObjectStore, UnfinishedUpload
 from ..storage.segment.keys import ObjectKeys, folder_of, keys_below
 from .act import Act
 from .expirer import trusted_view
+from .missing_rule import MissingObject, missing_objects
 from .quarantine import NO_QUARANTINE, Quarantine
 from .sweep_rule import ArchivedDeletes, Finding, Leftover, classify, classify_uploads
 from .term import Reign
@@ -40,7 +41,8 @@ class SweepTools:
 class Look:
     """One look at the objects of a partition. ``view``: captured after they were listed; ``listed`` are all of them.
 
-    ``uploads_unseen``: why uploads that never ended could not be listed.
+    ``uploads_unseen``: why uploads that never ended could not be listed. ``missing``: objects of readable segments that
+    are not there as they must be.
     """
 
     view: PartitionView
@@ -48,6 +50,7 @@ class Look:
     findings: tuple[Finding, ...]
     leftovers: tuple[Leftover, ...]
     uploads_unseen: str | None = None
+    missing: tuple[MissingObject, ...] = ()
 
     @property
     def orphans(self) -> list[Finding]:
@@ -104,7 +107,8 @@ def look(
         findings += classify(listed[folder], keys, view, tools.archived_deletes)
         leftovers += classify_uploads(uploads.get(folder, ()), keys, view, tools.archived_deletes, older_than)
     everything = tuple(each for some in listed.values() for each in some)
-    return Look(view, everything, tuple(findings), tuple(leftovers), unseen)
+    missing = missing_objects(before, view, everything, folders)
+    return Look(view, everything, tuple(findings), tuple(leftovers), unseen, missing)
 
 
 def _listed(store: ObjectStore, folder: str, folders: Iterable[str]) -> list[ObjectInfo]:

@@ -19,9 +19,9 @@ from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment
 from ..storage.object_store import ObjectStore
-from ..storage.segment.keys import ObjectKind, object_key
 from .act import Act
 from .decide import standing_order
+from .missing_rule import objects_of
 from .term import Reign
 from .trim_rule import doubt_of
 
@@ -119,13 +119,7 @@ def given_up(view: PartitionView, local_start: Offset, before: Offset) -> list[R
 
 def check_objects(store: ObjectStore, segment: RemoteSegment) -> None:
     """All three objects are there, with the sizes the fact names. Raises CorruptData naming the object."""
-    expected = {
-        ObjectKind.LOG: segment.log_object_bytes,
-        ObjectKind.INDEXES: segment.indexes_object_bytes,
-        ObjectKind.MANIFEST: segment.manifest_bytes,
-    }
-    for kind, size in expected.items():
-        key = object_key(segment.object_key, kind)
+    for key, size in objects_of(segment).items():
         try:
             found = store.head(key).size
         except ObjectNotFound as error:

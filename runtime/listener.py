@@ -103,7 +103,7 @@ class SegmentDeleted:
 @dataclass(frozen=True, slots=True)
 class OrphansFound:
     """A look at all objects of a partition is done: ``objects`` and ``bytes`` that no fact names, which stay, and the
-    number of those that an accepted delete condemned.
+    number of those that an accepted delete condemned. ``missing``: objects of readable segments that are not there.
     """
 
     partition: TopicIdPartition
@@ -111,6 +111,7 @@ class OrphansFound:
     objects: int
     bytes: int
     condemned: int
+    missing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +210,15 @@ class CheckpointUsed:
 
 @dataclass(frozen=True, slots=True)
 class FactsApplied:
-    """A follower applied facts of one tier-state partition, about these partitions."""
+    """A follower applied facts of one tier-state partition, about these partitions. ``said_by_people``: among them, or
+    among those that it left out, are orders, holds, or what people settled, or such a fact was erased.
+    """
 
     tier_partition: int
     facts: int
     position: int
     partitions: frozenset[TopicIdPartition] = frozenset()
+    said_by_people: bool = False
 
 
 @dataclass(frozen=True, slots=True)

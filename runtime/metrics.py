@@ -136,6 +136,7 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tier_state_apply_lag": ("Facts between the view and the end of the tier-state topic.", ("tier_partition",)),
     "tier_state_position": ("Position of the view.", ("tier_partition",)),
     "orphan_objects": ("Objects that no fact names.", ()),
+    "missing_objects": ("Objects of readable segments that are not in the store as they must be.", _PARTITION),
     "orphan_bytes": ("Their bytes.", ()),
     "tierstate_chunk_cache_hits_total": ("Chunks found, in memory also those being loaded.", ("level",)),
     "tierstate_chunk_cache_misses_total": ("Chunks not found.", ("level",)),

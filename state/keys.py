@@ -57,6 +57,16 @@ class KeyKind(StrEnum):
     DELETED = "deleted"
 
 
+SAID_BY_PEOPLE = frozenset({KeyKind.ORDER, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.MISSING})
+"""By no term, and not leases, which readers take by themselves: nothing else in a bucket remembers these."""
+
+
+def said_by_people(key: str) -> bool:
+    """Whether this is the key of such a fact; for keys of any form, and quick."""
+    kind = key.split("/", 3)[2:3]
+    return bool(kind) and kind[0] in SAID_BY_PEOPLE
+
+
 @dataclass(frozen=True, slots=True)
 class ParsedKey:
     """A key's parts. ``numbers`` are E, then Q and K where the kind has them; ``id`` is N where it has one."""

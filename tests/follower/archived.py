@@ -28,7 +28,7 @@ DAY_MS = 24 * HOUR_MS
 
 def key_of(number: int) -> str:
     """One that is somebody's."""
-    return f"{OWNER}/0/order/{FactId.of(number.to_bytes(16, 'big'))}"
+    return f"{OWNER}/0/lease/{FactId.of(number.to_bytes(16, 'big'))}"
 
 
 def run(act: Generator[str, None, R]) -> R:
@@ -100,8 +100,11 @@ class Archived:
         for number in range(first, first + records):
             self.topic.append(0, key_of(number), None if number % 7 == 3 else value + b"%d" % number)
 
-    def archive(self, partial_after_ms: int = 0, known: int = 0) -> Generator[str, None, Position]:
-        return archive(self.topic, self.store, self.identity, 0, self.clock.now_ms(), partial_after_ms, Position(known))
+    def archive(
+        self, partial_after_ms: int = 0, known: int = 0, *, people_spoke: bool = False
+    ) -> Generator[str, None, Position]:
+        now, at = self.clock.now_ms(), Position(known)
+        return archive(self.topic, self.store, self.identity, 0, now, partial_after_ms, at, people_spoke)
 
     def archived(self, *records: int) -> Archived:
         """Pieces of so many records each."""

@@ -6,14 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.follower.archived import HOUR_MS, Archived, crash, flips, run
-from tierstate.follower.archive_chain import archived_to
+from tests.follower.archived import HOUR_MS, OWNER, Archived, crash, flips, run
+from tierstate.follower.archive_base import cut_archive
+from tierstate.follower.archive_chain import archived_to, chain_of
 from tierstate.follower.archive_piece import WINDOW, Draft, encode_piece
 from tierstate.follower.archive_reader import archived_topics
 from tierstate.follower.histories import places
 from tierstate.runtime.clock import ManualClock
+from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import CorruptData, HistoryBroken, InvalidRequest
-from tierstate.state.offsets import Position
+from tierstate.state.ids import FactId
+from tierstate.state.keys import KeyKind, said_by_people
+from tierstate.state.offsets import Position, TimestampMs
+from tierstate.state.view import MemoryView
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import ObjectInfo
 
@@ -354,3 +359,35 @@ def test_the_store_tells_whose_archives_it_holds() -> None:
     world.store.put_if_absent(world.place.checkpoint(5), b"")
     assert places(world.store) == [world.place]
     assert archived_topics(world.store) == [world.identity]
+
+
+def test_what_people_say_is_archived_at_once_and_nothing_else_is() -> None:
+    world = Archived().archived(5)
+    world.append(5)
+    assert list(world.archive(HOUR_MS, people_spoke=True)) == [], "they said nothing yet"
+    world.topic.append(0, f"{OWNER}/0/order/{FactId.of(bytes(16))}", b"pause")
+    world.append(2)
+    assert list(world.archive(HOUR_MS)) == [], "nobody told that they spoke"
+    run(world.archive(HOUR_MS, people_spoke=True))
+    assert world.ranges == [(0, 4), (5, 12)]
+    assert list(world.archive(HOUR_MS, people_spoke=True)) == []
+
+
+@pytest.mark.parametrize("kind", list(KeyKind))
+def test_what_no_manifest_and_no_agent_knows_is_what_people_say(kind: KeyKind) -> None:
+    said = {KeyKind.ORDER, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.MISSING}
+    assert said_by_people(f"{OWNER}/0/{kind}/{FactId.of(bytes(16))}") is (kind in said)
+
+
+def test_a_key_of_any_form_is_asked_whose_it_is() -> None:
+    assert not any(said_by_people(key) for key in ("", "order", "meta/topic", "a/b", "hex:00"))
+
+
+def test_a_lost_piece_is_told_once_a_day_by_names_alone() -> None:
+    world = Archived().archived(5, 5, 5)
+    world.store.delete(world.names[1].key)
+    with pytest.raises(CorruptData, match="missing") as lost:
+        run(cut_archive(world.store, world.identity, 0, TimestampMs(0), lambda: MemoryView(decode_fact, 1)))
+    assert (lost.value.facts["first"], lost.value.facts["last"]) == (5, 9)
+    world.store.delete(world.names[0].key)
+    assert chain_of(world.store, world.place).missing == (0, 9)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.follower.archived import Archived, key_of, run
+from tests.follower.archived import OWNER, Archived, key_of, run
 from tests.follower.checkpointed import World
 from tests.follower.said import PARTITIONS
 from tierstate.follower.archive_reader import archived_topics, verify_archive
@@ -20,7 +20,7 @@ from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
 from tierstate.follower.time_travel import replay_archive
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import Fenced, HistoryBroken, InvalidRequest, StorageUnavailable
-from tierstate.state.ids import RemoteSegmentId
+from tierstate.state.ids import FactId, RemoteSegmentId
 from tierstate.state.offsets import Position, TimestampMs
 from tierstate.state.view import MemoryView
 from tierstate.storage.memory import MemoryStore
@@ -131,6 +131,21 @@ def test_a_look_costs_one_list_and_a_small_read_and_comes_once_a_minute() -> Non
     world.clock.advance(61)
     seen.problem(0)
     assert asked == ["list"], "what the furthest piece ends with is known"
+
+
+def test_a_follower_tells_the_archive_that_people_spoke_also_about_what_it_does_not_keep() -> None:
+    world, memory = Archived(), InMemory(1)
+    seen = archives(world)
+    follower = Follower(
+        world.topic, memory.fresh(), memory, world.clock, keep=lambda *_: False, tail=False, listener=seen.listen
+    ).start()
+    seen.heard(0)
+    world.append(3)
+    follower.require_fresh(0, 0)
+    assert not seen.spoken(0)
+    world.topic.append(0, f"{OWNER}/0/order/{FactId.of(bytes(16))}", b"pause")
+    follower.require_fresh(0, 0)
+    assert seen.spoken(0)
 
 
 # --- a person's word --------------------------------------------------------------------------------------------------

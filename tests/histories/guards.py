@@ -344,6 +344,13 @@ GUARDS: dict[str, Guard] = {
         _nothing,
         5,
     ),
+    "recorded deletes": Guard(
+        "no object goes whose delete the archive does not have*",
+        "leader.expire_rule:is_recorded",
+        _yes,
+        3,
+        (("leader.custodian_rule:is_recorded", _yes),),
+    ),
     "anchor": Guard(
         "whoever continues a view, a checkpoint or an archive reads the record that it ended with*",
         "follower.same_history:parted",

@@ -69,10 +69,11 @@ class Process:
             Policy(0, 0, allow_unclean=True, sweep_grace_s=1800.0),
             StatusBoard(),
             world.tell,
+            world.archived_to,
         )
         look = ClusterLook(control, "histories", 3, topic.problems, clock)
         policy = CustodyPolicy(grace_ms=DAY, reader_grace_ms=60_000)
-        custody = Custody(seat, look, policy, world.store, world.tell)
+        custody = Custody(seat, look, policy, world.store, world.tell, world.archived_to)
         self._custodian = Custodian(custody, lambda: {0} if world.keeper == broker else ())
         self._act: Act[bool] | None = None
         self._looks_in: tuple[int, int] | None = None

@@ -149,9 +149,19 @@ class Promises:
         assert key not in THEIRS, f"{key} of another partition is deleted"
         self.writing(self._world.acting, key)
         base = key.rsplit(".", 1)[0]
+        self._is_recorded(key, base)
         if self.live.view().holds:
             finished = [s for s in self.history.view().segments.values() if s.remote and s.remote.object_key == base]
             assert not finished, f"{key} is deleted while a hold stands"
+
+    def _is_recorded(self, key: str, base: str) -> None:
+        archived = self._world.archived
+        if archived is None:
+            return
+        for each in self.history.view().segments.values():
+            if each.remote is not None and each.remote.object_key == base:
+                recorded = any(_condemns(live) and live.position < archived for live in each.facts)
+                assert recorded, f"{key} is deleted, and the archive does not have that it was to go"
 
     def trimming(self, before: int) -> None:
         """DeleteRecords reached the leader. A person's order asks no group."""
@@ -379,3 +389,7 @@ def _difference(held: Mapping[str, tuple[int, bytes | None]], expected: Mapping[
 
 def _at(found: tuple[int, bytes | None] | None) -> str:
     return "nothing" if found is None else f"position {found[0]}"
+
+
+def _condemns(live: LiveFact) -> bool:
+    return isinstance(live.fact, SegmentDeleteStarted)

@@ -62,7 +62,7 @@ class SmallWorld(World):
         super().__init__(0)
         steady = Steady()
         self.rnd = self.topic.rnd = self.cluster.rnd = steady
-        self.topic.compacts = False
+        self.topic.compacts, self.archived = False, None
         self.lands_twice = self.forger.active = self.groups.any = self.cluster.transactional = False
         for _ in range(segments + 1):
             self.cluster.produce()

@@ -86,6 +86,9 @@ class World:
         self.lands_twice = self.rnd.random() < 0.3
         self.by_hand = Random(f"by hand {seed}").random() < 0.25
         """People delete records with Kafka's own tools, also while the agent of a new leader is down."""
+        self._archiving = Random(f"archive {seed}")
+        self.archived = 0 if self._archiving.random() < 0.4 else None
+        """Positions below it are archived; None: no archive is kept."""
         self.frozen: dict[int, int] = {}
         self.groups = Groups(seed, self.cluster, self.clock, self.seen)
         self.cluster.listed = self.groups.listing
@@ -131,11 +134,17 @@ class World:
             if step >= self.lost_at:
                 self.lose_topic()
             self.groups.step(step)
+            if self.archived is not None and self._archiving.random() < 0.01:
+                self.archived = len(self.topic.log)
             self.step()
             self.forger.may_forge()
             if step % 3 == 0:
                 self.promises.check()
         self.promises.check()
+
+    def archived_to(self, tier_partition: int) -> Position | None:
+        """As an agent's archive says."""
+        return None if self.archived is None else Position(self.archived)
 
     def step(self) -> None:
         chance = self.rnd.random()

@@ -36,7 +36,7 @@ from tierstate.state.facts import (
     SegmentDeleteStarted,
 )
 from tierstate.state.ids import BrokerId
-from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
+from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.retention import LocalSegment, TopicRetention
 from tierstate.state.routing import LocalBounds
@@ -256,6 +256,17 @@ def test_nothing_goes_while_anything_is_doubtful(doubt: str) -> None:
     assert log_start(view, keep(ms=0, size=0)) == said
     assert next_delete(view) == said
     assert next_removal(view, NOW, GRACE) == said
+
+
+def test_objects_stay_until_the_archive_has_that_they_are_to_go() -> None:
+    view = doubtful()["none"]
+    (condemned,) = [each for each in view.unsettled if each.deleting is not None]
+    assert condemned.deleting is not None
+    at = condemned.deleting.position
+    waiting = next_removal(view, NOW, GRACE, archived_to=at)
+    assert isinstance(waiting, NoExpiry)
+    assert waiting.why.kind is Reason.NOT_ARCHIVED
+    assert isinstance(next_removal(view, NOW, GRACE, archived_to=Position(at + 1)), RemoveObjects)
 
 
 # --- delete-started --------------------------------------------------------------------------------------------------

@@ -55,6 +55,32 @@ def test_a_chore_that_is_told_to_stop_within_a_step_is_no_failure(world: World) 
     assert house.events == []
 
 
+def test_a_chore_that_is_called_does_not_wait_for_its_turn_unless_it_failed(world: World) -> None:
+    done, calls, stop = list[int](), [False], threading.Event()
+    broken = [False]
+
+    def act(number: int, told: threading.Event) -> Act[None]:
+        yield "work"
+        done.append(number)
+        if broken[0]:
+            raise StorageUnavailable("down")
+
+    keeper = House(world, Chore("soon", 60, act, lambda number: calls[0])).keeper
+    keeper.advance(stop)
+    keeper.advance(stop)
+    assert len(done) == 1
+    calls[0] = True
+    keeper.advance(stop)
+    assert len(done) == 2
+    broken[0] = True
+    keeper.advance(stop)
+    keeper.advance(stop)
+    assert len(done) == 3, "who fails is not called again before its turn"
+    world.clock.advance(61)
+    keeper.advance(stop)
+    assert len(done) == 4
+
+
 def test_a_chore_that_fails_is_told_and_the_next_one_is_done(world: World) -> None:
     done: list[str] = []
 

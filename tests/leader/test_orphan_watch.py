@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,17 @@ from tests.leader.expiry import Expiry, by_size, check_expiry, say_hold, say_ord
 from tests.leader.orphans import GRACE_S, KEYS, Late
 from tests.leader.world import Process, World
 from tierstate.leader.gauges import feed_gauges
+from tierstate.leader.missing_rule import missing_objects
 from tierstate.leader.orphan_watch import AGAIN_S, LOOK_EVERY_S, until_turn
 from tierstate.leader.partition_worker import PartitionWorker
+from tierstate.leader.reasons import Reason
 from tierstate.runtime.listener import ActFailed, OrphansFound, TermStarted
 from tierstate.runtime.metrics import Metrics
 from tierstate.state.errors import StorageUnavailable
 from tierstate.state.facts import OrderKind
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.state.offsets import TimestampMs
-from tierstate.storage.segment.keys import ObjectKeys, ObjectKind, object_key
+from tierstate.storage.segment.keys import ObjectKeys, ObjectKind, folder_of, object_key
 
 GOLDEN = Path(__file__).parents[1] / "data" / "aiven" / "plain"
 
@@ -156,6 +159,49 @@ def test_what_nobody_knows_is_in_the_status_and_the_gauges_until_leadership_ends
     assert {"orphan_objects 2.0", "orphan_bytes 10.0"} <= set(metrics.exposition().decode().splitlines())
     worker.rest()
     assert "orphan_objects 0.0" in metrics.exposition().decode()
+
+
+# --- what is missing --------------------------------------------------------------------------------------------------
+
+
+def test_an_object_that_somebody_removed_is_missed_and_the_broker_keeps_what_it_has(late: Late, world: World) -> None:
+    worker = new_worker(late)
+    gone = object_key(world.view().readable[1].object_key, ObjectKind.INDEXES)
+    data = world.store.get(gone)
+    world.store.delete(gone)
+    a_day(late, worker)
+    status = late.process.status()
+    assert (status.missing_objects, status.not_trimmed_reason) == (1, Reason.OBJECTS_MISSING)
+    assert status.not_trimmed == f"objects of readable segments are missing: {gone} is gone"
+    before = world.local_start()
+    world.roll()
+    a_day(late, worker)
+    assert world.local_start() == before
+    world.store.put_if_absent(gone, data)
+    a_day(late, worker, AGAIN_S + 1, steps=4)
+    assert late.process.status().missing_objects == 0
+    assert world.local_start() > before
+
+
+def test_an_object_of_another_size_is_missed_too(late: Late, world: World) -> None:
+    worker = new_worker(late)
+    log = object_key(world.view().readable[0].object_key, ObjectKind.LOG)
+    size = len(world.store.get(log))
+    world.store.delete(log)
+    world.store.put_if_absent(log, b"short")
+    a_day(late, worker)
+    assert f"{log} has 5 bytes, not {size}" in (late.process.status().not_trimmed or "")
+
+
+def test_what_is_copied_or_deleted_while_objects_are_listed_is_not_missed(late: Late, world: World) -> None:
+    new_worker(late)
+    before = world.view()
+    (newest,) = before.readable[-1:]
+    without = replace(before, segments={k: v for k, v in before.segments.items() if k != newest.segment_id})
+    folders = {folder_of(newest.object_key)}
+    for one, other in ((without, before), (before, without)):
+        missed = missing_objects(replace(one), replace(other), (), folders)
+        assert {each.segment_id for each in missed} == {each.segment_id for each in without.readable}
 
 
 # --- where ------------------------------------------------------------------------------------------------------------

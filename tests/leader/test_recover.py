@@ -202,7 +202,7 @@ def test_a_manifest_that_describes_another_partition_under_this_name_is_not_beli
     rewrite(world, segment, of_theirs)
     [damaged] = bucket(world).damaged
     assert f"it describes another segment, {segment.segment_id} of {theirs}" in damaged.problem
-    assert plan(world).gaps == (segment.offsets,)
+    assert plan(world).unproven == (segment.offsets,)
 
 
 def test_what_others_wrote_is_listed_and_not_restored(world: World) -> None:

@@ -181,9 +181,19 @@ def test_the_archived_leader_s_lineage_goes_on_where_no_segment_reaches() -> Non
 def test_every_gap_is_named_up_to_the_local_start() -> None:
     parts = (segment(1, 20, 99, (1, 20)), segment(2, 150, 199, (1, 150)))
     gaps = [OffsetRange(Offset(start), Offset(end)) for start, end in ((0, 19), (100, 149), (200, 249))]
-    assert list(plan(*parts).gaps) == gaps[:2]
-    assert list(plan(*parts, local_start=250).gaps) == gaps
-    assert list(plan(*parts, local_start=100).gaps) == gaps[:1]  # the local tier has the rest
+    assert list(plan(*parts).gaps) == gaps[1:2]
+    assert list(plan(*parts, local_start=250).gaps) == gaps[1:]
+    assert plan(*parts, local_start=100).gaps == ()  # the local tier has the rest
+    # what retention or an order may have passed after all that is recorded is not called a gap
+    assert [plan(*parts, local_start=at).unproven for at in (100, 250)] == [(gaps[0],), (gaps[0],)]
+
+
+def test_a_beginning_that_is_archived_as_readable_is_a_gap_and_not_unproven() -> None:
+    lost, kept = segment(1, 0, 19, (1, 0)), segment(2, 20, 99, (1, 20))
+    sid, state = lost.segment_id, SegmentState.COPY_SEGMENT_FINISHED
+    archived = ArchivedPartition(PARTITION, states={sid: state}, finished={sid: lost})
+    found = plan(kept, archived=archived)
+    assert (found.gaps, found.unproven) == ((lost.offsets,), ())
 
 
 def test_a_segment_that_straddles_the_log_start_is_restored() -> None:

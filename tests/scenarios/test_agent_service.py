@@ -332,3 +332,15 @@ def test_recover_looks_for_agents_beside_the_brokers_where_no_archive_tells_of_t
         refused = house.run("recover", "--execute", "--agents-are-stopped", *fresh, code=5).stderr
         assert "an agent still runs" in refused
     house.run("recover", "--execute", "--agents-are-stopped", *fresh)
+
+
+def test_describe_says_that_an_object_is_lost_and_ends_with_4(house: House) -> None:
+    topic = house.create("t")
+    house.append(topic, 2_000)
+    with house.agent("--set", "sweep.grace=1s") as agent:
+        eventually(lambda: house.manifests(topic))
+        house.manifests(topic)[0].with_suffix(".indexes").unlink()
+        eventually(lambda: f'missing_objects{{partition="0",topic="{topic}"}} 1.0' in agent.metrics())
+        described = house.run("describe", topic, code=4)
+        assert "MISSING  1 objects of readable segments" in described.stdout
+        assert house.json("describe", topic, code=4)[0]["agent"]["not_trimmed_reason"] == "objects-missing"

@@ -19,7 +19,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import AccessDenied
 from tierstate.state.facts import LeaderElected, OrderKind, ReaderLease
-from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
+from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.storage.directory import DirectoryStore
 
 pytestmark = pytest.mark.kafka
@@ -231,6 +231,19 @@ def test_a_reader_holds_a_lease(topic_for: NewReasonTopic) -> None:
         desk.order(OrderKind.DELETE_RECORDS, before=bases[1])
         held = rf"segment \S+: lease {lease.id} of spark-7 is on 0\.\.9, until \d{{4}}-\d\d-\d\dT[\d:]+Z"
         desk.says("expired", Reason.LEASED, f"1 condemned segment keeps its objects; {held}")
+
+
+@shows(Reason.NOT_ARCHIVED)
+def test_the_archive_does_not_have_the_delete_yet(topic_for: NewReasonTopic) -> None:
+    topic = topic_for({"expire": {"grace": 0}})
+    topic.archived_to = lambda tier_partition: Position(0)
+    bases = topic.roll()
+    with topic.desk() as desk:
+        desk.work()
+        desk.order(OrderKind.DELETE_RECORDS, before=bases[1])
+        said = r"segment \S+: that it is to be deleted is not archived yet"
+        desk.says("expired", Reason.NOT_ARCHIVED, f"1 condemned segment keeps its objects; {said}")
+        assert list(topic.store_folder.rglob(f"{bases[0]:020d}-*.log"))
 
 
 class LockedStore(DirectoryStore):

@@ -99,6 +99,19 @@ def test_no_fact_is_left_of_what_is_in_the_bucket(topic: ReasonTopic) -> None:
         assert desk.job.view.facts(desk.partition) == []
 
 
+@shows(Reason.OBJECTS_MISSING)
+def test_somebody_removes_an_object_of_a_readable_segment(topic_for: NewReasonTopic) -> None:
+    topic = topic_for({"sweep": {"grace": 1}})
+    topic.roll()
+    with topic.desk() as desk:
+        desk.work()
+        gone = next(topic.store_folder.rglob("*.indexes"))
+        gone.unlink()
+        said = rf"objects of readable segments are missing: \S+{gone.name} is gone"
+        eventually(lambda: desk.work().missing_objects)
+        desk.says("trimmed", Reason.OBJECTS_MISSING, said)
+
+
 # --- failures --------------------------------------------------------------------------------------------------------
 
 
