@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.scenarios.house import House
+from tests.scenarios.test_drill import commands
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
@@ -99,6 +100,8 @@ def test_a_restored_broker_and_the_archive_of_its_lost_future_are_told_apart_and
         assert "tierstate recover --begin-history" in described["not_trimmed"]
         assert "tier_state_history_broken 1.0" in agent.metrics()
 
+    typed = [words for _, *words in commands("Brokers were restored from an older backup")]
+    assert typed == [["recover", "--begin-history"], ["recover", "--begin-history", "--execute"], ["check"]]
     plan = house.json("recover", "--begin-history", code=1)
     assert any(each["parted_at"] is not None and each["lost"] for each in plan["tier_partitions"])
     left = [each for row in plan["partitions"] for each in row["left"]]
