@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 import click
@@ -117,12 +117,14 @@ def _checks(settings: Settings, cluster: Callable[[], object]) -> Iterator[Check
         from ..follower.rocksdb_view import ViewIdentity
         from ..runtime.clock import SystemClock
 
-        found = cluster()
-        assert isinstance(found, ClusterDescription)
-        with (
-            closing(open_store_of(settings)) as store,
-            closing(open_tier_topic(settings.kafka, tier_topic_spec(settings))) as topic,
-        ):
+        with ExitStack() as opened:
+            try:
+                found = cluster()
+                store = opened.enter_context(closing(open_store_of(settings)))
+                topic = opened.enter_context(closing(open_tier_topic(settings.kafka, tier_topic_spec(settings))))
+            except TierstateError:
+                return "not asked: broker, object store or topic is not fit"
+            assert isinstance(found, ClusterDescription)
             history = newest_history(store, topic.topic_id)
             identity = ViewIdentity(found.cluster_id, topic.topic_id, topic.mapped_partitions, history=history)
             archives = Archives(topic, store, identity, SystemClock())
