@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +121,7 @@ def _print(context: Context, topic: str, findings: list[Finding], checked: Check
     counts = Counter(each.severity for each in findings)
     summary: dict[str, Any] = {
         **{severity.value: counts[severity] for severity in Severity},
-        **asdict(checked),
+        **checked.counts(),
         "overlap_bytes": overlapping,
     }
     if context.as_json:
