@@ -124,7 +124,7 @@ def kept(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
     tier_topic = open_tier_topic(kafka.client_config, TierTopicSpec(house.tier_topic, 2, 1))
     identity = ViewIdentity(kafka.cluster_id, tier_topic.topic_id, 2)
     try:
-        house.run("agent", "--once")
+        house.run("agent", "--once", "--set", "archive.partial_after=1h")
         made = Kept(house, topic, broker.control.topic(topic).topic_id, tier_topic, identity)
         made.fill(WINDOW, seed=0)
         yield made
@@ -143,7 +143,7 @@ def test_an_agent_that_runs_once_leaves_a_checkpoint_of_each_partition(kept: Kep
 
 def test_a_running_agent_archives_full_windows_and_the_archive_is_the_topic(kept: Kept) -> None:
     house = kept.house
-    with house.agent() as agent:
+    with house.agent("--set", "archive.partial_after=1h") as agent:
         eventually(lambda: all(kept.pieces(number) for number in BOTH))
         eventually(lambda: all(len(kept.checkpoints(number)) == 2 for number in BOTH))
         failed = [line for line in agent.metrics().splitlines() if line.startswith("tier_state_chore_failures_total{")]
