@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -23,7 +23,7 @@ from tests.scenarios.house import House
 from tierstate.broker.client_config import admin_config
 from tierstate.broker.open import open_broker
 from tierstate.broker.tier_topic import KafkaTierTopic, describe_topic_id
-from tierstate.broker.tier_topic_setup import TierTopicSpec, create_tier_topic
+from tierstate.broker.tier_topic_setup import TierTopicSpec
 from tierstate.follower.archive import archive
 from tierstate.follower.checkpoint import checkpoint
 from tierstate.follower.digests import live_set_digest, meaning_digest
@@ -41,7 +41,7 @@ from tierstate.runtime.listener import Event, ViewRebuilt, fan_out
 from tierstate.runtime.settings import Settings
 from tierstate.schemas.codec import decode_fact, descriptor_to_json, encode_fact
 from tierstate.state.errors import TierstateError
-from tierstate.state.facts import Fact
+from tierstate.state.facts import Fact, TopicMeta
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.keys import key_of, tier_partition_of
 from tierstate.state.offsets import Position, TimestampMs
@@ -129,7 +129,9 @@ class Restless:
         admin: Any = AdminClient(admin_config(self.kafka))
         new = NewTopic(self.spec.name, TIER_PARTITIONS, 1, config=RESTLESS)
         admin.create_topics([new], operation_timeout=30)[self.spec.name].result(30)
-        create_tier_topic(self.kafka, self.spec, self.clock.now_ms())  # its meta fact only
+        meta = TopicMeta(TIER_PARTITIONS, house.kafka.cluster_id, self.clock.now_ms())  # init refuses such a topic
+        with closing(self.open_tier_topic()) as named:
+            named.append(0, key_of(meta), encode_fact(meta))
         self.topic = house.create("t", partitions=2)
         self._opened = ExitStack()
         self.broker = open_broker(self.kafka)
