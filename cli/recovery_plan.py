@@ -32,7 +32,7 @@ class Recovery:
     @property
     def all_gone(self) -> bool:
         """The cluster has none of these topics, so the agents that run here lead none of their partitions."""
-        return not any(plan.partition.topic_id in self.names for plan in self.plans)
+        return bool(self.plans) and not any(plan.partition.topic_id in self.names for plan in self.plans)
 
     @property
     def writing(self) -> int:

@@ -44,7 +44,7 @@ from ..state.offsets import Offset, Position, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import SegmentState, Term
 from .leases import expired_leases
-from .orders import order_done
+from .orders import holds_below, order_done
 from .trim_rule import doubt_of
 
 
@@ -137,8 +137,11 @@ def _past_orders(view: PartitionView, local_start: Offset) -> Iterator[LiveFact]
     if len(standing) > 1 or (standing and _kind(standing[0]) is OrderKind.RESUME):
         yield standing[0]
     cutting = [live for live in view.others if _cuts(live)]
-    if cutting and isinstance(cutting[0].fact, OperatorOrder) and order_done(cutting[0].fact, view, local_start):
-        yield cutting[0]
+    first = cutting[0].fact if cutting else None
+    if isinstance(first, OperatorOrder) and order_done(first, view, local_start):
+        # whoever gave one that does not hold is told of it until the next one
+        if len(cutting) > 1 or holds_below(first, view) >= (first.before or 0):
+            yield cutting[0]
 
 
 def _kind(live: LiveFact) -> OrderKind | None:

@@ -113,6 +113,6 @@ def test_forged_facts_make_nobody_serve_or_delete_anothers_only_copy(house: Hous
     said = house.run("describe", f"{evil}:0").stdout
     for segment in segments:
         assert f"its object key is of another segment: {segment.object_key!r}" in said
-    assert "  HELD  " in said
+    assert "  CONTRADICTION  " in said
     assert objects <= set(house.objects()), "an honest agent deleted what is another's"
     assert house.holds(events, RECORDS)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.scenarios.house import House, eventually
 from tierstate.broker.open import open_broker
@@ -216,7 +217,9 @@ def test_a_disabled_topic_keeps_its_remote_tier_until_it_is_to_be_deleted(house:
 
 def test_orders_that_nobody_could_obey_are_refused_and_leave_no_fact(house: House) -> None:
     excluded = ("--set", "tiering.include=[]")
-    topic = house.create("untouched")
+    topic = "nobodys-untouched"  # the agents of this house do not tier it
+    admin: Any = AdminClient({"bootstrap.servers": house.kafka.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(30)
     house.append(topic, 10)
     for command, code, said in (
         (("pause", "no-such-topic"), 2, "topic=no-such-topic"),
