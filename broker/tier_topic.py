@@ -87,7 +87,7 @@ class TierTopic(Protocol):
     def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
         """Of the record at this very position, by one small read. None: there is none, or not any more.
 
-        Raises BrokerUnavailable.
+        Raises BrokerUnavailable, and UnknownTopic when the name is another topic's now.
         """
         ...
 
@@ -243,7 +243,9 @@ class KafkaTierTopic:
 
     def anchor_at(self, tier_partition: int, position: Position) -> Anchor | None:
         at = Offset(position)
-        spec = FetchSpec(self._name, tier_partition, at, A_RECORD, Isolation.READ_UNCOMMITTED)
+        # by its id: a topic that was made again under this name is no other history of this one
+        its_id = TopicId(self._topic_id)
+        spec = FetchSpec(self._name, tier_partition, at, A_RECORD, Isolation.READ_UNCOMMITTED, topic_id=its_id)
 
         def ask(broker: BrokerId) -> bytes:
             said = self._raw.fetch(broker, spec)

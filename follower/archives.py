@@ -141,9 +141,14 @@ class Archives:
             why = f"the topic ends at {end}, below what is archived" if end <= furthest.last else None
             if why is None and anchor is not None:
                 why = parted(self._topic, tier_partition, anchor)
-            if why is not None:
+            if why is not None and self._is_same_topic(tier_partition, furthest.last):
                 self._part(tier_partition, furthest, why)
         self._compared[tier_partition] = None
+
+    def _is_same_topic(self, tier_partition: int, position: Position) -> bool:
+        """A topic that was made again under the name has parted from nothing: this process ends by itself."""
+        self._topic.anchor_at(tier_partition, position)  # raises UnknownTopic: the leader knows it before all others
+        return self._topic.current_topic_id() == self._topic.topic_id
 
     def _anchor(self, tier_partition: int, furthest: PieceName) -> Anchor | None:
         """One small read for each new piece; one that is older than anchors are is read whole."""

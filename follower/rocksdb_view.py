@@ -23,7 +23,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..state.anchor import Anchor
@@ -35,13 +35,11 @@ from ..state.keys import partition_of_key, partition_prefix, tier_partition_of
 from ..state.offsets import Position
 from ..state.place import Places
 from ..state.view import BEGINNING, Decode, Entry, SecondValue, ViewStore
-from .object_names import TierPlace
 from .rocksdb import Batch, Database
 from .uncollected import uncollected
+from .view_identity import BEFORE_ANCHORS
+from .view_identity import ViewIdentity as ViewIdentity
 
-FORMAT = 3
-BEFORE_ANCHORS = 2
-"""A format of which views are still opened: they have no anchors yet."""
 FAMILIES = ("live", "positions", "foreign", "dropped", "second_values", "meta")
 REMEMBERED_FACTS = 100_000
 """Facts that stay decoded, in all partitions together; one partition alone may have more."""
@@ -50,30 +48,6 @@ _POSITION = struct.Struct(">q")
 _STANDING = struct.Struct(">qqq")
 _ANCHOR = struct.Struct(">q32s")
 _SECOND = struct.Struct(">qqI")
-
-
-@dataclass(frozen=True, slots=True)
-class ViewIdentity:
-    """What a view is a view of. A folder with another identity is never opened as this one.
-
-    ``history``: of the topic (`histories.py`): which archive and checkpoints go with it. A view is of what the topic
-    has now, whichever history that is, so its folder does not say it.
-    """
-
-    cluster_id: str
-    topic_id: str
-    partitions: int
-    format: int = FORMAT
-    history: int = 0
-
-    def place(self, tier_partition: int) -> TierPlace:
-        """Where the store keeps what is kept of a partition."""
-        return TierPlace(self.topic_id, tier_partition, self.history)
-
-    @property
-    def said(self) -> dict[str, object]:
-        """As a view's folder has it."""
-        return {name: value for name, value in asdict(self).items() if name != "history"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.follower.archived import OWNER, Archived, key_of, run
+from tests.follower.archived import OWNER, Archived, CleanedTopic, key_of, run
 from tests.follower.checkpointed import World
 from tests.follower.said import PARTITIONS
 from tierstate.follower.archive_reader import archived_topics, verify_archive
@@ -96,6 +96,18 @@ def test_what_one_agent_saw_every_agent_knows_for_ever() -> None:
     world.topic.cleaned |= set(range(10))  # nothing that tells is left
     assert "parted from its archive" in (archives(world).problem(0) or "")
     assert has_parted(world.store, world.topic.topic_id, 0) is not None
+
+
+def test_a_topic_that_was_made_again_has_parted_from_nothing() -> None:
+    class MadeAgain(CleanedTopic):
+        def current_topic_id(self) -> str:
+            return "CCCCCCCCCCCCCCCCCCCCCg"
+
+    world = Archived().archived(10)
+    world.topic = MadeAgain(world.clock)
+    assert archives(world).broken is None
+    archives(world).check(0)
+    assert has_parted(world.store, world.topic.topic_id, 0) is None
 
 
 def test_before_topic_and_archive_were_compared_nobody_may_rely_on_them() -> None:

@@ -326,6 +326,8 @@ def test_recover_looks_for_agents_beside_the_brokers_where_no_archive_tells_of_t
         free.bind(("127.0.0.1", 0))
         listen = f"management.listen=127.0.0.1:{free.getsockname()[1]}"
     fresh = ("--set", f"tier_state.topic={house.tier_topic}-fresh", "--set", listen)
+    house.append(house.create("t"), 2_000)
+    house.run("agent", "--once", "--set", "archive.partial_after=1h")
     house.run("init", *fresh)
     assert "--agents-are-stopped" in house.run("recover", "--execute", *fresh, code=2).stderr
     with house.agent("--set", listen):
