@@ -148,7 +148,8 @@ class PartitionWorker:
         now = self._seat.clock.now_ms()
         memory = self._memory(view, seen)
         decision = decide(view, seen, self._policy, now, memory, refused_now or self.barred)
-        self._general.clear()
+        if self._reign is not None:  # else once a term has begun: what keeps it from it is tried less and less often
+            self._general.clear()
         for idle in ActKind:
             if idle not in decision.intents:
                 self._by_kind[idle].clear()
@@ -158,12 +159,14 @@ class PartitionWorker:
         if due is not None:
             self._end_term(due)
         if kind is None and due is None:
+            self._general.clear()
             if self._pin.learn(self._status):
                 self._publish(self._pin.named(self._status))
             return False
         if self._reign is None:
             self._beginning_for = kind
             self._reign = yield from begin_term(self._seat, self.partition, self.name)
+            self._general.clear()
             self._listener(TermStarted(self.partition, self.name, str(self._reign.term)))
         elif kind is not None:
             return (yield from self._take(self._reign, kind, decision.intents[kind]))

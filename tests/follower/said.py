@@ -30,7 +30,7 @@ def elected(number: int, epoch: int, seed: int) -> LeaderElected:
         FactId.of(seed.to_bytes(16, "big")),
         BrokerId(1),
         "127.0.0.1:1",
-        Lineage.of((epoch, 0)),
+        Lineage.of((0, 0), (epoch, 1000 * epoch)),
         Offset(0),
         TimestampMs(1),
     )

@@ -28,7 +28,7 @@ def fail_write(world: World, number: int, error: Exception) -> None:
     first = world.store.writes
 
     def faults(operation: str, key: str, writes: int) -> None:
-        if operation not in ("delete", "head") and writes == first + number:
+        if operation not in ("delete", "head", "list") and writes == first + number:
             raise error
 
     world.faults = faults

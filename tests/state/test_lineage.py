@@ -206,7 +206,7 @@ def test_remote_offsets_in_epochs_older_than_the_lineage_are_unknown(build: Buil
     def unknown(lineage: Lineage, log_start: int = 0) -> bool:
         term = build.term(6, 3)
         leader = build.leader(3, 6, lineage=lineage)
-        return build.view(*copied, leader, build.log_start(4, term, log_start)).lineage_unknown
+        return build.view(*copied, leader, build.log_start(4, term, log_start, lineage=lineage)).lineage_unknown
 
     assert unknown(Lineage.of((5, 80), (6, 100)))  # 0..49 are of epoch 1: whose?
     assert unknown(Lineage.of((6, 100)))
