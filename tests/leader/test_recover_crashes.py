@@ -81,7 +81,7 @@ def test_a_topic_in_which_an_agent_wrote_is_refused(world: World) -> None:
     world.topic = FaultyTopic()
     begin_blindly(world)
     for resume in (False, True):
-        with pytest.raises(Fenced, match="not empty"):
+        with pytest.raises(Fenced, match="already says something of this partition"):
             Target(world, world.topic).recover([found], resume=resume)
 
 

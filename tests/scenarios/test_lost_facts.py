@@ -66,7 +66,7 @@ class Tiered:
     def recovers(self) -> None:
         """By the documented commands, into the empty topic that is there; and goes on."""
         house = self.house
-        assert "1 of 1 partitions written" in house.run("recover", "--execute").stdout
+        assert "1 of 1 partitions written" in house.run("recover", "--execute", "--agents-are-stopped").stdout
         self.agent()
         assert set(self.objects) <= set(house.objects())
         assert house.holds(self.topic, 2 * RECORDS)
@@ -126,5 +126,5 @@ def test_a_stray_client_makes_the_topic_anew_under_a_running_agent(house: House)
     assert house.objects() == tiered.objects
     tiered.lose()
     house.run("init")
-    house.run("recover", "--execute")
+    house.run("recover", "--execute", "--agents-are-stopped")
     assert house.holds(tiered.topic, 2 * RECORDS + 100)
