@@ -123,14 +123,13 @@ def show(output: Output, recovery: Recovery, executed: bool) -> None:
 
 
 def _show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> None:
-    output.line(f"{plan.topic}:{plan.partition.partition}  (topic id {plan.partition.topic_id})")
+    topic_id, number = plan.partition.topic_id, plan.partition.partition
+    output.line(f"{plan.topic}:{number}  (topic id {topic_id})")
     if plan.refused:
         output.line(f"  REFUSED  {plan.refused}")
         return
-    if plan.partition.topic_id not in recovery.names:
-        output.line(
-            "  unknown topic id: this cluster has no such topic; the custodian leaves it alone until it is mapped"
-        )
+    if topic_id not in recovery.names:
+        output.line(f"  this cluster has no such topic; read it by its id: tierstate consume {topic_id}:{number}")
     records = sum(each.segment.record_count for each in plan.restored)
     size = sum(each.segment.object_bytes for each in plan.restored)
     output.line(f"  restored   {len(plan.restored)} segments, {records:,} records, {size:,} bytes, epoch {plan.epoch}")

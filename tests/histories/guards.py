@@ -158,14 +158,14 @@ def _from_the_beginning(position: int) -> int:
 
 
 GUARDS: dict[str, Guard] = {
-    "fencing": Guard("a fact at p is fenced by a higher term below p", "state.fencing:Leaders.fences", _no, 111),
+    "fencing": Guard("a fact at p is fenced by a higher term below p", "state.fencing:Leaders.fences", _no, 34),
     "terms by position": Guard("a term is (E, Q)*", "state.fencing:Leaders.fences", _fences_by_epoch_alone, 111),
     "read own writes": Guard("read your own writes*", "leader.term:Reign.read_own_write", _nothing, 0),
     "new term on unknown outcome": Guard(
         "an unknown append is never repeated: the partition starts a new term",
         "leader.term:Reign.outcome_unknown",
         _nothing,
-        111,
+        47,
     ),
     "write-once keys": Guard("every key is written once", "leader.term:Reign.counter", lambda reign: 1, 0),
     "a term at every leader epoch": Guard(
@@ -208,7 +208,7 @@ GUARDS: dict[str, Guard] = {
         "the offsets of all groups are asked for again after the decision and before DeleteRecords*",
         "leader.trimmer:let_go_now",
         _yes,
-        48,
+        3,
     ),
     "groups asked just now": Guard(
         "with nothing slow between that and DeleteRecords*", "leader.trimmer:in_time", _nothing, 430
@@ -253,7 +253,7 @@ GUARDS: dict[str, Guard] = {
         "copy-finished, copy-started, every delete-started, every delete-finished, in that order",
         "leader.erase_rule:in_erasing_order",
         _backwards,
-        21,
+        15,
     ),
     "fenced facts first": Guard(
         "a lower LeaderElected only when no fenced fact below the term in force is left*",
@@ -358,7 +358,7 @@ GUARDS: dict[str, Guard] = {
         None,
         (("follower.archive:parted", _nothing), ("follower.archives:parted", _nothing)),
     ),
-    "leases": Guard("objects only when no live lease covers them", "leader.expire_rule:lease_on", _nothing, 57),
+    "leases": Guard("objects only when no live lease covers them", "leader.expire_rule:lease_on", _nothing, 34),
 }
 
 
