@@ -22,7 +22,8 @@ def partition(number: int) -> TopicIdPartition:
     return TopicIdPartition(TopicId.of(b"topic id of 16 b"), number)
 
 
-def elected(number: int, epoch: int, seed: int) -> LeaderElected:
+def elected(number: int, epoch: int, seed: int, *before: tuple[int, int]) -> LeaderElected:
+    """``before`` are the (epoch, start offset) that its lineage goes on from."""
     return LeaderElected(
         partition(number),
         "orders",
@@ -30,7 +31,7 @@ def elected(number: int, epoch: int, seed: int) -> LeaderElected:
         FactId.of(seed.to_bytes(16, "big")),
         BrokerId(1),
         "127.0.0.1:1",
-        Lineage.of((0, 0), (epoch, 1000 * epoch)),
+        Lineage.of(*before, (epoch, 1000 if before else 0)),
         Offset(0),
         TimestampMs(1),
     )

@@ -29,7 +29,7 @@ def speak(said: Topic) -> None:
     first = elected(0, 1, 11)
     at = said.say(first)
     said.say(log_start(0, 100, first, at))
-    said.say(elected(0, 2, 12))
+    said.say(elected(0, 2, 12, (1, 0)))
     said.say(log_start(0, 900, first, at, counter=2))
     other = elected(1, 5, 13)
     at = said.say(other)
