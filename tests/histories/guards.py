@@ -159,7 +159,7 @@ def _from_the_beginning(position: int) -> int:
 
 GUARDS: dict[str, Guard] = {
     "fencing": Guard("a fact at p is fenced by a higher term below p", "state.fencing:Leaders.fences", _no, 34),
-    "terms by position": Guard("a term is (E, Q)*", "state.fencing:Leaders.fences", _fences_by_epoch_alone, 111),
+    "terms by position": Guard("a term is (E, Q)*", "state.fencing:Leaders.fences", _fences_by_epoch_alone, 1152),
     "read own writes": Guard("read your own writes*", "leader.term:Reign.read_own_write", _nothing, 0),
     "new term on unknown outcome": Guard(
         "an unknown append is never repeated: the partition starts a new term",
@@ -211,7 +211,7 @@ GUARDS: dict[str, Guard] = {
         3,
     ),
     "groups asked just now": Guard(
-        "with nothing slow between that and DeleteRecords*", "leader.trimmer:in_time", _nothing, 430
+        "with nothing slow between that and DeleteRecords*", "leader.trimmer:in_time", _nothing, 647
     ),
     "holds": Guard(
         "while a hold lives: no trim, expiry, sweep, erase there*",
@@ -259,7 +259,7 @@ GUARDS: dict[str, Guard] = {
         "a lower LeaderElected only when no fenced fact below the term in force is left*",
         "leader.erase_rule:unfences",
         _no,
-        1174,
+        548,
     ),
     "lineage kept": Guard(
         "only when the LeaderElected in force contains its lineage or the log start has passed it*",
@@ -289,7 +289,7 @@ GUARDS: dict[str, Guard] = {
         "a segment is expired by a log start of its own lineage only*",
         "leader.expire_rule:is_below",
         _below_any_log_start,
-        50,
+        271,
     ),
     "log starts for every branch": Guard(
         "a log start is erased only when another one holds as far on every lineage*",
