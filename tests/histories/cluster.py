@@ -178,8 +178,8 @@ class Cluster:
         self.looked, self.changes = -1, 0
         """The newest epoch whose leader's agent looked since the last of these changes: emptied, or told its past."""
         self.unseen: set[int] = set()
-        """Epochs that left no trace: nothing of them was left before any agent had looked; or they began in a replica
-        that has nothing, before any agent had looked at that."""
+        """Epochs that left no trace: nothing of them was left before any agent had looked, or nothing of those before
+        them; or they began in a replica that has nothing, before any agent had looked at that."""
         self.settled: set[int] = set()
         """Of those, the ones whose past a person told since."""
 
@@ -319,7 +319,10 @@ class Cluster:
         """DeleteRecords reaches a broker; nothing happens unless it leads in the epoch in which it was asked."""
         if broker != self.leader.number or epoch != self.epoch or before > self.leader.end:
             return
+        first = self.leader.epochs[:1]
         self.leader.move_start(before)
+        if first != self.leader.epochs[:1] and self.looked < (oldest := self.leader.epochs[0][0]):
+            self.unseen.add(oldest)  # who looks next finds nothing older
         for each in self.brokers:
             if each.online:
                 each.move_start(before)
