@@ -34,21 +34,21 @@ def begin(context: Context, execute: bool) -> None:
     Difference when segments are left.
     """
     from ..follower.archives import Archives
-    from ..follower.histories import begin_history, newest_history
+    from ..follower.histories import begin_history
     from ..follower.parting import find_parting
-    from ..follower.rocksdb_view import ViewIdentity
     from ..leader.lost_history import aftermath_of
     from ..leader.recover_scan import scan_bucket, sort_out
     from ..runtime.clock import SystemClock
     from ..state.errors import HistoryBroken, InvalidRequest
     from ..state.ids import TopicId
+    from .keeping import newest_identity
 
     settings = context.settings_with("kafka.bootstrap.servers", "store.url")
     with closing(open_store_of(settings)) as store, opened_topic(context) as topic:
         with opened_broker(context) as broker:
             cluster_id = broker.control.cluster().cluster_id
-        history = newest_history(store, topic.topic_id)
-        identity = ViewIdentity(cluster_id, topic.topic_id, topic.mapped_partitions, history=history)
+        identity = newest_identity(store, cluster_id, topic)
+        history = identity.history
         archives, clock = Archives(topic, store, identity, SystemClock()), SystemClock()
         with context.output.progress("comparing topic and archive", topic.mapped_partitions) as advance:
             for number in range(topic.mapped_partitions):

@@ -113,9 +113,8 @@ def _checks(settings: Settings, cluster: Callable[[], object]) -> Iterator[Check
     def topic_and_archive_agree() -> str:
         from ..broker.tier_topic_setup import open_tier_topic
         from ..follower.archives import Archives
-        from ..follower.histories import newest_history
-        from ..follower.rocksdb_view import ViewIdentity
         from ..runtime.clock import SystemClock
+        from .keeping import newest_identity
 
         with ExitStack() as opened:
             try:
@@ -125,12 +124,11 @@ def _checks(settings: Settings, cluster: Callable[[], object]) -> Iterator[Check
             except TierstateError:
                 return "not asked: broker, object store or topic is not fit"
             assert isinstance(found, ClusterDescription)
-            history = newest_history(store, topic.topic_id)
-            identity = ViewIdentity(found.cluster_id, topic.topic_id, topic.mapped_partitions, history=history)
+            identity = newest_identity(store, found.cluster_id, topic)
             archives = Archives(topic, store, identity, SystemClock())
             for number in range(topic.mapped_partitions):
                 archives.check(number)
-            return f"the topic goes on where its archive ends (history {history})"
+            return f"the topic goes on where its archive ends (history {identity.history})"
 
     yield "settings", settings_are_right
     yield "broker", broker_answers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,14 +42,22 @@ def archive_every_s(settings: Settings) -> float:
 
 
 def identity_in(store: ObjectStore, cluster_id: str, topic: TierTopic) -> ViewIdentity:
-    """Of the history that counts. A store that does not answer now leaves the first: `Archives` looks again."""
-    from ..follower.histories import newest_history
+    """`newest_identity`. A store that does not answer now leaves the first history: `Archives` looks again."""
     from ..follower.rocksdb_view import ViewIdentity
     from ..state.errors import Unavailable
 
-    history = 0
-    with suppress(Unavailable):
-        history = newest_history(store, topic.topic_id)
+    try:
+        return newest_identity(store, cluster_id, topic)
+    except Unavailable:
+        return ViewIdentity(cluster_id, topic.topic_id, topic.mapped_partitions)
+
+
+def newest_identity(store: ObjectStore, cluster_id: str, topic: TierTopic) -> ViewIdentity:
+    """Of the history that counts. Raises what the store does."""
+    from ..follower.histories import newest_history
+    from ..follower.rocksdb_view import ViewIdentity
+
+    history = newest_history(store, topic.topic_id)
     return ViewIdentity(cluster_id, topic.topic_id, topic.mapped_partitions, history=history)
 
 

@@ -56,9 +56,9 @@ class PartitionFacts:
     """Why the topic is not tiered, by its name, its configuration and the settings of who asks."""
     untiered_reason: str | None = None
     end_transaction: EndTransaction | None = None
+    """How to end the transaction that the agent names."""
     kept: tuple[str, ...] = ()
     """Segments whose objects a person keeps."""
-    """How to end the transaction that the agent names."""
     lost: str | None = None
     """Why facts of it must be missing, and the way out."""
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 AGENT_TIMEOUT_S = 2.0
 AGENTS_METRIC = b"remote_copy_lag_segments"
+AGENT_RUNS = "an agent still runs: stop every agent first"
 
 
 @click.command("recover", epilog="Example: tierstate recover --store s3://bucket/prefix")
@@ -221,16 +222,11 @@ def _write(context: Context, recovery: Recovery, resume: bool) -> bool:
 
 def require_silent(addresses: Iterable[str]) -> None:
     """No agent that an archived term names answers, whatever it would say. Raises Fenced."""
-    import urllib3
-
     from ..state.errors import Fenced
 
     for address in sorted(addresses):
-        try:
-            urllib3.PoolManager(retries=False).request("GET", f"http://{address}/healthz", timeout=AGENT_TIMEOUT_S)
-        except urllib3.exceptions.HTTPError:
-            continue
-        raise Fenced("an agent still runs: stop every agent first", address=address)
+        if _answer(f"http://{address}/healthz") is not None:
+            raise Fenced(AGENT_RUNS, address=address)
 
 
 def require_no_agent(addresses: Iterable[str]) -> None:
@@ -238,19 +234,21 @@ def require_no_agent(addresses: Iterable[str]) -> None:
 
     Others may have taken that port there, so here what it answers counts.
     """
-    import urllib3
-
     from ..state.errors import Fenced
 
     for address in addresses:
-        try:
-            answer = urllib3.PoolManager(retries=False).request(
-                "GET", f"http://{address}/metrics", timeout=AGENT_TIMEOUT_S
-            )
-        except urllib3.exceptions.HTTPError:
-            continue
-        if AGENTS_METRIC in answer.data:
-            raise Fenced("an agent still runs: stop every agent first", address=address)
+        if AGENTS_METRIC in (_answer(f"http://{address}/metrics") or b""):
+            raise Fenced(AGENT_RUNS, address=address)
+
+
+def _answer(url: str) -> bytes | None:
+    """What is answered, with whatever status; None when nothing is."""
+    import urllib3
+
+    try:
+        return urllib3.PoolManager(retries=False).request("GET", url, timeout=AGENT_TIMEOUT_S).data
+    except urllib3.exceptions.HTTPError:
+        return None
 
 
 def _judge(recovery: Recovery) -> None:

@@ -13,7 +13,7 @@ from .archived_deletes import ArchivedDeletes
 from .context import Context
 from .flags import pass_context
 from .meant import facts_of, ids_meant, wanted_of
-from .opened import following, open_store_of, opened_broker, opened_topic
+from .opened import following, object_names, open_store_of, opened_broker, opened_topic
 from .replayed import identity_of
 from .topic_argument import TopicArgument, TopicType
 
@@ -135,7 +135,6 @@ def _opened(context: Context) -> Iterator[tuple[SweepTools, BrokerControl, Kafka
     from ..leader.sweeper import SweepTools
     from ..runtime.clock import SystemClock
     from ..runtime.listener import ChoreFailed, ignore
-    from ..storage.segment.keys import ObjectKeys
 
     settings = context.settings_with("kafka.bootstrap.servers", "store.url")
     store = open_store_of(settings)
@@ -147,7 +146,7 @@ def _opened(context: Context) -> Iterator[tuple[SweepTools, BrokerControl, Kafka
     try:
         with opened_topic(context) as topic, opened_broker(context) as broker:
             identity = identity_of(context, topic)
-            keys = ObjectKeys.minting(settings.format.key_prefix, identity.cluster_id, settings.format.salt_bits)
+            keys = object_names(settings, identity.cluster_id)
             archived = ArchivedDeletes(store, identity, SystemClock(), doubts)
             aside = Quarantine(settings.sweep.quarantine_prefix)
             yield SweepTools(store, keys, archived, settings.sweep.grace, ignore, aside), broker.control, topic

@@ -16,24 +16,19 @@ from ..schemas.codec import decode_fact
 from ..state.apply import PartitionState
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.facts import (
-    ContradictionSettled,
-    IntegrityHold,
     LeaderElected,
-    LineageSettled,
     LiveFact,
     LocalTrimIntended,
-    OperatorOrder,
-    ReaderLease,
     SegmentDeleteStarted,
 )
 from ..state.ids import RemoteSegmentId, TopicIdPartition
-from ..state.keys import KeyKind, ParsedKey, parse_key
+from ..state.keys import SAID_BY_PEOPLE, KeyKind, ParsedKey, parse_key
 from ..state.partition_view import PartitionView
 from ..state.segment import SegmentState
 from ..state.view import Entry
-from .recover_rule import ArchivedPartition
+from .recover_rule import ArchivedPartition, Standing
 
-BY_NO_TERM = (KeyKind.ORDER, KeyKind.LEASE, KeyKind.HOLD, KeyKind.LINEAGE, KeyKind.SETTLED, KeyKind.MISSING)
+BY_NO_TERM = SAID_BY_PEOPLE | {KeyKind.LEASE}
 
 
 def about_partitions(entries: Iterable[Entry]) -> Iterator[tuple[ParsedKey, Entry]]:
@@ -88,13 +83,7 @@ def _archived(view: PartitionView, erased: Set[RemoteSegmentId]) -> ArchivedPart
         states=known,
         reasons={sid: fact.reason for sid, fact in begun.items() if isinstance(fact, SegmentDeleteStarted)},
         finished={segment.segment_id: segment for segment in view.readable if segment.segment_id not in erased},
-        standing=tuple(
-            live.fact
-            for live in view.others
-            if isinstance(
-                live.fact, OperatorOrder | ReaderLease | IntegrityHold | LineageSettled | ContradictionSettled
-            )
-        ),
+        standing=tuple(live.fact for live in view.others if isinstance(live.fact, Standing)),
         deleted=view.deleted is not None,
         unreadable=view.degraded,
         addresses=frozenset(

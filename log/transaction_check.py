@@ -15,7 +15,7 @@ from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
 from .producer_snapshot import parse_producer_snapshot
-from .transaction_index import ENTRY, ENTRY_BYTES, AbortedTransaction, parse_transaction_index
+from .transaction_index import ENTRY_BYTES, AbortedTransaction, format_transaction_index, parse_transaction_index
 from .transactions import Transactions
 
 
@@ -73,7 +73,7 @@ class TransactionIndexCheck:
 
     def bytes(self) -> bytes:
         """The index that the markers make."""
-        return b"".join(ENTRY.pack(0, *entry) for entry in self._transactions.aborted)
+        return format_transaction_index(self.aborted)
 
     def difference(self) -> str | None:
         """What the index says otherwise, in words; None when nothing."""

@@ -115,9 +115,7 @@ def a_lineage_is_needed_again() -> str | None:
     _take(world, "1*", "hour", "1*")
     _elect_unclean(world, 0, segments=2)
     _take(world, "0*", "hour", "0*")
-    if world.promises.live.view().lineage_unknown:
-        return "the lineage of the log is unknown, and with it what was copied"
-    return _broken(world)
+    return _unknown(world) or _broken(world)
 
 
 def the_last_copy_is_fenced() -> str | None:
@@ -196,9 +194,7 @@ def a_lost_branch_is_known() -> str | None:
     _take(world, "2*", "hour", "2*", "hour", "2*")
     _elect_unclean(world, 1, segments=2)
     _take(world, "1*", "hour", "1*")
-    if world.promises.live.view().lineage_unknown:
-        return "the lineage of the log is unknown, and with it what was copied"
-    return _broken(world)
+    return _unknown(world) or _broken(world)
 
 
 def a_lineage_is_folded() -> str | None:
