@@ -9,6 +9,8 @@ import pytest
 
 from tests.scenarios.outages import HOUR_S, PassingClock
 from tests.scenarios.story import Effect, Story, observes
+from tierstate.state.epochs import TERMINAL_EPOCH
+from tierstate.state.facts import LeaderElected, PartitionDeleted
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.segment import SegmentState
 
@@ -46,15 +48,19 @@ def objects_of(story: Story, place: TopicIdPartition) -> list[str]:
 
 
 def nothing_is_left_of(story: Story, place: TopicIdPartition) -> None:
+    """But what ended it: those two facts stand for ever, so that whatever a zombie still writes is fenced."""
     eyes = story.eyes
     eyes.follower.require_fresh(eyes.follower.tier_partition(place), 0)
     assert objects_of(story, place) == []
-    assert eyes.follower.facts(place) == []
+    elected, deleted = (live.fact for live in eyes.follower.facts(place))
+    assert isinstance(elected, LeaderElected)
+    assert isinstance(deleted, PartitionDeleted)
+    assert (elected.epoch, elected.id) == (TERMINAL_EPOCH, deleted.term.id)
 
 
 def custodians_end(story: Story, clock: PassingClock) -> None:
-    """Of a missing topic: declared, ended after the grace, cleared, and forgotten after that."""
-    for _ in range(4):
+    """Of a missing topic: declared, ended after the grace, and cleared."""
+    for _ in range(3):
         clock.passes(HOUR_S)
         story.when.agent(0).looks_after_lost_topics()
 
