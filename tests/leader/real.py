@@ -21,6 +21,7 @@ from tierstate.follower.open import open_view
 from tierstate.leader.attention import Attention
 from tierstate.leader.open import Leader, open_leader
 from tierstate.leader.partition_worker import ArchivedTo, no_archive
+from tierstate.leader.sweep_rule import ArchivedDeletes, no_archived_deletes
 from tierstate.log.local_log import LogDirs
 from tierstate.runtime.clock import Clock, SystemClock
 from tierstate.runtime.id_source import RandomIds
@@ -59,6 +60,7 @@ class RealTopic:
     name: str
     store_folder: Path
     archived_to: ArchivedTo = no_archive
+    archived_deletes: ArchivedDeletes = no_archived_deletes
 
     @property
     def spec(self) -> TierTopicSpec:
@@ -129,6 +131,7 @@ class RealTopic:
                 events.append,
                 "127.0.0.1:1",
                 self.archived_to,
+                self.archived_deletes,
                 attention=attention,
             )
             yield Job(leader, broker, view, events)

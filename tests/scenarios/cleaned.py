@@ -20,11 +20,11 @@ import orjson
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.scenarios.house import House
+from tests.scenarios.prompt_archive import PromptArchive
 from tierstate.broker.client_config import admin_config
 from tierstate.broker.open import open_broker
 from tierstate.broker.tier_topic import KafkaTierTopic, describe_topic_id
 from tierstate.broker.tier_topic_setup import TierTopicSpec
-from tierstate.follower.archive import archive
 from tierstate.follower.checkpoint import checkpoint
 from tierstate.follower.digests import live_set_digest, meaning_digest
 from tierstate.follower.follower import Follower
@@ -44,7 +44,7 @@ from tierstate.state.errors import TierstateError
 from tierstate.state.facts import Fact, TopicMeta
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.keys import key_of, tier_partition_of
-from tierstate.state.offsets import Position, TimestampMs
+from tierstate.state.offsets import Position
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.view import ViewStore
 from tierstate.storage.directory import DirectoryStore
@@ -62,7 +62,6 @@ RESTLESS = {
     "message.timestamp.type": "LogAppendTime",
     "compression.type": "producer",
 }
-SOON_MS = 60_000
 
 
 class Died(BaseException):
@@ -142,7 +141,7 @@ class Restless:
         self.partitions = [TopicIdPartition(topic_id, number) for number in (0, 1)]
         self.identity = ViewIdentity(house.kafka.cluster_id, self.tier_topic.topic_id, TIER_PARTITIONS)
         self.store = DirectoryStore(house.store)
-        self._archived = [Position(0)] * TIER_PARTITIONS
+        self._archive = PromptArchive(self.tier_topic, self.store, self.identity, self.clock)
         self.said = [0, 0]
 
     def close(self) -> None:
@@ -189,7 +188,7 @@ class Restless:
                     RandomIds(),
                     events.append,
                     "127.0.0.1:1",
-                    self.archived_to,
+                    self._archive.archived_to,
                     attention=attention,
                 ),
                 view,
@@ -210,15 +209,6 @@ class Restless:
                 "sweep": {"grace": 6},
             }
         )
-
-    def archived_to(self, number: int) -> Position:
-        """Everything said so far is archived first."""
-        if self.tier_topic.end(number) > self._archived[number]:
-            soon = TimestampMs(self.clock.now_ms() + SOON_MS)
-            known = self._archived[number]
-            steps = archive(self.tier_topic, self.store, self.identity, number, soon, 0, known)
-            self._archived[number] = run(steps)
-        return self._archived[number]
 
     def checkpoint(self) -> list[Position]:
         """Of each tier-state partition; their positions."""
@@ -259,7 +249,7 @@ class Restless:
         """What the archive has and the topic has no more."""
         ends, left, values, tombstones = self.ends(), 0, 0, 0
         for number, end in enumerate(ends):
-            self.archived_to(number)
+            self._archive.archived_to(number)
             readable = set(self._readable(number, end))
             left += len(readable)
             for entry in archived_entries(self.store, self.identity, number):

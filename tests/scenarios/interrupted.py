@@ -19,13 +19,14 @@ from kafka.admin import KafkaAdminClient
 
 from tests.leader.real import Job, eventually
 from tests.scenarios.interrupted_rows import Point, Row
+from tests.scenarios.prompt_archive import PromptArchive
 from tests.scenarios.story import Effect, Story
 from tests.scenarios.story_kafka import Writer
+from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.leader.act import Act
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.state.facts import OrderKind
 from tierstate.state.ids import TopicIdPartition
-from tierstate.state.offsets import Position
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.segment.keys import ObjectKind, object_key
 
@@ -99,7 +100,6 @@ class Interrupted:
     story: Story
     rows: dict[tuple[str, int], Row]
     frozen: Frozen
-    lagging: list[bool]
 
     @property
     def undisturbed(self) -> list[tuple[str, int]]:
@@ -110,10 +110,7 @@ class Interrupted:
         return [*self.undisturbed, *self.rows]
 
     def works(self, index: int) -> None:
-        """The agent of this broker, until every partition has ended like the undisturbed one; then what it may erase.
-
-        Facts are erased last, as under an archive that lags behind: they name the objects to sweep.
-        """
+        """The agent of this broker, until every partition has ended like the undisturbed one."""
         agent = self.story.when.agent(index)
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -122,9 +119,6 @@ class Interrupted:
                 break
             assert time.monotonic() < deadline, f"{len(wrong)} partitions did not end as they should: {wrong}"
             time.sleep(0.5)
-        self.lagging[0] = False
-        agent.works(PATIENCE_S)
-        assert not self.wrong(), self.wrong()
         for short, partition in self.places:
             self.story.then.reader(short, partition).reads_all()
 
@@ -201,8 +195,7 @@ EXPECTED = {
 @contextmanager
 def interrupted(story: Story, rows: Sequence[Row]) -> Iterator[Interrupted]:
     """An agent beside broker 0, which leads everything, before its step in each partition."""
-    lagging = [True]
-    story.cluster.archived_to = lambda tier_partition: Position(0) if lagging[0] else None
+    with_archive(story)
     by_place: dict[tuple[str, int], Row] = {}
     counts: dict[str, int] = {}
     for row in rows:
@@ -213,12 +206,20 @@ def interrupted(story: Story, rows: Sequence[Row]) -> Iterator[Interrupted]:
     if "swept" in counts:
         _abandon(story, counts["swept"] + 1)
     story.given.settings(sweep={"grace": SWEEP_GRACE_S if "swept" in counts else DAY_MS})
-    scene = Interrupted(story, by_place, Frozen(story.when.agent(0).job), lagging)
+    scene = Interrupted(story, by_place, Frozen(story.when.agent(0).job))
     for place in scene.places:
         _bring(scene, *place)
     story.given.settings(sweep={"grace": SWEEP_GRACE_S})
     story.seen[Effect.AGENT_STOPPED] += len(scene.frozen.held)
     yield scene
+
+
+def with_archive(story: Story) -> None:
+    """It holds at once what was said, and names to a sweep what was deleted and erased."""
+    cluster, tiers = story.cluster, story.eyes.tiers
+    identity = ViewIdentity(story.sandbox.cluster_id, tiers.topic_id, cluster.spec.partitions)
+    archive = PromptArchive(tiers, cluster.store, identity, cluster.clock)
+    cluster.archived_to, cluster.archived_deletes = archive.archived_to, archive.deletes
 
 
 def _fill(story: Story, short: str, partitions: int) -> None:
@@ -262,7 +263,6 @@ def _bring(scene: Interrupted, short: str, partition: int) -> None:
         with corrupted(story, name, partition):
             frozen.until(place, name, row.point, row.nth)
         return
-    scene.lagging[0] = short != "expired"
     if row is None:
 
         def ended() -> bool:
@@ -278,7 +278,6 @@ def _bring(scene: Interrupted, short: str, partition: int) -> None:
         frozen.until(place, name, row.point)
     else:
         frozen.until(place, name, row.point, row.nth)
-    scene.lagging[0] = True
 
 
 @contextmanager

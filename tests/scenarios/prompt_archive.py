@@ -1,0 +1,39 @@
+"""An archive beside agents that holds whatever was said before they ask how far it goes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tierstate.broker.tier_topic import TierTopic
+from tierstate.cli.archived_deletes import ArchivedDeletes
+from tierstate.follower.archive import archive
+from tierstate.follower.rocksdb_view import ViewIdentity
+from tierstate.leader.act import run
+from tierstate.runtime.clock import Clock
+from tierstate.runtime.listener import Event
+from tierstate.state.offsets import Position, TimestampMs
+from tierstate.storage.object_store import ObjectStore
+
+SOON_MS = 60_000
+
+
+class PromptArchive:
+    """``deletes``: what a sweep asks of it about segments whose facts are erased."""
+
+    def __init__(self, topic: TierTopic, store: ObjectStore, identity: ViewIdentity, clock: Clock) -> None:
+        self.topic, self.store, self.identity, self.clock = topic, store, identity, clock
+        self.deletes = ArchivedDeletes(store, identity, clock, self._failed)
+        self._reached: Counter[int] = Counter()
+
+    def archived_to(self, number: int) -> Position:
+        """Of a tier-state partition, once everything said so far is archived."""
+        known = Position(self._reached[number])
+        if self.topic.end(number) > known:
+            soon = TimestampMs(self.clock.now_ms() + SOON_MS)
+            known = run(archive(self.topic, self.store, self.identity, number, soon, 0, known))
+            self._reached[number] = known
+        return known
+
+    @staticmethod
+    def _failed(event: Event) -> None:
+        raise AssertionError(f"the archive is not to be asked: {event}")
