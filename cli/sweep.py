@@ -12,9 +12,9 @@ import click
 from .archived_deletes import ArchivedDeletes
 from .context import Context
 from .flags import pass_context
+from .keeping import newest_identity
 from .meant import facts_of, ids_meant, wanted_of
 from .opened import following, object_names, open_store_of, opened_broker, opened_topic
-from .replayed import identity_of
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _opened(context: Context) -> Iterator[tuple[SweepTools, BrokerControl, Kafka
 
     try:
         with opened_topic(context) as topic, opened_broker(context) as broker:
-            identity = identity_of(context, topic)
+            identity = newest_identity(store, broker.control.cluster().cluster_id, topic)
             keys = object_names(settings, identity.cluster_id)
             archived = ArchivedDeletes(store, identity, SystemClock(), doubts)
             aside = Quarantine(settings.sweep.quarantine_prefix)

@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 
 import orjson
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from tests.scenarios.house import House
 from tests.scenarios.prompt_archive import PromptArchive
@@ -125,9 +125,9 @@ class Restless:
         self.house, self.clock = house, SystemClock()
         self.kafka = {"bootstrap.servers": house.kafka.bootstrap}
         self.spec = TierTopicSpec(house.tier_topic, TIER_PARTITIONS, 1)
-        admin: Any = AdminClient(admin_config(self.kafka))
+        self._admin: Any = AdminClient(admin_config(self.kafka))
         new = NewTopic(self.spec.name, TIER_PARTITIONS, 1, config=RESTLESS)
-        admin.create_topics([new], operation_timeout=30)[self.spec.name].result(30)
+        self._admin.create_topics([new], operation_timeout=30)[self.spec.name].result(30)
         meta = TopicMeta(TIER_PARTITIONS, house.kafka.cluster_id, self.clock.now_ms())  # init refuses such a topic
         with closing(self.open_tier_topic()) as named:
             named.append(0, key_of(meta), encode_fact(meta))
@@ -150,6 +150,12 @@ class Restless:
     def open_tier_topic(self) -> KafkaTierTopic:
         topic_id = describe_topic_id(AdminClient(admin_config(self.kafka)), self.spec.name)
         return KafkaTierTopic(self.kafka, self.spec.name, topic_id, TIER_PARTITIONS)
+
+    def tombstones_stay(self) -> None:
+        """From now on, for a day, as `tierstate init` would have it: a checkpoint that is younger tells all."""
+        wanted = ConfigEntry("delete.retention.ms", "86400000", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.spec.name, incremental_configs=[wanted])
+        self._admin.incremental_alter_configs([resource])[resource].result(30)
 
     def append(self, records: int) -> None:
         """To each partition."""

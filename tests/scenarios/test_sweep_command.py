@@ -12,8 +12,10 @@ from tests.scenarios.house import House, eventually, run
 from tests.scenarios.story import Effect, Story, observes
 from tests.scenarios.story_kafka import ClusterAdmin
 from tierstate.follower.archive import archive
+from tierstate.follower.histories import begin_history
 from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.leader import act
+from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.offsets import TimestampMs
 from tierstate.state.segment import SegmentState
@@ -62,10 +64,12 @@ class Swept:
             self.store.put_if_absent(key, data)
         return found
 
-    def archive(self) -> None:
-        """Everything that was ever said."""
+    def archive(self, history: int) -> None:
+        """Everything that was ever said, in a history that counts from now on."""
         tiers = self.story.eyes.tiers
-        identity = ViewIdentity(self.story.sandbox.cluster_id, tiers.topic_id, tiers.mapped_partitions)
+        if history:
+            begin_history(self.store, tiers.topic_id, history, SystemClock().now_ms(), "a test", ())
+        identity = ViewIdentity(self.story.sandbox.cluster_id, tiers.topic_id, tiers.mapped_partitions, history=history)
         for number in range(tiers.mapped_partitions):
             act.run(archive(tiers, self.store, identity, number, TimestampMs(2**62), 0))
 
@@ -97,8 +101,11 @@ def test_what_an_agent_left_that_was_killed_between_two_objects_is_swept_and_not
         assert swept.store.get(key) == data
 
 
+@pytest.mark.parametrize("history", [0, 1])
 @observes(Effect.COPIED, Effect.DELETED)
-def test_a_person_sees_all_and_deletes_what_facts_condemn_and_what_is_named_key_by_key(story: Story) -> None:
+def test_a_person_sees_all_and_deletes_what_facts_condemn_and_what_is_named_key_by_key(
+    story: Story, history: int
+) -> None:
     given, when, _ = story
     given.settings(sweep={"grace": 6})
     given.topic("orders", per_segment=2).with_segments(3)
@@ -117,7 +124,7 @@ def test_a_person_sees_all_and_deletes_what_facts_condemn_and_what_is_named_key_
     theirs = {key for key in swept.strangers() if key.startswith(swept.name)}
 
     assert set(swept.kinds(code=1).values()) == {"orphan"}, "its facts are erased, and there is no archive yet"
-    swept.archive()
+    swept.archive(history)
     assert swept.kinds(code=1) == dict.fromkeys(gone, "condemned") | dict.fromkeys(theirs, "orphan")
     assert swept.objects() == set(gone) | theirs, "nothing was done"
 
