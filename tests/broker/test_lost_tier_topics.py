@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.broker.test_tier_topic import alter, cut, spec_of
+from tests.broker.beheading import alter, cut
+from tests.broker.test_tier_topic import spec_of
 from tierstate.broker.tier_topic import KafkaTierTopic
 from tierstate.broker.tier_topic_setup import check_tier_topic, create_tier_topic, look_at_tier_topic, open_tier_topic
 from tierstate.runtime.clock import SystemClock

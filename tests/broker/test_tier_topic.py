@@ -8,16 +8,13 @@ from itertools import count
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewTopic,
-    ResourceType,
 )
 
+from tests.broker.beheading import alter, cut
 from tierstate.broker.tier_reader import KafkaReader
 from tierstate.broker.tier_topic import KafkaTierTopic, MemoryTierTopic, TierBatch, TierReader, TierTopic
 from tierstate.broker.tier_topic_setup import TierTopicSpec, check_tier_topic, create_tier_topic, open_tier_topic
@@ -56,30 +53,6 @@ def topic(request: pytest.FixtureRequest, name: str) -> Iterator[TierTopic]:
         opened = open_tier_topic(properties, spec_of(name))
     yield opened
     opened.close()
-
-
-def cut(kafka: KafkaSandbox, topic: str, partition: int, to: int) -> None:
-    """Facts are deleted, and the policy is repaired: Kafka deletes no records of a topic that is only compacted."""
-    admin: Any = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    alter(admin, topic, "cleanup.policy", "delete")
-    place = TopicPartition(topic, partition, to)
-    for _ in range(600):  # until the broker has heard of the policy
-        error = admin.delete_records([place])[place].exception(30)
-        if error is None:
-            break
-        assert error.args[0].code() == KafkaError.POLICY_VIOLATION, error
-        SystemClock().sleep(0.05)
-    alter(admin, topic, "cleanup.policy", "compact")
-
-
-def alter(admin: Any, topic: str, name: str, value: str) -> None:
-    wanted = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[wanted])
-    admin.incremental_alter_configs([resource])[resource].result(30)
-    for _ in range(600):
-        if admin.describe_configs([resource])[resource].result(30)[name].value == value:
-            return
-        SystemClock().sleep(0.05)
 
 
 Beheaded = tuple[TierTopic, Position]

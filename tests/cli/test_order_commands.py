@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.leader.test_expire_rule import BOUNDS, TERM, build, delete_started, doubtful, lease, moved, order, view_of
+from tests.leader.expiring import BOUNDS, TERM, build, delete_started, doubtful, lease, moved, order, view_of
 from tests.state.conftest import KNOWN, NOW
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.broker.memory_tier_topic import MemoryTierTopic

@@ -8,21 +8,15 @@ its leader, a log start truncates the epoch checkpoint, a clean leader has every
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import pairwise
 from random import Random
 
-from tests.log.batches import Batch, marker, record
+from tests.histories.replica import Broker, Written
 from tierstate.broker.answers import Place
 from tierstate.broker.control import ClusterDescription
 from tierstate.broker.error_codes import LeaderMoved
 from tierstate.broker.groups import TopicGroups
 from tierstate.broker.topics import PartitionDescription, TopicConfig, TopicDescription
 from tierstate.broker.transactions import OpenTransaction
-from tierstate.log.batch import TRANSACTIONAL
-from tierstate.log.markers import ABORT, COMMIT
-from tierstate.log.transaction_index import ENTRY
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import Fenced, OffsetOutOfRange, TierstateError, TimedOut, UnknownTopic
@@ -32,118 +26,6 @@ from tierstate.state.routing import LocalBounds
 
 BROKERS = 3
 NAME = "orders"
-
-
-@dataclass(frozen=True, eq=False)
-class Written:
-    """A batch as some leader wrote it; its number tells branches of the log apart.
-
-    ``producer`` -1: of no transaction. ``aborts``: how its transaction ends, on whichever branch it does.
-    """
-
-    number: int
-    base: int
-    count: int
-    epoch: int
-    time: int
-    producer: int = -1
-    aborts: bool = False
-    is_marker: bool = False
-
-    @property
-    def end(self) -> int:
-        return self.base + self.count
-
-    @cached_property
-    def data(self) -> bytes:
-        if self.is_marker:
-            kind = ABORT if self.aborts else COMMIT
-            return marker(self.base, self.producer, kind, time=self.time, epoch=self.epoch)
-        value = b"%d" % self.number
-        records = [record(at, None, value) for at in range(self.count)]
-        of_what = TRANSACTIONAL if self.producer >= 0 else 0
-        return Batch(
-            self.base, records, attributes=of_what, producer=self.producer, time=self.time, epoch=self.epoch
-        ).bytes
-
-
-@dataclass
-class Broker:
-    """One replica. ``log`` is its whole branch, also what it no longer stores (below ``start``)."""
-
-    number: int
-    log: list[Written] = field(default_factory=list)
-    start: int = 0
-    epochs: list[tuple[int, int]] = field(default_factory=list)
-    bases: list[int] = field(default_factory=lambda: [0])
-    online: bool = True
-
-    @property
-    def end(self) -> int:
-        return self.log[-1].end if self.log else 0
-
-    def open(self, end: int | None = None) -> dict[int, Written]:
-        """Producer to the first batch of its transaction that is open here, or where it was before ``end``."""
-        found: dict[int, Written] = {}
-        for batch in self.log:
-            if end is not None and batch.base >= end:
-                break
-            if batch.is_marker:
-                found.pop(batch.producer, None)
-            elif batch.producer >= 0:
-                found.setdefault(batch.producer, batch)
-        return found
-
-    def transaction_index(self, base: int, following: int) -> bytes:
-        """As Kafka writes it."""
-        opened = {producer: first.base for producer, first in self.open(base).items()}
-        entries = b""
-        for batch in self.log:
-            if not base <= batch.base < following or batch.producer < 0:
-                continue
-            if not batch.is_marker:
-                opened.setdefault(batch.producer, batch.base)
-            elif (first := opened.pop(batch.producer, None)) is not None and batch.aborts:
-                stable = min(opened.values(), default=batch.end)
-                entries += ENTRY.pack(0, batch.producer, first, batch.base, stable)
-        return entries
-
-    def append(self, batch: Written, roll: bool) -> None:
-        if roll and batch.base > self.bases[-1]:
-            self.bases.append(batch.base)
-        self.log.append(batch)
-        if not self.epochs or self.epochs[-1][0] < batch.epoch:
-            self.epochs.append((batch.epoch, batch.base))
-
-    def truncate_to(self, end: int) -> None:
-        while self.log and self.log[-1].end > end:
-            self.log.pop()
-        self.epochs = [entry for entry in self.epochs if entry[1] < self.end]
-        self.bases = [base for base in self.bases if base < self.end] or [self.end]
-        self.start = min(self.start, self.end)
-
-    def move_start(self, start: int) -> None:
-        start = min(start, self.end)
-        if start <= self.start:
-            return
-        self.start = start
-        covering = [entry for entry in self.epochs if entry[1] <= start][-1:]
-        self.epochs = [(epoch, start) for epoch, _ in covering] + [e for e in self.epochs if e[1] > start]
-        kept = [base for base in self.bases if base > start]
-        self.bases = [base for base in self.bases if base <= start][-1:] + kept
-
-    def take_all(self) -> None:
-        """Kafka's retention takes the active segment too: a new one begins at the end."""
-        self.move_start(self.end)
-        self.bases = [self.end]
-
-    def segments(self) -> list[tuple[int, int, list[Written]]]:
-        """Base, next base and batches; the last one is active."""
-        borders = [*self.bases, self.end]
-        return [
-            (base, following, [batch for batch in self.log if base <= batch.base < following])
-            for base, following in pairwise(borders)
-        ]
 
 
 class Cluster:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.histories.cluster import Written
 from tests.histories.forger import EVENTS
+from tests.histories.replica import Written
 from tests.histories.restored import broken_by_restores
 from tests.histories.small_world import SmallWorld, Steady
 from tests.histories.topic import DAY, HistoryTopic, ProcessTopic

@@ -8,7 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from tests.histories.cluster import NAME, Broker, Cluster
+from tests.histories.cluster import NAME, Cluster
+from tests.histories.replica import Broker
 from tierstate.log.batch import HEADER_BYTES
 from tierstate.log.folder_watch import Touched
 from tierstate.log.local_log import LocalSnapshot, SegmentFiles

@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.histories.cluster import NAME, Cluster, HistoryControl, Written
+from tests.histories.cluster import NAME, Cluster, HistoryControl
 from tests.histories.epoch_cache import said_of_epoch
+from tests.histories.replica import Written
 from tierstate.state.errors import LineageUnconfirmed, LogGap, OffsetOutOfRange
 from tierstate.state.lineage import confirmed_end
 from tierstate.state.offsets import Offset

@@ -6,7 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from tests.state.conftest import NOW, Build
+from tests.leader.expiring import (
+    BOUNDS,
+    FOREVER,
+    GRACE,
+    LINEAGE,
+    TERM,
+    build,
+    delete_started,
+    doubtful,
+    finished,
+    keep,
+    lease,
+    moved,
+    moves,
+    order,
+    view_of,
+)
+from tests.state.conftest import NOW
 from tierstate.leader.expire_rule import (
     LANDING_MS,
     AdvanceLogStart,
@@ -16,100 +33,22 @@ from tierstate.leader.expire_rule import (
     future_segments,
     may_go,
     next_delete,
-    next_log_start,
     next_removal,
 )
-from tierstate.leader.gone_watch import Aged
-from tierstate.leader.leases import CLOCK_TOLERANCE_MS, expired_leases
+from tierstate.leader.leases import expired_leases
 from tierstate.leader.reasons import Reason, Why
 from tierstate.leader.trim_rule import doubt_of
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import (
     DeleteReason,
-    IntegrityHold,
     LiveFact,
     LogStartAdvanced,
     OperatorOrder,
     OrderKind,
-    ReaderLease,
     SegmentCopyFinished,
-    SegmentDeleteStarted,
 )
-from tierstate.state.ids import BrokerId
-from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
-from tierstate.state.partition_view import PartitionView
-from tierstate.state.retention import LocalSegment, TopicRetention
-from tierstate.state.routing import LocalBounds
-
-build = Build()
-TERM = build.term(1, 0)
-LINEAGE = Lineage.of((0, 0))
-BOUNDS = LocalBounds(Offset(300), Offset(450), Offset(450), None)
-LOCAL = (
-    LocalSegment(Offset(300), Offset(400), 1000, NOW),
-    LocalSegment(Offset(400), Offset(400), 500, NOW),
-)
-AGES = (9000, 8000, 7000, 6000)
-"""Of the remote segments 0..99, 100..199, 200..299 and 300..399, each 1000 bytes; in all there are 4500 bytes."""
-FOREVER = TopicRetention(-1, -1, -1, -1)
-GRACE = 60_000
-
-
-def finished(position: int, number: int, start: int, end: int, age: int) -> LiveFact:
-    segment = build.segment(number, TERM, start, end)
-    at = TimestampMs(NOW - age)
-    return build.live(position, SegmentCopyFinished(replace(segment, max_timestamp=at, copied_at=at)))
-
-
-def view_of(*extra: LiveFact, log_start: int | None = 0, segments: tuple[int, ...] = AGES) -> PartitionView:
-    facts = [build.leader(0, 1, lineage=LINEAGE)]
-    if log_start is not None:
-        facts.append(build.log_start(1, TERM, log_start))
-    for number, age in enumerate(segments):
-        start, end = 100 * number, 100 * number + 99
-        facts += [build.started(2 + 2 * number, number, TERM, start, end)]
-        facts += [finished(3 + 2 * number, number, start, end, age)]
-    return build.view(*facts, *extra)
-
-
-def moved(position: int, offset: int, reason: str, counter: int = 5) -> LiveFact:
-    return build.live(position, LogStartAdvanced(build.partition, Offset(offset), TERM, counter, reason, NOW, LINEAGE))
-
-
-def order(
-    position: int, kind: OrderKind, before: int | None = None, *, number: int = 7, force: bool = False
-) -> LiveFact:
-    offset = None if before is None else Offset(before)
-    fact = OperatorOrder(build.partition, build.fact_id(number), kind, offset, force, "ops", NOW, LINEAGE)
-    return build.live(position, fact)
-
-
-def delete_started(
-    position: int, number: int, *, age: int = GRACE, reason: DeleteReason = DeleteReason.RETENTION_TIME
-) -> LiveFact:
-    subject = build.segment(number, TERM, 100 * number, 100 * number + 99)
-    return build.live(position, SegmentDeleteStarted(subject, TERM, position, reason, TimestampMs(NOW - age)))
-
-
-def lease(position: int, start: int, end: int, *, left: int = 1, number: int = 40) -> LiveFact:
-    """``left``: milliseconds until nobody's clock can count it any more."""
-    expires = TimestampMs(NOW - CLOCK_TOLERANCE_MS + left - 1)
-    offsets = OffsetRange(Offset(start), Offset(end))
-    return build.live(position, ReaderLease(build.partition, build.fact_id(number), offsets, "spark", expires))
-
-
-def log_start(
-    view: PartitionView,
-    retention: TopicRetention = FOREVER,
-    bounds: LocalBounds = BOUNDS,
-    gone: Aged | None = None,
-) -> AdvanceLogStart | NoExpiry:
-    return next_log_start(view, bounds, LOCAL, retention, NOW, gone)
-
-
-def keep(ms: int = -1, size: int = -1) -> TopicRetention:
-    return TopicRetention(ms, size, -1, -1)
-
+from tierstate.state.offsets import Offset, Position, TimestampMs
+from tierstate.state.retention import TopicRetention
 
 # --- the log start -------------------------------------------------------------------------------------------------
 
@@ -126,13 +65,13 @@ def keep(ms: int = -1, size: int = -1) -> TopicRetention:
     ],
 )
 def test_the_log_start_moves_to_the_end_of_what_expires(retention: TopicRetention, found: AdvanceLogStart) -> None:
-    assert log_start(view_of(), retention) == found
+    assert moves(view_of(), retention) == found
 
 
 def test_time_and_size_move_the_log_start_one_after_the_other() -> None:
     """Bytes let go by time count towards the size."""
-    assert log_start(view_of(log_start=100), keep(ms=8999, size=2500)) == AdvanceLogStart(Offset(200), "retention-size")
-    assert isinstance(log_start(view_of(log_start=200), keep(ms=8999, size=2500)), NoExpiry)
+    assert moves(view_of(log_start=100), keep(ms=8999, size=2500)) == AdvanceLogStart(Offset(200), "retention-size")
+    assert isinstance(moves(view_of(log_start=200), keep(ms=8999, size=2500)), NoExpiry)
 
 
 @pytest.mark.parametrize(
@@ -148,12 +87,12 @@ def test_time_and_size_move_the_log_start_one_after_the_other() -> None:
     ],
 )
 def test_why_everything_stays_is_said_with_numbers(retention: TopicRetention, reason: str) -> None:
-    assert log_start(view_of(), retention) == NoExpiry(Why(Reason.RETENTION_KEEPS, reason))
+    assert moves(view_of(), retention) == NoExpiry(Why(Reason.RETENTION_KEEPS, reason))
 
 
 def test_an_empty_remote_tier_expires_nothing() -> None:
     said = NoExpiry(Why(Reason.NOTHING_REMOTE, "nothing is in the remote tier from the log start 0 on"))
-    assert log_start(view_of(segments=()), keep(ms=0, size=0)) == said
+    assert moves(view_of(segments=()), keep(ms=0, size=0)) == said
 
 
 def test_what_is_not_copied_yet_keeps_the_log_start() -> None:
@@ -161,12 +100,12 @@ def test_what_is_not_copied_yet_keeps_the_log_start() -> None:
     facts += [build.started(2, 3, TERM, 300, 399), finished(3, 3, 300, 399, 9000)]
     bounds = replace(BOUNDS, local_start=Offset(0))
     said = "offset 0 is not copied yet: nothing goes before it is known"
-    assert log_start(build.view(*facts), keep(ms=0), bounds) == NoExpiry(Why(Reason.NOT_COPIED, said))
+    assert moves(build.view(*facts), keep(ms=0), bounds) == NoExpiry(Why(Reason.NOT_COPIED, said))
 
 
 def test_the_brokers_log_start_never_moves_the_tiers() -> None:
     bounds = replace(BOUNDS, local_start=Offset(400))
-    assert isinstance(log_start(view_of(), keep(ms=9000), bounds), NoExpiry)
+    assert isinstance(moves(view_of(), keep(ms=9000), bounds), NoExpiry)
 
 
 def test_lineage_never_condemns() -> None:
@@ -174,7 +113,7 @@ def test_lineage_never_condemns() -> None:
     leader = build.leader(90, 5, lineage=Lineage.of((5, 0)))
     view = view_of(leader)
     assert view.coverage.owned == ()
-    assert isinstance(log_start(view, keep(ms=0, size=0)), NoExpiry)
+    assert isinstance(moves(view, keep(ms=0, size=0)), NoExpiry)
     assert isinstance(next_delete(view), NoExpiry)
 
 
@@ -184,62 +123,48 @@ def test_lineage_never_condemns() -> None:
 def test_an_order_moves_the_log_start_to_its_exact_offset_and_comes_first() -> None:
     view = view_of(order(50, OrderKind.DELETE_RECORDS, 142))
     found = AdvanceLogStart(Offset(142), f"operator-order {build.fact_id(7)}")
-    assert log_start(view, keep(ms=0)) == found
+    assert moves(view, keep(ms=0)) == found
 
 
 def test_the_highest_delete_records_order_counts() -> None:
     orders = [order(50 + at, OrderKind.DELETE_RECORDS, before, number=at) for at, before in enumerate((50, 142, 99))]
     found = AdvanceLogStart(Offset(142), f"operator-order {build.fact_id(1)}")
-    assert log_start(view_of(*orders)) == found
+    assert moves(view_of(*orders)) == found
 
 
 def test_an_order_that_is_already_carried_out_moves_nothing() -> None:
     view = view_of(order(50, OrderKind.DELETE_RECORDS, 142), log_start=142)
-    assert isinstance(log_start(view), NoExpiry)
+    assert isinstance(moves(view), NoExpiry)
 
 
 def test_an_order_above_the_high_watermark_waits_and_holds_up_nothing() -> None:
     beyond = order(50, OrderKind.DELETE_RECORDS, 451)
     why = "retention keeps the oldest segment, 0..99: without limits"
     said = f"order {build.fact_id(7)} waits: 451 is above the high watermark 450; {why}"
-    assert log_start(view_of(beyond)) == NoExpiry(Why(Reason.ORDER_WAITS, said))
-    assert log_start(view_of(beyond), keep(ms=8999)) == AdvanceLogStart(Offset(100), "retention-time")
+    assert moves(view_of(beyond)) == NoExpiry(Why(Reason.ORDER_WAITS, said))
+    assert moves(view_of(beyond), keep(ms=8999)) == AdvanceLogStart(Offset(100), "retention-time")
     both = view_of(beyond, order(51, OrderKind.DELETE_RECORDS, 450, number=8))
-    assert log_start(both) == AdvanceLogStart(Offset(450), f"operator-order {build.fact_id(8)}")
+    assert moves(both) == AdvanceLogStart(Offset(450), f"operator-order {build.fact_id(8)}")
 
 
 def test_giving_up_the_remote_tier_moves_the_log_start_to_the_brokers() -> None:
     view = view_of(order(50, OrderKind.DISABLE_DELETE))
-    assert log_start(view) == AdvanceLogStart(Offset(300), f"operator-order {build.fact_id(7)}")
-    assert isinstance(log_start(view, bounds=replace(BOUNDS, local_start=Offset(0))), NoExpiry)
+    assert moves(view) == AdvanceLogStart(Offset(300), f"operator-order {build.fact_id(7)}")
+    assert isinstance(moves(view, bounds=replace(BOUNDS, local_start=Offset(0))), NoExpiry)
 
 
 @pytest.mark.parametrize("newer", [OrderKind.RESUME, OrderKind.PAUSE, OrderKind.DISABLE_KEEP])
 def test_only_the_newest_of_pause_resume_and_disable_counts(newer: OrderKind) -> None:
     view = view_of(order(50, OrderKind.DISABLE_DELETE), order(51, newer, number=8))
-    assert isinstance(log_start(view), NoExpiry)
+    assert isinstance(moves(view), NoExpiry)
 
 
 def test_retention_goes_on_when_copying_is_disabled() -> None:
     view = view_of(order(50, OrderKind.DISABLE_KEEP))
-    assert log_start(view, keep(ms=8999)) == AdvanceLogStart(Offset(100), "retention-time")
+    assert moves(view, keep(ms=8999)) == AdvanceLogStart(Offset(100), "retention-time")
 
 
 # --- doubt -----------------------------------------------------------------------------------------------------------
-
-
-def doubtful() -> dict[str, PartitionView]:
-    hold = IntegrityHold(build.partition, build.fact_id(5), BrokerId(2), "two values", "a", "b", NOW)
-    going = (delete_started(80, 0), moved(81, 200, "retention-time"))
-    young = build.leader(90, 2, lineage=Lineage.of((1, 250)))
-    return {
-        "none": view_of(*going),
-        "held": view_of(*going, build.live(90, hold)),
-        "degraded": view_of(*going, build.unknown(90, "log-start/1/0/9")),
-        "contradiction": view_of(*going, build.finished(90, 8, TERM, 400, 499)),
-        "lineage unknown": view_of(*going, young),
-        "no term has written": view_of(going[0], log_start=None),
-    }
 
 
 @pytest.mark.parametrize("doubt", ["held", "degraded", "contradiction", "lineage unknown", "no term has written"])
@@ -250,10 +175,10 @@ def test_nothing_goes_while_anything_is_doubtful(doubt: str) -> None:
     assert why is not None
     assert why.said.startswith(doubt)
     said = NoExpiry(why)
-    assert isinstance(log_start(sound, keep(size=0)), AdvanceLogStart)
+    assert isinstance(moves(sound, keep(size=0)), AdvanceLogStart)
     assert isinstance(next_delete(sound), StartDelete)
     assert isinstance(next_removal(sound, NOW, GRACE), RemoveObjects)
-    assert log_start(view, keep(ms=0, size=0)) == said
+    assert moves(view, keep(ms=0, size=0)) == said
     assert next_delete(view) == said
     assert next_removal(view, NOW, GRACE) == said
 
@@ -333,17 +258,17 @@ def test_an_order_is_about_the_records_that_were_there_when_it_was_given() -> No
     ordered = order(50, OrderKind.DELETE_RECORDS, 400)
     ruling = build.leader(40, 2, lineage=Lineage.of((0, 0), (2, 300)))
     view = view_of(ordered, ruling)
-    assert log_start(view) == AdvanceLogStart(Offset(300), f"operator-order {build.fact_id(7)}")
+    assert moves(view) == AdvanceLogStart(Offset(300), f"operator-order {build.fact_id(7)}")
     done = view_of(ordered, ruling, build.log_start(51, build.term(2, 40), 300))
     said = f"order {build.fact_id(7)}: another election lost the records it was given for from 300 on"
     why = "nothing is in the remote tier from the log start 300 on"
-    assert log_start(done) == NoExpiry(Why(Reason.ORDER_LOST, f"{said}: what is there now stays; {why}"))
+    assert moves(done) == NoExpiry(Why(Reason.ORDER_LOST, f"{said}: what is there now stays; {why}"))
 
 
 def test_an_order_that_does_not_say_for_which_records_is_not_carried_out() -> None:
     kind = OrderKind.DELETE_RECORDS
     version_1 = OperatorOrder(build.partition, build.fact_id(7), kind, Offset(100), False, "ops", NOW)
-    found = log_start(view_of(build.live(50, version_1)))
+    found = moves(view_of(build.live(50, version_1)))
     assert isinstance(found, NoExpiry)
     assert (found.why.kind, "give it again" in found.why.said) == (Reason.ORDER_LOST, True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.leader.test_expire_rule import AGES, BOUNDS, FOREVER, keep, log_start, view_of
+from tests.leader.expiring import AGES, BOUNDS, FOREVER, keep, moves, view_of
 from tests.state.conftest import NOW
 from tierstate.leader.expire_rule import AdvanceLogStart, NoExpiry
 from tierstate.leader.gone_watch import Aged
@@ -17,26 +17,26 @@ GONE = Aged(Offset(300), TimestampMs(NOW - 5000))
 def test_what_left_the_broker_uncopied_is_passed_once_it_would_have_expired() -> None:
     view = view_of(log_start=200, segments=AGES[:2])
     said = "retention-time of offsets 200..299, which left the broker before they were copied"
-    assert log_start(view, keep(ms=4999), gone=GONE) == AdvanceLogStart(Offset(300), said)
-    assert isinstance(log_start(view, keep(ms=5000), gone=GONE), NoExpiry), "it would still be there"
+    assert moves(view, keep(ms=4999), gone=GONE) == AdvanceLogStart(Offset(300), said)
+    assert isinstance(moves(view, keep(ms=5000), gone=GONE), NoExpiry), "it would still be there"
     for forever in (FOREVER, keep(size=0)):
-        assert isinstance(log_start(view, forever, gone=GONE), NoExpiry), "no time is too long"
-    assert isinstance(log_start(view, keep(ms=4999)), NoExpiry), "nobody saw how old it was"
+        assert isinstance(moves(view, forever, gone=GONE), NoExpiry), "no time is too long"
+    assert isinstance(moves(view, keep(ms=4999)), NoExpiry), "nobody saw how old it was"
 
 
 def test_nothing_readable_is_passed_with_what_left_the_broker_uncopied() -> None:
     old = replace(GONE, newest=TimestampMs(NOW - 9500))
-    assert log_start(view_of(segments=AGES[:2]), keep(ms=8500), gone=old) == AdvanceLogStart(
+    assert moves(view_of(segments=AGES[:2]), keep(ms=8500), gone=old) == AdvanceLogStart(
         Offset(100), "retention-time"
     ), "its own age, its own fact"
     kept = view_of(log_start=100, segments=AGES[:2])
-    assert isinstance(log_start(kept, keep(ms=8500), gone=old), NoExpiry), "100..199 is not that old"
+    assert isinstance(moves(kept, keep(ms=8500), gone=old), NoExpiry), "100..199 is not that old"
 
 
 def test_only_what_the_broker_has_no_more_is_passed() -> None:
     view = view_of(log_start=200, segments=AGES[:2])
     for start in (300, 400):
         bounds = replace(BOUNDS, local_start=Offset(start))
-        assert isinstance(log_start(view, keep(ms=4999), bounds, GONE), AdvanceLogStart)
+        assert isinstance(moves(view, keep(ms=4999), bounds, GONE), AdvanceLogStart)
     back = replace(BOUNDS, local_start=Offset(250))
-    assert isinstance(log_start(view, keep(ms=4999), back, GONE), NoExpiry), "a new leader still has some of it"
+    assert isinstance(moves(view, keep(ms=4999), back, GONE), NoExpiry), "a new leader still has some of it"

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.leader.expiring import BOUNDS, build, delete_started, doubtful, moved, order, view_of
 from tests.leader.expiry import Expiry, say_lease, say_order
-from tests.leader.test_expire_rule import BOUNDS, build, delete_started, doubtful, moved, order, view_of
 from tests.leader.world import World
 from tests.state.conftest import NOW
 from tierstate.leader.orders import CutLocal, NoCut, is_forced, next_cut, order_done

@@ -8,8 +8,8 @@ import pytest
 
 from tests.leader.erasures import NOTHING, OLD, judge
 from tests.leader.erasures import TERM as IN_FORCE
-from tests.leader.test_expire_rule import BOUNDS, GRACE, LINEAGE, keep, log_start, moved, order, view_of
-from tests.leader.test_expire_rule import delete_started as condemned
+from tests.leader.expiring import BOUNDS, GRACE, LINEAGE, keep, moved, moves, order, view_of
+from tests.leader.expiring import delete_started as condemned
 from tests.leader.test_recover_rule import segment
 from tests.leader.test_sweeping import abandoned, sweep
 from tests.state.conftest import NOW, Build
@@ -149,8 +149,8 @@ def test_an_order_passes_through_an_unknown_lineage_and_retention_does_not() -> 
     young = build.leader(90, 2, lineage=Lineage.of((1, 250)))
     ordered = order(91, OrderKind.DELETE_RECORDS, 142)
     assert view_of(young).lineage_unknown
-    assert isinstance(log_start(view_of(young), keep(ms=0)), NoExpiry)
-    found = log_start(view_of(young, ordered), keep(ms=0))
+    assert isinstance(moves(view_of(young), keep(ms=0)), NoExpiry)
+    found = moves(view_of(young, ordered), keep(ms=0))
     assert isinstance(found, AdvanceLogStart)
     assert found.log_start == 142
     term = build.term(2, 90)

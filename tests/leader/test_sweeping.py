@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.leader.expiring import BOUNDS, TERM, build, doubtful, view_of
 from tests.leader.expiry import Expiry, check_expiry, say, say_hold
-from tests.leader.test_expire_rule import BOUNDS, TERM, build, doubtful, view_of
 from tests.leader.world import World, run_with
 from tierstate.leader.act import run, run_until
 from tierstate.leader.copier import copy_segment

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.broker.test_tier_topic import cut
+from tests.broker.beheading import cut
 from tests.scenarios.house import Done, House, eventually
 from tierstate.broker.tier_topic import describe_topic_id
 from tierstate.sandbox.kafka import KafkaSandbox

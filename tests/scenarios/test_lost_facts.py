@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.broker.test_tier_topic import cut
+from tests.broker.beheading import cut
 from tests.scenarios.house import House, eventually, get, side_by_side
 from tierstate.sandbox.kafka import KafkaSandbox
 

@@ -105,7 +105,7 @@ class Checks:
 
     def tally(self) -> None:
         """What dead and frozen agents left, as facts tell of it now."""
-        if self._eyes is None:
+        if self._eyes is None or self._eyes.tiers.current_topic_id() != self._eyes.tiers.topic_id:
             self._eyes = self.opened.enter_context(Eyes.opened(self.ground.cluster))
         for _, name, partition in self.ground.places():
             view = _retried(partial(_view, self._eyes, name, partition))

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from tests.broker.beheading import cut
 from tests.soak.ground import Ground
 from tests.soak.groups import PlainGroup
 from tests.soak.journal import partition_of
@@ -29,6 +30,7 @@ QUIET_RECORDS, ALL = 1500, -1
 MAY_DIE = (0, 1)
 """Agents that are killed and terminated; the last lives as long as the soak: its memory tells of all of it."""
 KEPT, PASSING = TOPICS[:2]
+ACTS = ("term started", "segment copied", "local trimmed", "log start moved", "segment deleted")
 
 
 def agent_killed(ground: Ground, chance: random.Random) -> Look:
@@ -282,6 +284,48 @@ def quiet_restarted(ground: Ground, chance: random.Random) -> Look:
     read = ground.command("consume", f"{name}:0", "-n", str(found["highest_remote"] + 1), "--format", "%o\\n")
     assert read[1].split() == [str(each) for each in range(found["highest_remote"] + 1)], "what is remote is not read"
     return lambda: not ground.described(name)["lineage_unknown"]
+
+
+def head_lost(ground: Ground, chance: random.Random) -> Look:
+    """The head of the tier-state topic is cut while an agent is away that loses its view as well: it does nothing.
+
+    Then everybody stops, and a person recovers the topic by the commands of docs/disasters.md, and sweeps what the
+    copies leave that were under way.
+    """
+    index, tiers = chance.choice(MAY_DIE), ground.house.tier_topic
+    ground.stop_agent(index)
+    try:
+        shutil.rmtree(ground.folder / f"agent-{index}")
+        for partition in (0, 1):
+            ground.patiently(partial(cut, ground.kafka, tiers, partition, ALL))
+        ground.start_agent(index)
+        gone = partial(_says, ground, index, "its head is gone")
+        ground.until(gone, "an agent says that the head is gone")
+        time.sleep(chance.uniform(1, 5))
+        ground.journal.read()
+        acted = [event for event in ACTS if ground.journal.count(event, index)]
+        assert not acted, f"agent {index} acted on what is left of the topic: {acted}"
+        for each in EVERYWHERE:
+            ground.stop_agent(each)
+        ground.patiently(partial(ground.admin.delete, tiers))
+        ground.until(lambda: not ground.admin.exists(tiers), "the tier-state topic is deleted")
+        ground.commanded("init")
+        ground.commanded("recover", "--execute", "--agents-are-stopped")
+    finally:
+        for each in EVERYWHERE:
+            ground.stop_agent(each)
+            ground.start_agent(each)
+    began = time.monotonic()
+    for topic in TOPICS:
+        found = json.loads(ground.command("sweep", ground.full(topic), "--json")[1])["found"]
+        named = [flag for each in found if each["kind"] == "orphan" for flag in ("--orphan", each["object"])]
+        if named:
+            ground.commanded("sweep", ground.full(topic), "--execute", *named, codes=(0, 1))
+    return lambda: all(ground.copied(began, name, partition) for _, name, partition in ground.places())
+
+
+def _says(ground: Ground, index: int, what: str) -> bool:
+    return what in ground.agents[index].err.read_text()
 
 
 def _term_begins_after(ground: Ground, index: int, name: str, act: Callable[[], object]) -> None:

@@ -39,6 +39,7 @@ KINDS = (
     Kind("unclean election", "what was written after it was copied", acts.election_unclean),
     Kind("log begun anew", "it was copied and trimmed anew", acts.log_begun_anew),
     Kind("quiet topic's broker restarts", "its lineage stayed known", acts.quiet_restarted),
+    Kind("head of the tier-state topic lost", "it was recovered, and every partition was copied on", acts.head_lost),
     Kind("quiet", "segments were copied", acts.nothing),
 )
 
