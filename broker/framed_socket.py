@@ -12,6 +12,9 @@ from ..state.errors import AccessDenied, BrokerUnavailable, CorruptData, Invalid
 
 LARGEST_FRAME = 1 << 30
 """Bytes. Brokers bound answers by what was asked for, except for one larger batch; this bounds their mistakes."""
+TLS_ALERT = 0x1503
+"""How an alert record of TLS begins (RFC 8446, 5.1 and 6): the answer to a frame that is not TLS. As a length it would
+be 336 MiB."""
 
 
 class FramedSocket:
@@ -50,6 +53,8 @@ class FramedSocket:
         BrokerUnavailable, TimedOut, CorruptData (a length no broker sends).
         """
         (length,) = struct.unpack(">i", self._exactly(bytearray(4), deadline))
+        if length >> 16 == TLS_ALERT and not isinstance(self._socket, ssl.SSLSocket):
+            raise BrokerUnavailable("the broker speaks TLS here: set security.protocol", address=self._name)
         if not 0 <= length <= LARGEST_FRAME:
             raise CorruptData("the broker sent a frame of an impossible length", address=self._name, length=length)
         return self._exactly(kind(length), deadline)

@@ -52,13 +52,13 @@ def service_logs(context: Context) -> FilteringBoundLogger:
 
 def secrets_of(settings: Settings) -> Iterator[str]:
     """Every value that `tierstate config` hides."""
-    from pydantic import SecretStr
+    from pydantic import BaseModel, SecretStr
 
     for name, value in settings.kafka.items():
         if settings.is_masked(f"kafka.{name}"):
             yield str(value)
     for section in settings:
-        for value in dict(section[1]).values() if hasattr(section[1], "model_fields") else ():
+        for value in dict(section[1]).values() if isinstance(section[1], BaseModel) else ():
             if isinstance(value, SecretStr):
                 yield value.get_secret_value()
 

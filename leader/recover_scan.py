@@ -14,6 +14,7 @@ from itertools import groupby, islice
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ..state.ids import TopicId, TopicIdPartition
 from ..state.object_name import not_own
+from ..state.offsets import TimestampMs
 from ..storage.object_store import ObjectInfo, ObjectStore
 from ..storage.segment.keys import ObjectKind, base_of, object_key
 from ..storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of
@@ -126,6 +127,10 @@ class Bucket:
     uncommitted: tuple[Uncommitted, ...]
 
 
+def _copied_at(found: FoundSegment) -> TimestampMs:
+    return found.segment.copied_at
+
+
 def sort_out(found: Iterable[Found], cluster_id: str, topic_ids: Iterable[TopicId] = ()) -> Bucket:
     """``topic_ids``: the tier-state topics to restore from; none means the only one there is.
 
@@ -148,8 +153,12 @@ def sort_out(found: Iterable[Found], cluster_id: str, topic_ids: Iterable[TopicI
     mine = [each for each in ours if each.cluster_id == cluster_id]
     chosen = frozenset(topic_ids) or frozenset(each.tier_state_topic_id for each in mine)
     if len(chosen) > 1 and not topic_ids:
-        names = ", ".join(sorted(chosen))
-        raise InvalidRequest("segments of several tier-state topics are in the bucket: choose by --topic-id", ids=names)
+        last = {each.tier_state_topic_id: each for each in sorted(mine, key=_copied_at)}
+        raise InvalidRequest(
+            "segments of several tier-state topics are in the bucket: name those that are lost by --topic-id, oldest "
+            "first, as they stand here",
+            ids=", ".join(each.tier_state_topic_id for each in sorted(last.values(), key=_copied_at)),
+        )
     for each in ours:
         why = None
         if each.cluster_id != cluster_id:

@@ -211,7 +211,7 @@ def test_what_others_wrote_is_listed_and_not_restored(world: World) -> None:
     rewrite(world, aiven, lambda manifest: replace(manifest, tierstate=None))
     rewrite(world, other, of_topic(OTHER_TOPIC))
     rewrite(world, elsewhere, of_cluster("another-cluster"))
-    with pytest.raises(InvalidRequest, match="choose by --topic-id") as refused:
+    with pytest.raises(InvalidRequest, match="by --topic-id, oldest first") as refused:
         bucket(world)
     assert OTHER_TOPIC in str(refused.value)
     found = bucket(world, TopicId(world.topic.topic_id))
@@ -219,6 +219,25 @@ def test_what_others_wrote_is_listed_and_not_restored(world: World) -> None:
     assert [each.segment for each in found.ours] == kept
     both = bucket(world, TopicId(world.topic.topic_id), OTHER_TOPIC)
     assert len(both.ours) == len(kept) + 1
+
+
+@pytest.mark.parametrize("later_ms", [-1, 1])
+def test_tier_state_topics_that_were_lost_one_after_the_other_are_named_in_that_order(
+    world: World, later_ms: int
+) -> None:
+    world.process().copy_all()
+    own, newest = world.topic.topic_id, world.view().readable[-1]
+
+    def of_other(manifest: SegmentManifest) -> SegmentManifest:
+        copied_at = TimestampMs(newest.copied_at + later_ms)
+        block = replace(block_of(manifest), tier_state_topic_id=OTHER_TOPIC)
+        return replace(manifest, tierstate=replace(block, segment=replace(block.segment, copied_at=copied_at)))
+
+    rewrite(world, world.view().readable[0], of_other)
+    with pytest.raises(InvalidRequest) as refused:
+        bucket(world)
+    ids = [own, OTHER_TOPIC] if later_ms > 0 else [OTHER_TOPIC, own]
+    assert f"ids={', '.join(ids)}" in str(refused.value)
 
 
 def of_topic(topic_id: TopicId) -> Callable[[SegmentManifest], SegmentManifest]:

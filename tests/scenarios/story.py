@@ -262,7 +262,7 @@ class When:
         story, name = self._story, self._story.topic(topic).name
         others = [each for each in story.admin.replicas(name, partition) if each != to]
         story.admin.reassign(name, partition, [to, *others])
-        eventually(lambda: story.admin.elect_preferred(name, partition) == to)
+        story.admin.leads(name, partition, to)
         story.seen[Effect.LEADER_MOVED] += 1
         return self
 

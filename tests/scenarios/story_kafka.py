@@ -26,6 +26,7 @@ from kafka import TopicPartition as Place
 from kafka.admin import KafkaAdminClient
 
 from tests.leader.real import eventually
+from tierstate.broker.tier_topic import describe_topic_id
 from tierstate.sandbox.kafka import KafkaSandbox
 
 PLAIN = ""
@@ -156,6 +157,9 @@ class ClusterAdmin:
     def delete(self, topic: str) -> None:
         self._client.delete_topics([topic])[topic].result(30)
 
+    def topic_id(self, topic: str) -> str:
+        return describe_topic_id(self._client, topic)
+
     def exists(self, topic: str) -> bool:
         return topic in self._client.list_topics(timeout=20).topics
 
@@ -180,6 +184,10 @@ class ClusterAdmin:
         with _kafka_python(self._sandbox) as admin:
             admin.elect_leaders(0, {topic: [partition]}, raise_errors=False)
         return self.leader(topic, partition)
+
+    def leads(self, topic: str, partition: int, broker: int) -> None:
+        """Waits until the preferred one does, and is this one."""
+        eventually(lambda: self.elect_preferred(topic, partition) == broker)
 
     def leader(self, topic: str, partition: int) -> int | None:
         """None during an election, and of a partition that is not there yet."""

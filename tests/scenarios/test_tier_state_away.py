@@ -37,7 +37,7 @@ def orders(story: Story, *, segments: int, tiers_led_by: int) -> None:
     name, count = story.cluster.spec.name, len(story.sandbox.brokers)
     for number in range(story.cluster.spec.partitions):
         story.admin.reassign(name, number, [(tiers_led_by + each) % count for each in range(count)])
-        assert story.admin.elect_preferred(name, number) == tiers_led_by
+        story.admin.leads(name, number, tiers_led_by)
 
 
 @contextmanager

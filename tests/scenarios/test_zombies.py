@@ -174,7 +174,7 @@ def test_an_agent_process_that_slept_through_a_move_of_its_leadership_has_no_eff
     sleeper.process.send_signal(signal.SIGSTOP)
     assert len(local(0)) > 2, "it was too fast to be stopped in the middle"
     admin.reassign(topic, 0, [1, 0, 2])
-    eventually(lambda: admin.elect_preferred(topic, 0) == 1)
+    admin.leads(topic, 0, 1)
     other = agent_beside(house, 1)
     eventually(lambda: len(local(1)) == 1, PATIENCE_S)
     readable, start = house.manifests(), int(local(1)[0].stem)

@@ -307,10 +307,12 @@ def head_lost(ground: Ground, chance: random.Random) -> Look:
         assert not acted, f"agent {index} acted on what is left of the topic: {acted}"
         for each in EVERYWHERE:
             ground.stop_agent(each)
+        ground.lost_topics.append(ground.admin.topic_id(tiers))
         ground.patiently(partial(ground.admin.delete, tiers))
         ground.until(lambda: not ground.admin.exists(tiers), "the tier-state topic is deleted")
         ground.commanded("init")
-        ground.commanded("recover", "--execute", "--agents-are-stopped")
+        lost = [flag for each in ground.lost_topics for flag in ("--topic-id", each)]
+        ground.commanded("recover", "--execute", "--agents-are-stopped", *lost)
     finally:
         for each in EVERYWHERE:
             ground.stop_agent(each)
