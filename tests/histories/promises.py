@@ -200,7 +200,8 @@ class Promises:
         assert live.term == history.term
         if history.deleted is not None:
             return  # what else was said of an ended partition is erased
-        for ruling in {live.lineage, *self._elected, *(Lineage.of(*b.epochs) for b in self._world.cluster.brokers)}:
+        replicas = (Lineage.of(*broker.epochs) for broker in self._world.cluster.brokers)
+        for ruling in {live.lineage, *self._elected, *replicas} if live.log_starts != history.log_starts else ():
             left, said = (highest_log_start(view.log_starts, ruling) for view in (live, history))
             assert left == said, f"log start {left} on {ruling.entries}, all facts say {said}"
         assert live.lineage == history.lineage
@@ -283,13 +284,13 @@ class Promises:
             return
         log_start, local_start = view.log_start or 0, cluster.leader.start
         rules = view.term is not None and view.term.epoch == cluster.epoch
-        bounds = HistoryControl(cluster).bounds(NAME, 0)
+        bounds, unknown = HistoryControl(cluster).bounds(NAME, 0), view.lineage_unknown
         for batch in cluster.truth:
             first = cluster.kept_from(batch)
             if first >= batch.end or batch.number in cluster.cut:
                 continue
             told = f"offset {first} (local start {local_start}, unclean {cluster.unclean}, anew {cluster.anew})"
-            assert not rules or view.lineage_unknown or log_start <= first, f"log start {log_start} is above {told}"
+            assert not rules or unknown or log_start <= first, f"log start {log_start} is above {told}"
             if first >= local_start:
                 continue
             holding = [s for s in view.readable if self._of(s).get(batch.base) == batch.data]
