@@ -12,9 +12,11 @@ from ..state.errors import AccessDenied, BrokerUnavailable, CorruptData, Invalid
 
 LARGEST_FRAME = 1 << 30
 """Bytes. Brokers bound answers by what was asked for, except for one larger batch; this bounds their mistakes."""
-TLS_ALERT = 0x1503
-"""How an alert record of TLS begins (RFC 8446, 5.1 and 6): the answer to a frame that is not TLS. As a length it would
-be 336 MiB."""
+FIRST_FRAME = 1 << 20
+"""Bytes, far more than an answer to ApiVersions has: before it, nobody knows that this is a broker."""
+FOREIGN = {b"\x15\x03": "TLS is spoken here: set security.protocol", b"HT": "HTTP is spoken here, not Kafka"}
+"""By the first bytes of an answer to a frame of Kafka: a TLS alert (RFC 8446, 5.1 and 6), or ``HTTP/1.1 400``. As
+lengths they would be 336 MiB and 1.1 GiB."""
 
 
 class FramedSocket:
@@ -23,7 +25,7 @@ class FramedSocket:
     def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None, clock: Clock, deadline: float) -> None:
         """``deadline`` on the clock's monotonic scale. Raises BrokerUnavailable, TimedOut, AccessDenied (TLS)."""
         self._name = f"{address[0]}:{address[1]}"
-        self._clock = clock
+        self._clock, self._known = clock, False
         try:
             self._socket = socket.create_connection(address, timeout=self._remaining(deadline))
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -50,14 +52,19 @@ class FramedSocket:
     def receive(self, deadline: float, kind: Callable[[int], bytearray] = bytearray) -> bytearray:
         """The next frame's payload, in a buffer that ``kind`` makes.
 
-        BrokerUnavailable, TimedOut, CorruptData (a length no broker sends).
+        BrokerUnavailable (also when the first one is none of a broker's), TimedOut, CorruptData (a length no broker
+        sends).
         """
-        (length,) = struct.unpack(">i", self._exactly(bytearray(4), deadline))
-        if length >> 16 == TLS_ALERT and not isinstance(self._socket, ssl.SSLSocket):
-            raise BrokerUnavailable("the broker speaks TLS here: set security.protocol", address=self._name)
+        first = self._exactly(bytearray(4), deadline)
+        (length,) = struct.unpack(">i", first)
+        if not self._known and not 0 <= length <= FIRST_FRAME:
+            why = FOREIGN.get(bytes(first[:2]), "what answers here is no Kafka broker")
+            raise BrokerUnavailable(why, address=self._name)
         if not 0 <= length <= LARGEST_FRAME:
             raise CorruptData("the broker sent a frame of an impossible length", address=self._name, length=length)
-        return self._exactly(kind(length), deadline)
+        payload = self._exactly(kind(length), deadline)
+        self._known = True
+        return payload
 
     def close(self) -> None:
         self._socket.close()

@@ -129,7 +129,7 @@ def test_a_certificate_nobody_trusts_is_denied(guarded: KafkaSandbox) -> None:
 
 
 def test_speaking_plainly_to_a_tls_port_is_unavailable(guarded: KafkaSandbox) -> None:
-    says_why = pytest.raises(BrokerUnavailable, match=r"speaks TLS here: set security\.protocol")
+    says_why = pytest.raises(BrokerUnavailable, match=r"TLS is spoken here: set security\.protocol")
     with open_broker({"bootstrap.servers": guarded.bootstrap}) as broker, says_why:
         broker.control.cluster()
 
