@@ -39,11 +39,9 @@ def term_due(
 
 
 def is_emptied(view: PartitionView, bounds: LocalBounds) -> bool:
-    """Whether the broker has nothing left, of a log that is remote, and no term says since where."""
+    """Whether the broker has nothing left, and no term says since where.
+
+    Whatever this view knows to be remote: a segment may have been copied that it does not know of yet*.
+    """
     nothing_left = bounds.local_start == bounds.high_watermark
-    return (
-        nothing_left
-        and bool(view.readable)
-        and view.leader is not None
-        and view.leader.local_start < bounds.local_start
-    )
+    return nothing_left and view.leader is not None and view.leader.local_start < bounds.local_start

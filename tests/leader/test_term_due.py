@@ -100,6 +100,18 @@ def test_what_is_remote_stays_readable_when_retention_takes_all_after_a_restart(
     assert view.lineage.entries[0].start_offset == 0
 
 
+def test_where_an_emptied_log_goes_on_is_said_though_nothing_is_known_to_be_remote(new_world: NewWorld) -> None:
+    """A copy of which the agent does not know yet that it ended may be."""
+    world = new_world("big")
+    process = world.process()
+    worker = process.work()
+    retention_takes_all(world)
+    process.work(worker)
+    leader = world.view().leader
+    assert leader is not None
+    assert leader.local_start == world.end() > 0
+
+
 def test_a_lineage_that_a_person_settles_makes_everything_readable_again(world: World) -> None:
     process = away_for_an_epoch(world)
     worker = process.work()
