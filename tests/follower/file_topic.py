@@ -103,17 +103,21 @@ class _SmallBatches:
         self._whole.close()
 
 
-class SlowStore(DirectoryStore):
-    """Takes what is put a kilobyte at a time, so that a process can be killed in between."""
+class StandingStore(DirectoryStore):
+    """Takes so many kilobytes of what is put, and then no more: it says so, for its process to be killed there."""
+
+    left = 0
 
     def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
-        return super().put_stream(key, self._slowly(pieces), part_bytes=part_bytes)
+        return super().put_stream(key, self._counted(pieces), part_bytes=part_bytes)
 
-    @staticmethod
-    def _slowly(pieces: Iterable[Data]) -> Iterator[Data]:
+    def _counted(self, pieces: Iterable[Data]) -> Iterator[Data]:
         for piece in pieces:
             for at in range(0, len(piece), 1024):
-                SystemClock().sleep(0.004)
+                if not self.left:
+                    print("standing", flush=True)
+                    SystemClock().sleep(600)
+                self.left -= 1
                 yield bytes(piece[at : at + 1024])
 
 
@@ -157,13 +161,15 @@ def write_checkpoints(topic: FileTopic, state: Path, objects: ObjectStore) -> No
         topic.say([(number, f"foreign-{made}", None) for number in range(PARTITIONS)])  # a new position
 
 
-def main(mode: str, file: str, state: str) -> None:
+def main(mode: str, file: str, state: str, kilobytes: str = "0") -> None:
     topic = FileTopic(Path(file))
     print("begin", flush=True)
     if mode == "checkpoint":
         write_checkpoints(topic, Path(state), objects_of(Path(state)))
     if mode == "putting":
-        write_checkpoints(topic, Path(state), SlowStore(Path(state) / "objects"))
+        store = StandingStore(Path(state) / "objects")
+        store.left = int(kilobytes)
+        write_checkpoints(topic, Path(state), store)
     objects = objects_of(Path(state)) if mode == "seeded" else None
     with_tail = follow(topic, Path(state), tail=True, objects=objects)
     while with_tail.store is not None:

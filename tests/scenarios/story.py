@@ -303,12 +303,14 @@ class When:
         return self
 
     def orders(self, topic: str, kind: OrderKind, *, partition: int = 0, before: int | None = None) -> When:
-        """What `tierstate pause` and its like write; agents obey when they work next."""
+        """What `tierstate pause` and its like write; agents have heard of it, and obey when they work next."""
         eyes, named = self._story.eyes, self._story.topic(topic)
         place = eyes.place(named, partition)
         cut = None if before is None else Offset(before)
         lineage = None if cut is None else below(eyes.view(named, partition).lineage, cut)
         give(eyes.tiers, eyes.follower, new_order(place, kind, SystemClock(), RandomIds(), before=cut, lineage=lineage))
+        for agent in self._story.agents.values():
+            agent.job.view.require_fresh(agent.job.view.tier_partition(place), 0)
         return self
 
 

@@ -158,7 +158,8 @@ def test_a_leader_that_dies_before_a_copy_is_said_to_be_finished_costs_at_most_t
     agent = when.agent(0).stops_before("append copy-finished", nth=2)
     when.broker_is_killed(1)
     try:
-        agent.resumes().works()
+        agent.resumes()
+        eventually(lambda: agent.works() and then.local("orders").bounds.local_start == 30)  # groups move as well
         then.remote("orders").has_segments_from(0, 10, 20).holds(0, 29)
         then.local("orders").starts_at(30)
         then.reader("orders").reads_from(0, total=31, remote=30)
