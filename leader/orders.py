@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..state.facts import DeleteReason, OperatorOrder, OrderKind
-from ..state.lineage import holds_up_to
+from ..state.lineage import holds_up_to, last_common
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
@@ -41,9 +41,12 @@ def reason_of(order: OperatorOrder) -> str:
 def holds_below(order: OperatorOrder, view: PartitionView) -> Offset:
     """Below which offset a delete-records order holds on the lineage in force; 0: it does not, or is none.
 
-    One of version 1 does not say which records it meant: it is not carried out.
+    One of version 1 does not say which records it meant: it is not carried out. Nor is one that was given for a log of
+    which nothing shows that it is this one*: where the log's past is unknown it would take another one's records.
     """
-    if order.kind is not OrderKind.DELETE_RECORDS or order.before is None or not order.lineage.entries:
+    if order.kind is not OrderKind.DELETE_RECORDS or order.before is None:
+        return Offset(0)
+    if last_common(order.lineage, view.lineage) is None:
         return Offset(0)
     return holds_up_to(order.before, order.lineage, view.lineage)
 
@@ -79,6 +82,8 @@ def lost_orders(view: PartitionView) -> list[tuple[str, OperatorOrder]]:
         if order.kind is not OrderKind.DELETE_RECORDS or order.before is None or holds >= order.before:
             continue
         why = f"another election lost the records it was given for from {holds} on: what is there now stays"
+        if holds == 0 and last_common(order.lineage, view.lineage) is None:
+            why = "nothing shows that the records it was given for are of this log: give it again"
         if not order.lineage.entries:
             why = "an older version gave it, without saying for which records: give it again"
         lost.append((why, order))

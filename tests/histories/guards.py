@@ -306,6 +306,12 @@ GUARDS: dict[str, Guard] = {
     "orders in their lineage": Guard(
         "an order means the records that were there when it was given*", "leader.orders:holds_below", _as_ordered, None
     ),
+    "orders of this log alone": Guard(
+        "an order holds only on a log that is shown to be the one it was given for*",
+        "leader.orders:last_common",
+        lambda said, ruling: 0 if said.entries else None,
+        7855,
+    ),
     "folding keeps the owner": Guard(
         "folding keeps the entry that owns the offset below the log start*", "leader.term:folded", _without_owner, None
     ),

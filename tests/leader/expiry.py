@@ -137,12 +137,19 @@ def say_lease(world: World, start: int, end: int, seconds: float = 3600.0) -> No
 
 
 def say_order(
-    world: World, kind: OrderKind, before: int | None = None, *, force: bool = False, number: int = 1
+    world: World,
+    kind: OrderKind,
+    before: int | None = None,
+    *,
+    force: bool = False,
+    number: int = 1,
+    lineage: Lineage | None = None,
 ) -> OperatorOrder:
+    """``lineage``: for another log than the one in force."""
     offset = None if before is None else Offset(before)
     identity = FactId.of(number.to_bytes(16, "big"))
-    lineage = below(world.view().lineage, offset) if offset is not None else Lineage()
-    order = OperatorOrder(world.partition, identity, kind, offset, force, "ops", world.clock.now_ms(), lineage)
+    said = below(lineage or world.view().lineage, offset) if offset is not None else Lineage()
+    order = OperatorOrder(world.partition, identity, kind, offset, force, "ops", world.clock.now_ms(), said)
     say(world, order)
     return order
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from tests.leader.expiry import say_order
 from tests.leader.test_hosting import hosted
 from tests.leader.world import Process, World
+from tierstate.leader.orders import lost_orders
 from tierstate.leader.other_replicas import OtherReplicas, epochs_of, told_lineage
 from tierstate.leader.reasons import Reason
 from tierstate.leader.settle_rule import unknown_of
@@ -159,6 +160,15 @@ def test_an_order_to_delete_is_a_way_out_of_an_unknown_lineage(world: World) -> 
     view = world.view()
     assert (view.log_start, view.lineage_unknown, view.orders) == (world.end(), False, ())
     assert world.objects() == set()
+
+
+def test_an_order_that_was_given_for_another_log_is_not_carried_out_on_one_of_unknown_past(world: World) -> None:
+    process = away_for_an_epoch(world)
+    say_order(world, OrderKind.DELETE_RECORDS, before=world.end(), lineage=Lineage.of((99, 0)))
+    process.work()
+    assert world.view().log_start == 0
+    [(why, _)] = lost_orders(world.view())
+    assert why == "nothing shows that the records it was given for are of this log: give it again"
 
 
 def test_checkpoints_of_other_replicas_are_asked_only_when_no_fact_knows(world: World) -> None:
