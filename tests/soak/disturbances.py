@@ -331,6 +331,7 @@ def _says(ground: Ground, index: int, what: str) -> bool:
 
 
 def _term_begins_after(ground: Ground, index: int, name: str, act: Callable[[], object]) -> None:
+    ground.journal.read()  # what was said before this is not what is waited for
     began = time.monotonic()
     ground.patiently(act)
     ground.until(lambda: ground.heard(began, "term started", name, 0, index), f"a term of {name}")
