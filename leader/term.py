@@ -211,12 +211,15 @@ def begun_on_an_empty_log(view: PartitionView, checkpoint: Lineage) -> Lineage |
     """The lineage of an epoch that began exactly where the log began in the newest term*.
 
     On a log that Kafka's retention has emptied, a new epoch takes the place of the one before it in the checkpoint, and
-    nobody has heard of it. What is below is what that term said: nothing was written in between.
+    nobody has heard of it. What is below is what that term said: nothing was written in between. Not where that term
+    knew an epoch above its log's beginning: that log was not empty, and this one is another branch, cut there*.
     """
     if view.leader is None or not checkpoint.entries:
         return None
     first, elder = checkpoint.entries[0], view.leader
     if not 0 < first.start_offset == elder.local_start or first.epoch <= (elder.lineage.last_epoch or 0):
+        return None
+    if any(entry.start_offset > elder.local_start for entry in elder.lineage.entries):
         return None
     return Lineage((*elder.lineage.up_to(first.start_offset).entries, first))
 

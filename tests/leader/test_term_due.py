@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from tests.leader.expiry import say_order
 from tests.leader.test_hosting import hosted
 from tests.leader.world import Process, World
+from tests.state.conftest import Build
 from tierstate.leader.orders import lost_orders
 from tierstate.leader.other_replicas import OtherReplicas, epochs_of, told_lineage
 from tierstate.leader.reasons import Reason
 from tierstate.leader.settle_rule import unknown_of
+from tierstate.leader.term import begun_on_an_empty_log
 from tierstate.runtime.listener import TermEnded
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import LeaderEpoch, Lineage
-from tierstate.state.facts import LeaderElected, LineageSettled, OrderKind
+from tierstate.state.facts import LeaderElected, LineageSettled, LiveFact, OrderKind
 from tierstate.state.ids import BrokerId, FactId
 from tierstate.state.keys import key_of
 from tierstate.state.lineage import compose
@@ -111,6 +116,21 @@ def test_where_an_emptied_log_goes_on_is_said_though_nothing_is_known_to_be_remo
     leader = world.view().leader
     assert leader is not None
     assert leader.local_start == world.end() > 0
+
+
+@pytest.mark.parametrize(("knew", "goes_on"), [(((0, 0), (2, 12)), True), (((0, 0), (2, 12), (3, 19)), False)])
+def test_an_epoch_goes_on_where_the_log_began_only_if_the_newest_term_knew_nothing_above(
+    knew: tuple[tuple[int, int], ...], goes_on: bool
+) -> None:
+    """A log with an epoch above its beginning was not empty: another branch may have been cut at the same offset."""
+    build = Build()
+    view = build.view(replace_fact(build.leader(0, 3, lineage=Lineage.of(*knew)), local_start=Offset(15)))
+    found = begun_on_an_empty_log(view, Lineage.of((4, 15)))
+    assert found == (Lineage.of(*knew, (4, 15)) if goes_on else None)
+
+
+def replace_fact(live: LiveFact, **changes: Any) -> LiveFact:
+    return replace(live, fact=replace(live.fact, **changes))
 
 
 def test_a_lineage_that_a_person_settles_makes_everything_readable_again(world: World) -> None:
