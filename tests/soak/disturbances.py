@@ -271,6 +271,7 @@ def quiet_restarted(ground: Ground, chance: random.Random) -> Look:
     index, name = chance.choice(EVERYWHERE), f"{ground.name}-quiet-{chance.randrange(10**6)}"
     config = {"internal_segment_bytes": str(SEGMENT_BYTES), "min_insync_replicas": "1", "local_retention_bytes": "0"}
     ground.patiently(lambda: ground.admin.create(name, 1, (index,), retention_ms=str(KEPT_MS), **config))
+    ground.quiet.append(name)
     ground.house.append(name, QUIET_RECORDS)
     ground.until(lambda: ground.described(name)["highest_remote"] is not None, "something is remote")
     restarts = partial(ground.kafka.start, index)

@@ -45,6 +45,8 @@ class Ground:
         self.agents: dict[int, Running] = {}
         self.writers: list[SoakWriter] = []
         self.given_to_groups = 0
+        self.quiet: list[str] = []
+        """Topics of one partition on which nothing is written any more."""
         self.lost_topics: list[str] = []
         """Ids of tier-state topics, oldest first."""
 
