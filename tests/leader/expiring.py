@@ -66,10 +66,16 @@ def moved(position: int, offset: int, reason: str, counter: int = 5) -> LiveFact
 
 
 def order(
-    position: int, kind: OrderKind, before: int | None = None, *, number: int = 7, force: bool = False
+    position: int,
+    kind: OrderKind,
+    before: int | None = None,
+    *,
+    number: int = 7,
+    force: bool = False,
+    lineage: Lineage = LINEAGE,
 ) -> LiveFact:
     offset = None if before is None else Offset(before)
-    fact = OperatorOrder(build.partition, build.fact_id(number), kind, offset, force, "ops", NOW, LINEAGE)
+    fact = OperatorOrder(build.partition, build.fact_id(number), kind, offset, force, "ops", NOW, lineage)
     return build.live(position, fact)
 
 

@@ -147,8 +147,10 @@ def test_a_recovery_restores_what_was_settled_and_condemns_no_kept_segment() -> 
 
 def test_an_order_passes_through_an_unknown_lineage_and_retention_does_not() -> None:
     young = build.leader(90, 2, lineage=Lineage.of((1, 250)))
-    ordered = order(91, OrderKind.DELETE_RECORDS, 142)
+    before = order(91, OrderKind.DELETE_RECORDS, 142)
+    ordered = order(91, OrderKind.DELETE_RECORDS, 142, lineage=Lineage.of((1, 250)))
     assert view_of(young).lineage_unknown
+    assert isinstance(moves(view_of(young, before), keep(ms=0)), NoExpiry), "it may have been of another log"
     assert isinstance(moves(view_of(young), keep(ms=0)), NoExpiry)
     found = moves(view_of(young, ordered), keep(ms=0))
     assert isinstance(found, AdvanceLogStart)
