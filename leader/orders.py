@@ -81,11 +81,12 @@ def lost_orders(view: PartitionView) -> list[tuple[str, OperatorOrder]]:
         holds = holds_below(order, view)
         if order.kind is not OrderKind.DELETE_RECORDS or order.before is None or holds >= order.before:
             continue
-        why = f"another election lost the records it was given for from {holds} on: what is there now stays"
-        if holds == 0 and last_common(order.lineage, view.lineage) is None:
-            why = "nothing shows that the records it was given for are of this log: give it again"
         if not order.lineage.entries:
             why = "an older version gave it, without saying for which records: give it again"
+        elif last_common(order.lineage, view.lineage) is None:
+            why = "nothing shows that the records it was given for are of this log: give it again"
+        else:
+            why = f"another election lost the records it was given for from {holds} on: what is there now stays"
         lost.append((why, order))
     return lost
 

@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    NewTopic,
-)
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.broker.beheading import alter, cut
 from tierstate.broker.tier_reader import KafkaReader

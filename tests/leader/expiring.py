@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.state.conftest import NOW, Build
-from tierstate.leader.expire_rule import (
-    AdvanceLogStart,
-    NoExpiry,
-    next_log_start,
-)
+from tierstate.leader.expire_rule import AdvanceLogStart, NoExpiry, next_log_start
 from tierstate.leader.gone_watch import Aged
 from tierstate.leader.leases import CLOCK_TOLERANCE_MS
 from tierstate.state.epochs import Lineage

@@ -17,8 +17,9 @@ from itertools import count
 from typing import Any
 
 import orjson
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.broker.beheading import alter
 from tests.scenarios.house import House
 from tests.scenarios.prompt_archive import PromptArchive
 from tierstate.broker.client_config import admin_config
@@ -153,9 +154,7 @@ class Restless:
 
     def tombstones_stay(self) -> None:
         """From now on, for a day, as `tierstate init` would have it: a checkpoint that is younger tells all."""
-        wanted = ConfigEntry("delete.retention.ms", "86400000", incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ConfigResource.Type.TOPIC, self.spec.name, incremental_configs=[wanted])
-        self._admin.incremental_alter_configs([resource])[resource].result(30)
+        alter(self._admin, self.spec.name, "delete.retention.ms", "86400000")
 
     def append(self, records: int) -> None:
         """To each partition."""

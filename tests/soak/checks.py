@@ -151,8 +151,8 @@ class Checks:
         with Eyes.opened(self.ground.cluster) as eyes:
             named: set[str] = set()
             wanted: set[str] = set()
-            quiet = [(name, 0) for name in self.ground.quiet]
-            for name, partition in (*((name, number) for _, name, number in self.ground.places()), *quiet):
+            places = [(name, number) for _, name, number in self.ground.places()]
+            for name, partition in (*places, *((name, 0) for name in self.ground.quiet)):
                 view = _retried(partial(_view, eyes, name, partition))
                 alive = [
                     each for each in view.segments.values() if each.state is not SegmentState.DELETE_SEGMENT_FINISHED
