@@ -214,12 +214,13 @@ class Ground:
         found: dict[str, Any] = json.loads(self.command("describe", f"{name}:0", "--json")[1])[0]
         return found
 
-    def commanded(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> None:
-        """AssertionError: it never ended with one of these codes. What is unavailable for a moment is asked again."""
+    def commanded(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
+        """What it said. AssertionError: it never ended with one of these codes. The unavailable is asked again."""
         deadline = time.monotonic() + PATIENCE_S
         while (done := self.command(*arguments))[0] not in codes:
             again = done[0] == 3 and time.monotonic() < deadline
             assert again, f"{arguments} ended with {done[0]}: {done[1][-500:]}"
+        return done[1]
 
     def _create(self, topic: SoakTopic) -> None:
         config: dict[str, Any] = {
