@@ -314,8 +314,8 @@ def head_lost(ground: Ground, chance: random.Random) -> Look:
         ground.commanded("init")
         lost = [flag for each in ground.lost_topics for flag in ("--topic-id", each)]
         said = ground.commanded("recover", "--execute", "--agents-are-stopped", *lost, "--json", codes=(0, 4))
-        gone = {each["topic"] for each in json.loads(said)["partitions"] if each["gaps"] or each["missing"]}
-        assert gone <= {*ground.quiet}, f"recover misses offsets that nobody cut away: {said}"
+        lacking = {each["topic"] for each in json.loads(said)["partitions"] if each["gaps"] or each["missing"]}
+        assert lacking <= {*ground.quiet}, f"recover misses offsets that nobody cut away: {said}"
     finally:
         for each in EVERYWHERE:
             ground.stop_agent(each)
