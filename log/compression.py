@@ -3,6 +3,9 @@
 Each is the fastest well-kept library that was tried: isal (gzip), cramjam (snappy, lz4), zstandard. The Java client
 frames snappy in xerial's blocks, librdkafka does not. None says how long the result is but snappy, so output goes into
 a `Scratch` that grows with what really comes out.
+
+What Kafka's own reader takes is taken: docs/formats.md has the table, tests/log/test_codecs_of_kafka.py asks Kafka.
+What it does not look at, behind a frame, is not looked at here: it was under the batch's CRC, so its producer wrote it.
 """
 
 from __future__ import annotations
@@ -32,6 +35,13 @@ _UNPACK_ERRORS: tuple[type[Exception], ...] = (
 
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+_GZIP_PIECE_BYTES = 1 << 16
+"""Given to a member at a time: what it leaves of them is copied, and a payload may be all tiny members."""
+_ZSTD_HEADER_BYTES = 18
+"""At most (RFC 8878, 3.1.1.1)."""
+_ZSTD_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
+"""Magic numbers of frames that hold no data (RFC 8878, 3.1.2)."""
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _KAFKA_LZ4 = bytes.fromhex("04224d18604082")
 """The frame header all Kafka clients write: independent blocks of 64 KiB, no checksums (the batch has its own)."""
@@ -40,7 +50,10 @@ _FIRST_BYTES = 2 << 20
 
 
 class Scratch:
-    """Bytes to unpack into; grows, keeps what is in it, and is used again from ``used = 0``."""
+    """Bytes to unpack into; grows, keeps what is in it, and is used again from ``used = 0``.
+
+    It grows where it is as long as nobody else looks at it: a batch at the limit costs the limit, not twice that.
+    """
 
     def __init__(self, size: int = _FIRST_BYTES) -> None:
         self.used = 0
@@ -54,10 +67,18 @@ class Scratch:
     def free(self, size: int) -> memoryview[int]:
         """At least so many bytes behind what is used."""
         if len(self.data) - self.used < size:
-            grown = np.empty(max(self.used + size, 2 * len(self.data)), np.uint8)
-            grown[: self.used] = self.data[: self.used]
-            self._hold(grown)
+            self._grow(max(self.used + size, len(self.data) * 3 // 2))
         return self.view[self.used :]
+
+    def _grow(self, size: int) -> None:
+        del self.view  # it counts as somebody who looks
+        try:
+            self.data.resize(size)
+        except ValueError:
+            grown = np.empty(size, np.uint8)
+            grown[: self.used] = self.data[: self.used]
+            self.data = grown
+        self._hold(self.data)
 
 
 def decompress(codec: int, payload: bytes, *, source: str, position: int, limit: int = MAX_RECORDS_BYTES) -> bytes:
@@ -97,17 +118,29 @@ def _none(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> Non
 
 
 def _gzip(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> None:
-    stream = isal_zlib.decompressobj(31)
-    piece: bytes = stream.decompress(payload, min(limit + 1, _FIRST_BYTES))
-    _none(scratch, piece, limit)
-    taken = len(piece)
-    while piece and not stream.eof:
-        piece = stream.decompress(stream.unconsumed_tail, min(limit - taken + 1, _FIRST_BYTES))
-        taken += len(piece)
-        _within(taken, limit)
+    """Members, one behind the other (RFC 1952, 2.2), up to what is none."""
+    begun = scratch.used
+    at = _gzip_member(scratch, begun, payload, 0, limit)
+    while bytes(payload[at : at + len(_GZIP_MAGIC)]) == _GZIP_MAGIC:
+        at = _gzip_member(scratch, begun, payload, at, limit)
+
+
+def _gzip_member(scratch: Scratch, begun: int, payload: bytes | memoryview[int], at: int, limit: int) -> int:
+    """Where it ends. Of all members ``scratch`` takes ``limit`` bytes from ``begun`` on."""
+    member = isal_zlib.decompressobj(31)
+    waiting: bytes | memoryview[int] = b""
+    while not member.eof:
+        if not waiting:
+            waiting = payload[at : at + _GZIP_PIECE_BYTES]
+            at += len(waiting)
+        taken = scratch.used - begun
+        piece: bytes = member.decompress(waiting, min(limit - taken + 1, _FIRST_BYTES))
+        if not piece and not waiting:
+            raise ValueError("gzip member is cut off")
+        waiting = member.unconsumed_tail
+        _within(taken + len(piece), limit)
         _none(scratch, piece, limit)
-    if not stream.eof or stream.unused_data:
-        raise ValueError("not exactly one gzip member")
+    return at - len(member.unused_data)
 
 
 def _snappy(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> None:
@@ -117,11 +150,14 @@ def _snappy(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> N
     if len(payload) < _XERIAL_HEADER:
         raise ValueError("snappy header is cut off")
     at = _XERIAL_HEADER
-    while at < len(payload):
+    while at + 4 <= len(payload):
+        if bytes(payload[at : at + len(_XERIAL)]) == _XERIAL:  # as its stream does: another one is appended
+            at += _XERIAL_HEADER
+            continue
         (size,) = struct.unpack_from(">i", payload, at)
-        block = payload[at + 4 : at + 4 + size] if size >= 0 else b""
-        if len(block) != size:
-            raise ValueError("snappy block is cut off")
+        block = payload[at + 4 : at + 4 + size] if size > 0 else b""
+        if not block or len(block) != size:
+            raise ValueError("snappy block is empty or cut off")
         limit -= _raw_snappy(scratch, block, limit)
         at += 4 + size
 
@@ -137,12 +173,13 @@ def _raw_snappy(scratch: Scratch, payload: bytes | memoryview[int], limit: int) 
 
 
 def _lz4(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> None:
+    """One frame; Kafka's reader never looks behind it."""
     if bytes(payload[: len(_KAFKA_LZ4)]) == _KAFKA_LZ4:
         _lz4_blocks(scratch, payload, limit)
         return
-    most = _lz4_most(payload)
+    most, end = _lz4_frame(payload)
     free = scratch.free(min(most, limit) + 1)
-    written = int(cramjam.lz4.decompress_into(payload, free[: min(most, limit) + 1]))
+    written = int(cramjam.lz4.decompress_into(payload[:end], free[: min(most, limit) + 1]))
     _within(written, limit)
     scratch.used += written
 
@@ -155,8 +192,8 @@ def _lz4_blocks(scratch: Scratch, payload: bytes | memoryview[int], limit: int) 
         size, at = word & 0x7FFFFFFF, at + 4
         block = payload[at : at + size]
         at += size
-        if at > len(payload) or (not size and at != len(payload)):
-            raise ValueError("lz4 frame does not end where its payload does")
+        if at > len(payload):
+            raise ValueError("lz4 frame is cut off")
         if not size:
             return
         most = min(most, limit)
@@ -170,8 +207,8 @@ def _lz4_blocks(scratch: Scratch, payload: bytes | memoryview[int], limit: int) 
         limit -= written
 
 
-def _lz4_most(payload: bytes | memoryview[int]) -> int:
-    """No more than this comes out of the frame, by the sizes of its blocks; it must end where the payload does."""
+def _lz4_frame(payload: bytes | memoryview[int]) -> tuple[int, int]:
+    """No more than so many bytes come out of it, by the sizes of its blocks; and where it ends."""
     if bytes(payload[:4]) != _LZ4_MAGIC or len(payload) < 7:
         raise ValueError("not an lz4 frame")
     flags, block_bytes = payload[4], _LZ4_BLOCK_BYTES.get((payload[5] >> 4) & 7)
@@ -187,39 +224,58 @@ def _lz4_most(payload: bytes | memoryview[int]) -> int:
         # a block gains at most 255:1; with the high bit it is stored as it is
         most += min(block_bytes, (size & 0x7FFFFFFF) * (1 if size >> 31 else 255))
         at += (size & 0x7FFFFFFF) + (4 if flags & 16 else 0)
-    if at + (4 if flags & 4 else 0) != len(payload):
-        raise ValueError("lz4 frame does not end where its payload does")
-    return most
+    at += 4 if flags & 4 else 0
+    if at > len(payload):
+        raise ValueError("lz4 frame is cut off")
+    return most, at
 
 
 def _zstd(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> None:
+    """Frames, one behind the other, with skippable ones between them (RFC 8878, 3.1)."""
+    unpacker, begun, at = zstandard.ZstdDecompressor(), scratch.used, 0
+    while at < len(payload):
+        frame = payload[at : _zstd_end(payload, at)]
+        at += len(frame)
+        if int.from_bytes(frame[:4], "little") not in _ZSTD_SKIPPABLE:
+            _zstd_frame(unpacker, scratch, begun, frame, limit)
+
+
+def _zstd_frame(
+    unpacker: zstandard.ZstdDecompressor, scratch: Scratch, begun: int, frame: bytes | memoryview[int], limit: int
+) -> None:
+    """Of all frames ``scratch`` takes ``limit`` bytes from ``begun`` on."""
     # A frame may not say its size, and may lie about it: room is made for what comes out, not for what it claims.
-    # The reader takes a frame that is cut off, and stops after a first one, without a word: so it is walked before.
-    _one_zstd_frame(payload)
-    size = zstandard.frame_content_size(payload)
-    room = size if 0 < size <= _FIRST_BYTES else min(8 * len(payload) + 1024, _FIRST_BYTES)
-    taken = 0
-    with zstandard.ZstdDecompressor().stream_reader(payload) as reader:
-        while read := reader.readinto(scratch.free(max(room, 1))[: limit - taken + 1]):
+    size, before = zstandard.frame_content_size(frame), scratch.used
+    room = size if 0 < size <= _FIRST_BYTES else min(8 * len(frame) + 1024, _FIRST_BYTES)
+    with unpacker.stream_reader(frame) as reader:
+        while read := reader.readinto(scratch.free(max(room, 1))[: limit - (scratch.used - begun) + 1]):
             scratch.used += read
-            taken += read
-            _within(taken, limit)
-            room = min(max(room, taken), _FIRST_BYTES)
-    if size > 0 and taken != size:
-        raise ValueError(f"zstd frame says {size} bytes and has {taken}")
+            _within(scratch.used - begun, limit)
+            room = min(max(room, scratch.used - before), _FIRST_BYTES)
+    if size > 0 and scratch.used - before != size:
+        raise ValueError(f"zstd frame says {size} bytes and has {scratch.used - before}")
 
 
-def _one_zstd_frame(payload: bytes | memoryview[int]) -> None:
-    """From block to block: 3 bytes, little endian: 1 bit last, 2 bits type (1: one byte, repeated), 21 bits size."""
-    at = zstandard.frame_header_size(payload)
-    last = 0
-    while not last:
-        low, high = struct.unpack_from("<HB", payload, at)
-        block = low | high << 16
-        last = block & 1
-        at += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)
-    if at + (4 if zstandard.get_frame_parameters(payload).has_checksum else 0) != len(payload):
-        raise ValueError("zstd frame does not end where its payload does")
+def _zstd_end(payload: bytes | memoryview[int], at: int) -> int:
+    """Where a frame ends: the library takes one that is cut off without a word, so it is walked before.
+
+    From block to block: 3 bytes, little endian: 1 bit last, 2 bits type (1: one byte, repeated), 21 bits size.
+    """
+    if int.from_bytes(payload[at : at + 4], "little") in _ZSTD_SKIPPABLE:
+        (size,) = struct.unpack_from("<I", payload, at + 4)
+        at += 8 + size
+    else:
+        head, last = payload[at : at + _ZSTD_HEADER_BYTES], 0
+        at += zstandard.frame_header_size(head)
+        while not last:
+            low, high = struct.unpack_from("<HB", payload, at)
+            block = low | high << 16
+            last = block & 1
+            at += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)
+        at += 4 if zstandard.get_frame_parameters(head).has_checksum else 0
+    if at > len(payload):
+        raise ValueError("zstd frame is cut off")
+    return at
 
 
 def _within(size: int, limit: int) -> None:

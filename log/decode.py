@@ -50,7 +50,7 @@ def decode_records(
     ``aborted`` None reads uncommitted; otherwise records of these aborted ranges are hidden. Control records never
     show. Raises CorruptData with file, position and reason; never reads outside the batches.
     """
-    decoder = _Decoder(data, source, position, start, MAX_OFFSET if end is None else end, reuse=False)
+    decoder = _Decoder(data, source, position, start, MAX_OFFSET if end is None else end - 1, reuse=False)
     return decoder.blocks(AbortFilter(aborted or ()), verify_crc)
 
 
@@ -70,7 +70,7 @@ def decode_batches(
 ) -> Iterator[pa.RecordBatch]:
     """As `decode_records`, in Arrow with the schema of `record_schema`."""
     schema = record_schema(include_headers=include_headers, columns=columns)
-    decoder = _Decoder(data, source, position, start, MAX_OFFSET if end is None else end, reuse=True)
+    decoder = _Decoder(data, source, position, start, MAX_OFFSET if end is None else end - 1, reuse=True)
     for block in decoder.blocks(AbortFilter(aborted or ()), verify_crc):
         yield block.to_arrow(topic, partition, schema)
 
@@ -79,12 +79,12 @@ class _Decoder:
     """One call's data. With ``reuse`` a block is good until the next one is asked for: its bytes are used again."""
 
     def __init__(
-        self, data: bytes | bytearray | memoryview, source: str, position: int, start: int, stop: int, *, reuse: bool
+        self, data: bytes | bytearray | memoryview, source: str, position: int, start: int, final: int, *, reuse: bool
     ) -> None:
         self._view = memoryview(data).cast("B")
         self._raw = np.frombuffer(data, np.uint8)
         self._source, self._position = source, position
-        self._start, self._stop = start, stop
+        self._start, self._final = start, final
         self._reuse, self._scratch = reuse, Scratch(0)
         self._held: tuple[npt.NDArray[Any], ...] = ()
 
@@ -134,7 +134,7 @@ class _Decoder:
         shown: npt.NDArray[np.bool_] = (
             ((attributes & 32) == 0)
             & (rows[:, kernels.LAST] >= self._start)
-            & (rows[:, kernels.BASE] < self._stop)
+            & (rows[:, kernels.BASE] <= self._final)
             & ((rows[:, kernels.RECORDS] > 0) | (rows[:, kernels.SIZE] > HEADER_BYTES))
         )
         if hidden:
@@ -201,7 +201,7 @@ class _Decoder:
             )
             columns = (block.offsets, block.timestamps, block.types, block.at, block.size)
             code = kernels.parse(
-                raw.ctypes.data, batches, self._start, self._stop, state, block.sums, *columns,
+                raw.ctypes.data, batches, self._start, self._final, state, block.sums, *columns,
                 block.headers_at, block.header_counts,
             )  # fmt: skip
             if code not in (kernels.OK, kernels.FULL):

@@ -38,7 +38,10 @@ _config.CACHE_DIR = _config.CACHE_DIR or _cache_folder()
 # without a cache every process compiles for itself
 _COMPILED: dict[str, Any] = {"nogil": True, "cache": bool(_config.CACHE_DIR)}
 
-OK, SHORT, LENGTH, RANGE, ORDER, SURPLUS, FULL = 0, 1, 2, 3, 4, 5, 6
+MAX_HEADERS = 1 << 20
+"""Of one record, and of one block: what they cost is bounded, as rows are. Two bytes of a batch can be a header."""
+
+OK, SHORT, LENGTH, RANGE, ORDER, SURPLUS, FULL, HEADERS = 0, 1, 2, 3, 4, 5, 6, 7
 """`FULL` is no problem: call again for the records that follow."""
 REASONS = {
     SHORT: "a record reaches beyond its batch",
@@ -46,6 +49,7 @@ REASONS = {
     RANGE: "a record's offset lies outside its batch",
     ORDER: "record offsets do not increase",
     SURPLUS: "bytes are left over after the last record",
+    HEADERS: f"a record has more than {MAX_HEADERS} headers",
 }
 
 # Columns of the table of batch headers that `scan` fills, in the order of `batch.BatchHeader`, and the CRC it found.
@@ -262,10 +266,10 @@ def _past_headers(at: int, end: int, headers: int) -> Any:
     "int64[:, ::1], int32[:, ::1], int64[::1], int32[::1])",
 )
 def parse(
-    raw: int, batches: Any, first: int, stop: int, state: Any, sums: Any, offsets: Any, times: Any, kinds: Any,
+    raw: int, batches: Any, first: int, final: int, state: Any, sums: Any, offsets: Any, times: Any, kinds: Any,
     at: Any, size: Any, headers_at: Any, headers: Any,
 ) -> Any:  # fmt: skip
-    """Pass one: check every record of ``batches`` (int64 [n, 8], positions from ``raw``), note those in [first, stop).
+    """Pass one: check every record of ``batches`` (int64 [n, 8], positions from ``raw``), note those of [first, final].
 
     Columns have room for ``len(offsets)`` records; ``at`` and ``size`` are [n, 2]: key and value, positions from
     ``raw``, size -1 for null. ``state`` int64 [4] begins as zeros and is where a next call goes on after `FULL`;
@@ -314,8 +318,13 @@ def parse(
             if offset <= previous:
                 return ORDER
             previous = offset
-            if offset < first or offset >= stop:
+            if offset < first or offset > final:
                 continue
+            if count > MAX_HEADERS:
+                return HEADERS
+            if sums[HEADER_COUNT] + count > MAX_HEADERS:
+                sums[KEPT] = kept
+                return FULL
             offsets[kept] = offset
             times[kept] = batches[b, TIME] if by_append else _wrapping_sum(batches[b, TIME], time)
             kinds[kept] = 1 if by_append else 0

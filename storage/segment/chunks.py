@@ -25,6 +25,9 @@ MAX_CODED_BYTES = 10 * 1024 * 1024
 """Aiven's bound on the decoded list, for writers and readers."""
 MAX_CHUNK_BYTES = 2**30 - 1
 MAX_INT = 2**31 - 1
+"""A segment of Kafka has no more bytes than this."""
+MAX_CHUNKS = 2**21
+"""So many 1 KiB chunks, the smallest that an agent writes, are the largest segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +62,17 @@ class ChunkIndex:
     fixed: bool
 
     def __post_init__(self) -> None:
-        if not 1 <= self.chunk_bytes <= MAX_INT or self.file_bytes < 0:
+        if not (1 <= self.chunk_bytes <= MAX_INT and 0 <= self.file_bytes <= MAX_INT):
             raise InvalidRequest("chunk size or log size out of range", chunk=self.chunk_bytes, log=self.file_bytes)
+        if self.count > MAX_CHUNKS:
+            raise InvalidRequest("too many chunks", chunks=self.count, most=MAX_CHUNKS)
         expected = 2 if self.fixed else self.count
         if len(self.stored_sizes) != expected:
             raise InvalidRequest("chunk index of another length", chunks=len(self.stored_sizes), expected=expected)
-        if min(self.stored_sizes) < 0:
-            raise InvalidRequest("a chunk size is negative", size=min(self.stored_sizes))
+        if min(self.stored_sizes) < 0 or max(self.stored_sizes) > MAX_INT:
+            raise InvalidRequest(
+                "a chunk size is out of range", smallest=min(self.stored_sizes), largest=max(self.stored_sizes)
+            )
 
     @classmethod
     def of_fixed(cls, chunk_bytes: int, file_bytes: int, stored: int, stored_last: int) -> ChunkIndex:

@@ -218,3 +218,39 @@ def test_a_count_of_billions_in_a_small_batch_allocates_nothing() -> None:
         decode(data)
     assert tracemalloc.get_traced_memory()[1] < 8 << 20
     tracemalloc.stop()
+
+
+def header_batch(*counts: int) -> bytes:
+    """Records with so many headers of no name and no content, packed: a few thousand bytes."""
+    records = []
+    for delta, count in enumerate(counts):
+        body = b"\0" + varint(0) + varint(delta) + varint(-1) + varint(-1) + varint(count) + bytes(2 * count)
+        records.append(varint(len(body)) + body)
+    return Batch(0, records, ZSTD).bytes
+
+
+def test_more_headers_than_a_record_may_have_cost_no_memory_and_are_named() -> None:
+    bomb = header_batch(30_000_000)
+    assert len(bomb) < 10_000
+    tracemalloc.start()
+    with pytest.raises(CorruptData, match=r"a record has more than 1048576 headers.*file=f"):
+        list(decode_batches(bomb, source="f", topic="t", partition=0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100_000_000  # 60 of it are the unpacked records
+    assert decode(bomb, start=1) == []
+
+
+def test_headers_are_decoded_a_million_at_a_time_whatever_the_records_are() -> None:
+    data = header_batch(*[300_000] * 7, 1 << 20, 1)
+    blocks = list(decode_records(data, source="f"))
+    assert [len(block) for block in blocks] == [3, 3, 1, 1, 1]
+    assert [offset for block in blocks for offset in block.offsets.tolist()] == list(range(9))
+    assert sum(int(block.header_table().lists[-1]) for block in blocks) == 7 * 300_000 + (1 << 20) + 1
+
+
+def test_a_record_at_the_highest_offset_there_is_is_read() -> None:
+    highest = 2**63 - 1
+    data = plain_batch(highest - 2, 3)
+    assert [row[0] for row in decode(data)] == [highest - 2, highest - 1, highest]
+    assert [row[0] for row in decode(data, end=highest)] == [highest - 2, highest - 1]
