@@ -75,7 +75,7 @@ def test_every_cut_is_refused(codec: int) -> None:
 
 def test_every_cut_of_xerial_blocks_is_refused_except_before_a_block() -> None:
     payload = xerial(b"abcd" * 1000, block=1500)
-    whole = set()
+    whole: set[int] = set()
     at = 16
     while at < len(payload):
         whole.update(range(at, at + 4))  # so little is not looked at
