@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 import click
 
-from ..state.errors import TierstateError
+from ..state.errors import TierstateError, Unavailable
 from .context import Context
 from .exit_codes import BUG, DONE, INTERRUPTED, UNAVAILABLE, exit_code
 from .flags import add_global_options, global_options
+from .output import told_stdout
 from .serving import leave
 from .table import BY_NAME, ENTRIES, SECTIONS
 
@@ -79,6 +80,11 @@ def run(args: Sequence[str], context: Context | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         _let_go_of_stdout()
+    except Unavailable as error:
+        _let_go_of_stdout()
+        if code == DONE:
+            sys.stderr.write(f"tierstate: {error}\n")
+            code = exit_code(error)
     return code
 
 
@@ -115,6 +121,7 @@ def _run(args: Sequence[str], context: Context) -> int:
 def main() -> None:
     if COMPLETE_VARIABLE in os.environ:
         root.main(prog_name="tierstate")  # click's shell completion: prints and exits
+    sys.stdout = told_stdout(sys.stdout)
     context = Context(own_process=True)
     code = run(sys.argv[1:], context)
     if context.served:

@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
+
+from ..state.errors import Unavailable
+
+
+class _Told(io.FileIO):
+    """What cannot be written is said, as an error of ours; that nobody reads any more stays a BrokenPipeError."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise Unavailable("stdout cannot be written", reason=error.strerror) from error
+
+
+def told_stdout(stdout: TextIO) -> TextIO:
+    """The same file; a full disk is Unavailable there, whoever writes."""
+    file = io.BufferedWriter(_Told(stdout.fileno(), "w", closefd=False))
+    return io.TextIOWrapper(file, stdout.encoding, stdout.errors, line_buffering=stdout.isatty())
+
 
 Advance = Callable[[int], None]
 """Tells a progress bar that so much more is done."""

@@ -84,6 +84,7 @@ def open_copied(store: ObjectStore, manifest_key: str, *, keys: KeyUnwrapper | N
         parsed.base_offset,
         open_before(parsed.base_offset, None, ""),
         manifest_key,
+        log=manifest_key,
     )
     for position, data in whole_batches(reader):
         for batch in iter_batches(data, source=manifest_key, position=position):

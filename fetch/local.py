@@ -157,7 +157,7 @@ def hidden_ranges(
     of_transactions = [header for header in headers if header.attributes & (TRANSACTIONAL | CONTROL)]
     if not of_transactions:
         return ()
-    aborted = closed_ranges(listed, abort_markers(data, of_transactions), Offset(headers[-1].last_offset))
+    aborted = closed_ranges(listed, abort_markers(data, of_transactions, source), Offset(headers[-1].last_offset))
     check = MarkerCheck(AbortFilter(aborted), source)
     for header in of_transactions:
         check.add(header, data)
@@ -185,10 +185,10 @@ def closed_ranges(
     return tuple(sorted(ranges, key=lambda each: (each.first, each.producer_id)))
 
 
-def abort_markers(data: bytes, headers: Iterable[BatchHeader]) -> list[tuple[int, Offset]]:
+def abort_markers(data: bytes, headers: Iterable[BatchHeader], source: str) -> list[tuple[int, Offset]]:
     """(producer id, offset) of every abort marker. Raises CorruptData for a control batch that cannot be read."""
     return [
         (header.producer_id, Offset(header.base_offset))
         for header in headers
-        if header.is_control and marker_type(header, data) == ABORT
+        if header.is_control and marker_type(header, data, source=source) == ABORT
     ]

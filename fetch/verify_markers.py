@@ -27,7 +27,8 @@ class CopiedMarkers:
         base, block = segment.offsets.start, reader.manifest.tierstate
         self._file = object_key(segment.object_key, ObjectKind.INDEXES)
         index = reader.indexes(IndexKind.TRANSACTION)
-        self._index = TransactionIndexCheck(index, base, open_before(base, None, ""), self._file)
+        log = object_key(segment.object_key, ObjectKind.LOG)
+        self._index = TransactionIndexCheck(index, base, open_before(base, None, ""), self._file, log=log)
         aborted = () if block is None else block.aborted
         self.manifest = MarkerCheck(AbortFilter(aborted), object_key(segment.object_key, ObjectKind.MANIFEST))
         self._wrong: CorruptData | None = None

@@ -37,7 +37,7 @@ class CheckedLog:
         self._check_offsets, self._check_times = _broker_index(files, offsets)
         self.index_file = str(files.path.with_suffix(".txnindex"))
         self._transactions = TransactionIndexCheck(
-            files.transaction_index, offsets.start, files.before, self.index_file
+            files.transaction_index, offsets.start, files.before, self.index_file, log=self._source
         )
         self.record_count = 0
         self.last_record_offset = Offset(offsets.start - 1)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.offsets import Offset
 
 VERSION = "0"
+_NUMBER = re.compile(r"[0-9]{1,19}")
+"""None is longer; a longer one Python would not even read (4,300 digits are its limit)."""
+_MAX_EPOCH, _MAX_OFFSET = 2**31 - 1, 2**63 - 1
 
 
 def parse_epoch_checkpoint(data: bytes | str, source: str) -> Lineage:
     """Raises CorruptData naming ``source`` and the line."""
     text = data.decode("ascii", "replace") if isinstance(data, bytes) else data
     lines = text.split("\n")
-    if len(lines) < 3 or lines[0] != VERSION or not lines[1].isdigit() or lines[-1] != "":
+    if len(lines) < 3 or lines[0] != VERSION or not _NUMBER.fullmatch(lines[1]) or lines[-1] != "":
         raise CorruptData("not a leader epoch checkpoint of version 0", file=source)
     rows = lines[2:-1]
     if len(rows) != int(lines[1]):
@@ -21,9 +26,12 @@ def parse_epoch_checkpoint(data: bytes | str, source: str) -> Lineage:
     entries = []
     for number, row in enumerate(rows, start=3):
         parts = row.split(" ")
-        if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+        if len(parts) != 2 or not all(_NUMBER.fullmatch(part) for part in parts):
             raise CorruptData("checkpoint entry is not an epoch and an offset", file=source, line=number)
-        entries.append(EpochEntry(LeaderEpoch(int(parts[0])), Offset(int(parts[1]))))
+        epoch, offset = map(int, parts)
+        if epoch > _MAX_EPOCH or offset > _MAX_OFFSET:
+            raise CorruptData("checkpoint entry is beyond what Kafka can have", file=source, line=number)
+        entries.append(EpochEntry(LeaderEpoch(epoch), Offset(offset)))
     try:
         return Lineage(tuple(entries))
     except InvalidRequest as error:

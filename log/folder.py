@@ -4,13 +4,15 @@ A lone folder cannot know what is decided beyond its end: a producer whose trans
 *undecided*, and under read_committed everything from its first offset on is hidden, as a last stable offset does.
 A segment file is decided by the segments that follow it in its folder.
 
-What is aborted is read from the markers; transaction indexes are compared with them.
+What is aborted is read from the markers; transaction indexes are compared with them. Batches lie where file names,
+neighbours and the leader epoch checkpoint have them (`places.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from ..state.errors import InvalidRequest
@@ -19,6 +21,7 @@ from ..state.segment import AbortedRange
 from .batch import BatchHeader, iter_batches
 from .decode import RecordBlock, decode_records
 from .partition import open_partition
+from .places import Places
 from .segment import LogSegment
 from .transaction_check import OpenBefore, TransactionIndexCheck, open_before
 from .transactions import decide
@@ -72,13 +75,15 @@ def open_log(path: Path) -> LogFiles:
     if not chosen and not path.is_dir():
         raise InvalidRequest("neither a partition folder nor a log segment (.log)", path=path)
     following = () if path.is_dir() else every[every.index(chosen[0]) + 1 :]
-    opened, aborted, differences = OpenBefore(), list[AbortedRange](), dict[Path, str]()
+    opened, aborted, differences, places = OpenBefore(), list[AbortedRange](), dict[Path, str](), Places()
+    bounds = dict(pairwise((*folder.base_offsets, None)))
     for segment in chosen:
-        check = _followed(segment, opened)
+        check = _followed(segment, opened, places, bounds[segment.base_offset])
         opened = OpenBefore(check.open, check.known)
         aborted += (each.range for each in check.aborted)
         if (difference := check.difference()) is not None:
             differences[segment.transaction_index] = difference
+    places.check(open_partition(folder.path).lineage)  # as it is now: its broker may have gone on
     undecided = dict(opened.transactions)
     for segment in following:
         if undecided:
@@ -86,16 +91,20 @@ def open_log(path: Path) -> LogFiles:
     return LogFiles(folder.topic, folder.partition, chosen, tuple(aborted), undecided, differences)
 
 
-def _followed(segment: LogSegment, before: OpenBefore) -> TransactionIndexCheck:
-    """``before``: what the segment before this one left open; its own snapshot says it where that is not known."""
+def _followed(
+    segment: LogSegment, before: OpenBefore, places: Places, following: Offset | None
+) -> TransactionIndexCheck:
+    """``before``: what the segment before this one left open; its own snapshot says it where that is not known.
+    ``following``: where the next segment begins."""
     if not before.known:
         said = open_before(segment.base_offset, _read(segment.producer_snapshot), str(segment.producer_snapshot))
         before = said if said.known else before
     index = _read(segment.transaction_index)  # before its log: an active one goes on
-    source = str(segment.transaction_index)
-    check = TransactionIndexCheck(index, segment.base_offset, before, source, active=segment.active)
+    source, log = str(segment.transaction_index), str(segment.path)
+    check = TransactionIndexCheck(index, segment.base_offset, before, source, log=log, active=segment.active)
     for position, data in segment.pieces():
-        for batch in iter_batches(data, source=str(segment.path), position=position, verify_crc=False):
+        batches = iter_batches(data, source=log, position=position, verify_crc=False)
+        for batch in places.follow(batches, log, segment.base_offset, following):
             check.add(batch, data, position)
     return check
 

@@ -68,7 +68,7 @@ class MarkerCheck:
             kept = self.covered if self._hidden.covers(producer, batch.base_offset) else self.shown
             kept.setdefault(producer, Offset(batch.base_offset))
             return
-        kind = marker_type(batch, data, position)
+        kind = marker_type(batch, data, position, source=self._source)
         if kind not in (ABORT, COMMIT):
             return
         marker = Offset(batch.base_offset)

@@ -12,11 +12,11 @@ ABORT, COMMIT = 0, 1
 """Types from 2 on are none of a transaction's."""
 
 
-def marker_type(batch: BatchHeader, data: bytes | memoryview, position: int = 0) -> int | None:
+def marker_type(batch: BatchHeader, data: bytes | memoryview, position: int = 0, *, source: str) -> int | None:
     """The type in a control batch's key; None for a batch that a cleaner emptied. ``data`` begins at ``position``.
 
     A record is varint length, int8 attributes, varint timestamp delta, varint offset delta, varint key length, key, …
-    Raises CorruptData for one that cannot be read.
+    Raises CorruptData naming ``source`` for one that cannot be read.
     """
     if not batch.record_count:
         return None
@@ -28,5 +28,5 @@ def marker_type(batch: BatchHeader, data: bytes | memoryview, position: int = 0)
             at += 1
         at += 1
     if at + 4 > stop:
-        raise CorruptData("control record is cut off", offset=batch.base_offset, position=batch.position)
+        raise CorruptData("control record is cut off", file=source, offset=batch.base_offset, position=batch.position)
     return int.from_bytes(data[at + 2 : at + 4], "big", signed=True)

@@ -42,11 +42,12 @@ def open_before(base: int, snapshot: bytes | None, source: str) -> OpenBefore:
 class TransactionIndexCheck:
     """Push the segment's batches in order, then ask. ``index``: the file's bytes, None or empty where there is none.
 
-    ``source`` names it. ``active``: entries may be missing at the end, which the broker is about to write.
+    ``source`` names it, ``log`` is the file of the batches. ``active``: entries may be missing at the end, which the
+    broker is about to write.
     """
 
     def __init__(
-        self, index: bytes | None, base: Offset, before: OpenBefore, source: str, *, active: bool = False
+        self, index: bytes | None, base: Offset, before: OpenBefore, source: str, *, log: str, active: bool = False
     ) -> None:
         self.known, self._source = before.known, source
         self._index, self._base, self._active = index or b"", base, active
@@ -55,7 +56,7 @@ class TransactionIndexCheck:
             for entry in self._entries():
                 if entry.range.first < base:
                     opened.setdefault(entry.range.producer_id, entry.range.first)
-        self._transactions = Transactions(opened)
+        self._transactions = Transactions(log, opened)
         self.add = self._transactions.add
 
     @property

@@ -27,12 +27,13 @@ from .markers import ABORT, COMMIT, marker_type
 
 
 class Transactions:
-    """Push batches in order. ``open``: producer id to the first offset of its transaction, oldest first.
+    """Push batches of ``source`` in order. ``open``: producer id to first offset of its transaction, oldest first.
 
     ``aborted``: producer id, first offset, marker, last stable offset, in the order of the markers.
     """
 
-    def __init__(self, opened: Mapping[int, Offset] | None = None) -> None:
+    def __init__(self, source: str, opened: Mapping[int, Offset] | None = None) -> None:
+        self._source = source
         self.open = OrderedDict(sorted((opened or {}).items(), key=lambda each: each[1]))
         self.aborted: list[tuple[int, Offset, Offset, Offset]] = []
         self.next_begin: dict[int, Offset] = {}
@@ -50,7 +51,7 @@ class Transactions:
             return
         if not of_what or producer not in self.open:
             return
-        kind = marker_type(batch, data, position)
+        kind = marker_type(batch, data, position, source=self._source)
         if kind not in (ABORT, COMMIT):
             return
         first, last = self.open.pop(producer), Offset(batch.base_offset)
@@ -73,7 +74,7 @@ def decide(opened: dict[int, Offset], pieces: Iterable[tuple[int, bytes]], sourc
         for batch in iter_batches(data, source=source, position=position):
             if not batch.is_control or batch.producer_id not in opened:
                 continue
-            kind = marker_type(batch, data, position)
+            kind = marker_type(batch, data, position, source=source)
             if kind not in (ABORT, COMMIT):
                 continue
             first = opened.pop(batch.producer_id)

@@ -46,8 +46,9 @@ class KeyWrapper(Protocol):
 class SegmentCipher:
     """Encrypts and decrypts the chunks and indexes of one segment, under one data key. Thread-safe."""
 
-    def __init__(self, encryption: Encryption, keys: KeyUnwrapper) -> None:
-        self._begin(open_data_key(encryption, keys), encryption.aad)
+    def __init__(self, encryption: Encryption, keys: KeyUnwrapper, *, source: str) -> None:
+        """``source``: the manifest. Raises as `open_data_key`."""
+        self._begin(open_data_key(encryption, keys, source=source), encryption.aad)
 
     @classmethod
     def new(cls, keys: KeyWrapper, random: RandomBytes) -> tuple[SegmentCipher, Encryption]:
@@ -99,9 +100,15 @@ class SegmentCipher:
             raise CorruptData("decryption fails", file=source, position=position, bytes=len(stored)) from error
 
 
-def open_data_key(encryption: Encryption, keys: KeyUnwrapper) -> bytes:
-    """The 32 bytes. Raises InvalidRequest without the private key, CorruptData for what is no data key."""
-    data_key = keys.unwrap(encryption.key_id, encryption.wrapped_key)
+def open_data_key(encryption: Encryption, keys: KeyUnwrapper, *, source: str) -> bytes:
+    """The 32 bytes. Raises InvalidRequest without the private key, CorruptData for what is no data key.
+
+    Both name ``source``, the manifest.
+    """
+    try:
+        data_key = keys.unwrap(encryption.key_id, encryption.wrapped_key)
+    except (InvalidRequest, CorruptData) as error:
+        raise type(error)(error.message, **({"file": source} | error.facts)) from error
     if len(data_key) != DATA_KEY_BYTES:
-        raise CorruptData("a data key has 32 bytes", key_id=encryption.key_id, bytes=len(data_key))
+        raise CorruptData("a data key has 32 bytes", file=source, key_id=encryption.key_id, bytes=len(data_key))
     return data_key

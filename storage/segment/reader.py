@@ -107,7 +107,7 @@ class SegmentReader:
                 raise InvalidRequest(
                     "segment is encrypted and no key ring was given", key=base_key, key_id=manifest.encryption.key_id
                 )
-            self._cipher = SegmentCipher(manifest.encryption, keys)
+            self._cipher = SegmentCipher(manifest.encryption, keys, source=object_key(base_key, ObjectKind.MANIFEST))
         self.log = LogChunks(store, self._log_key, compressed=manifest.compression, cipher=self._cipher)
         # Stored as it is: any byte range can be read without its chunk.
         self._as_it_is = not manifest.compression and manifest.encryption is None

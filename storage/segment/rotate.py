@@ -167,10 +167,10 @@ def rewrapped(manifest: bytes, keys: RotatingKeys, *, source: str) -> bytes | No
     parsed = parse_manifest(manifest, source=source)
     if parsed.encryption is None or parsed.encryption.key_id == keys.active:
         return None
-    data_key = open_data_key(parsed.encryption, keys)
+    data_key = open_data_key(parsed.encryption, keys, source=source)
     key_id, wrapped = keys.wrap(data_key)
     fresh = replace(parsed.encryption, key_id=key_id, wrapped_key=wrapped)
-    if open_data_key(fresh, keys) != data_key:
+    if open_data_key(fresh, keys, source=source) != data_key:
         raise CorruptData("the data key does not come back as it was wrapped", key_id=key_id)
     wanted = replace(parsed, encryption=fresh)
     changed = _exchanged(manifest, _text(manifest), _text(format_manifest(wanted)), source)

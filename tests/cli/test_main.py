@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.log.batches import golden_folder
 from tierstate.cli.context import Context
 from tierstate.cli.main import run
 from tierstate.cli.table import ENTRIES, SECTIONS, Entry
@@ -149,6 +150,16 @@ def test_a_closed_pipe_ends_quietly(args: list[str], tmp_path: Path) -> None:
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("args", [["--help"], ["dump-log", "LOG"], ["dump-log", "LOG", "--json"]])
+def test_a_full_disk_below_stdout_is_said_and_is_no_bug(args: list[str]) -> None:
+    log = str(golden_folder("transactions").path)
+    command = [sys.executable, "-m", "tierstate.cli.main", *(log if each == "LOG" else each for each in args)]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, env=clean_environment(), stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 3
+    assert done.stderr == "tierstate: stdout cannot be written. reason=No space left on device\n"
 
 
 def test_a_closed_pipe_hides_no_finding() -> None:

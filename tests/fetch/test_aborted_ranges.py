@@ -24,8 +24,8 @@ def test_abort_markers_of_a_real_log_are_those_its_transaction_index_names() -> 
         index = file.with_suffix(".txnindex")
         entries = parse_transaction_index(index.read_bytes(), index.name) if index.exists() else []
         wanted = sorted((entry.range.last, entry.range.producer_id) for entry in entries)
-        assert sorted((offset, producer) for producer, offset in abort_markers(data, headers)) == wanted
-        commits = [header for header in headers if header.is_control and marker_type(header, data) != ABORT]
+        assert sorted((offset, producer) for producer, offset in abort_markers(data, headers, "f")) == wanted
+        commits = [header for header in headers if header.is_control and marker_type(header, data, source="f") != ABORT]
         seen += len(wanted) + len(commits)
     assert seen > 20
 

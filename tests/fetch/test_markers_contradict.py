@@ -104,7 +104,7 @@ def committed(folder: Folder) -> Iterator[tuple[int, int, int]]:
             open_since.setdefault(batch.producer_id, batch.base_offset)
         elif batch.is_control:
             first = open_since.pop(batch.producer_id, None)
-            if first is not None and marker_type(batch, log) == COMMIT:
+            if first is not None and marker_type(batch, log, source="f") == COMMIT:
                 yield batch.producer_id, first, batch.base_offset
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.log.batches import TIME, ZSTD, Batch, golden_folder, plain_batch, record
 from tierstate.log.batch import iter_batches
-from tierstate.log.epoch_checkpoint import format_epoch_checkpoint
+from tierstate.log.epoch_checkpoint import format_epoch_checkpoint, parse_epoch_checkpoint
 from tierstate.log.folder import open_log
 from tierstate.log.partition import folder_name, open_partition
 from tierstate.log.segment import LogSegment
@@ -179,3 +179,67 @@ def test_an_epoch_checkpoint_of_any_length_is_read_whole(tmp_path: Path) -> None
     lineage = Lineage.of(*((epoch, 10 * epoch) for epoch in range(20_000)))
     (folder / "leader-epoch-checkpoint").write_bytes(format_epoch_checkpoint(lineage))
     assert open_partition(folder).lineage == lineage
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "0 " + "9" * 5000,
+        "9" * 5000 + " 0",
+        f"0 {2**63}",
+        f"{2**31} 0",
+        "0 9223372036854775808",
+        "-1 0",
+        "\u0661 0",
+    ],
+)
+def test_numbers_that_no_checkpoint_has_are_refused_and_named(rows: str) -> None:
+    with pytest.raises(CorruptData, match=r"checkpoint entry.*file=f line=3"):
+        parse_epoch_checkpoint(f"0\n1\n{rows}\n", "f")
+    with pytest.raises(CorruptData, match="file=f"):
+        parse_epoch_checkpoint("0\n" + "9" * 5000 + "\n0 0\n", "f")
+
+
+def folder_of(tmp_path: Path, *segments: bytes, bases: tuple[int, ...], epochs: Lineage | None = None) -> Path:
+    folder = tmp_path / "t-0"
+    for base, data in zip(bases, segments, strict=True):
+        write(folder, base, data)
+    if epochs is not None:
+        (folder / "leader-epoch-checkpoint").write_bytes(format_epoch_checkpoint(epochs))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("segments", "bases", "said"),
+    [
+        ((plain_batch(0), plain_batch(1)), (0, 3), "below its segment's base offset"),
+        ((plain_batch(0) + plain_batch(3), plain_batch(6)), (0, 5), "reaches into the next segment"),
+        ((plain_batch(0, epoch=2), plain_batch(3, epoch=1)), (0, 3), "leader epochs go back"),
+    ],
+)
+def test_batches_that_are_not_where_their_files_say_are_refused(
+    tmp_path: Path, segments: tuple[bytes, ...], bases: tuple[int, ...], said: str
+) -> None:
+    folder = folder_of(tmp_path, *segments, bases=bases)
+    with pytest.raises(CorruptData, match=f"{said}.*file=.*position="):
+        open_log(folder)
+
+
+def test_one_segment_file_is_compared_with_the_name_of_the_next(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, plain_batch(0) + plain_batch(3), plain_batch(6), bases=(0, 5))
+    with pytest.raises(CorruptData, match="reaches into the next segment"):
+        open_log(folder / f"{0:020d}.log")
+
+
+@pytest.mark.parametrize("epoch", [1, 4, 9])
+def test_a_batch_of_another_epoch_than_the_checkpoint_says_is_refused(tmp_path: Path, epoch: int) -> None:
+    log = plain_batch(0, epoch=0) + plain_batch(3, epoch=epoch)
+    folder = folder_of(tmp_path, log, bases=(0,), epochs=Lineage.of((0, 0), (3, 3), (7, 6)))
+    with pytest.raises(CorruptData, match=f"another leader epoch.*offsets=3..5 epoch={epoch} checkpoint=3"):
+        open_log(folder)
+
+
+def test_below_its_log_start_a_checkpoint_says_nothing_of_epochs(tmp_path: Path) -> None:
+    log = plain_batch(0, epoch=1) + plain_batch(3, epoch=2) + plain_batch(6, epoch=5)
+    folder = folder_of(tmp_path, log, bases=(0,), epochs=Lineage.of((2, 4), (5, 6)))
+    assert sum(len(block) for block in open_log(folder).blocks(committed=False)) == 9

@@ -45,14 +45,14 @@ class Segment:
 
     def check(self, index: bytes | None = None, before: OpenBefore | None = None) -> TransactionIndexCheck:
         said = self.index if index is None else index
-        check = TransactionIndexCheck(said, Offset(self.base), before or self.before, "index")
+        check = TransactionIndexCheck(said, Offset(self.base), before or self.before, "index", log="log")
         for batch in self.of_transactions:
             check.add(batch, self.log)
         return check
 
 
 def checked(log: bytes, index: bytes, base: int = 0, before: OpenBefore = EMPTY) -> TransactionIndexCheck:
-    check = TransactionIndexCheck(index, Offset(base), before, "index")
+    check = TransactionIndexCheck(index, Offset(base), before, "index", log="log")
     for batch in iter_batches(log, source="log"):
         check.add(batch, log)
     return check
@@ -196,9 +196,9 @@ def test_the_first_segment_needs_no_snapshot_and_a_damaged_one_is_none() -> None
 def test_a_marker_that_cannot_be_read_is_corrupt() -> None:
     log = data(0, 7) + marker(1, 7, ABORT)
     begins, ends = iter_batches(log, source="log")
-    check = TransactionIndexCheck(b"", Offset(0), EMPTY, "index")
+    check = TransactionIndexCheck(b"", Offset(0), EMPTY, "index", log="log")
     check.add(begins, log)
-    with pytest.raises(CorruptData, match="cut off"):
+    with pytest.raises(CorruptData, match=r"cut off.*file=log"):
         check.add(replace(ends, size_bytes=64), log)
 
 

@@ -20,7 +20,7 @@ from .key_rings import load_ring
 
 RING = KeyRing.load(DATA / "aiven-kafka" / "keyring.toml")
 WRITING, ENCRYPTION = SegmentCipher.new(RING, os.urandom)
-READING = SegmentCipher(ENCRYPTION, RING)
+READING = SegmentCipher(ENCRYPTION, RING, source="m")
 IV = bytes(range(12))
 
 
@@ -33,7 +33,7 @@ def test_with_the_same_key_and_ivs_every_stored_byte_is_aivens(golden: Golden, d
     stored += [
         indexes[span.position : span.position + span.size] for kind in IndexKind if (span := manifest.indexes[kind])
     ]
-    cipher = SegmentCipher(manifest.encryption, segment.keyring)
+    cipher = SegmentCipher(manifest.encryption, segment.keyring, source="m")
     plain = [cipher.decrypt(each, source="o", position=0) for each in stored]
 
     data_key = (data_folder / "aiven" / "zstd-aes" / "dek.bin").read_bytes()
@@ -72,7 +72,7 @@ def test_a_chunk_of_another_segment_is_corrupt() -> None:
 
 
 def test_the_aad_is_bound_to_every_chunk() -> None:
-    other = SegmentCipher(Encryption(ENCRYPTION.key_id, ENCRYPTION.wrapped_key, bytes(32)), RING)
+    other = SegmentCipher(Encryption(ENCRYPTION.key_id, ENCRYPTION.wrapped_key, bytes(32)), RING, source="m")
     with pytest.raises(CorruptData, match="decryption fails"):
         other.decrypt(WRITING.encrypt(b"plain", IV), source="o", position=0)
 
@@ -89,8 +89,8 @@ def test_public_keys_are_enough_to_encrypt(tmp_path: Path) -> None:
     writing, encryption = SegmentCipher.new(agent, os.urandom)
     assert encryption.key_id == "k2"
     with pytest.raises(InvalidRequest, match="no private key"):
-        SegmentCipher(encryption, agent)
-    reading = SegmentCipher(encryption, load_ring(tmp_path, "k1", "k1", "k2"))
+        SegmentCipher(encryption, agent, source="m")
+    reading = SegmentCipher(encryption, load_ring(tmp_path, "k1", "k1", "k2"), source="m")
     assert reading.decrypt(writing.encrypt(b"plain", IV), source="o", position=0) == b"plain"
 
 
@@ -103,4 +103,4 @@ def test_nothing_at_all_and_an_iv_of_another_length_are_refused(plain: bytes, iv
 def test_a_data_key_of_another_length_is_corrupt() -> None:
     _, wrapped = RING.wrap(bytes(16))
     with pytest.raises(CorruptData, match="32 bytes"):
-        SegmentCipher(Encryption("key1", wrapped, bytes(32)), RING)
+        SegmentCipher(Encryption("key1", wrapped, bytes(32)), RING, source="m")

@@ -135,7 +135,7 @@ def written_again(theirs: GoldenSegment) -> GoldenSegment:
     )
     cipher, encryption, ivs = None, manifest.encryption, ivs_of(theirs)
     if encryption is not None:
-        data_key = open_data_key(encryption, theirs.keyring)
+        data_key = open_data_key(encryption, theirs.keyring, source="m")
         random = iter([data_key, encryption.aad])
         cipher, encryption = SegmentCipher.new(SameKey(encryption, data_key), lambda size: next(random))
     written = put_log(
