@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -121,6 +122,8 @@ def _run(args: Sequence[str], context: Context) -> int:
 def main() -> None:
     if COMPLETE_VARIABLE in os.environ:
         root.main(prog_name="tierstate")  # click's shell completion: prints and exits
+    # a shell that starts us by & has it ignored; services take it anyway, and `--timeout` interrupts by it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.stdout = told_stdout(sys.stdout)
     context = Context(own_process=True)
     code = run(sys.argv[1:], context)

@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the report")
     parser.add_argument("--records", type=int, help="only the first so many flights (a smaller demo)")
     arguments = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell that starts us by & has SIGINT ignored
         signal.signal(number, _interrupted)
     screen, report = Screen(), Report()
     house = House(Path(tempfile.mkdtemp(prefix="tierstate-demo-")), arguments.keep)

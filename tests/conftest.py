@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from tierstate.sandbox.artifacts import RELEASES
 from tierstate.sandbox.kafka import KafkaSandbox
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts us by & has it ignored, for children too
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

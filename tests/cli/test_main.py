@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -162,6 +163,24 @@ def test_a_full_disk_below_stdout_is_said_and_is_no_bug(args: list[str]) -> None
     assert done.stderr == "tierstate: stdout cannot be written. reason=No space left on device\n"
 
 
+def test_a_command_that_a_shell_started_in_the_background_takes_sigint_and_its_timeout() -> None:
+    waits = broken("print('up', flush=True); __import__('time').sleep(60)", entry="main.main()")
+    for flags, send, code in (([], True, 130), (["--timeout", "1s"], False, 3)):
+        command = [*waits, "config", *flags]
+        with subprocess.Popen(
+            command, env=clean_environment(), stdout=subprocess.PIPE, text=True, preexec_fn=ignore_interrupts
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            if send:
+                process.send_signal(signal.SIGINT)
+            assert process.wait(30) == code
+
+
+def ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def test_a_closed_pipe_hides_no_finding() -> None:
     read, write = os.pipe()
     os.close(read)
@@ -171,8 +190,8 @@ def test_a_closed_pipe_hides_no_finding() -> None:
     assert (done.returncode, done.stderr) == (1, "tierstate: views differ\n")
 
 
-def broken(error: str) -> list[str]:
-    """A program whose `config` command fails with ``error``."""
+def broken(error: str, entry: str = "sys.exit(main.run(['config']))") -> list[str]:
+    """A program whose `config` command fails with ``error``; ``entry`` calls it."""
     code = (
         "import sys, click, signal, os\n"
         "from tierstate.cli import config, main\n"
@@ -180,7 +199,7 @@ def broken(error: str) -> list[str]:
         "@click.command('config')\n"
         f"def command():\n    {error}\n"
         "config.command = command\n"
-        "sys.exit(main.run(['config']))\n"
+        f"{entry}\n"
     )
     return [sys.executable, "-c", code]
 
