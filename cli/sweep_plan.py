@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..leader.decide import is_paused
+from ..leader.decide import paused
 from ..leader.sweep_rule import Finding, Leftover, only_copy
 from ..leader.sweeper import Look
 from ..leader.trim_rule import doubt_of
@@ -98,7 +98,7 @@ def check_may_act(view: PartitionView) -> PartitionView:
     doubt = doubt_of(view)
     if doubt is not None:
         raise Fenced(str(doubt), partition=view.partition)
-    if is_paused(view):
+    if paused(view) is not None:
         raise Fenced("the partition is paused: `tierstate resume` it first", partition=view.partition)
     return view
 

@@ -178,6 +178,7 @@ def _remove_objects(custody: Custody, reign: Reign, segment_id: RemoteSegmentId)
 
 def _subject(custody: Custody, reign: Reign, step: StartDelete | RemoveObjects) -> CopyAttempt | RemoteSegment:
     """What is known of the segment of this very step, which is still the next one. Raises Fenced."""
+    reign.require_safe_topic()
     now = custody.must(reign.partition, type(step))
     segment = reign.view().segments.get(step.segment_id)
     if now != step or segment is None or segment.subject is None:
@@ -193,5 +194,6 @@ def _erase(custody: Custody, reign: Reign, keys: tuple[str, ...]) -> Act[None]:
             if at == 0:
                 raise Fenced("the fact is not to be erased now", partition=reign.partition, key=key, now=step)
             return  # what may go next changed with what has gone: decided anew
+        reign.require_safe_topic()
         reign.view()
         reign.erase(key)

@@ -165,10 +165,10 @@ def standing_order(view: PartitionView) -> Why | None:
     return Why(kind, said)
 
 
-def is_paused(view: PartitionView) -> bool:
+def paused(view: PartitionView) -> Why | None:
     """A pause stops everything; a disabled partition still expires, is swept and erased."""
     order = standing(view)
-    return order is not None and order.kind is OrderKind.PAUSE
+    return standing_order(view) if order is not None and order.kind is OrderKind.PAUSE else None
 
 
 def decide(
@@ -191,7 +191,7 @@ def decide(
         unsafe = Why(Reason.TIER_STATE_UNSAFE, f"the tier-state topic is not safe any more: {seen.drift}")
     copy = NothingToCopy(stopped) if stopped is not None else _copy(view, seen, policy, now, memory)
     trim = _trim(view, seen, policy, now, memory, stopped or unsafe or why_missing(still_missing(view, memory.missing)))
-    kept = unsafe or (standing_order(view) if is_paused(view) else None)
+    kept = unsafe or paused(view)
     if kept is not None:
         return Decision(copy, trim, NoExpiry(kept), NoSweep(kept.said), NothingToErase(kept.said))
     return Decision(

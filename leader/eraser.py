@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..runtime.listener import FactsErased, Listener
 from .act import Act
 from .erase_rule import Erase
-from .expirer import trusted_view
+from .expirer import last_look
 from .term import Reign
 
 
@@ -13,6 +13,6 @@ def erase(reign: Reign, erasure: Erase, listener: Listener) -> Act[None]:
     """Raises Fenced once the term no longer rules or something must be cleared up by somebody."""
     for key in erasure.keys:
         yield "append tombstone"
-        trusted_view(reign)
+        last_look(reign)
         reign.erase(key)
     listener(FactsErased(reign.partition, reign.name, len(erasure.keys), erasure.why))

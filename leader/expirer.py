@@ -18,6 +18,7 @@ from ..storage.object_store import ObjectStore
 from ..storage.segment.keys import ObjectKind, object_key
 from ..storage.segment.writer import delete_segment
 from .act import Act
+from .decide import paused
 from .expire_rule import kept_because, may_go
 from .orders import CutLocal, next_cut, reasons_standing
 from .quarantine import NO_QUARANTINE, Quarantine
@@ -29,22 +30,28 @@ from .trimmer import DELETE_RECORDS_TIMEOUT_S
 
 
 def trusted_view(reign: Reign, doubts: Callable[[PartitionView], Why | None] | None = None) -> PartitionView:
-    """The view up to now, with nothing in it that somebody must clear up first. Raises Fenced, ViewBehind.
+    """The view up to now: no pause in it, nothing that somebody must clear up first. Raises Fenced, ViewBehind.
 
     ``doubts``: other than `doubt_of`.
     """
     view = reign.view(max_age=0)
-    doubt = (doubts or doubt_of)(view)
+    doubt = (doubts or doubt_of)(view) or paused(view)
     if doubt is not None:
         raise Fenced(doubt.said, partition=reign.partition)
     return view
+
+
+def last_look(reign: Reign, doubts: Callable[[PartitionView], Why | None] | None = None) -> PartitionView:
+    """`trusted_view`, over a tier-state topic that is as it must be: before what nobody can take back."""
+    reign.require_safe_topic()
+    return trusted_view(reign, doubts)
 
 
 def advance_log_start(reign: Reign, log_start: Offset, reason: str, listener: Listener) -> Act[None]:
     """From here on no reader gets anything below ``log_start``. Raises Fenced when that is no longer to be said."""
     yield "append log-start"
     ordered = reason.startswith(DeleteReason.OPERATOR_ORDER)
-    view = trusted_view(reign, doubt_of_orders if ordered else None)
+    view = last_look(reign, doubt_of_orders if ordered else None)
     if ordered and reason not in reasons_standing(view):
         raise Fenced("the order was taken back", partition=reign.partition, reason=reason)
     reign.confirm_leadership()
@@ -64,7 +71,7 @@ def start_delete(reign: Reign, segment: SegmentMeaning, reason: DeleteReason, li
     CorruptData when its objects are another segment's*.
     """
     yield "append delete-started"
-    view = trusted_view(reign)
+    view = last_look(reign)
     subject = _condemned(view, reign, segment, reason)
     if subject is None:
         raise Fenced("the segment is not to be deleted any more", partition=reign.partition, segment=segment.segment_id)
@@ -106,7 +113,7 @@ def remove_objects(
     yield "delete objects"
     if quarantine and segment.subject is not None and was_abandoned(segment):
         quarantine.keep_segment(store, segment.subject)  # may take long: all is judged after it
-    view = trusted_view(reign)
+    view = last_look(reign)
     standing = view.segments.get(segment.segment_id)
     kept = "the segment is erased" if standing is None else kept_because(view, standing, reign.now(), grace_ms)
     if standing is None or standing.subject is None or kept is not None:
@@ -140,7 +147,7 @@ def delete_records_order(reign: Reign, before: Offset, listener: Listener) -> Ac
     """
     seat, partition = reign.seat, reign.partition
     yield "delete-records"
-    cut = next_cut(trusted_view(reign, doubt_of_orders), reign.bounds())
+    cut = next_cut(last_look(reign, doubt_of_orders), reign.bounds())
     if cut != CutLocal(before):
         raise Fenced("no order asks for this cut any more", partition=partition, before=before, now=cut)
     reign.confirm_leadership()

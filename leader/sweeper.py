@@ -18,7 +18,7 @@ from ..state.partition_view import PartitionView
 from ..storage.object_store import ObjectInfo, ObjectStore, UnfinishedUpload
 from ..storage.segment.keys import ObjectKeys, folder_of, keys_below
 from .act import Act
-from .expirer import trusted_view
+from .expirer import last_look, trusted_view
 from .missing_rule import MissingObject, missing_objects
 from .quarantine import NO_QUARANTINE, Quarantine
 from .sweep_rule import ArchivedDeletes, Finding, Leftover, classify, classify_uploads
@@ -168,7 +168,7 @@ def sweep_orphans(reign: Reign, tools: SweepTools, ripe: dict[str, Finding | Lef
     """
 
     def trusted() -> PartitionView:
-        view = trusted_view(reign)
+        view = last_look(reign)
         reign.confirm_leadership()
         return view
 

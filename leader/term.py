@@ -36,6 +36,8 @@ from .act import Act
 
 APPLY_TIMEOUT_S = 30.0
 FRESH_S = 60.0
+SAFE_FOR_S = 1.0
+"""An answer about the tier-state topic's settings so young is good for an act: expiry takes many in a row."""
 UNKNOWN_LEADER_WAIT_S = APPEND_TIMEOUT_S + 60.0
 
 
@@ -72,6 +74,7 @@ class Reign:
         self.seat, self.partition, self.name, self.term = seat, partition, name, term
         self._tier_partition = seat.view.tier_partition(partition)
         self._counter = 0
+        self._safe_at = float("-inf")
         self._ended: str | None = None
 
     def counter(self) -> int:
@@ -153,6 +156,18 @@ class Reign:
     @property
     def ended(self) -> str | None:
         return self._ended
+
+    def require_safe_topic(self) -> None:
+        """The tier-state topic is as it must be, asked just now*: the last look may have asked a minute ago.
+
+        Raises Fenced when it is not, BrokerUnavailable.
+        """
+        now = self.seat.clock.monotonic()
+        if now - self._safe_at >= SAFE_FOR_S:
+            problem = next(iter(self.seat.topic.problems()), None)
+            if problem is not None:
+                raise Fenced(f"the tier-state topic is not safe any more: {problem}", partition=self.partition)
+            self._safe_at = now
 
     def confirm_leadership(self) -> None:
         """The broker leads, in this very epoch, this very topic. Raises Fenced, BrokerUnavailable."""

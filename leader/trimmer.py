@@ -55,9 +55,11 @@ def trim_local(reign: Reign, store: ObjectStore, before: Offset, listener: Liste
     if not let_go_now(groups, reign, bounds, before):
         return local_start
     listed = clock.monotonic()
-    # Last checks, with nothing between them and the request: a fresh view with our intention accepted in it, nothing
-    # to clear up, the checked segments still the ones, the same topic on disk, the checkpoint ending in our epoch.
-    view = reign.view()
+    reign.require_safe_topic()
+    # Last checks, with nothing between them and the request: the view up to now with our intention accepted in it,
+    # nothing to clear up, the checked segments still the ones, the same topic on disk, the checkpoint ending in our
+    # epoch.
+    view = reign.view(max_age=0)
     doubt = standing_order(view) or doubt_of(view)
     changed = not still_replaced(view, local_start, before, replacing)
     if doubt or changed or view.trim_intended != before:

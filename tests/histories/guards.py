@@ -229,6 +229,19 @@ GUARDS: dict[str, Guard] = {
         _brokers_start_counts,
         999,
     ),
+    "pause asked again": Guard(
+        "no pause landed since the decision*",
+        "leader.expirer:paused",
+        _nothing,
+        0,
+        (("leader.trimmer:standing_order", _nothing),),
+    ),
+    "topic asked again": Guard(
+        "the tier-state topic's settings are asked for again after the decision*",
+        "leader.term:Reign.require_safe_topic",
+        _nothing,
+        0,
+    ),
     "lineage never condemns": Guard(
         "lineage never condemns remote data*",
         "leader.decide:next_delete",

@@ -26,7 +26,7 @@ from tests.histories.cluster import NAME, HistoryControl
 from tests.histories.forger import EVIL, THEIRS
 from tests.histories.readers import Readers
 from tierstate.follower.follower import Follower
-from tierstate.leader.decide import standing_order
+from tierstate.leader.decide import paused, standing_order
 from tierstate.log.batch import iter_batches
 from tierstate.log.isolation import AbortFilter
 from tierstate.schemas.codec import decode_fact
@@ -107,8 +107,8 @@ class Promises:
             else:
                 self.evil.insert(LiveFact(entry.key, entry.position, decode_fact(entry.key, entry.value)))
             return
-        if not self._world.topic.landing_late and self.live.view().holds and "/hold/" not in entry.key:
-            assert not self._destroys(entry), f"{entry.key} landed while a hold stands"
+        if not self._world.topic.landing_late and "/hold/" not in entry.key and (stops := self._what_stops()):
+            assert not self._destroys(entry), f"{entry.key} landed while {stops}"
         if entry.value is None:
             self.live.erase(entry.key)
             self._world.seen["erased"] += 1
@@ -144,15 +144,25 @@ class Promises:
             case _:
                 return False
 
+    def _what_stops(self) -> str | None:
+        """Why nothing may go now that cannot come back. Of a topic that is gone nobody asks for a pause."""
+        view, drift = self.live.view(), self._world.topic.drift
+        if view.holds:
+            return "a hold stands"
+        if drift is not None:
+            return f"the tier-state topic has drifted: {drift}"
+        return "a pause stands" if paused(view) is not None and self._world.cluster.exists else None
+
     def deleting(self, key: str) -> None:
-        """An object is about to be deleted: never one of a finished copy while a hold stands, never another's."""
+        """An object is about to be deleted: not of a finished copy while something stops that, never another's."""
         assert key not in THEIRS, f"{key} of another partition is deleted"
         self.writing(self._world.acting, key)
         base = key.rsplit(".", 1)[0]
         self._is_recorded(key, base)
-        if self.live.view().holds:
+        stops = self._what_stops()
+        if stops is not None:
             finished = [s for s in self.history.view().segments.values() if s.remote and s.remote.object_key == base]
-            assert not finished, f"{key} is deleted while a hold stands"
+            assert not finished, f"{key} is deleted while {stops}"
 
     def _is_recorded(self, key: str, base: str) -> None:
         archived = self._world.archived
@@ -164,7 +174,9 @@ class Promises:
                 assert recorded, f"{key} is deleted, and the archive does not have that it was to go"
 
     def trimming(self, before: int) -> None:
-        """DeleteRecords reached the leader. A person's order asks no group."""
+        """DeleteRecords is sent to the leader. A person's order asks no group."""
+        stops = self._what_stops()
+        assert stops is None, f"the broker's log is cut below {before} while {stops}"
         if self._world.cluster.is_ordered(before):
             return
         needing = [f"{each.name} at {each.committed}" for each in self._world.groups.needing(before)]

@@ -69,6 +69,8 @@ class HistoryTopic:
         self.max_compaction_lag: int | None = MAX_COMPACTION_LAG
         self.removed = 0
         self.landing_late = False
+        self.drift: str | None = None
+        """What somebody set that is not safe."""
         self.not_ours = ""
         """How the keys of a partition begin that no agent leads: nothing of it lands twice."""
 
@@ -215,7 +217,8 @@ class ProcessTopic:
         return _Reader(self._topic, tier_reader.assigned(positions[0]))
 
     def problems(self) -> list[str]:
-        return tier_reader.lost_heads(NAME, self.starts([0]))
+        drift = [self._topic.drift] if self._topic.drift else []
+        return tier_reader.lost_heads(NAME, self.starts([0])) + drift
 
     def current_topic_id(self) -> str:
         return self.topic_id_now

@@ -13,6 +13,7 @@ from random import Random
 from tests.histories.cluster import NAME, Cluster, HistoryControl
 from tests.histories.forger import Forger
 from tests.histories.groups import Groups
+from tests.histories.interruptions import Interruptions
 from tests.histories.process import Process, follow
 from tests.histories.promises import Promises, listed
 from tests.histories.topic import DAY, HOUR, MINUTE, HistoryTopic
@@ -102,6 +103,7 @@ class World:
         self.slow: list[OperatorOrder] = []
         """``keeper``: the broker that leads the tier-state partition."""
         self.forger = Forger(self)
+        self.interruptions = Interruptions(self)
         self.acting = 0
         """The broker whose agent takes a step."""
         self.deleted_at = self.rnd.randrange(STEPS // 3, STEPS) if self.rnd.random() < 0.15 else STEPS
@@ -134,6 +136,7 @@ class World:
             if step >= self.lost_at:
                 self.lose_topic()
             self.groups.step(step)
+            self.interruptions.step()
             if self.archived is not None and self._archiving.random() < 0.01:
                 self.archived = len(self.topic.log)
             self.step()

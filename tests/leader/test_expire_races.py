@@ -19,7 +19,7 @@ from tests.leader.world import World, run_with
 from tierstate.leader.act import Act, run, run_until
 from tierstate.leader.expire_rule import RemoveObjects, StartDelete, next_delete, next_removal
 from tierstate.leader.expirer import advance_log_start, delete_records_order, remove_objects, start_delete
-from tierstate.leader.term import Reign
+from tierstate.leader.term import SAFE_FOR_S, Reign
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import (
     BrokerUnavailable,
@@ -76,6 +76,22 @@ ACTS = ["append log-start", "append delete-started", "delete objects", "delete-r
 @pytest.mark.parametrize("step", ACTS)
 def test_a_hold_that_lands_after_the_decision_stops_every_act(step: str, two_expire: Expiry, world: World) -> None:
     unchanged(world, acts(two_expire)[step](), step, lambda: say_hold(world))
+
+
+@pytest.mark.parametrize("step", ACTS)
+def test_a_pause_that_lands_after_the_decision_stops_every_act(step: str, two_expire: Expiry, world: World) -> None:
+    unchanged(world, acts(two_expire)[step](), step, lambda: say_order(world, OrderKind.PAUSE, number=9))
+
+
+@pytest.mark.parametrize("step", ACTS)
+def test_a_tier_state_topic_that_drifts_after_the_decision_stops_every_act(
+    step: str, two_expire: Expiry, world: World
+) -> None:
+    def drift() -> None:
+        world.clock.advance(SAFE_FOR_S)
+        world.topic.drift.append("cleanup.policy is delete")
+
+    unchanged(world, acts(two_expire)[step](), step, drift)
 
 
 @pytest.mark.parametrize("step", ACTS)

@@ -162,10 +162,10 @@ class Lossy:
         raise TimedOut("DeleteRecords was sent, its outcome is unknown")
 
 
-def trim_meanwhile(process: Process, happen: Callable[[], object]) -> None:
+def trim_meanwhile(process: Process, happen: Callable[[], object], step: str = "append trim-intended") -> None:
     reign = process.copy_all()
     act = trim_local(reign, process.world.store, Offset(process.world.bases[2]), process.events.append, nobody_reads)
-    run_with(act, "append trim-intended", happen)
+    run_with(act, step, happen)
 
 
 def test_a_hold_that_lands_after_the_decision_stops_the_trim(world: World) -> None:
@@ -175,10 +175,18 @@ def test_a_hold_that_lands_after_the_decision_stops_the_trim(world: World) -> No
     assert world.local_start() == 0
 
 
-def test_an_order_to_pause_that_lands_after_the_decision_stops_the_trim(world: World) -> None:
+@pytest.mark.parametrize("step", ["append trim-intended", "delete-records"])
+def test_an_order_to_pause_that_lands_after_the_decision_stops_the_trim(step: str, world: World) -> None:
     process = world.process()
     with pytest.raises(Fenced, match="pause"):
-        trim_meanwhile(process, lambda: say_order(world, OrderKind.PAUSE))
+        trim_meanwhile(process, lambda: say_order(world, OrderKind.PAUSE), step)
+    assert world.local_start() == 0
+
+
+def test_a_tier_state_topic_that_drifts_after_the_decision_stops_the_trim(world: World) -> None:
+    process = world.process()
+    with pytest.raises(Fenced, match=r"not safe any more: cleanup\.policy is delete"):
+        trim_meanwhile(process, lambda: world.topic.drift.append("cleanup.policy is delete"), "delete-records")
     assert world.local_start() == 0
 
 
