@@ -109,6 +109,7 @@ def command(context: Context, once: bool) -> None:
             attention,
             heartbeats,
         )
+        watches.store.returned = leader.agent.store_returned
         keeper = keeper_of(
             settings, leader.seat, topic, follower, wanted, store, identity, archives, listener, heartbeats
         )

@@ -73,6 +73,7 @@ class Agent:
         self._busy: set[TopicIdPartition] = set()
         self._acts = 0
         self._over = False
+        self._store_returned = threading.Event()
         self._bug: BaseException | None = None
         self._away: TierstateError | None = None
 
@@ -81,6 +82,10 @@ class Agent:
         """Why nothing can be decided now: a disk or a cluster that does not answer."""
         away = self._away
         return str(away) if away else None
+
+    def store_returned(self) -> None:
+        """The object store answers again: whom it kept waiting is looked at by the next `reconcile`. Thread-safe."""
+        self._store_returned.set()
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``; acts in progress are finished first. Raises what only a bug raises."""
@@ -143,6 +148,12 @@ class Agent:
         if hosted is not self._known:
             self._follow(hosted)
         self._rest()
+        if self._store_returned.is_set():
+            self._store_returned.clear()
+            failing = [worker for worker in self._workers.values() if worker.setbacks]
+            for worker in failing:
+                worker.store_returned()
+            self._attention.call(worker.partition for worker in failing)
         urgent = self._attention.called or self._queue.waits > 0
         with self._turns:
             due = self._attention.due(self._busy, LOOKS_AT_ONCE)

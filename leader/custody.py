@@ -180,7 +180,7 @@ class Custodian:
             yield from clear(self._custody, ward.reign, step)
 
     def _failed(self, partition: TopicIdPartition, ward: _Ward, error: TierstateError) -> None:
-        ward.setbacks.add()
+        ward.setbacks.add(error)
         ward.reason = str(error)
         topic = self._custody.seat.view.partition(partition).topic or ""
         self._custody.listener(ActFailed(partition, topic, "custody", str(error)))

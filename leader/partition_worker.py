@@ -89,6 +89,7 @@ class PartitionWorker:
         self._reading_tiers = False
         self._beginning_for: ActKind | None = None
         """A term that does not begin keeps only this from being done; what keeps the rest is known already."""
+        self._store_returned = False
         self._general = Setbacks(seat.clock)
         self._by_kind = {kind: Setbacks(seat.clock) for kind in ActKind}
         self._last, self._last_other = ActKind.ERASE, seat.clock.monotonic()
@@ -99,8 +100,14 @@ class PartitionWorker:
     @property
     def setbacks(self) -> int:
         """How often in a row something failed; 0: all is well."""
-        every = (self._general, *self._by_kind.values(), *self._put_off.values())
-        return max(each.count for each in every)
+        return max(each.count for each in self._every_setback())
+
+    def _every_setback(self) -> tuple[Setbacks, ...]:
+        return (self._general, *self._by_kind.values(), *self._put_off.values())
+
+    def store_returned(self) -> None:
+        """Thread-safe. What failed because the store did not answer is tried again at the next look."""
+        self._store_returned = True
 
     @property
     def behind(self) -> int:
@@ -120,12 +127,16 @@ class PartitionWorker:
 
     def steps(self) -> Act[bool]:
         """`advance`, stopping before each irreversible step of the act it takes."""
+        if self._store_returned:
+            self._store_returned = False
+            for each in self._every_setback():
+                each.store_returned()
         if self._general.waiting:
             return False
         try:
             return (yield from self._steps())
         except TierstateError as error:
-            self._general.add()
+            self._general.add(error)
             self._failed(error, self._beginning_for)
             return False
         finally:
@@ -220,9 +231,9 @@ class PartitionWorker:
                 raise
             self._too_old = (intent.base_offset, Why(Reason.REFUSED_FORMAT, str(error)))
         except TierstateError as error:
-            self._by_kind[kind].add()
+            self._by_kind[kind].add(error)
             if isinstance(intent, RemoveObjects):
-                self._put_off.setdefault(intent.segment.segment_id, Setbacks(self._seat.clock)).add()
+                self._put_off.setdefault(intent.segment.segment_id, Setbacks(self._seat.clock)).add(error)
                 self._removal_error = str(error)
             self._tell_failure(kind, intent, error)
             self._failed(error, kind)

@@ -1,8 +1,12 @@
-"""Back-off: how often something failed in a row, and whether it is too early to try again."""
+"""Back-off: how often something failed in a row, and whether it is too early to try again.
+
+What failed because the store did not answer is tried again as soon as it does.
+"""
 
 from __future__ import annotations
 
 from ..runtime.clock import Clock
+from ..state.errors import StorageUnavailable, TierstateError
 
 MAX_BACKOFF_S = 300.0
 
@@ -15,14 +19,20 @@ def backoff(setbacks: int) -> float:
 class Setbacks:
     """Of one kind of act."""
 
-    __slots__ = ("_clock", "_not_before", "count")
+    __slots__ = ("_clock", "_not_before", "_of_store", "count")
 
     def __init__(self, clock: Clock) -> None:
-        self._clock, self.count, self._not_before = clock, 0, 0.0
+        self._clock, self.count, self._not_before, self._of_store = clock, 0, 0.0, False
 
-    def add(self) -> None:
+    def add(self, error: TierstateError) -> None:
         self.count += 1
         self._not_before = self._clock.monotonic() + backoff(self.count)
+        self._of_store = isinstance(error, StorageUnavailable)
+
+    def store_returned(self) -> None:
+        """Not forgotten: should it fail again, the wait is the longer one."""
+        if self._of_store:
+            self._not_before = 0.0
 
     def clear(self) -> None:
         self.count, self._not_before = 0, 0.0

@@ -33,7 +33,7 @@ class Worker:
     def __init__(self, place: TopicIdPartition, acts: int, journal: list[int], failures: int = 0) -> None:
         self.partition, self.name = place, "t"
         self.acts, self.journal, self.failures = acts, journal, failures
-        self.setbacks = self.behind = 0
+        self.setbacks = self.behind = self.returns = 0
         self.last_error: str | None = None
         self.rested = 0
         self.barred: Why | None = None
@@ -57,6 +57,9 @@ class Worker:
             return True
         finally:
             self._busy.release()
+
+    def store_returned(self) -> None:
+        self.returns += 1
 
     def rest(self) -> None:
         self.rested += 1
@@ -226,6 +229,21 @@ def test_a_partition_is_looked_at_when_something_calls_and_not_at_every_turn() -
     assert looks == [0, 1, 1]
     loop.stop.set()
     loop.agent.run(loop.stop)
+
+
+def test_whom_the_store_kept_waiting_is_looked_at_at_once_when_it_returns() -> None:
+    loop = Loop((1, 4), (0, 0))
+    for _ in range(4):
+        loop.attention.call_all()
+        settle(loop)
+    settle(loop)
+    assert loop.journal == []
+    loop.agent.store_returned()
+    settle(loop)
+    assert loop.journal == [0]
+    assert [worker.returns for worker in loop.workers.values()] == [1, 0]
+    settle(loop)
+    assert loop.workers[partition(0)].returns == 1, "once"
 
 
 def test_what_calls_for_a_look_has_every_thread_at_once() -> None:

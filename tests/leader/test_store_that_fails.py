@@ -67,6 +67,25 @@ def test_a_store_that_is_away_is_asked_before_a_fact_says_that_a_copy_began(worl
     world.check_promises()
 
 
+@pytest.mark.parametrize(
+    ("error", "at_once"), [(StorageUnavailable("no answer"), True), (AccessDenied("no right to write"), False)]
+)
+def test_what_a_store_kept_from_being_copied_that_was_away_is_copied_as_soon_as_it_returns(
+    error: TierstateError, at_once: bool, world: World
+) -> None:
+    """Whatever else keeps a copy from being made goes on waiting: a store that answers proves nothing of it."""
+    process = world.process()
+    worker = process.worker()
+    refuse_manifests(world, error)
+    work_until_failed(world, process, worker, 12)
+    world.faults = lambda operation, key, writes: None
+    process.work(worker)
+    assert world.view().readable == ()
+    worker.store_returned()
+    process.work(worker)
+    assert bool(world.view().readable) is at_once
+
+
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
 def test_nothing_piles_up_over_fifty_failed_attempts_and_nothing_is_left(error: TierstateError, world: World) -> None:
     """What may still land keeps its facts for a while: at most the attempts of that while, however long it goes on."""

@@ -178,6 +178,9 @@ def test_looking_that_fails_holds_up_everything_until_it_works_again(world: Worl
     assert world.local_start() == world.bases[-1]
 
 
+NO_ANSWER = BrokerUnavailable("no answer")
+
+
 @pytest.mark.parametrize(
     ("count", "waits"), [(1, 1.0), (2, 1.0), (3, 1.0), (4, 5.0), (5, 10.0), (6, 20.0), (9, 160.0), (10, 300.0)]
 )
@@ -190,13 +193,13 @@ def test_setbacks_wait_longer_each_time_and_are_forgotten_at_once(count: int, wa
 
     assert state() == (0, False)
     for _ in range(count):
-        setbacks.add()
+        setbacks.add(NO_ANSWER)
     assert state() == (count, True)
     clock.advance(waits - 0.5)
     assert state() == (count, True)
     clock.advance(0.5)
     assert state() == (count, False)
-    setbacks.add()
+    setbacks.add(NO_ANSWER)
     assert state() == (count + 1, True)
     setbacks.clear()
     assert state() == (0, False)

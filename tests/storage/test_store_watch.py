@@ -17,16 +17,20 @@ def test_an_answer_is_enough_and_what_is_refused_is_told_until_it_is_mended() ->
         for each in error:
             raise each
 
-    watch = StoreWatch(MemoryStore(faults=faults), ManualClock())
+    watch, returns = StoreWatch(MemoryStore(faults=faults), ManualClock()), list[str | None]()
+    watch.returned = lambda: returns.append(watch.trouble)
     watch.look()
     assert watch.trouble is None
     for each in (StorageUnavailable("no answer"), AccessDenied("these credentials are refused")):
         error[:] = [each]
         watch.look()
         assert watch.trouble == str(each)
+    assert returns == []
     error.clear()
     watch.look()
     assert watch.trouble is None
+    watch.look()
+    assert returns == [None], "told once"
 
 
 def test_a_store_that_never_answers_is_told_of_while_it_is_waited_for() -> None:
@@ -37,6 +41,8 @@ def test_a_store_that_never_answers_is_told_of_while_it_is_waited_for() -> None:
         over.wait(30)
 
     watch = StoreWatch(MemoryStore(faults=faults), clock)
+    returned = threading.Event()
+    watch.returned = returned.set
     thread = threading.Thread(target=watch.look)
     thread.start()
     assert asked.wait(30)
@@ -46,3 +52,4 @@ def test_a_store_that_never_answers_is_told_of_while_it_is_waited_for() -> None:
     over.set()
     thread.join()
     assert watch.trouble is None
+    assert returned.is_set()
