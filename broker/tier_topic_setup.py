@@ -102,6 +102,8 @@ class Found:
     lost: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
     nameless: bool = False
+    unmapped: int = 0
+    """Partitions that it was given since it was made: no key is mapped to them, nothing is in them."""
 
     @property
     def problems(self) -> list[str]:
@@ -159,8 +161,10 @@ def look_at_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> Found:
         topic.close()
     if meta is not None and len(metadata.partitions) < meta.partitions:
         problems.append(f"{meta.partitions} partitions map its keys, but the topic has only {len(metadata.partitions)}")
-    lost, nameless = lost_heads(spec.name, starts), not (meta or beheaded)
-    return Found(spec.name, True, tuple(lost), tuple(problems), nameless)
+    mapped = len(metadata.partitions) if meta is None else meta.partitions
+    lost = lost_heads(spec.name, {number: start for number, start in starts.items() if number < mapped})
+    unmapped = max(0, len(metadata.partitions) - mapped)
+    return Found(spec.name, True, tuple(lost), tuple(problems), not (meta or beheaded), unmapped)
 
 
 def _judge(name: str, wanted: str, actual: str | None) -> str | None:

@@ -64,7 +64,8 @@ def command(context: Context, once: bool) -> None:
         cluster = broker.control.cluster()
         identity = identity_in(store, cluster.cluster_id, topic)
         archives = Archives(topic, store, identity, clock, archive_every_s(settings))
-        wanted = Wanted(log, led_by(broker.control, settings.tier_state.topic, log.node_id))
+        name, mapped = settings.tier_state.topic, topic.mapped_partitions
+        wanted = Wanted(log, led_by(broker.control, name, log.node_id, mapped))
         wanted.refresh()
         attention = Attention(clock, lambda partition: tier_partition_of(partition, topic.mapped_partitions))
         follower = open_view(

@@ -45,7 +45,7 @@ def command(context: Context) -> None:
 
 def _checks(settings: Settings, cluster: Callable[[], object]) -> Iterator[Check]:
     from ..broker.control import ClusterDescription
-    from ..broker.tier_topic_setup import check_tier_topic
+    from ..broker.tier_topic_setup import look_at_tier_topic
     from ..log.local_log import read_log_dirs
     from ..state.errors import InvalidRequest, TierstateError
 
@@ -105,10 +105,11 @@ def _checks(settings: Settings, cluster: Callable[[], object]) -> Iterator[Check
 
     def topic_is_safe() -> str:
         cluster()  # fails at once, where librdkafka would go on trying
-        problems = check_tier_topic(settings.kafka, tier_topic_spec(settings))
-        if problems:
-            raise InvalidRequest("; ".join(problems))
-        return settings.tier_state.topic
+        found = look_at_tier_topic(settings.kafka, tier_topic_spec(settings))
+        if found.problems:
+            raise InvalidRequest("; ".join(found.problems))
+        more = f"; its last {found.unmapped} partitions, added later, stay empty" if found.unmapped else ""
+        return f"{settings.tier_state.topic}{more}"
 
     def topic_and_archive_agree() -> str:
         from ..broker.tier_topic_setup import open_tier_topic

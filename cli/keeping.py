@@ -101,7 +101,7 @@ def keeper_of(
     from ..leader.custody import ClusterLook, Custodian, led_by
     from ..leader.keeper import Keeper
 
-    led = led_by(seat.broker, settings.tier_state.topic, seat.broker_id)
+    led = led_by(seat.broker, settings.tier_state.topic, seat.broker_id, topic.mapped_partitions)
     policy = CustodyPolicy(
         grace_ms=round(settings.custodian.grace * 1000),
         reader_grace_ms=round(settings.expire.grace * 1000),

@@ -76,11 +76,15 @@ class ClusterLook:
         return None if problem is None else f"the tier-state topic is not safe any more: {problem}"
 
 
-def led_by(broker: BrokerControl, tier_topic: str, me: BrokerId) -> Callable[[], Collection[int]]:
-    """The tier-state partitions that this broker leads, asked at every call. Raises what `BrokerControl.topic` does."""
+def led_by(broker: BrokerControl, tier_topic: str, me: BrokerId, mapped: int) -> Callable[[], Collection[int]]:
+    """The tier-state partitions that this broker leads, asked at every call. Raises what `BrokerControl.topic` does.
+
+    ``mapped``: so many of the topic's partitions hold facts. Somebody may have given it more: nothing is in them.
+    """
 
     def led() -> Collection[int]:
-        return {each.partition for each in broker.topic(tier_topic).partitions if each.leader == me}
+        found = broker.topic(tier_topic).partitions
+        return {each.partition for each in found if each.leader == me and each.partition < mapped}
 
     return led
 

@@ -44,7 +44,7 @@ def custodian(topic: RealTopic, job: Job, opened: ExitStack) -> Custodian:
     look = ClusterLook(control, meta.cluster_id, topic.spec.replication_factor, tier_topic.problems, clock)
     policy = CustodyPolicy(GRACE_MS, 0)
     custody = Custody(seat, look, policy, store, job.events.append)
-    return Custodian(custody, led_by(control, topic.spec.name, me))
+    return Custodian(custody, led_by(control, topic.spec.name, me, meta.partitions))
 
 
 def test_a_deleted_topic_loses_everything_after_the_grace_and_its_namesake_nothing(topic: RealTopic) -> None:

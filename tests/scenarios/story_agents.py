@@ -191,7 +191,7 @@ class StoryAgent:
         look = ClusterLook(control, ours, replicas, seat.topic.problems, seat.clock)
         policy = CustodyPolicy(LOST_FOR_MS, 0)
         custody = Custody(seat, look, policy, cluster.store, job.events.append)
-        return Custodian(custody, led_by(control, cluster.spec.name, seat.broker_id))
+        return Custodian(custody, led_by(control, cluster.spec.name, seat.broker_id, seat.topic.mapped_partitions))
 
     def _advance_while_copying(self, worker: PartitionWorker) -> bool:
         act = worker.steps()
