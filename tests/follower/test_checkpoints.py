@@ -201,6 +201,15 @@ def test_a_follower_starts_from_a_checkpoint_and_not_twice_from_the_same(tmp_pat
     assert not list(tmp_path.rglob("tierstate-*"))
 
 
+def test_a_checkpoint_is_used_once_in_the_life_of_a_process(in_memory: World) -> None:
+    """If the view that began with it is lost again, it may be the reason: the one before it is next."""
+    in_memory.checkpoints(3, 5)
+    seed = CheckpointSeed(in_memory.said.topic, in_memory.objects, identity(), in_memory.clock, in_memory._refused)
+    end = in_memory.said.topic.end(in_memory.number)
+    headers = [seed(in_memory.new_store(), in_memory.number, end) for _ in range(3)]
+    assert [each.position if each else None for each in headers] == [3, 2, None]
+
+
 # --- keeping, and crashes ---------------------------------------------------------------------------------------------
 
 

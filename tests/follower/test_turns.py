@@ -14,8 +14,9 @@ from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.listener import Event, ViewRebuilt
+from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import BrokerUnavailable, ViewBehind
-from tierstate.state.keys import tier_partition_of
+from tierstate.state.keys import key_of, tier_partition_of
 from tierstate.state.offsets import Position
 from tierstate.state.view import READY_AGE_S
 
@@ -126,6 +127,20 @@ def test_a_truncated_topic_is_noticed_by_whoever_wants_a_fresh_view(
     follower.require_fresh(NUMBER, 0)
     assert follower.partition(partition(0)).log_start is None
     assert len(rebuilt(events)) == 1
+
+
+def test_a_topic_whose_end_is_below_the_view_makes_nothing_fresh(clock: ManualClock, events: list[Event]) -> None:
+    """The tail saw the facts that are gone; the end that is asked for after it tells that they are."""
+    topic = FaultyTopic()
+    follower = open_view(topic, "cluster", clock, tail=False, listener=events.append)
+    for number in (1, 2):
+        topic.append(0, key_of(elected(0, 3, number)), encode_fact(elected(0, 3, number)))
+    follower.require_fresh(0, 0)
+    truncations = iter([lambda: topic.truncate(0, 1)])
+    topic.on_end = lambda: next(truncations, lambda: None)()
+    follower.require_fresh(0, 0)
+    assert len(list(follower.facts(partition(0)))) == 1
+    assert "past the end" in rebuilt(events)[0]
 
 
 def test_a_truncated_topic_that_has_grown_again_is_noticed_by_its_epoch(

@@ -117,6 +117,19 @@ def test_a_lineage_that_no_fact_can_name_has_a_reason_of_its_own(world: World) -
     assert world.topic.appends == 0
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_a_term_whose_own_fact_is_gone_takes_no_further_step(before: bool, world: World) -> None:
+    """Whoever cut the topic or erased the key: what this term says nobody could read any more."""
+    if before:
+        world.process().begin()
+    reign = world.process().begin()
+    own = next(key for key in reversed(world.topic.keys()) if "/leader/" in key)
+    world.topic.append(0, own, None)
+    with pytest.raises(Fenced, match="no longer rules"):
+        reign.view(max_age=0)
+    assert reign.ended == "its fact is gone"
+
+
 def test_no_term_begins_below_an_epoch_that_rules_already(world: World) -> None:
     """The broker that answers has not heard of the later leader yet."""
     later = LeaderElected(

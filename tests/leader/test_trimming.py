@@ -183,6 +183,19 @@ def test_an_order_to_pause_that_lands_after_the_decision_stops_the_trim(step: st
     assert world.local_start() == 0
 
 
+def test_an_intention_that_does_not_stand_any_more_is_not_carried_out(world: World) -> None:
+    """Somebody erased it: nobody would know afterwards who cut the log."""
+    process = world.process()
+
+    def erase() -> None:
+        (intended,) = [key for key in world.topic.keys() if "/trim/" in key]
+        world.topic.append(0, intended, None)
+
+    with pytest.raises(Fenced, match="what replaces the local data changed"):
+        trim_meanwhile(process, erase, "delete-records")
+    assert world.local_start() == 0
+
+
 def test_a_tier_state_topic_that_drifts_after_the_decision_stops_the_trim(world: World) -> None:
     process = world.process()
     with pytest.raises(Fenced, match=r"not safe any more: cleanup\.policy is delete"):
