@@ -37,11 +37,13 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
         with opened_view(context, partitions) as follower:
             while True:
                 untiered = why_untiered(broker.control, context.settings, topic.topic)
+                leaders = {each.partition: each.leader for each in broker.control.topic(topic.topic).partitions}
                 facts = []
                 for partition in partitions:
                     bounds, view = both_tiers_now(broker.control, follower, topic.topic, partition)
                     lost = why_lost(context, broker.control, follower, topic.topic, view)
-                    facts.append(look_at(view, bounds, topic.topic, untiered, bootstrap, lost))
+                    leader = leaders.get(view.partition.partition)
+                    facts.append(look_at(view, bounds, topic.topic, untiered, bootstrap, lost, leader))
                 if context.as_json:
                     context.output.document([each.as_json() for each in facts])
                 else:
@@ -104,6 +106,8 @@ def _print(context: Context, facts: PartitionFacts) -> None:
         )
     if facts.unconfirmed is not None:
         line(f"  UNCONFIRMED   {facts.unconfirmed}")
+    if facts.lost_branch is not None:
+        line(f"  LOST BRANCH   {facts.lost_branch}")
     if facts.untiered is not None:
         line(f"  not tiered    {facts.untiered}")
     if facts.agent is None:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..fetch.verify import out_of_lineage
 from ..leader.cut_elsewhere import cut_elsewhere
 from ..leader.decide import excluded, internal, refusal
 from ..leader.orders import lost_orders, order_done, standing
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ..broker.control import BrokerControl
     from ..leader.reasons import Why
     from ..runtime.settings import Settings
+    from ..state.ids import BrokerId
     from ..state.partition_view import PartitionView
     from ..state.routing import LocalBounds
 
@@ -61,6 +63,8 @@ class PartitionFacts:
     """Segments whose objects a person keeps."""
     lost: str | None = None
     """Why facts of it must be missing, and the way out."""
+    lost_branch: str | None = None
+    """What was copied of a log that an election gave up since."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -83,13 +87,14 @@ def look_at(
     untiered: Why | None = None,
     bootstrap: str = "HOST:PORT",
     lost: str | None = None,
+    leader: BrokerId | None = None,
 ) -> PartitionFacts:
     """``bounds``: the broker's, asked for before ``view`` was read (`opened.both_tiers_now`); None: it did not answer.
 
-    ``bootstrap``: what commands of Kafka's own that are shown are to be given.
+    ``bootstrap``: what commands of Kafka's own that are shown are to be given. ``leader``: the broker that leads now.
     """
     partition = view.partition.partition
-    agent = ask_agent(view, topic)
+    agent = _no_agent_yet(view, leader) or ask_agent(view, topic)
     start = view.log_start if view.log_start is not None else (bounds.local_start if bounds else None)
     local_start = bounds.local_start if bounds else None
     gaps: list[OffsetRange] = []
@@ -121,6 +126,7 @@ def look_at(
         untiered_reason=None if untiered is None else untiered.kind.value,
         end_transaction=end_transaction(agent, topic, partition, bootstrap),
         lost=lost,
+        lost_branch=_lost_branch(view),
         kept=tuple(f"objects of segment {each} are never deleted" for each in sorted(view.kept)),
     )
 
@@ -132,6 +138,30 @@ def _unconfirmed(view: PartitionView, bounds: LocalBounds | None) -> str | None:
     return (
         f"the leader's epoch {bounds.leader_epoch} has no term yet, the newest is of epoch {epoch}: remote records are "
         "served as far as the broker confirms that its log has them"
+    )
+
+
+def _no_agent_yet(view: PartitionView, leader: BrokerId | None) -> str | None:
+    """Leadership went on to a broker beside which no agent has said so: whose term it was has nothing to say of it."""
+    if leader is None or view.leader is None or view.leader.broker_id == leader:
+        return None
+    return (
+        f"none of broker {leader}, which leads now, has begun a term: is one running there? The newest term, of epoch "
+        f"{view.leader.epoch}, was of broker {view.leader.broker_id}"
+    )
+
+
+def _lost_branch(view: PartitionView) -> str | None:
+    """Unknown where the lineage is: then nothing tells what was lost."""
+    if view.lineage_unknown:
+        return None
+    lost = {each.offsets: count for each in view.readable if (count := out_of_lineage(view, each))}
+    if not lost:
+        return None
+    first, last = min(each.start for each in lost), max(each.end for each in lost)
+    return (
+        f"{sum(lost.values()):,} offsets in {len(lost)} segments within {first}..{last} are of a log that an election "
+        "gave up: readers are not given them, retention takes them"
     )
 
 

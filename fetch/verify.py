@@ -1,7 +1,8 @@
 """Level 0 of `verify`: the algebra of a partition's view. Pure: what a view and the broker's bounds say of each other.
 
 Severities, worst first: *corrupt* (what must never be: page a human), *gap* (offsets that belong to no tier), *finding*
-(something is there that should go, or that somebody must look at; nothing is lost).
+(somebody must look at it; nothing is lost), *waiting* (as it should be: it goes by itself, with a grace, the archive or
+retention).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Severity(StrEnum):
     CORRUPT = "corrupt"
     GAP = "gap"
     FINDING = "finding"
+    WAITING = "waiting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +109,13 @@ def _bounds(view: PartitionView, bounds: LocalBounds | None) -> Iterator[tuple[S
 
 def _life(segment: SegmentMeaning) -> Iterator[tuple[Severity, str]]:
     if segment.state is SegmentState.ABANDONED and segment.contradiction is None:
-        yield Severity.FINDING, "abandoned: waits to be swept"
+        yield Severity.WAITING, "abandoned: waits to be swept"
     if segment.state is SegmentState.DELETE_SEGMENT_STARTED:
         fact = segment.deleting.fact if segment.deleting else None
         since = f" since {fact.at} ({fact.reason})" if isinstance(fact, SegmentDeleteStarted) else ""
-        yield Severity.FINDING, f"a delete stands{since}"
+        yield Severity.WAITING, f"a delete stands{since}"
     if segment.state is SegmentState.DELETE_SEGMENT_FINISHED:
-        yield Severity.FINDING, "deleted: its facts wait to be erased"
+        yield Severity.WAITING, "deleted: its facts wait to be erased"
     started = next((live.fact.attempt for live in segment.facts if isinstance(live.fact, SegmentCopyStarted)), None)
     remote = segment.remote
     if started is not None and remote is not None and segment.contradiction is None:
@@ -149,13 +151,18 @@ def _descriptor(segment: RemoteSegment) -> Iterator[tuple[Severity, str]]:
 
 
 def _place(view: PartitionView, segment: RemoteSegment, owned: int) -> Iterator[tuple[Severity, str]]:
+    if lost := out_of_lineage(view, segment):
+        above = segment.offsets.end + 1 - max(segment.offsets.start, view.log_start or 0)
+        yield Severity.WAITING, "out of lineage" if lost == above else f"out of lineage: {lost} of its offsets"
+    if size := _overlap(view, segment, owned):
+        yield Severity.WAITING, f"overlaps others: about {size} bytes of it are served by them"
+
+
+def out_of_lineage(view: PartitionView, segment: RemoteSegment) -> int:
+    """How many of its offsets above the log start are of a branch that an election lost: readers are not given them."""
     start = max(segment.offsets.start, view.log_start or 0)
     inside = sum(max(0, part.end + 1 - max(part.start, start)) for part in readable_ranges(segment, view.lineage))
-    if inside < (wanted := segment.offsets.end + 1 - start):
-        whole = "" if inside == 0 else f": {wanted - inside} of its offsets"
-        yield Severity.FINDING, f"out of lineage{whole}"
-    if size := _overlap(view, segment, owned):
-        yield Severity.FINDING, f"overlaps others: about {size} bytes of it are served by them"
+    return max(0, segment.offsets.end + 1 - start) - inside
 
 
 def _overlap(view: PartitionView, segment: RemoteSegment, owned: int) -> int:

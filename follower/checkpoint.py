@@ -14,11 +14,11 @@ from ..broker.tier_topic import TierTopic
 from ..runtime.clock import Clock
 from ..state.errors import (
     CorruptData,
+    DiskFull,
     IllegalTransition,
     InvalidRequest,
     ObjectExists,
     PositionLost,
-    StorageFull,
     TierstateError,
     ViewBehind,
 )
@@ -179,7 +179,7 @@ def start_from_checkpoint(
     """The newest usable checkpoint into an empty ``store``; None: there is none, replay from the beginning.
 
     ``end``: of the tier-state partition now; a checkpoint beyond it is of a log that was truncated. ``used``: keys of
-    checkpoints that are not tried. Raises StorageFull and what the view itself raises; whatever is wrong with the store
+    checkpoints that are not tried. Raises DiskFull and what the view itself raises; whatever is wrong with the store
     or an object goes to ``refused``, also that it is of another history.
     """
     try:
@@ -193,7 +193,7 @@ def start_from_checkpoint(
                 header, start = read_checkpoint(objects, identity, tier_partition, name, end, now_ms)
                 check_same(topic, tier_partition, header.anchor, header.as_of, now_ms)
                 table = fetch_table(objects, name.key, header, start, folder)
-            except StorageFull:
+            except DiskFull:
                 raise
             except TierstateError as error:
                 refused(name.key, error)

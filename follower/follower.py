@@ -267,7 +267,7 @@ class Follower:
     def advance(self) -> int:
         """One turn without waiting: apply what there is, and answer the number of records read (0: nothing came).
 
-        Only without a tail. Raises what stops the tail: BrokerUnavailable, StorageFull and the like may pass, and the
+        Only without a tail. Raises what stops the tail: BrokerUnavailable, DiskFull and the like may pass, and the
         next call tries again.
         """
         if self.failure is not None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..state.anchor import Anchor
-from ..state.errors import CorruptData, InvalidRequest, StorageFull, Unavailable
+from ..state.errors import CorruptData, DiskFull, InvalidRequest, Unavailable
 from ..state.offsets import ByteRange, Position
 from ..state.view import Entry, ViewStore
 from ..storage.object_store import MIB, ObjectStore
@@ -73,14 +73,14 @@ class Table:
 @contextmanager
 def scratch_folder(store: ViewStore | None) -> Iterator[Path]:
     """Removed at the end, or with its view when the process is killed: a RocksDB view takes files only from its own
-    file system. Raises StorageFull, Unavailable.
+    file system. Raises DiskFull, Unavailable.
     """
     near = store.path if isinstance(store, RocksView) else None
     try:
         with TemporaryDirectory(prefix="tierstate-", dir=near) as folder:
             yield Path(folder)
     except OSError as error:
-        kind = StorageFull if error.errno in (27, 28, 122) else Unavailable  # EFBIG, ENOSPC, EDQUOT
+        kind = DiskFull if error.errno in (27, 28, 122) else Unavailable  # EFBIG, ENOSPC, EDQUOT
         raise kind("scratch file cannot be written", path=near, reason=error.strerror) from error
 
 

@@ -21,7 +21,7 @@ _POSITION = struct.Struct(">q")
 def write_live_table(path: Path, tier_partition: int, entries: Iterable[Entry]) -> None:
     """A table, or an empty file for an empty live set. ``entries`` in order of key.
 
-    Raises StorageFull, Unavailable, and what ``entries`` raises.
+    Raises DiskFull, Unavailable, and what ``entries`` raises.
     """
     prefix = _PARTITION.pack(tier_partition)
     rows = ((prefix + each.key.encode(), _POSITION.pack(each.position) + (each.value or b"")) for each in entries)

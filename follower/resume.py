@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 from typing import IO
 
-from ..state.errors import CorruptData, InvalidRequest, StorageFull, Unavailable
+from ..state.errors import CorruptData, DiskFull, InvalidRequest, Unavailable
 from ..state.view import Decode
 from .as_of import MAX_AGE_MS as MAX_AGE_MS
 from .rocksdb_view import RocksView, ViewIdentity
@@ -55,7 +55,7 @@ class ViewFolder:
     def resume(self, identity: ViewIdentity, now_ms: int) -> RocksView | None:
         """The current generation; None when there is none, or it is damaged, or the view of another topic, or too old.
 
-        Raises Unavailable when another process has it open, StorageFull.
+        Raises Unavailable when another process has it open, DiskFull.
         """
         generation = self.current()
         if generation is None:
@@ -80,7 +80,7 @@ class ViewFolder:
         return RocksView(self.path / f"{max(numbers, default=0) + 1:06d}", identity, self._decode)
 
     def install(self, view: RocksView) -> None:
-        """From now on this generation is the view, also after a restart. Raises StorageFull, Unavailable."""
+        """From now on this generation is the view, also after a restart. Raises DiskFull, Unavailable."""
         pointer = self.path / "CURRENT.new"
         try:
             with pointer.open("w") as file:
@@ -89,7 +89,7 @@ class ViewFolder:
                 os.fsync(file.fileno())
             pointer.rename(self.path / "CURRENT")
         except OSError as error:
-            kind = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else Unavailable
+            kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else Unavailable
             raise kind("view cannot be named", path=pointer, reason=error.strerror) from error
 
     def clean(self) -> None:

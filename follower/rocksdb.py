@@ -24,7 +24,7 @@ from rocksdict import (
 )
 from rocksdict import WriteBatch as RawBatch
 
-from ..state.errors import CorruptData, StorageFull, TierstateError, Unavailable
+from ..state.errors import CorruptData, DiskFull, TierstateError, Unavailable
 
 BLOOM_BITS = 10
 MEMTABLE_BLOOM_RATIO = 0.01
@@ -54,7 +54,7 @@ class Batch:
 class Database:
     """One RocksDB in one folder. One writer, readers on any thread.
 
-    Every call raises CorruptData when what is on disk cannot be true, StorageFull, and Unavailable for everything else.
+    Every call raises CorruptData when what is on disk cannot be true, DiskFull, and Unavailable for everything else.
     """
 
     def __init__(self, path: Path, families: Sequence[str], *, create: bool) -> None:
@@ -81,7 +81,7 @@ class Database:
     def _refused(self, message: str, error: Exception) -> TierstateError:
         reason = str(error)
         if any(sign in reason for sign in _FULL):
-            return StorageFull("the disk of the view has no room left", path=self.path, reason=reason)
+            return DiskFull("the disk of the view has no room left", path=self.path, reason=reason)
         kind = CorruptData if any(sign in reason for sign in _DAMAGED) else Unavailable
         return kind(message, path=self.path, reason=reason)
 
@@ -160,7 +160,7 @@ class Database:
 def write_table(path: Path, rows: Iterable[tuple[bytes, bytes]]) -> None:
     """Keys and values, in order of key, as a file that `Database.ingest` takes. At least one row.
 
-    Memory: one block and the table's index, about 1/50 of the table. Raises StorageFull, Unavailable, and what ``rows``
+    Memory: one block and the table's index, about 1/50 of the table. Raises DiskFull, Unavailable, and what ``rows``
     raises.
     """
     options = _family()
@@ -175,7 +175,7 @@ def write_table(path: Path, rows: Iterable[tuple[bytes, bytes]]) -> None:
         raise
     except Exception as error:  # rocksdict raises a bare Exception
         full = any(sign in str(error) for sign in _FULL)
-        raise (StorageFull if full else Unavailable)("table cannot be written", path=path, reason=error) from error
+        raise (DiskFull if full else Unavailable)("table cannot be written", path=path, reason=error) from error
 
 
 def _family() -> Any:

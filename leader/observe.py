@@ -1,7 +1,8 @@
 """What an agent asks the broker before it decides: bounds, configuration, who still reads. Slow answers are cached.
 
 Configuration is at most 30 s old (the tier-state topic's own 60 s), a group listing at most 5 minutes: a listing is
-expensive on a busy cluster. An old one decides only whether it is worth asking: a trim asks again (`trimmer.py`).
+expensive on a busy cluster. An old one decides only whether it is worth asking: a trim asks again (`trimmer.py`). One
+that is not whole (a coordinator was loading its groups) is asked for again after 30 s.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from .trim_rule import NO_GROUPS, GroupsSeen
 
 CONFIG_AGE_S = 30.0
 GROUPS_AGE_S = 300.0
+PROBLEM_AGE_S = 30.0
 DRIFT_AGE_S = 60.0
 AHEAD_AGE_S = 2.0
 """How old bounds may be that were asked for ahead of a look. Acts that cannot be taken back ask for themselves."""
@@ -42,9 +44,9 @@ def no_archive_problem(partition: TopicIdPartition) -> None:
 
 
 class _Aged(Generic[V]):
-    """Values by topic, asked again when they are older than ``age`` seconds."""
+    """Values by topic, asked again when they are older than ``age`` says, in seconds."""
 
-    def __init__(self, clock: Clock, age: float, ask: Callable[[str], V]) -> None:
+    def __init__(self, clock: Clock, age: Callable[[V], float], ask: Callable[[str], V]) -> None:
         self._clock, self._age, self._ask = clock, age, ask
         self._lock = threading.Lock()
         self._known: dict[str, tuple[float, V]] = {}
@@ -65,10 +67,11 @@ class _Aged(Generic[V]):
         with self._lock:
             self._known = {topic: known for topic, known in self._known.items() if topic in topics}
             self._asking.clear()  # who asks now keeps the lock that he holds
-            ages = {topic: now - self._known[topic][0] if topic in self._known else self._age for topic in topics}
-        if all(age < self._age for age in ages.values()):
+            known = {topic: self._known.get(topic) for topic in topics}
+        worn = {topic: (now - each[0]) / self._age(each[1]) if each else 1.0 for topic, each in known.items()}
+        if all(share < 1.0 for share in worn.values()):
             return []
-        return [topic for topic, age in ages.items() if 2 * age >= self._age]
+        return [topic for topic, share in worn.items() if share >= 0.5]
 
     def put(self, topic: str, value: V, asked: float) -> bool:
         """Whether it was another one before. ``asked``: when; what was asked for earlier replaces nothing."""
@@ -90,7 +93,7 @@ class _Aged(Generic[V]):
             now = self._clock.monotonic()
             with self._lock:
                 known = self._known.get(topic)
-            if known is not None and known[0] > (now - self._age if after is None else after):
+            if known is not None and known[0] > (now - self._age(known[1]) if after is None else after):
                 return known[1]
             value = self._ask(topic)
             self.put(topic, value, now)
@@ -124,10 +127,10 @@ class Observer:
         self._overrides, self._clock, self._waits = overrides, clock, waits
         self._asked_ahead: dict[TopicIdPartition, tuple[float, LocalBounds | TierstateError]] = {}
         self._looked_ahead = float("-inf")
-        self._configs = _Aged(clock, CONFIG_AGE_S, lambda topic: overrides(topic, broker.config(topic)))
-        self._groups = _Aged(clock, GROUPS_AGE_S, self._list_groups)
+        self._configs = _Aged(clock, lambda _: CONFIG_AGE_S, lambda topic: overrides(topic, broker.config(topic)))
+        self._groups = _Aged(clock, self._groups_age, self._list_groups)
         self._holds = GroupHolds(groups, clock)
-        self._drift = _Aged(clock, DRIFT_AGE_S, lambda _: _first_problem(topic_problems))
+        self._drift = _Aged(clock, lambda _: DRIFT_AGE_S, lambda _: _first_problem(topic_problems))
 
     def __call__(self, partition: TopicIdPartition, name: str) -> Observed:
         """Raises Fenced when the partition left the disk, BrokerUnavailable kinds."""
@@ -225,6 +228,9 @@ class Observer:
             said = dict.fromkeys(old, _no_groups(error))
         for topic, groups in said.items():
             self._groups.put(topic, _Listing(at, groups), now)
+
+    def _groups_age(self, listing: _Listing) -> float:
+        return PROBLEM_AGE_S if self._holds.unknown(listing.groups) else GROUPS_AGE_S
 
     def _list_groups(self, topic: str) -> _Listing:
         """When Kafka did not answer, any group may be missing: an incomplete listing means no trim."""

@@ -86,7 +86,7 @@ _FAILURES: tuple[tuple[tuple[type[TierstateError], ...], Reason], ...] = (
     ((errors.CorruptData, errors.ObjectNotFound), Reason.CORRUPT_DATA),
     ((errors.StorageUnavailable, errors.Throttled), Reason.STORE_AWAY),
     ((errors.StorageFull,), Reason.STORE_FULL),
-    ((errors.ViewBehind, errors.PositionLost, errors.UnknownOutcome), Reason.TIER_STATE_AWAY),
+    ((errors.ViewBehind, errors.PositionLost, errors.UnknownOutcome, errors.DiskFull), Reason.TIER_STATE_AWAY),
     ((errors.BrokerUnavailable,), Reason.BROKER_AWAY),
     ((errors.AccessDenied,), Reason.ACCESS_DENIED),
     ((errors.LineageTooLong,), Reason.LINEAGE_TOO_LONG),
@@ -293,8 +293,9 @@ MEANINGS: Mapping[Reason, Meaning] = {
     Reason.STORE_FULL: Meaning("copy", "The object store has no room left.", "Make room."),
     Reason.TIER_STATE_AWAY: Meaning(
         "copy, trim",
-        "The tier-state topic cannot be read to its end, or a write to it has no known outcome.",
-        "Look at its leader and its in-sync replicas.",
+        "The tier-state topic cannot be read to its end, or a write to it has no known outcome; or the disk of "
+        "`state_dir` has no room for the view.",
+        "Look at its leader and its in-sync replicas; make room in `state_dir`.",
     ),
     Reason.BROKER_AWAY: Meaning("copy, trim", "The broker does not answer, or leadership moves.", "Look there."),
     Reason.ACCESS_DENIED: Meaning(

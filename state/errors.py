@@ -13,6 +13,7 @@
     │   ├── BrokerUnavailable   Kafka does not answer, or answered that it is moving
     │   ├── StorageUnavailable  the object store does not answer
     │   ├── StorageFull         the object store has no room
+    │   ├── DiskFull            a disk of our own has no room: the view's, that is `state_dir`
     │   ├── Throttled           slow down
     │   ├── TimedOut            our own deadline passed
     │   ├── LineageUnconfirmed  what was copied may be of a branch that the leader's log left, and nobody says it is not
@@ -122,6 +123,10 @@ class StorageUnavailable(Unavailable):
 
 class StorageFull(Unavailable):
     """The object store has no room left."""
+
+
+class DiskFull(Unavailable):
+    """A disk of our own has no room left: the one with the view (``state_dir``)."""
 
 
 class Throttled(Unavailable):

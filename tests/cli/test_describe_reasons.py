@@ -10,7 +10,8 @@ from tierstate.cli.end_transaction import EndTransaction, end_transaction
 from tierstate.cli.partition_facts import look_at, why_untiered
 from tierstate.leader.reasons import Reason
 from tierstate.runtime.settings import Settings
-from tierstate.state.ids import TopicIdPartition
+from tierstate.state.epochs import Lineage
+from tierstate.state.ids import BrokerId, TopicIdPartition
 from tierstate.state.meaning import meaning
 
 
@@ -83,3 +84,26 @@ def test_an_epoch_without_a_term_is_told_beside_what_is_remote() -> None:
     assert "the leader's epoch 1 has no term yet, the newest is of epoch 0" in said
     nothing = build.view(build.leader(0, 0))
     assert look_at(nothing, broker.bounds("orders", 0), "orders").unconfirmed is None
+
+
+def test_after_leadership_went_to_a_broker_without_an_agent_nobody_asks_the_one_before() -> None:
+    build = Build()
+    view = build.view(build.leader(0, 0))
+    assert view.leader is not None
+    before = view.leader.broker_id
+    assert look_at(view, None, "orders", leader=before).agent == f"agent of broker {before} did not answer"
+    said = look_at(view, None, "orders", leader=BrokerId(7)).agent
+    assert isinstance(said, str)
+    assert said.startswith("none of broker 7, which leads now, has begun a term: is one running there?")
+
+
+def test_what_an_election_lost_is_told_with_its_offsets() -> None:
+    build = Build()
+    first = build.term(0, 0)
+    facts = [build.leader(0, 0), build.started(1, 1, first), build.finished(2, 1, first)]
+    assert look_at(build.view(*facts), None, "orders").lost_branch is None
+    (whole,) = build.view(*facts).readable
+    lineage = Lineage.of((0, 0), (1, whole.offsets.start + 1))
+    said = look_at(build.view(*facts, build.leader(3, 1, lineage=lineage)), None, "orders").lost_branch
+    assert said is not None
+    assert said.startswith(f"{len(whole.offsets) - 1:,} offsets in 1 segments within {whole.offsets} are of a log")

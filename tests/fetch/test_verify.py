@@ -90,7 +90,7 @@ def test_overlaps_are_told_with_their_bytes() -> None:
 def test_a_segment_out_of_lineage_is_told() -> None:
     other = segment(4, 160, 180, (0, 160))
     found = findings(*facts(*CLEAN, other))
-    assert only(found, Severity.FINDING, "out of lineage").segment_id == other.segment_id
+    assert only(found, Severity.WAITING, "out of lineage").segment_id == other.segment_id
 
 
 def test_an_unknown_lineage_is_told() -> None:
@@ -156,17 +156,17 @@ def test_a_delete_that_stands_and_one_that_describes_another_segment() -> None:
     lone = segment(9, 0, 99)
     deleted = list(facts(*CLEAN, lone))
     fact = SegmentDeleteStarted(lone, TERM, 5, DeleteReason.LOG_START, NOW)
-    only(findings(*deleted, BUILD.live(50, fact)), Severity.FINDING, f"a delete stands since {NOW} (log-start)")
+    only(findings(*deleted, BUILD.live(50, fact)), Severity.WAITING, f"a delete stands since {NOW} (log-start)")
     fact = replace(fact, subject=replace(lone, record_count=1))
     found = findings(*deleted, BUILD.live(50, fact))
-    assert [each.severity for each in found] == [Severity.FINDING, Severity.CORRUPT]
+    assert [each.severity for each in found] == [Severity.WAITING, Severity.CORRUPT]
 
 
 def test_a_finished_delete_and_an_abandoned_copy_are_told() -> None:
     deleted = (BUILD.delete_started(50, 8, TERM, 5), BUILD.delete_finished(51, 8, TERM, 6))
-    only(findings(*facts(*CLEAN), *deleted), Severity.FINDING, "wait to be erased")
+    only(findings(*facts(*CLEAN), *deleted), Severity.WAITING, "wait to be erased")
     abandoned = (BUILD.started(50, 8, TERM), BUILD.leader(51, 1, lineage=LINEAGE))
-    only(findings(*facts(*CLEAN), *abandoned), Severity.FINDING, "abandoned")
+    only(findings(*facts(*CLEAN), *abandoned), Severity.WAITING, "abandoned")
 
 
 def test_a_copy_that_goes_on_is_no_finding() -> None:

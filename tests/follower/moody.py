@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Mapping
 
 from tierstate.broker.tier_topic import MemoryTierTopic, TierReader
 from tierstate.state.anchor import Anchor
-from tierstate.state.errors import BrokerUnavailable, StorageFull, TierstateError
+from tierstate.state.errors import BrokerUnavailable, DiskFull, TierstateError
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.offsets import Position
 from tierstate.state.view import Entry, MemoryView, SecondValue
 
-NO_ROOM = StorageFull("the disk of the view has no room left")
+NO_ROOM = DiskFull("the disk of the view has no room left")
 
 
 class MoodyView(MemoryView):

@@ -1,4 +1,4 @@
-"""A view whose disk is full at whichever write: StorageFull and nothing else, and whole again once there is room."""
+"""A view whose disk is full at whichever write: DiskFull and nothing else, and whole again once there is room."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.follower.file_topic import FileTopic, PARTITIONS
 from tierstate.follower.digests import digests_of
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import ManualClock
-from tierstate.state.errors import StorageFull
+from tierstate.state.errors import DiskFull
 
 def room(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -44,7 +44,7 @@ for at, size in enumerate(json.loads(sys.argv[3])):
     try:
         follow(folder, lambda follower: None)
         full = False
-    except StorageFull:
+    except DiskFull:
         full = True
     finally:
         room(resource.RLIM_INFINITY)

@@ -21,7 +21,7 @@ from tierstate.follower.open import open_view
 from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.runtime.listener import Event, ViewRebuilt
 from tierstate.schemas.codec import decode_fact, encode_fact
-from tierstate.state.errors import BrokerUnavailable, PositionLost, StorageFull, TierstateError, ViewBehind
+from tierstate.state.errors import BrokerUnavailable, DiskFull, PositionLost, TierstateError, ViewBehind
 from tierstate.state.keys import key_of, tier_partition_of
 from tierstate.state.offsets import Position
 from tierstate.state.view import Entry, ViewStore
@@ -41,11 +41,11 @@ def test_a_full_disk_is_told_to_everybody_who_waits_and_nothing_is_missing_when_
     follower.require_fresh(NUMBER, 3600)
     store.error = NO_ROOM
     said.say(log_start(0, 7, leader, at))
-    with pytest.raises(StorageFull):
+    with pytest.raises(DiskFull):
         follower.advance()
-    with pytest.raises(StorageFull):
+    with pytest.raises(DiskFull):
         follower.wait_applied(NUMBER, Position(1), 1)
-    with pytest.raises(StorageFull):
+    with pytest.raises(DiskFull):
         follower.require_fresh(NUMBER, 3600)
     said.say(log_start(0, 8, leader, at, counter=2))
     store.error = None
@@ -61,7 +61,7 @@ def test_a_tail_tries_a_full_disk_again_by_itself(said: Topic) -> None:
     leader = elected(0, 3, 1)
     at = said.say(leader)
     said.say(log_start(0, 7, leader, at))
-    with pytest.raises(StorageFull):
+    with pytest.raises(DiskFull):
         follower.wait_applied(NUMBER, Position(1), 30)
     store.error = None
     for _ in range(600):
@@ -80,7 +80,7 @@ from tests.follower.file_topic import FileTopic, PARTITIONS
 from tierstate.follower.digests import digests_of
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import ManualClock
-from tierstate.state.errors import StorageFull
+from tierstate.state.errors import DiskFull
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 topic = FileTopic(Path(sys.argv[1]))
@@ -94,7 +94,7 @@ for _ in range(3):
     try:
         for number in range(PARTITIONS):
             follower.require_fresh(number, 0)
-    except StorageFull:
+    except DiskFull:
         failures += 1
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 assert failures == 3, failures

@@ -19,7 +19,7 @@ from tierstate.runtime.heartbeat import UNWATCHED
 from tierstate.runtime.metrics import Metrics
 from tierstate.runtime.service import Service
 from tierstate.schemas.codec import decode_fact
-from tierstate.state.errors import IllegalTransition, StorageFull, TierStateLost, Unavailable
+from tierstate.state.errors import DiskFull, IllegalTransition, TierStateLost, Unavailable
 from tierstate.state.keys import tier_partition_of
 from tierstate.state.offsets import Position
 
@@ -83,7 +83,7 @@ def test_a_full_disk_of_the_view_is_why_it_is_not_ready_and_no_reason_for_a_rest
     seen.watch.look(GO)
     seen.store.error = NO_ROOM
     seen.say()
-    with pytest.raises(StorageFull):
+    with pytest.raises(DiskFull):
         seen.follower.advance()
     assert "no room left" in why_behind(seen.follower, seen.watch, 60)[0]
     assert why_unhealthy([], seen.follower, UNWATCHED) == []

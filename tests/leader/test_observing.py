@@ -16,7 +16,7 @@ from tierstate.leader.act import run
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.gauges import feed_gauges
 from tierstate.leader.group_holds import GroupPolicy
-from tierstate.leader.observe import AHEAD_AGE_S, CONFIG_AGE_S, GROUPS_AGE_S, Observer
+from tierstate.leader.observe import AHEAD_AGE_S, CONFIG_AGE_S, GROUPS_AGE_S, PROBLEM_AGE_S, Observer
 from tierstate.runtime.metrics import Metrics
 from tierstate.state.errors import AccessDenied, Fenced, StorageFull, Unavailable, UnknownTopic
 from tierstate.state.ids import BrokerId, TopicIdPartition
@@ -68,6 +68,21 @@ def test_bounds_are_asked_every_time_configuration_and_groups_rarely(world: Worl
     world.clock.advance(GROUPS_AGE_S)
     observe(world.partition, world.name)
     assert broker.asked == {"bounds": 12, "config": 3, "groups": 2}
+
+
+def test_groups_that_could_not_all_be_listed_are_asked_for_again_soon(world: World) -> None:
+    """A coordinator that loads its groups has them in seconds: what it kept hidden is not told for minutes."""
+    broker = Counted(world)
+    observe = observer(world, broker)
+    world.broker.hide_groups("COORDINATOR_LOAD_IN_PROGRESS")
+    assert observe(world.partition, world.name).groups.unknown == "COORDINATOR_LOAD_IN_PROGRESS"
+    world.broker.hide_groups(None)
+    world.clock.advance(PROBLEM_AGE_S)
+    observe.ahead({}, {world.name})
+    assert observe(world.partition, world.name).groups.unknown is None
+    world.clock.advance(PROBLEM_AGE_S)
+    observe(world.partition, world.name)
+    assert broker.asked["groups"] == 2
 
 
 def test_what_was_asked_ahead_is_good_for_one_look_and_not_for_long(world: World) -> None:

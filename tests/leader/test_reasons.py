@@ -23,6 +23,7 @@ from tierstate.state.offsets import Offset
         (errors.StorageUnavailable("x"), Reason.STORE_AWAY),
         (errors.Throttled("x"), Reason.STORE_AWAY),
         (errors.StorageFull("x"), Reason.STORE_FULL),
+        (errors.DiskFull("x"), Reason.TIER_STATE_AWAY),
         (errors.ViewBehind("x"), Reason.TIER_STATE_AWAY),
         (errors.UnknownOutcome("x"), Reason.TIER_STATE_AWAY),
         (errors.BrokerUnavailable("x", topic="orders"), Reason.BROKER_AWAY),
