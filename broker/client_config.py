@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from confluent_kafka import KafkaError
+
 from ..state.errors import InvalidRequest
 from .answers import Address
 
@@ -42,6 +44,12 @@ def consumer_config(kafka: Mapping[str, str]) -> dict[str, Any]:
         "fetch.queue.backoff.ms": 5,
         "allow.auto.create.topics": False,
     }
+
+
+def is_of_groups(error: Any) -> bool:
+    """A consumer that joins nothing and commits nothing needs no group, and no right on one: librdkafka asks for its
+    coordinator all the same, and tells what it is answered."""
+    return bool(error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 
 def kafka_error(error: BaseException) -> str:

@@ -5,6 +5,8 @@ Numbers and meanings: Kafka's ``org.apache.kafka.common.protocol.Errors``.
 
 from __future__ import annotations
 
+from typing import Any
+
 from confluent_kafka import KafkaError, KafkaException
 
 from ..state.errors import (
@@ -62,6 +64,14 @@ def error_of(code: int, **facts: object) -> TierstateError | None:
         if code in names:
             return kind(message, **facts, kafka_error=names[code])
     return InvalidRequest("the broker refuses this request", **facts, kafka_error=code)
+
+
+def denied(error: Any, **facts: object) -> AccessDenied | None:
+    """What a KafkaError or a KafkaException of librdkafka says, where it is that these credentials may not."""
+    said = error.args[0] if isinstance(error, KafkaException) else error
+    if said.code() not in _DENIED:
+        return None
+    return AccessDenied("the broker refuses these credentials", **facts, kafka_error=_DENIED[said.code()])
 
 
 def error_of_exception(exception: KafkaException, **facts: object) -> TierstateError:

@@ -14,7 +14,8 @@ from ..runtime.clock import Clock
 from ..state.errors import BrokerUnavailable, OffsetOutOfRange, TimedOut, UnknownTopic
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation
-from .client_config import consumer_config, kafka_error
+from .client_config import consumer_config, is_of_groups, kafka_error
+from .error_codes import denied
 
 ANSWER_S = 15.0
 SILENCE_S = 60.0
@@ -103,9 +104,10 @@ class PlainConsumer:
             raise OffsetOutOfRange(
                 "offset is not on the broker", valid_start=valid_start, valid_end=valid_end, offset=start, **facts
             )
-        if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+        passing = error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+        if passing or is_of_groups(error):
             return position
-        raise BrokerUnavailable("Kafka's consumer failed", **facts)
+        raise denied(error, **facts) or BrokerUnavailable("Kafka's consumer failed", **facts)
 
     def close(self) -> None:
         self._consumer.close()

@@ -17,7 +17,8 @@ from ..state.anchor import Anchor
 from ..state.errors import BrokerUnavailable, InvalidRequest, PositionLost, TierStateLost
 from ..state.offsets import Position, TimestampMs
 from ..state.view import Entry
-from .client_config import consumer_config
+from .client_config import consumer_config, is_of_groups
+from .error_codes import denied
 
 UNKNOWN_EPOCH = -1
 FETCH_WAIT_MS = 500
@@ -140,7 +141,7 @@ class KafkaReader:
                 following[partition] = self._positions[partition] = Position(message.offset() + 1)
             elif error.code() == KafkaError._PARTITION_EOF:
                 following[partition] = Position(message.offset())
-            else:
+            elif not is_of_groups(error):
                 self._refuse(error, partition)
         return [
             TierBatch(
@@ -175,6 +176,8 @@ class KafkaReader:
                 tier_partition=partition,
                 reason=error.str(),
             )
+        if refused := denied(error, topic=self._name, needs="READ"):
+            raise refused
         if not error.retriable() and error.code() not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
             raise BrokerUnavailable("tier-state topic cannot be read", topic=self._name, reason=error.str())
 

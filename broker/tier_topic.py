@@ -17,14 +17,22 @@ from confluent_kafka.admin import AdminClient
 from ..runtime.clock import SystemClock
 from ..state.anchor import Anchor
 from ..state.epochs import LeaderEpoch
-from ..state.errors import BrokerUnavailable, InvalidRequest, TierstateError, TimedOut, UnknownOutcome, UnknownTopic
+from ..state.errors import (
+    AccessDenied,
+    BrokerUnavailable,
+    InvalidRequest,
+    TierstateError,
+    TimedOut,
+    UnknownOutcome,
+    UnknownTopic,
+)
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset, Position, TimestampMs
 from ..state.routing import Isolation
 from .answers import FetchSpec, Place
 from .bounds import offset_at
 from .client_config import admin_config, kafka_error, producer_config
-from .error_codes import OFFSET_OUT_OF_RANGE, error_of
+from .error_codes import OFFSET_OUT_OF_RANGE, denied, error_of
 from .leadership import Leadership
 from .memory_tier_topic import MemoryTierTopic as MemoryTierTopic
 from .raw import EARLIEST, LATEST, RawClient
@@ -151,21 +159,34 @@ class KafkaTierTopic:
         producer = self._live_producer()
         try:
             producer.produce(self._name, value=value, key=name, partition=tier_partition, on_delivery=delivered)
-        except (BufferError, KafkaException) as error:
+            while not done.wait(0):
+                # librdkafka ends every message within message.timeout.ms, so this loop ends too
+                producer.poll(0.01)
+        except BufferError as error:
             raise InvalidRequest("fact was refused before sending", key=key, reason=str(error)) from error
-        while not done.wait(0):
-            # librdkafka ends every message within message.timeout.ms, so this loop ends too
-            producer.poll(0.01)
+        except KafkaException as error:
+            self._forget_producer(producer)
+            raise self._not_written(error, key) from error
         failure, position = outcome["error"], outcome["position"]
         if failure is not None:
             if failure.fatal():
                 self._forget_producer(producer)
+            if refused := self._denied(failure, key):
+                raise refused
             if failure.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._INVALID_ARG):
                 raise InvalidRequest("fact was refused before sending", key=key, reason=failure.str())
             raise UnknownOutcome("append may or may not have landed", key=key, reason=failure.str())
         if position is None or position < 0:
             raise UnknownOutcome("append landed at an unknown position", key=key)
         return Position(position)
+
+    def _denied(self, error: Any, key: str) -> AccessDenied | None:
+        """Who may write to no topic at all is refused earlier, by the cluster."""
+        return denied(error, topic=self._name, needs="WRITE", key=key)
+
+    def _not_written(self, error: KafkaException, key: str) -> TierstateError:
+        refused = self._denied(error, key)
+        return refused or InvalidRequest("fact was refused before sending", key=key, reason=str(error))
 
     def _live_producer(self) -> Any:
         with self._lock:
@@ -320,6 +341,8 @@ def describe_topic_id(admin: Any, name: str) -> str:
     except KafkaException as error:
         if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID):
             raise UnknownTopic("no such topic", topic=name) from error
+        if refused := denied(error, topic=name, needs="DESCRIBE"):
+            raise refused from error
         raise BrokerUnavailable("topic cannot be described", topic=name, reason=kafka_error(error)) from error
     uuid = described.topic_id
     halves = (uuid.get_most_significant_bits(), uuid.get_least_significant_bits())

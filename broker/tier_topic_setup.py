@@ -19,6 +19,7 @@ from ..state.facts import TopicMeta
 from ..state.keys import TOPIC_META_KEY, key_of
 from ..state.offsets import Position, TimestampMs
 from .client_config import admin_config, kafka_error
+from .error_codes import denied
 from .tier_reader import lost_heads
 from .tier_topic import KafkaTierTopic, describe_topic_id
 
@@ -141,11 +142,15 @@ def look_at_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> Found:
     except KafkaException as error:
         raise BrokerUnavailable("Kafka does not answer", reason=kafka_error(error)) from error
     if metadata.error is not None:
+        if refused := denied(metadata.error, topic=spec.name, needs="DESCRIBE"):
+            raise refused
         return Found(spec.name, there=False)
     resource = ConfigResource(ResourceType.TOPIC, spec.name)
     try:
         entries = admin.describe_configs([resource], request_timeout=10)[resource].result(timeout=15)
     except KafkaException as error:
+        if refused := denied(error, topic=spec.name, needs="DESCRIBE_CONFIGS"):
+            raise refused from error
         raise BrokerUnavailable("topic configuration cannot be read", reason=kafka_error(error)) from error
     actual = {name: entry.value for name, entry in entries.items()}
     problems = [problem for name, wanted in spec.config.items() if (problem := _judge(name, wanted, actual.get(name)))]

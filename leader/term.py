@@ -19,7 +19,7 @@ from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..schemas.codec import encode_fact
 from ..state.epochs import LeaderEpoch, Lineage
-from ..state.errors import Fenced, InvalidRequest, LineageTooLong, Unavailable, UnknownOutcome, ViewBehind
+from ..state.errors import AccessDenied, Fenced, InvalidRequest, LineageTooLong, Unavailable, UnknownOutcome, ViewBehind
 from ..state.facts import Fact, LeaderElected, LogStartAdvanced
 from ..state.ids import BrokerId, FactId, TopicIdPartition
 from ..state.keys import key_of
@@ -130,7 +130,7 @@ class Reign:
             raise Fenced(self._ended, partition=self.partition, term=self.term)
         try:
             position = self.seat.topic.append(self._tier_partition, key, value)
-        except UnknownOutcome:
+        except (UnknownOutcome, AccessDenied):  # an attempt before the one that was refused may have landed
             self.outcome_unknown()
             raise
         self.read_own_write(position)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,21 +9,17 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
-    AclBinding,
     AclOperation,
     AclPermissionType,
     AdminClient,
     NewTopic,
-    ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.broker.guarded import allow, binding, guarded_sandbox
 from tierstate.broker.control import BrokerControl
 from tierstate.broker.open import open_broker
 from tierstate.broker.raw import RawClient
@@ -36,52 +30,11 @@ from tierstate.state.ids import BrokerId
 
 pytestmark = pytest.mark.kafka
 
-PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
-
-
-def self_signed(folder: Path) -> tuple[Path, Path]:
-    """(certificate, key with certificate) of 127.0.0.1 as PEM files."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sandbox")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-        .sign(key, hashes.SHA256())
-    )
-    public = certificate.public_bytes(serialization.Encoding.PEM)
-    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    (folder / "ca.pem").write_bytes(public)
-    (folder / "broker.pem").write_bytes(key.private_bytes(*form) + public)
-    return folder / "ca.pem", folder / "broker.pem"
-
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
-    """A broker behind TLS, SASL and ACLs, with a topic ``guarded``; admin may everything, guest nothing."""
-    authority, identity = self_signed(tmp_path_factory.mktemp("tls"))
-    listener = "listener.name.plaintext"
-    properties = {
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:SASL_SSL",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(identity),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(authority),
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        f"{listener}.plain.sasl.jaas.config": f'{PLAIN} username="admin" password="a" user_admin="a" user_guest="g";',
-        f"{listener}.scram-sha-256.sasl.jaas.config": f"{SCRAM};",
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:admin;User:ANONYMOUS",
-        "auto.create.topics.enable": "true",
-    }
-    client = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "PLAIN", "sasl.username": "admin"}
-    client |= {"sasl.password": "a", "ssl.ca.location": str(authority)}
-    with KafkaSandbox(properties=properties, client=client) as sandbox:
+    """With a topic ``guarded``; admin may everything, guest nothing."""
+    with guarded_sandbox(tmp_path_factory.mktemp("tls")) as sandbox:
         admin = AdminClient(sandbox.client_config)
         admin.create_topics([NewTopic("guarded", 1, 1)])["guarded"].result(30)
         secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
@@ -154,16 +107,8 @@ def test_tls_files_that_cannot_be_read_are_named_at_once(tmp_path: Path) -> None
 
 
 def allow_describe(sandbox: KafkaSandbox, name: str, permission: AclPermissionType = AclPermissionType.ALLOW) -> None:
-    allow(sandbox, name, AclOperation.DESCRIBE, permission)
-
-
-def allow(
-    sandbox: KafkaSandbox, name: str, what: AclOperation, permission: AclPermissionType = AclPermissionType.ALLOW
-) -> None:
     """The guest, or deny it."""
-    admin = AdminClient(sandbox.client_config)
-    acl = AclBinding(ResourceType.TOPIC, name, ResourcePatternType.LITERAL, "User:guest", "*", what, permission)
-    admin.create_acls([acl])[acl].result(30)
+    allow(sandbox, [binding("guest", ResourceType.TOPIC, name, AclOperation.DESCRIBE, permission)])
 
 
 def test_whose_transactions_are_open_is_told_to_those_who_may_read_the_topic(guarded: KafkaSandbox) -> None:
@@ -179,10 +124,10 @@ def test_whose_transactions_are_open_is_told_to_those_who_may_read_the_topic(gua
 
     with open_broker(guest) as theirs:
         for what in (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.DELETE):
-            allow(guarded, "pinned", what)
+            allow(guarded, [binding("guest", ResourceType.TOPIC, "pinned", what)])
         eventually(lambda: sees(theirs.control, "pinned"))
         assert told(theirs.control) == "denied"
-        allow(guarded, "pinned", AclOperation.READ)
+        allow(guarded, [binding("guest", ResourceType.TOPIC, "pinned", AclOperation.READ)])
         eventually(lambda: told(theirs.control) == "()")
 
 

@@ -15,9 +15,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ class House:
         self.store.mkdir(parents=True)
         self.config.write_text(
             f'state_dir = "{self.folder / "state"}"\n'
-            f'[kafka]\n"bootstrap.servers" = "{self.kafka.bootstrap}"\n'
+            f"[kafka]\n{self.kafka_settings(self.kafka.client_config)}"
             f'[store]\nurl = "{self.store.as_uri()}"\n'
             f'[tier_state]\ntopic = "{self.tier_topic}"\npartitions = 2\nreplication_factor = 1\n'
             f'[tiering]\ninclude = ["{self.name}-.*"]\n'
@@ -100,6 +101,25 @@ class House:
             f'[archive]\npartial_after = "0s"\n'
             f'[trim]\ndelay = "0s"\n[management]\nlisten = "127.0.0.1:0"\n[gateway]\nlisten = "127.0.0.1:0"\n'
         )
+
+    def kafka_settings(self, config: Mapping[str, str]) -> str:
+        """A secret by reference only, as settings have it."""
+        lines = {name: f'"{value}"' for name, value in config.items()}
+        if "sasl.password" in config:
+            secret = self.folder / f"password-of-{config['sasl.username']}"
+            secret.write_text(config["sasl.password"])
+            lines["sasl.password"] = f'{{ file = "{secret}" }}'
+        return "".join(f'"{name}" = {value}\n' for name, value in lines.items())
+
+    def as_user(self, name: str, password: str) -> House:
+        """The same house, entered by somebody else."""
+        other, client = copy(self), self.kafka.client_config
+        other.config = self.folder / f"{name}.toml"
+        before = self.kafka_settings(client)
+        after = self.kafka_settings(client | {"sasl.username": name, "sasl.password": password})
+        settings = self.config.read_text().replace(before, after)
+        other.config.write_text(settings.replace('/state"', f'/state-{name}"'))
+        return other
 
     @property
     def log_dir(self) -> Path:
@@ -180,13 +200,13 @@ class House:
         if self.kafka.release.startswith("3."):  # where segment.bytes may be as small
             wanted["segment.bytes"] = wanted.pop("internal.segment.bytes")
         name = f"{self.name}-{topic}"
-        admin: Any = AdminClient({"bootstrap.servers": self.kafka.bootstrap, "log_level": 0})
+        admin: Any = AdminClient({**self.kafka.client_config, "log_level": 0})
         admin.create_topics([NewTopic(name, partitions, 1, config=wanted)], operation_timeout=30)[name].result(30)
         return name
 
     def append(self, topic: str, records: int, partition: int = 0, first: int = 0) -> None:
         """Records ``first``… of 120 bytes, in batches small enough to fill several segments."""
-        config = {"bootstrap.servers": self.kafka.bootstrap, "log_level": 0, "batch.size": 10_000}
+        config = {**self.kafka.client_config, "log_level": 0, "batch.size": 10_000}
         producer: Any = Producer(config | {"enable.idempotence": True})  # else a retry could change their order
         for number in range(first, first + records):
             producer.produce(topic, value=b"%0120d" % number, key=b"k%d" % (number % 7), partition=partition)

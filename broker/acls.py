@@ -1,0 +1,105 @@
+"""What Kafka must allow whom: the one list. docs/operations.md shows it, a test runs every command under exactly it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from confluent_kafka.admin import AclOperation, ResourceType
+
+WILDCARD = "*"
+
+
+class Place(StrEnum):
+    """Of what a right is."""
+
+    TIER_STATE = "the tier-state topic"
+    TOPICS = "its topics"
+    EVERY_TOPIC = "every topic, `*`"
+    CLUSTER = "the cluster"
+    EVERY_GROUP = "every group, `*`"
+
+    def resource(self, tier_state: str, topic: str) -> tuple[ResourceType, str]:
+        """Kafka's own name of it."""
+        return {
+            Place.TIER_STATE: (ResourceType.TOPIC, tier_state),
+            Place.TOPICS: (ResourceType.TOPIC, topic),
+            Place.EVERY_TOPIC: (ResourceType.TOPIC, WILDCARD),
+            Place.CLUSTER: (ResourceType.BROKER, "kafka-cluster"),
+            Place.EVERY_GROUP: (ResourceType.GROUP, WILDCARD),
+        }[self]
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """``why``: what does not work without it."""
+
+    place: Place
+    operation: AclOperation
+    why: str
+
+
+def _rights(place: Place, **why: str) -> tuple[Right, ...]:
+    return tuple(Right(place, AclOperation[name.upper()], text) for name, text in why.items())
+
+
+READER = (
+    *_rights(
+        Place.TIER_STATE,
+        read="facts are read",
+        describe="its end and its leaders are asked for",
+        describe_configs="a topic that is not safe is refused",
+    ),
+    *_rights(
+        Place.TOPICS,
+        read="what is not yet in the bucket is read from the broker",
+        describe="bounds and leaders are asked for",
+        describe_configs="`describe` says why a topic is not tiered",
+    ),
+)
+"""Gateway, commands that look, `read_records`, Spark. No right on a group: nothing is joined or committed."""
+
+OPERATOR = (*READER, *_rights(Place.TIER_STATE, write="what people say is a fact"))
+"""Commands that order, settle, release, recover."""
+
+INIT = (*OPERATOR, *_rights(Place.TIER_STATE, create="`tierstate init` makes it"))
+
+AGENT = (
+    *_rights(
+        Place.TIER_STATE,
+        read="facts are read",
+        write="facts are written",
+        describe="its end and its leaders are asked for",
+        describe_configs="nothing is deleted while it is not safe",
+    ),
+    *_rights(
+        Place.TOPICS,
+        describe="bounds and leaders are asked for",
+        describe_configs="retention is obeyed",
+        delete="the local tier is trimmed (DeleteRecords)",
+    ),
+    *_rights(Place.EVERY_TOPIC, describe="a topic that is gone is told from one that is hidden"),
+    *_rights(Place.CLUSTER, describe="all consumer groups are listed"),
+    *_rights(Place.EVERY_GROUP, describe="what a group has read is asked for before every trim"),
+)
+AGENT_MAY = _rights(Place.TOPICS, read="an open transaction is named")
+"""What an agent works without."""
+
+ROLES = {
+    "agent": AGENT,
+    "gateway, commands that look, `read_records`, Spark": READER,
+    "commands that give [orders](#orders), `settle`, `release`, `undelete`, `leases --end`, `recover`": OPERATOR,
+    "`tierstate init`": INIT,
+}
+
+
+def table() -> str:
+    """As docs/operations.md has it."""
+    rows = ["| who | on | needs | for |", "|---|---|---|---|"]
+    for who, rights in ROLES.items():
+        for place in Place:
+            here = [right for right in rights if right.place is place]
+            if here:
+                names = ", ".join(right.operation.name for right in here)
+                rows.append(f"| {who} | {place.value} | {names} | {'; '.join(right.why for right in here)} |")
+    return "\n".join(rows)

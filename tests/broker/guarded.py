@@ -1,0 +1,115 @@
+"""A broker behind TLS, SASL and ACLs: who may do what there is said by ACLs alone."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tierstate.sandbox.kafka import KafkaSandbox
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+PASSWORDS = {"admin": "a", "guest": "g", "agent": "c", "reader": "r", "operator": "o"}
+"""Of every user; only ``admin`` may everything."""
+
+
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """(certificate, key with certificate) of 127.0.0.1 as PEM files."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sandbox")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
+    public = certificate.public_bytes(serialization.Encoding.PEM)
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "ca.pem").write_bytes(public)
+    (folder / "broker.pem").write_bytes(key.private_bytes(*form) + public)
+    return folder / "ca.pem", folder / "broker.pem"
+
+
+def guarded_sandbox(folder: Path) -> KafkaSandbox:
+    """Not yet opened. ``folder``: for its certificate."""
+    authority, identity = self_signed(folder)
+    listener = "listener.name.plaintext"
+    users = " ".join(f'user_{name}="{password}"' for name, password in PASSWORDS.items())
+    properties = {
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:SASL_SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(identity),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority),
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        f"{listener}.plain.sasl.jaas.config": f'{PLAIN} username="admin" password="a" {users};',
+        f"{listener}.scram-sha-256.sasl.jaas.config": f"{SCRAM};",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin;User:ANONYMOUS",
+        "auto.create.topics.enable": "true",
+    }
+    client = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "PLAIN", "sasl.username": "admin"}
+    client |= {"sasl.password": PASSWORDS["admin"], "ssl.ca.location": str(authority)}
+    return KafkaSandbox(properties=properties, client=client)
+
+
+def binding(
+    user: str,
+    kind: ResourceType,
+    name: str,
+    what: AclOperation,
+    permission: AclPermissionType = AclPermissionType.ALLOW,
+) -> AclBinding:
+    return AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", what, permission)
+
+
+@contextmanager
+def denied(sandbox: KafkaSandbox, *bindings: AclBinding) -> Iterator[None]:
+    """For a while, whatever else allows it."""
+    admin = AdminClient(sandbox.client_config)
+    for each in admin.create_acls(list(bindings)).values():
+        each.result(30)
+    try:
+        yield
+    finally:
+        filters = [
+            AclBindingFilter(
+                each.restype,
+                each.name,
+                each.resource_pattern_type,
+                each.principal,
+                each.host,
+                each.operation,
+                each.permission_type,
+            )
+            for each in bindings
+        ]
+        for each in admin.delete_acls(filters).values():
+            each.result(30)
+
+
+def allow(sandbox: KafkaSandbox, bindings: Iterable[AclBinding]) -> None:
+    """Known to the broker a moment later."""
+    admin = AdminClient(sandbox.client_config)
+    for each in admin.create_acls(list(bindings)).values():
+        each.result(30)

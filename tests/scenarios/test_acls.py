@@ -1,0 +1,134 @@
+"""Under exactly the documented ACLs everything works: every command, the gateway, `read_records` and Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AclPermissionType
+
+from tests.broker.guarded import PASSWORDS, allow, binding, denied, guarded_sandbox
+from tests.scenarios.house import Done, House, eventually, get, run
+from tierstate.broker.acls import AGENT, INIT, READER, Right, table
+from tierstate.consumer.records import read_records
+from tierstate.sandbox.kafka import KafkaSandbox
+
+pytestmark = pytest.mark.kafka
+
+RECORDS = 2_000
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+def permit(house: House, user: str, rights: tuple[Right, ...], topic: str) -> None:
+    bound = [(*right.place.resource(house.tier_topic, topic), right.operation) for right in rights]
+    allow(house.kafka, [binding(user, kind, name, what) for kind, name, what in bound])
+
+
+@dataclass
+class Guarded:
+    """A topic, copied and trimmed by an agent that may what is documented and no more."""
+
+    house: House
+    topic: str
+
+    def user(self, name: str) -> House:
+        return self.house.as_user(name, PASSWORDS[name])
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
+    with guarded_sandbox(tmp_path_factory.mktemp("tls")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def guarded(sandbox: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    house = House(sandbox, tmp_path_factory.mktemp("acls") / "house", "acls")
+    try:
+        topic = f"{house.name}-orders"
+        permit(house, "operator", INIT, topic)
+        permit(house, "agent", AGENT, topic)
+        permit(house, "reader", READER, topic)
+        made = Guarded(house, house.create("orders"))
+        eventually(lambda: run("init", "--config", str(made.user("operator").config)).returncode == 0)
+        house.append(made.topic, RECORDS)
+        with made.user("agent").agent():
+            eventually(lambda: len(house.logs(made.topic)) == 1)
+        yield made
+    finally:
+        house.close()
+
+
+READS = {
+    "topics": [],
+    "describe": ["T"],
+    "segments": ["T:0"],
+    "facts": ["T"],
+    "consume": ["T:0", "--from", "earliest", "-n", "5"],
+    "digest": ["T"],
+    "verify": ["T", "--level", "3"],
+    "replay": [],
+    "leases": ["T"],
+    "sweep": ["T"],
+    "delete-records": ["T:0", "--before", "10"],
+}
+ORDERS = {"pause": ["T:0"], "resume": ["T:0"]}
+
+
+def call(guarded: Guarded, user: str, command: str) -> Done:
+    given = {**READS, **ORDERS}[command]
+    arguments = [each.replace("T", guarded.topic) if each[0] == "T" else each for each in given]
+    return run(command, *arguments, "--config", str(guarded.user(user).config))
+
+
+@pytest.mark.parametrize("command", READS)
+def test_a_reader_reads_by_every_command(command: str, guarded: Guarded) -> None:
+    done = call(guarded, "reader", command)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("right", READER, ids=lambda right: f"{right.place.name}-{right.operation.name}")
+def test_a_reader_who_lacks_a_right_is_refused_by_name_and_nothing_hangs(right: Right, guarded: Guarded) -> None:
+    kind, name = right.place.resource(guarded.house.tier_topic, guarded.topic)
+    deny = binding("reader", kind, name, right.operation, AclPermissionType.DENY)
+    with denied(guarded.house.kafka, deny):
+        eventually(lambda: any(call(guarded, "reader", each).returncode for each in ("digest", "describe")))
+        found = {command: call(guarded, "reader", command) for command in READS}
+    assert {each.returncode for each in found.values()} <= {0, 5}, {
+        c: (d.returncode, d.stderr) for c, d in found.items()
+    }
+    refused = [done.stderr for done in found.values() if done.returncode == 5]
+    assert refused
+    assert all(name in said for said in refused), refused
+    eventually(lambda: not any(call(guarded, "reader", each).returncode for each in ("digest", "describe")))
+
+
+def test_an_order_without_write_is_refused_and_with_it_given(guarded: Guarded) -> None:
+    for command in ORDERS:
+        done = call(guarded, "reader", command)
+        assert done.returncode == 5, done.stderr
+        assert f"topic={guarded.house.tier_topic} needs=WRITE" in done.stderr
+        assert call(guarded, "operator", command).returncode == 0
+
+
+def test_read_records_reads_both_tiers(guarded: Guarded) -> None:
+    secured = guarded.house.kafka.client_config | {"sasl.username": "reader", "sasl.password": PASSWORDS["reader"]}
+    found = read_records(
+        secured, guarded.house.store.as_uri(), guarded.topic, 0, 0, RECORDS, tier_state_topic=guarded.house.tier_topic
+    )
+    assert sum(batch.num_rows for batch in found) == RECORDS
+
+
+def test_the_gateway_serves_both_tiers(guarded: Guarded) -> None:
+    _, url = guarded.user("reader").gateway()
+    status, body = get(
+        f"{url}/v1/topics/{guarded.topic}/partitions/0/records?offset=0&max_records=3", "application/x-ndjson"
+    )
+    assert status == 200
+    assert len(body.splitlines()) == 3
+
+
+def test_the_table_of_the_documentation_is_this_one() -> None:
+    assert table() in OPERATIONS.read_text()
