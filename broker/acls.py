@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from confluent_kafka.admin import AclOperation, ResourceType
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient, ResourceType
+
+from .client_config import admin_config
+from .error_codes import denied, error_of_exception
 
 WILDCARD = "*"
 
@@ -91,6 +98,65 @@ ROLES = {
     "commands that give [orders](#orders), `settle`, `release`, `undelete`, `leases --end`, `recover`": OPERATOR,
     "`tierstate init`": INIT,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """A right that the credentials do not have, and Kafka's own name of what it is on."""
+
+    right: Right
+    kind: ResourceType
+    name: str
+
+    def command(self, kafka: Mapping[str, str]) -> str:
+        """That adds it."""
+        flag = {ResourceType.TOPIC: f"--topic '{self.name}'", ResourceType.GROUP: f"--group '{self.name}'"}
+        who = kafka.get("sasl.username") or "AGENT"
+        return (
+            f"kafka-acls.sh --bootstrap-server {kafka.get('bootstrap.servers', 'HOST:PORT')} --add --allow-principal "
+            f"User:{who} --operation {self.right.operation.name} {flag.get(self.kind, '--cluster')}"
+        )
+
+
+def lacking(kafka: Mapping[str, str], tier_state: str, topics: Collection[str]) -> list[Lacking]:
+    """What an agent of these ``topics`` lacks, as the broker answers now. Without an authorizer nothing.
+
+    Raises BrokerUnavailable and its kinds.
+    """
+    admin: Any = AdminClient(admin_config(kafka))
+    may = {
+        (ResourceType.BROKER, "kafka-cluster"): _asked(admin.describe_cluster(**_ASKING)),
+        (ResourceType.GROUP, WILDCARD): _asked(admin.describe_consumer_groups([NOBODYS], **_ASKING)[NOBODYS]),
+        # a name that no topic has stands for every other: it is unknown to those alone who may see it
+        (ResourceType.TOPIC, WILDCARD): _asked(admin.describe_topics(TopicCollection([NOBODYS]), **_ASKING)[NOBODYS]),
+    }
+    for name, future in admin.describe_topics(TopicCollection([tier_state, *topics]), **_ASKING).items():
+        may[ResourceType.TOPIC, name] = _asked(future)
+    found = []
+    for right in AGENT:
+        for topic in topics if right.place is Place.TOPICS else ("",):
+            kind, name = right.place.resource(tier_state, topic)
+            if right.operation not in may[kind, name]:
+                found.append(Lacking(right, kind, name))
+    return found
+
+
+NOBODYS = "tierstate-asks-what-it-may"
+_ASKING = {"include_authorized_operations": True, "request_timeout": 10}
+
+
+def _asked(future: Future[Any]) -> Collection[AclOperation]:
+    """The operations on it that are authorized. Who may not even see it may nothing."""
+    try:
+        operations: Collection[AclOperation] | None = future.result(timeout=15).authorized_operations
+        return list(AclOperation) if operations is None else operations
+    except KafkaException as error:
+        code = error.args[0].code()
+        if denied(error):
+            return ()
+        if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND):
+            return (AclOperation.DESCRIBE,)
+        raise error_of_exception(error) from error
 
 
 def table() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from .flags import pass_context
 from .opened import open_store_of, opened_broker, tier_topic_spec
 
 if TYPE_CHECKING:
+    from ..broker.topics import TopicDescription
     from ..runtime.settings import Settings
 
 Check = tuple[str, Callable[[], str]]
@@ -31,7 +32,7 @@ def command(context: Context) -> None:
     settings = context.settings_with("kafka.bootstrap.servers", "store.url", "agent.log_dirs")
     rows: list[tuple[str, str, str]] = []
     with opened_broker(context) as broker:
-        for name, look in _checks(settings, broker.control.cluster):
+        for name, look in _checks(settings, broker.control.cluster, broker.control.topics):
             try:
                 rows.append((name, "ok", look()))
             except TierstateError as error:
@@ -43,11 +44,13 @@ def command(context: Context) -> None:
         raise Difference("not ready for an agent", wrong=",".join(wrong))
 
 
-def _checks(settings: Settings, cluster: Callable[[], object]) -> Iterator[Check]:
+def _checks(
+    settings: Settings, cluster: Callable[[], object], topics: Callable[[], Sequence[TopicDescription]]
+) -> Iterator[Check]:
     from ..broker.control import ClusterDescription
     from ..broker.tier_topic_setup import look_at_tier_topic
     from ..log.local_log import read_log_dirs
-    from ..state.errors import InvalidRequest, TierstateError
+    from ..state.errors import AccessDenied, InvalidRequest, TierstateError
 
     def settings_are_right() -> str:
         return f"tiering {', '.join(settings.tiering.include) or 'nothing (tiering.include is empty)'}"
@@ -131,11 +134,28 @@ def _checks(settings: Settings, cluster: Callable[[], object]) -> Iterator[Check
                 archives.check(number)
             return f"the topic goes on where its archive ends (history {identity.history})"
 
+    def rights_are_enough() -> str:
+        from ..broker.acls import lacking
+        from ..log.partition import folder_name
+
+        cluster()
+        folders = [each for folder in settings.agent.log_dirs for each in folder.iterdir()]
+        here = {named[0] for each in folders if (named := folder_name(each)) is not None}
+        seen = {each.name for each in topics() if not each.internal}  # one that is hidden has a folder all the same
+        covered = sorted(name for name in here | seen if settings.tiering.covers(name))
+        found = lacking(settings.kafka, settings.tier_state.topic, covered)
+        if found:
+            first = "; ".join(f"{each.right.operation.name} on {each.name}: {each.right.why}" for each in found)
+            commands = "; ".join(each.command(settings.kafka) for each in found)
+            raise AccessDenied(f"lacking: {first}. An administrator adds them: {commands}")
+        return f"all that an agent needs, on {len(covered)} topics"
+
     yield "settings", settings_are_right
     yield "broker", broker_answers
     yield "log folders", folders_are_this_brokers
     yield "object store", store_takes_and_gives
     yield "conditional put", condition_is_honoured
     yield "key ring", key_ring_opens
+    yield "rights", rights_are_enough
     yield "tier-state topic", topic_is_safe
     yield "history", topic_and_archive_agree

@@ -14,7 +14,7 @@ from tierstate.storage.open import open_store
 
 def look(store: str, name: str) -> str:
     settings = Settings.model_validate({"store": {"url": store}})
-    return dict(_checks(settings, lambda: None))[name]()
+    return dict(_checks(settings, lambda: None, tuple))[name]()
 
 
 def test_a_store_that_honours_conditional_puts_is_said_to(tmp_path: Path) -> None:

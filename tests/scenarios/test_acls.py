@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AclPermissionType
+from confluent_kafka.admin import AclPermissionType, ResourceType
 
 from tests.broker.guarded import PASSWORDS, allow, binding, denied, guarded_sandbox
-from tests.scenarios.house import Done, House, eventually, get, run
+from tests.scenarios.house import Done, House, eventually, get, run, side_by_side
 from tierstate.broker.acls import AGENT, INIT, READER, Right, table
 from tierstate.consumer.records import read_records
 from tierstate.sandbox.kafka import KafkaSandbox
@@ -95,14 +97,31 @@ def test_a_reader_who_lacks_a_right_is_refused_by_name_and_nothing_hangs(right: 
     deny = binding("reader", kind, name, right.operation, AclPermissionType.DENY)
     with denied(guarded.house.kafka, deny):
         eventually(lambda: any(call(guarded, "reader", each).returncode for each in ("digest", "describe")))
-        found = {command: call(guarded, "reader", command) for command in READS}
-    assert {each.returncode for each in found.values()} <= {0, 5}, {
-        c: (d.returncode, d.stderr) for c, d in found.items()
-    }
-    refused = [done.stderr for done in found.values() if done.returncode == 5]
+        found = side_by_side([partial(call, guarded, "reader", each) for each in ("topics", "describe", "digest")])
+    assert {each.returncode for each in found} <= {0, 5}, [each.stderr for each in found]
+    refused = [done.stderr for done in found if done.returncode == 5]
     assert refused
     assert all(name in said for said in refused), refused
     eventually(lambda: not any(call(guarded, "reader", each).returncode for each in ("digest", "describe")))
+
+
+@pytest.mark.parametrize("right", AGENT, ids=lambda right: f"{right.place.name}-{right.operation.name}")
+def test_check_names_the_right_that_an_agent_lacks_and_the_command_that_adds_it(right: Right, guarded: Guarded) -> None:
+    agent = guarded.user("agent")
+    kind, name = right.place.resource(guarded.house.tier_topic, guarded.topic)
+
+    def rights(code: int) -> str | None:
+        done = run("check", "--json", "--config", str(agent.config))
+        (row,) = [each for each in json.loads(done.stdout) if each["check"] == "rights"]
+        return row["detail"] if done.returncode == code else None
+
+    said = eventually(lambda: rights(0))
+    assert said.startswith("all that an agent needs")
+    with denied(guarded.house.kafka, binding("agent", kind, name, right.operation, AclPermissionType.DENY)):
+        said = eventually(lambda: rights(1))
+    assert f"{right.operation.name} on " in said
+    flag = {ResourceType.TOPIC: f"--topic '{name}'", ResourceType.GROUP: "--group '*'"}.get(kind, "--cluster")
+    assert f"--allow-principal User:agent --operation {right.operation.name} {flag}" in said
 
 
 def test_an_order_without_write_is_refused_and_with_it_given(guarded: Guarded) -> None:
