@@ -148,14 +148,13 @@ _ASKING = {"include_authorized_operations": True, "request_timeout": 10}
 def _asked(future: Future[Any]) -> Collection[AclOperation]:
     """The operations on it that are authorized. Who may not even see it may nothing."""
     try:
-        operations: Collection[AclOperation] | None = future.result(timeout=15).authorized_operations
-        return list(AclOperation) if operations is None else operations
+        return future.result(timeout=15).authorized_operations or ()  # None stands for none of them (seen, 2.16)
     except KafkaException as error:
         code = error.args[0].code()
         if denied(error):
             return ()
         if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND):
-            return (AclOperation.DESCRIBE,)
+            return tuple(AclOperation)  # seen, and not there: what more is allowed is told once it is
         raise error_of_exception(error) from error
 
 
