@@ -144,6 +144,15 @@ def lacking(kafka: Mapping[str, str], tier_state: str, topics: Collection[str]) 
 NOBODYS = "tierstate-asks-what-it-may"
 _ASKING = {"include_authorized_operations": True, "request_timeout": 10}
 
+_NOT_REFUSED = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.GROUP_ID_NOT_FOUND,
+    KafkaError.NOT_COORDINATOR,  # a cluster that has never had a group (seen)
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""A broker looks for these only after it has looked at the right."""
+
 
 def _asked(future: Future[Any]) -> Collection[AclOperation]:
     """The operations on it that are authorized. Who may not even see it may nothing."""
@@ -153,7 +162,7 @@ def _asked(future: Future[Any]) -> Collection[AclOperation]:
         code = error.args[0].code()
         if denied(error):
             return ()
-        if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND):
+        if code in _NOT_REFUSED:
             return tuple(AclOperation)  # seen, and not there: what more is allowed is told once it is
         raise error_of_exception(error) from error
 
