@@ -98,7 +98,8 @@ def rotate(
     """Wrap the data keys of all segments, of a topic or of a partition under the active key.
 
     Only manifests are rewritten; reads go on throughout. May be stopped and begun again. Exit code 4 when a manifest
-    is corrupt, 5 when one had to stay because a private key is missing.
+    is corrupt, 5 when one had to stay because a private key is missing, or because it is under a newer key than the
+    ring's active one: --from takes it back.
     """
     from ..storage.segment.rotate import Rotation, rotate_all
 
@@ -133,7 +134,7 @@ def _said(outcome: str, execute: bool) -> str:
 
 
 def _judge(counts: Counter[tuple[Outcome, str | None]]) -> None:
-    from ..state.errors import AccessDenied, CorruptData
+    from ..state.errors import AccessDenied, CorruptData, Fenced
     from ..storage.segment.rotate import Outcome
 
     def of(*wanted: Outcome) -> int:
@@ -141,6 +142,14 @@ def _judge(counts: Counter[tuple[Outcome, str | None]]) -> None:
 
     if corrupt := of(Outcome.CORRUPT):
         raise CorruptData("manifests are corrupt and stay as they are", manifests=corrupt, others="done")
+    if newer := of(Outcome.NEWER):
+        ids = sorted({str(key_id) for outcome, key_id in counts if outcome is Outcome.NEWER})
+        raise Fenced(
+            "segments are under a newer key than the ring's active one and stay there: make it the active one, or go "
+            "back by --from",
+            segments=newer,
+            keys=",".join(ids),
+        )
     if stay := of(Outcome.LOCKED, Outcome.REFUSED):
         ids = sorted({str(key_id) for outcome, key_id in counts if outcome is Outcome.LOCKED})
         raise AccessDenied("segments stay under their old key", segments=stay, no_private_key=",".join(ids) or None)

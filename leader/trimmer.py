@@ -52,10 +52,10 @@ def trim_local(reign: Reign, store: ObjectStore, before: Offset, listener: Liste
     yield "append trim-intended"
     reign.append(LocalTrimIntended(partition, before, reign.term, reign.counter(), reign.now()))
     yield "delete-records"
+    reign.require_safe_topic()
     if not let_go_now(groups, reign, bounds, before):
         return local_start
     listed = clock.monotonic()
-    reign.require_safe_topic()
     # Last checks, with nothing between them and the request: the view up to now with our intention accepted in it,
     # nothing to clear up, the checked segments still the ones, the same topic on disk, the checkpoint ending in our
     # epoch.

@@ -43,7 +43,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """Keys by id; ``active`` wraps new data keys."""
+    """Keys by id, the newest last; ``active`` wraps new data keys."""
 
     active: str
     keys: dict[str, KeyPair]
@@ -69,6 +69,11 @@ class KeyRing:
         """Whether the private key of this id is in the ring."""
         pair = self.keys.get(key_id)
         return pair is not None and pair.private is not None
+
+    def is_newer(self, key_id: str) -> bool:
+        """Than the active key: a ring's keys stand in the order in which they were made."""
+        order = list(self.keys)
+        return key_id in self.keys and order.index(key_id) > order.index(self.active)
 
     def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
         """The data key. Raises InvalidRequest without this private key, CorruptData for bytes it cannot open."""

@@ -43,6 +43,10 @@ class RotatingKeys(KeyUnwrapper, KeyWrapper, Protocol):
         """Whether this id's private key is there."""
         ...
 
+    def is_newer(self, key_id: str) -> bool:
+        """Than the active one."""
+        ...
+
 
 class Outcome(StrEnum):
     """What became of one manifest, or would become."""
@@ -50,6 +54,7 @@ class Outcome(StrEnum):
     ROTATED = "rotated"
     ACTIVE = "under the active key already"
     OTHER = "under another key than --from"
+    NEWER = "under a newer key than the active one"
     PLAIN = "not encrypted"
     LOCKED = "no private key"
     REFUSED = "refused"
@@ -71,7 +76,7 @@ class Rotated:
 class Rotation:
     """Which manifests: of a topic, or one partition of it, or all; only those under ``from_id`` when that is given.
 
-    ``execute`` False: everything is done but the write.
+    Nothing goes back to an older key unless ``from_id`` says so. ``execute`` False: everything is done but the write.
     """
 
     topic: str | None = None
@@ -139,6 +144,8 @@ def _stays(key_id: str | None, keys: RotatingKeys, rotation: Rotation) -> Outcom
         return Outcome.ACTIVE
     if rotation.from_id not in (None, key_id):
         return Outcome.OTHER
+    if rotation.from_id is None and keys.is_newer(key_id):
+        return Outcome.NEWER
     return None if keys.opens(key_id) else Outcome.LOCKED
 
 

@@ -101,6 +101,9 @@ def test_a_ring_that_opens_another_key_than_it_wrapped_is_refused(
         def opens(self, key_id: str) -> bool:
             return True
 
+        def is_newer(self, key_id: str) -> bool:
+            return False
+
         def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
             return both.unwrap(key_id, wrapped)
 
@@ -124,6 +127,18 @@ def test_a_manifest_that_hides_its_data_key_behind_another_is_refused(golden: Go
     hidden = hidden.replace('"remoteLogSegmentMetadata":{', f'"remoteLogSegmentMetadata":{{"dataKey":{data_key},', 1)
     with pytest.raises(InvalidRequest, match="cannot be changed without changing more"):
         rewrapped(hidden.encode(), both, source="m")
+
+
+def test_nothing_goes_back_to_an_older_key_unless_it_is_said(golden: Golden, both: KeyRing) -> None:
+    """A ring that still names the old key as active is one that somebody forgot to change."""
+    segment = golden("aiven/zstd-aes")
+    assert [each.outcome for each in rotate_all(segment.store, both, Rotation(execute=True))] == [Outcome.ROTATED]
+    forgotten = KeyRing("key1", both.keys)
+    for execute in (False, True):
+        (stays,) = rotate_all(segment.store, forgotten, Rotation(execute=execute))
+        assert (stays.outcome, stays.key_id) == (Outcome.NEWER, "second")
+    (back,) = rotate_all(segment.store, forgotten, Rotation(from_id="second", execute=True))
+    assert back.outcome is Outcome.ROTATED
 
 
 def test_the_data_key_itself_stays(golden: Golden, both: KeyRing) -> None:
