@@ -58,7 +58,7 @@ OF_ERROR: dict[type[BaseException], Problem] = {
     errors.BrokerUnavailable: Problem(503, 50352, 2),
     errors.StorageUnavailable: Problem(503, 50353, 5),
     errors.StorageFull: Problem(503, 50354, 60),
-    errors.DiskFull: Problem(503, 50360, 60),
+    errors.DiskFull: Problem(503, 50361, 60),
     errors.Throttled: Problem(429, 42950, 1),
     errors.TimedOut: Problem(503, 50355, 2),
     errors.PositionLost: Problem(503, 50356, 5),

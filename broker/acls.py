@@ -9,9 +9,8 @@ from enum import StrEnum
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, AdminClient, ResourceType
+from confluent_kafka.admin import AclOperation, ResourceType
 
-from .client_config import admin_config
 from .error_codes import denied, error_of_exception
 
 WILDCARD = "*"
@@ -108,6 +107,9 @@ class Lacking:
     kind: ResourceType
     name: str
 
+    def __str__(self) -> str:
+        return f"{self.right.operation.name} on {self.name}: {self.right.why}"
+
     def command(self, kafka: Mapping[str, str]) -> str:
         """That adds it."""
         flag = {ResourceType.TOPIC: f"--topic '{self.name}'", ResourceType.GROUP: f"--group '{self.name}'"}
@@ -118,12 +120,11 @@ class Lacking:
         )
 
 
-def lacking(kafka: Mapping[str, str], tier_state: str, topics: Collection[str]) -> list[Lacking]:
-    """What an agent of these ``topics`` lacks, as the broker answers now. Without an authorizer nothing.
+def lacking(admin: Any, tier_state: str, topics: Collection[str]) -> list[Lacking]:
+    """What an agent of these ``topics`` lacks, as the broker answers an AdminClient now. Without an authorizer nothing.
 
     Raises BrokerUnavailable and its kinds.
     """
-    admin: Any = AdminClient(admin_config(kafka))
     may = {
         (ResourceType.BROKER, "kafka-cluster"): _asked(admin.describe_cluster(**_ASKING)),
         (ResourceType.GROUP, WILDCARD): _asked(admin.describe_consumer_groups([NOBODYS], **_ASKING)[NOBODYS]),

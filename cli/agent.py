@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
+from functools import partial
 
 import click
 
@@ -21,6 +22,8 @@ from .watching import AgentWatches, longest_silence
 @pass_context
 def command(context: Context, once: bool) -> None:
     """Copy, and trim, the partitions that this broker leads. Ends on SIGTERM after the acts in progress."""
+    from ..broker.acls import lacking
+    from ..broker.rights_watch import RightsWatch
     from ..follower.archives import Archives
     from ..follower.open import open_view
     from ..leader.attention import Attention
@@ -41,6 +44,7 @@ def command(context: Context, once: bool) -> None:
     from ..runtime.quota import ByteQuota, repeats_taken_from
     from ..runtime.service import Service
     from ..runtime.watchdog import Supervisor, Watchdog
+    from ..state.errors import AccessDenied, StorageUnavailable
     from ..state.keys import tier_partition_of
     from ..storage.living_store import LivingStore
     from ..storage.probe import warn_if_overwriting
@@ -80,14 +84,15 @@ def command(context: Context, once: bool) -> None:
         )
         opened.callback(follower.close)
 
-        watches = AgentWatches(topic, follower, store, archives, clock, heartbeats)
+        rights = RightsWatch(lambda: lacking(broker.admin, name, leader.agent.led_topics), heartbeats)
+        watches = AgentWatches(topic, follower, store, archives, rights, clock, heartbeats)
         server = ManagementServer(
             settings.management.listen,
             Health(
                 not_healthy=watches.not_healthy,
                 not_ready=lambda: watches.not_ready(leader.agent.last_error),
                 metrics=metrics.exposition,
-                status=lambda name, partition: leader.board.find(name, partition, clock.now_ms()),
+                status=lambda name, partition: watches.told(leader.board.find(name, partition, clock.now_ms())),
                 epochs=lambda name, partition: epochs_of(log, name, partition),
             ),
         )
@@ -110,7 +115,8 @@ def command(context: Context, once: bool) -> None:
             attention,
             heartbeats,
         )
-        watches.store.returned = leader.agent.store_returned
+        watches.store.returned = partial(leader.agent.returned, StorageUnavailable)
+        watches.rights.returned = partial(leader.agent.returned, AccessDenied)
         keeper = keeper_of(
             settings, leader.seat, topic, follower, wanted, store, identity, archives, listener, heartbeats
         )

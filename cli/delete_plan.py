@@ -9,7 +9,7 @@ from typing import Any
 from ..broker.groups import GroupPosition, TopicGroups
 from ..leader.decide import paused
 from ..leader.leases import is_over
-from ..leader.orders import holds_below
+from ..leader.orders import holds_below, standing
 from ..leader.trim_rule import doubt_of_orders
 from ..state.epochs import Lineage
 from ..state.errors import NotTiered, OffsetOutOfRange, Unavailable
@@ -20,6 +20,7 @@ from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment, SegmentState
+from .give_order import told
 from .meant import moment
 
 NOBODY = TopicGroups(())
@@ -201,8 +202,10 @@ def _says_it_all(view: PartitionView, before: Offset, force: bool) -> OperatorOr
 
 def _waits(view: PartitionView) -> tuple[str, ...]:
     """What a person must do before agents obey."""
-    waits = (paused(view), doubt_of_orders(view))
-    return tuple(each.said for each in waits if each is not None)
+    now = standing(view)
+    waits = f"{told(now)}: `tierstate resume` ends it" if now is not None and paused(view) is not None else None
+    doubt = doubt_of_orders(view)
+    return tuple(each for each in (waits, doubt.said if doubt else None) if each is not None)
 
 
 @dataclass(frozen=True, slots=True)

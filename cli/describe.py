@@ -125,6 +125,8 @@ def _print(context: Context, facts: PartitionFacts) -> None:
         ):
             if facts.agent.get(key):
                 line(f"  {label:<13} {facts.agent[key]}")
+        for each in facts.agent.get("rights_lacking") or ():
+            line(f"  RIGHT LACKS   {each}: `tierstate check` names the command that adds it")
         named = facts.agent.get("held_by") or facts.agent.get("not_trimmed_reason") == "groups-unknown"
         if named and facts.agent.get("groups_age_s") is not None:
             line(f"  groups        as asked {facts.agent['groups_age_s']:.0f} s ago; every trim asks again")

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..broker.rights_watch import RightsWatch
     from ..broker.tier_topic import TierTopic
     from ..follower.archives import Archives
     from ..follower.follower import Follower
@@ -53,6 +54,7 @@ def longest_silence(settings: Settings) -> dict[str, float]:
         "view watch": BROKER_S,
         "topic watch": BROKER_S,
         "store watch": store,
+        "rights watch": BROKER_S,
         "gateway": SLACK_S,
     }
 
@@ -66,6 +68,7 @@ class AgentWatches:
         follower: Follower,
         store: ObjectStore,
         archives: Archives,
+        rights: RightsWatch,
         clock: Clock,
         heartbeats: Heartbeats,
     ) -> None:
@@ -74,6 +77,7 @@ class AgentWatches:
 
         self.view = ViewWatch(topic, follower, clock, heartbeats)
         self.store = StoreWatch(store, clock, heartbeats)
+        self.rights = rights
         self._follower, self._heartbeats, self._archives = follower, heartbeats, archives
         self.services: list[Service] = []
         """Of the whole process, once it runs."""
@@ -86,8 +90,13 @@ class AgentWatches:
             Service("view watch", self.view.run),
             Service("topic watch", self.view.run_problems),
             Service("store watch", self.store.run),
+            Service("rights watch", self.rights.run),
             ending_with(self._follower, self._archives.check_over),
         ]
+
+    def told(self, status: dict[str, object] | None) -> dict[str, object] | None:
+        """Of a partition, with what Kafka does not allow."""
+        return None if status is None else status | {"rights_lacking": list(self.rights.lacking)}
 
     def not_healthy(self) -> list[str]:
         return why_unhealthy(self.services, self._follower, self._heartbeats)
@@ -97,6 +106,7 @@ class AgentWatches:
         found = why_hanging(self._heartbeats) + why_topic_away(self.view) + why_beheaded(self.view)
         found += why_behind(self._follower, self.view, FRESH_S)
         found += [str(self._archives.broken)] if self._archives.broken else []
+        found += [f"a right lacks: {each}" for each in self.rights.lacking]
         return found + ([blind] if blind else []) + why_store_away(self.store)
 
     def feed(self, metrics: Metrics, leader: Leader, chores: Sequence[str]) -> None:

@@ -73,7 +73,7 @@ class Agent:
         self._busy: set[TopicIdPartition] = set()
         self._acts = 0
         self._over = False
-        self._store_returned = threading.Event()
+        self._returned: set[type[TierstateError]] = set()
         self._bug: BaseException | None = None
         self._away: TierstateError | None = None
 
@@ -83,9 +83,17 @@ class Agent:
         away = self._away
         return str(away) if away else None
 
-    def store_returned(self) -> None:
-        """The object store answers again: whom it kept waiting is looked at by the next `reconcile`. Thread-safe."""
-        self._store_returned.set()
+    def returned(self, kind: type[TierstateError]) -> None:
+        """What raised errors of this kind is back: whom it kept waiting is looked at by the next `reconcile`.
+
+        Thread-safe.
+        """
+        self._returned.add(kind)
+
+    @property
+    def led_topics(self) -> frozenset[str]:
+        """As of the last look."""
+        return self._led_topics
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``; acts in progress are finished first. Raises what only a bug raises."""
@@ -148,11 +156,11 @@ class Agent:
         if hosted is not self._known:
             self._follow(hosted)
         self._rest()
-        if self._store_returned.is_set():
-            self._store_returned.clear()
+        if self._returned:
+            returned, self._returned = self._returned, set()
             failing = [worker for worker in self._workers.values() if worker.setbacks]
             for worker in failing:
-                worker.store_returned()
+                worker.returned(returned)
             self._attention.call(worker.partition for worker in failing)
         urgent = self._attention.called or self._queue.waits > 0
         with self._turns:

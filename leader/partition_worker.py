@@ -7,7 +7,7 @@ store that takes nothing holds up no erasing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -89,7 +89,7 @@ class PartitionWorker:
         self._reading_tiers = False
         self._beginning_for: ActKind | None = None
         """A term that does not begin keeps only this from being done; what keeps the rest is known already."""
-        self._store_returned = False
+        self._returned: tuple[type[TierstateError], ...] = ()
         self._general = Setbacks(seat.clock)
         self._by_kind = {kind: Setbacks(seat.clock) for kind in ActKind}
         self._last, self._last_other = ActKind.ERASE, seat.clock.monotonic()
@@ -105,9 +105,9 @@ class PartitionWorker:
     def _every_setback(self) -> tuple[Setbacks, ...]:
         return (self._general, *self._by_kind.values(), *self._put_off.values())
 
-    def store_returned(self) -> None:
-        """Thread-safe. What failed because the store did not answer is tried again at the next look."""
-        self._store_returned = True
+    def returned(self, kinds: Collection[type[TierstateError]]) -> None:
+        """What failed with errors of these kinds is tried again at the next look. Thread-safe."""
+        self._returned = (*self._returned, *kinds)
 
     @property
     def behind(self) -> int:
@@ -127,10 +127,9 @@ class PartitionWorker:
 
     def steps(self) -> Act[bool]:
         """`advance`, stopping before each irreversible step of the act it takes."""
-        if self._store_returned:
-            self._store_returned = False
-            for each in self._every_setback():
-                each.store_returned()
+        returned, self._returned = self._returned, ()
+        for each in self._every_setback() if returned else ():
+            each.returned(returned)
         if self._general.waiting:
             return False
         try:

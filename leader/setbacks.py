@@ -1,12 +1,12 @@
 """Back-off: how often something failed in a row, and whether it is too early to try again.
 
-What failed because the store did not answer is tried again as soon as it does.
+What failed because something was away (the store, a right) is tried again as soon as that is back.
 """
 
 from __future__ import annotations
 
 from ..runtime.clock import Clock
-from ..state.errors import StorageUnavailable, TierstateError
+from ..state.errors import TierstateError
 
 MAX_BACKOFF_S = 300.0
 
@@ -19,19 +19,20 @@ def backoff(setbacks: int) -> float:
 class Setbacks:
     """Of one kind of act."""
 
-    __slots__ = ("_clock", "_not_before", "_of_store", "count")
+    __slots__ = ("_clock", "_error", "_not_before", "count")
 
     def __init__(self, clock: Clock) -> None:
-        self._clock, self.count, self._not_before, self._of_store = clock, 0, 0.0, False
+        self._clock, self.count, self._not_before = clock, 0, 0.0
+        self._error: TierstateError | None = None
 
     def add(self, error: TierstateError) -> None:
         self.count += 1
         self._not_before = self._clock.monotonic() + backoff(self.count)
-        self._of_store = isinstance(error, StorageUnavailable)
+        self._error = error
 
-    def store_returned(self) -> None:
-        """Not forgotten: should it fail again, the wait is the longer one."""
-        if self._of_store:
+    def returned(self, kinds: tuple[type[TierstateError], ...]) -> None:
+        """What raised errors of these kinds is back. Should it fail again all the same, the wait is the longer one."""
+        if isinstance(self._error, kinds):
             self._not_before = 0.0
 
     def clear(self) -> None:

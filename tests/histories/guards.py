@@ -159,7 +159,7 @@ def _from_the_beginning(position: int) -> int:
 
 GUARDS: dict[str, Guard] = {
     "fencing": Guard("a fact at p is fenced by a higher term below p", "state.fencing:Leaders.fences", _no, 34),
-    "terms by position": Guard("a term is (E, Q)*", "state.fencing:Leaders.fences", _fences_by_epoch_alone, 1171),
+    "terms by position": Guard("a term is (E, Q)*", "state.fencing:Leaders.fences", _fences_by_epoch_alone, 1345),
     "read own writes": Guard("read your own writes*", "leader.term:Reign.read_own_write", _nothing, 0),
     "new term on unknown outcome": Guard(
         "an unknown append is never repeated: the partition starts a new term",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from tierstate.leader.discovery import Hosted
 from tierstate.leader.reasons import Why
 from tierstate.leader.status import PartitionStatus, StatusBoard
 from tierstate.runtime.clock import ManualClock
-from tierstate.state.errors import BrokerUnavailable, Unavailable
+from tierstate.state.errors import BrokerUnavailable, StorageUnavailable, TierstateError, Unavailable
 from tierstate.state.ids import TopicId, TopicIdPartition
 
 TOPIC = TopicId.of(b"topic id of 16 b")
@@ -58,7 +58,7 @@ class Worker:
         finally:
             self._busy.release()
 
-    def store_returned(self) -> None:
+    def returned(self, kinds: Collection[type[TierstateError]]) -> None:
         self.returns += 1
 
     def rest(self) -> None:
@@ -238,7 +238,7 @@ def test_whom_the_store_kept_waiting_is_looked_at_at_once_when_it_returns() -> N
         settle(loop)
     settle(loop)
     assert loop.journal == []
-    loop.agent.store_returned()
+    loop.agent.returned(StorageUnavailable)
     settle(loop)
     assert loop.journal == [0]
     assert [worker.returns for worker in loop.workers.values()] == [1, 0]

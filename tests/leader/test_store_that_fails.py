@@ -81,7 +81,7 @@ def test_what_a_store_kept_from_being_copied_that_was_away_is_copied_as_soon_as_
     world.faults = lambda operation, key, writes: None
     process.work(worker)
     assert world.view().readable == ()
-    worker.store_returned()
+    worker.returned([StorageUnavailable])
     process.work(worker)
     assert bool(world.view().readable) is at_once
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AclPermissionType, ResourceType
+from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
 
 from tests.broker.guarded import PASSWORDS, allow, binding, denied, guarded_sandbox
 from tests.scenarios.house import Done, House, eventually, get, run, side_by_side
@@ -151,3 +151,23 @@ def test_the_gateway_serves_both_tiers(guarded: Guarded) -> None:
 
 def test_the_table_of_the_documentation_is_this_one() -> None:
     assert table() in OPERATIONS.read_text()
+
+
+@pytest.mark.slow  # a right that went is missed within half a minute
+def test_an_agent_whose_right_is_taken_away_says_which_and_goes_on_when_it_is_back(guarded: Guarded) -> None:
+    house, copied = guarded.house, len(guarded.house.manifests(guarded.topic))
+    write = binding("agent", ResourceType.TOPIC, house.tier_topic, AclOperation.WRITE, AclPermissionType.DENY)
+    lacks = f"WRITE on {house.tier_topic}: "
+    with guarded.user("agent").agent() as agent:
+        management = agent.says("agent ready")["management"]
+        house.append(guarded.topic, RECORDS, first=RECORDS)
+        eventually(lambda: len(house.logs(guarded.topic)) == 1)
+        before = len(house.manifests(guarded.topic))
+        assert before > copied
+        with denied(house.kafka, write):
+            house.append(guarded.topic, RECORDS, first=2 * RECORDS)
+            eventually(lambda: f"a right lacks: {lacks}".encode() in get(f"http://{management}/readyz")[1], 90)
+            (partition,) = guarded.user("operator").json("describe", f"{guarded.topic}:0")
+            assert partition["agent"]["rights_lacking"][0].startswith(lacks)
+            assert len(house.manifests(guarded.topic)) == before
+        eventually(lambda: len(house.manifests(guarded.topic)) > before, 30)

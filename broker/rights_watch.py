@@ -1,0 +1,41 @@
+"""Does Kafka still allow what an agent needs? Asked now and then; who lacks a right can do nothing but wait for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from ..runtime.heartbeat import UNWATCHED, Heartbeats
+from ..state.errors import TierstateError
+from .acls import Lacking
+
+LOOK_S = 30.0
+AGAIN_S = 5.0
+"""While something lacks."""
+
+
+class RightsWatch:
+    """``ask``: see `acls.lacking`. ``returned``: called when nothing lacks any more. Reading never waits."""
+
+    def __init__(self, ask: Callable[[], Sequence[Lacking]], heartbeats: Heartbeats = UNWATCHED) -> None:
+        self._ask, self._heartbeats = ask, heartbeats
+        self.lacking: tuple[str, ...] = ()
+        """One sentence each."""
+        self.returned: Callable[[], None] = lambda: None
+
+    def run(self, stop: threading.Event) -> None:
+        """Until ``stop``."""
+        with self._heartbeats.of("rights watch") as heart:
+            while not stop.is_set():
+                self.look()
+                heart.rest(stop, AGAIN_S if self.lacking else LOOK_S)
+
+    def look(self) -> None:
+        """Ask once. A broker that does not answer takes no right away, and gives none."""
+        try:
+            found = self._ask()
+        except TierstateError:
+            return
+        before, self.lacking = self.lacking, tuple(map(str, found))
+        if before and not self.lacking:
+            self.returned()
