@@ -69,9 +69,8 @@ def error_of(code: int, **facts: object) -> TierstateError | None:
 def denied(error: Any, **facts: object) -> AccessDenied | None:
     """What a KafkaError or a KafkaException of librdkafka says, where it is that these credentials may not."""
     said = error.args[0] if isinstance(error, KafkaException) else error
-    if said.code() not in _DENIED:
-        return None
-    return AccessDenied("the broker refuses these credentials", **facts, kafka_error=_DENIED[said.code()])
+    found = error_of(said.code(), **facts)
+    return found if isinstance(found, AccessDenied) else None
 
 
 def error_of_exception(exception: KafkaException, **facts: object) -> TierstateError:

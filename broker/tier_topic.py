@@ -159,14 +159,16 @@ class KafkaTierTopic:
         producer = self._live_producer()
         try:
             producer.produce(self._name, value=value, key=name, partition=tier_partition, on_delivery=delivered)
+        except (BufferError, KafkaException) as error:
+            raise InvalidRequest("fact was refused before sending", key=key, reason=str(error)) from error
+        try:
             while not done.wait(0):
                 # librdkafka ends every message within message.timeout.ms, so this loop ends too
                 producer.poll(0.01)
-        except BufferError as error:
-            raise InvalidRequest("fact was refused before sending", key=key, reason=str(error)) from error
-        except KafkaException as error:
+        except KafkaException as error:  # the producer is at its end, and the fact may be on its way
             self._forget_producer(producer)
-            raise self._not_written(error, key) from error
+            said = UnknownOutcome("append may or may not have landed", key=key, reason=kafka_error(error))
+            raise self._denied(error, key) or said from error
         failure, position = outcome["error"], outcome["position"]
         if failure is not None:
             if failure.fatal():
@@ -183,10 +185,6 @@ class KafkaTierTopic:
     def _denied(self, error: Any, key: str) -> AccessDenied | None:
         """Who may write to no topic at all is refused earlier, by the cluster."""
         return denied(error, topic=self._name, needs="WRITE", key=key)
-
-    def _not_written(self, error: KafkaException, key: str) -> TierstateError:
-        refused = self._denied(error, key)
-        return refused or InvalidRequest("fact was refused before sending", key=key, reason=str(error))
 
     def _live_producer(self) -> Any:
         with self._lock:

@@ -142,12 +142,14 @@ def _checks(
         from ..log.partition import folder_name
 
         try:
-            seen = {each.name for each in topics() if not each.internal}
+            never = {settings.tier_state.topic: True, "__cluster_metadata": True}  # KRaft's own log has a folder too
+            internal = {each.name: each.internal for each in topics()} | never
         except TierstateError:
             return "not asked: the broker is not fit"
         folders = [each for folder in settings.agent.log_dirs if folder.is_dir() for each in folder.iterdir()]
         here = {named[0] for each in folders if (named := folder_name(each)) is not None}  # also of what is hidden
-        covered = sorted(name for name in here | seen if settings.tiering.covers(name))
+        tiered = (name for name in here | internal.keys() if not internal.get(name, False))
+        covered = sorted(name for name in tiered if settings.tiering.covers(name))
         found = lacking(AdminClient(admin_config(settings.kafka)), settings.tier_state.topic, covered)
         if found:
             first = "; ".join(map(str, found))

@@ -12,6 +12,7 @@ still waits at the next reconcile has all the threads there are, and so has what
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -73,7 +74,7 @@ class Agent:
         self._busy: set[TopicIdPartition] = set()
         self._acts = 0
         self._over = False
-        self._returned: set[type[TierstateError]] = set()
+        self._returned: deque[type[TierstateError]] = deque()
         self._bug: BaseException | None = None
         self._away: TierstateError | None = None
 
@@ -88,12 +89,12 @@ class Agent:
 
         Thread-safe.
         """
-        self._returned.add(kind)
+        self._returned.append(kind)
 
     @property
     def led_topics(self) -> frozenset[str]:
-        """As of the last look."""
-        return self._led_topics
+        """Those that are tiered, as of the last look: not what is hosted only to be refused."""
+        return frozenset(found.name for found in self._known.values() if found.leads and found.barred is None)
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``; acts in progress are finished first. Raises what only a bug raises."""
@@ -156,8 +157,7 @@ class Agent:
         if hosted is not self._known:
             self._follow(hosted)
         self._rest()
-        if self._returned:
-            returned, self._returned = self._returned, set()
+        if returned := [self._returned.popleft() for _ in range(len(self._returned))]:
             failing = [worker for worker in self._workers.values() if worker.setbacks]
             for worker in failing:
                 worker.returned(returned)

@@ -7,6 +7,7 @@ store that takes nothing holds up no erasing.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Protocol
@@ -89,7 +90,7 @@ class PartitionWorker:
         self._reading_tiers = False
         self._beginning_for: ActKind | None = None
         """A term that does not begin keeps only this from being done; what keeps the rest is known already."""
-        self._returned: tuple[type[TierstateError], ...] = ()
+        self._returned: deque[type[TierstateError]] = deque()
         self._general = Setbacks(seat.clock)
         self._by_kind = {kind: Setbacks(seat.clock) for kind in ActKind}
         self._last, self._last_other = ActKind.ERASE, seat.clock.monotonic()
@@ -107,7 +108,7 @@ class PartitionWorker:
 
     def returned(self, kinds: Collection[type[TierstateError]]) -> None:
         """What failed with errors of these kinds is tried again at the next look. Thread-safe."""
-        self._returned = (*self._returned, *kinds)
+        self._returned.extend(kinds)
 
     @property
     def behind(self) -> int:
@@ -127,9 +128,10 @@ class PartitionWorker:
 
     def steps(self) -> Act[bool]:
         """`advance`, stopping before each irreversible step of the act it takes."""
-        returned, self._returned = self._returned, ()
-        for each in self._every_setback() if returned else ():
-            each.returned(returned)
+        while self._returned:
+            kind = self._returned.popleft()
+            for each in self._every_setback():
+                each.returned(kind)
         if self._general.waiting:
             return False
         try:

@@ -30,9 +30,9 @@ class Setbacks:
         self._not_before = self._clock.monotonic() + backoff(self.count)
         self._error = error
 
-    def returned(self, kinds: tuple[type[TierstateError], ...]) -> None:
-        """What raised errors of these kinds is back. Should it fail again all the same, the wait is the longer one."""
-        if isinstance(self._error, kinds):
+    def returned(self, kind: type[TierstateError]) -> None:
+        """What raised errors of this kind is back. Should it fail again all the same, the wait is the longer one."""
+        if isinstance(self._error, kind):
             self._not_before = 0.0
 
     def clear(self) -> None:

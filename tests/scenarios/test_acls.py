@@ -132,6 +132,13 @@ def test_an_order_without_write_is_refused_and_with_it_given(guarded: Guarded) -
         assert call(guarded, "operator", command).returncode == 0
 
 
+def test_an_agent_of_every_topic_needs_no_right_to_tier_what_is_never_tiered(guarded: Guarded) -> None:
+    (rights,) = [
+        each for each in guarded.user("agent").json("check", "--set", "tiering.include=.*") if each["check"] == "rights"
+    ]
+    assert rights["detail"] == "all that an agent needs, on 1 topics"
+
+
 def test_read_records_reads_both_tiers(guarded: Guarded) -> None:
     secured = guarded.house.kafka.client_config | {"sasl.username": "reader", "sasl.password": PASSWORDS["reader"]}
     found = read_records(
