@@ -58,7 +58,7 @@ def command(context: Context, once: bool) -> None:
     starting = heartbeats.of("start")
     with ExitStack() as opened:
         opened.callback(Watchdog(heartbeats, Supervisor(), logger.warning).start().close)
-        log = opened.enter_context(LogDirs(settings.agent.log_dirs))
+        log = opened.enter_context(LogDirs(settings.agent.log_dirs, listener=listener))
         broker = opened.enter_context(opened_broker(context))
         topic = opened.enter_context(opened_topic(context))
         quota = ByteQuota(clock, settings.copy_.quota, heartbeats.alive)
@@ -90,7 +90,7 @@ def command(context: Context, once: bool) -> None:
             settings.management.listen,
             Health(
                 not_healthy=watches.not_healthy,
-                not_ready=lambda: watches.not_ready(leader.agent.last_error),
+                not_ready=lambda: watches.not_ready(leader),
                 metrics=metrics.exposition,
                 status=lambda name, partition: watches.told(leader.board.find(name, partition, clock.now_ms())),
                 epochs=lambda name, partition: epochs_of(log, name, partition),

@@ -11,6 +11,7 @@ import click
 from .context import Context
 from .flags import pass_context
 from .opened import open_store_of, opened_broker, tier_topic_spec
+from .watching import UNSEEN_NAMED
 
 if TYPE_CHECKING:
     from ..broker.topics import TopicDescription
@@ -49,8 +50,9 @@ def _checks(
 ) -> Iterator[Check]:
     from ..broker.control import ClusterDescription
     from ..broker.tier_topic_setup import look_at_tier_topic
-    from ..log.local_log import read_log_dirs
+    from ..log.local_log import LogDirs
     from ..state.errors import AccessDenied, InvalidRequest, TierstateError
+    from ..state.ids import TopicIdPartition
 
     def settings_are_right() -> str:
         return f"tiering {', '.join(settings.tiering.include) or 'nothing (tiering.include is empty)'}"
@@ -63,14 +65,28 @@ def _checks(
     def folders_are_this_brokers() -> str:
         found = cluster()
         assert isinstance(found, ClusterDescription)
-        identity = read_log_dirs(settings.agent.log_dirs)
-        if identity.cluster_id != found.cluster_id:
-            raise InvalidRequest(
-                "log folders of another cluster", folders=identity.cluster_id, cluster=found.cluster_id
-            )
-        if identity.node_id not in found.brokers:
-            raise InvalidRequest("the cluster does not know this broker", node_id=identity.node_id)
-        return f"node {identity.node_id}, {len(settings.agent.log_dirs)} folder(s)"
+        with LogDirs(settings.agent.log_dirs, alone=False) as log:  # an agent may be running
+            if log.cluster_id != found.cluster_id:
+                raise InvalidRequest("log folders of another cluster", folders=log.cluster_id, cluster=found.cluster_id)
+            if log.node_id not in found.brokers:
+                raise InvalidRequest("the cluster does not know this broker", node_id=log.node_id)
+            here = log.partitions()
+            unseen = [
+                f"{topic.name}-{each.partition}"
+                for topic in topics()
+                if settings.tiering.covers(topic.name) and not topic.internal
+                for each in topic.partitions
+                if each.leader == log.node_id and TopicIdPartition(topic.topic_id, each.partition) not in here
+            ]
+            if unseen:
+                raise InvalidRequest(
+                    "partitions that this broker leads are in no folder of agent.log_dirs: does it name all of them, "
+                    "and are they mounted here?",
+                    partitions=",".join(unseen[:UNSEEN_NAMED]),
+                    count=len(unseen),
+                )
+            lost = "".join(f"; goes on without {folder}: {why}" for folder, why in log.broker_folders.lost.items())
+            return f"node {log.node_id}, {len(log.broker_folders.live)} folder(s){lost}"
 
     def store_takes_and_gives() -> str:
         from ..runtime.id_source import RandomIds

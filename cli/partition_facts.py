@@ -146,8 +146,8 @@ def _no_agent_yet(view: PartitionView, leader: BrokerId | None) -> str | None:
     if leader is None or view.leader is None or view.leader.broker_id == leader:
         return None
     return (
-        f"none of broker {leader}, which leads now, has begun a term: is one running there? The newest term, of epoch "
-        f"{view.leader.epoch}, was of broker {view.leader.broker_id}"
+        f"none of broker {leader}, which leads now, has begun a term: is one running there, over all its log folders? "
+        f"The newest term, of epoch {view.leader.epoch}, was of broker {view.leader.broker_id}"
     )
 
 

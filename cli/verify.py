@@ -12,6 +12,7 @@ import click
 
 from .context import Context
 from .flags import pass_context
+from .keeping import newest_identity
 from .lost_state import why_lost
 from .opened import (
     both_tiers_now,
@@ -28,6 +29,8 @@ from .topic_argument import TopicArgument, TopicType
 if TYPE_CHECKING:
     from ..fetch.verify import Finding
     from ..fetch.verify_objects import Checked
+    from ..follower.archives import Archives
+    from ..follower.rocksdb_view import ViewIdentity
     from ..storage.object_store import ObjectStore
     from ..storage.segment.encryption import KeyUnwrapper
 
@@ -44,11 +47,13 @@ def command(context: Context, topic: TopicArgument, level: int) -> None:
     """Verify what the tier-state topic says of a topic or partition, and what lies behind it.
 
     Level 0: the view contradicts neither itself nor the broker. 1: its objects exist, and facts name every object.
-    2: sizes and manifests are as described, and the archive is whole. 3: every byte, by checksum.
+    2: sizes and manifests are as described, and the archive is whole and the topic's own. 3: every byte, by checksum.
     Exit code 4 when something is corrupt or missing, 1 for any other finding. What waits to go by itself is none.
     """
     from ..fetch.verify import Finding, Severity, check_view, overlap_bytes
     from ..fetch.verify_objects import Checked, Verifier
+    from ..follower.archives import Archives
+    from ..runtime.clock import SystemClock
     from ..state.errors import InvalidRequest
 
     if level > HIGHEST_LEVEL:
@@ -83,8 +88,11 @@ def command(context: Context, topic: TopicArgument, level: int) -> None:
                     for view in views:
                         findings += verifier.objects(view)
                     if level >= 2:
+                        identity = newest_identity(store, broker.control.cluster().cluster_id, tier_topic)
+                        archives = Archives(tier_topic, store, identity, SystemClock())
                         for number in sorted({follower.tier_partition(each) for each in partitions}):
-                            findings += _archive(store, tier_topic.topic_id, number)
+                            findings += _archive(store, identity, number)
+                            findings += _parted(archives, number)
     _print(context, topic.topic, findings, checked, overlapping)
     _judge(findings)
 
@@ -105,14 +113,26 @@ def _key_ring(context: Context) -> KeyUnwrapper | None:
     return KeyRing.load(found) if found else None
 
 
-def _archive(store: ObjectStore, topic_id: str, tier_partition: int) -> Iterator[Finding]:
+def _archive(store: ObjectStore, identity: ViewIdentity, tier_partition: int) -> Iterator[Finding]:
     from ..fetch.verify import Finding, Severity
     from ..follower.archive_reader import verify_archive
-    from ..follower.histories import newest_history
 
-    for found in verify_archive(store, topic_id, tier_partition, newest_history(store, topic_id)):
+    for found in verify_archive(store, identity.topic_id, tier_partition, identity.history):
         at = f" at position {found.position}" if found.position is not None else ""
         yield Finding(2, Severity.CORRUPT, None, f"archive: {found.problem}{at}", object=found.object_key)
+
+
+def _parted(archives: Archives, tier_partition: int) -> Iterator[Finding]:
+    """Each of the two may be whole, and of another history."""
+    from ..fetch.verify import Finding, Severity
+    from ..state.errors import TierstateError
+
+    try:
+        archives.check(tier_partition)
+    except TierstateError:
+        if archives.broken is None:  # also where it could not be written down for everybody: readers may not
+            raise
+        yield Finding(2, Severity.CORRUPT, None, f"archive: {archives.broken}")
 
 
 def _print(context: Context, topic: str, findings: list[Finding], checked: Checked, overlapping: int) -> None:

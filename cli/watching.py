@@ -31,6 +31,7 @@ seconds to half a minute, and nobody answers."""
 STORE_OPERATIONS = 3
 """So many go by between two signs of life of who asks the store: the last parts of an upload, its completion, and one
 that is repeated or cleared up behind it."""
+UNSEEN_NAMED = 5
 ENDED_S = 5.0
 """How long a process goes on at most whose view has ended."""
 SLACK_S = 300.0
@@ -101,12 +102,17 @@ class AgentWatches:
     def not_healthy(self) -> list[str]:
         return why_unhealthy(self.services, self._follower, self._heartbeats)
 
-    def not_ready(self, blind: str | None) -> list[str]:
-        """``blind``: why the agent cannot learn what its broker hosts."""
+    def not_ready(self, leader: Leader) -> list[str]:
         found = why_hanging(self._heartbeats) + why_topic_away(self.view) + why_beheaded(self.view)
         found += why_behind(self._follower, self.view, FRESH_S)
         found += [str(self._archives.broken)] if self._archives.broken else []
         found += [f"a right lacks: {each}" for each in self.rights.lacking]
+        if unseen := leader.unseen():
+            found.append(
+                f"{len(unseen)} partitions that this broker leads are in no folder of agent.log_dirs that can be read: "
+                + ", ".join(unseen[:UNSEEN_NAMED])
+            )
+        blind = leader.agent.last_error
         return found + ([blind] if blind else []) + why_store_away(self.store)
 
     def feed(self, metrics: Metrics, leader: Leader, chores: Sequence[str]) -> None:
@@ -115,6 +121,7 @@ class AgentWatches:
         feed_loop_gauges(metrics, self._heartbeats)
         metrics.gauge("copy_quota_waited_seconds_total", lambda: [((), leader.quota.waited)])
         metrics.gauge("discovery_failing", lambda: [((), leader.agent.last_error is not None)])
+        metrics.gauge("partitions_not_seen", lambda: [((), len(leader.unseen()))])
         metrics.gauge("tier_state_history_broken", lambda: [((), self._archives.broken is not None)])
         metrics.gauge("object_store_away", lambda: [((), self.store.trouble is not None)])
         for chore in chores:

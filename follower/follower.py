@@ -18,6 +18,7 @@ from ..runtime.clock import Clock
 from ..runtime.heartbeat import UNWATCHED, Heart, Heartbeats
 from ..runtime.listener import FactsApplied, Listener, SecondValueSeen, ViewRebuilt, ignore
 from ..state.errors import (
+    AccessDenied,
     BrokerUnavailable,
     CorruptData,
     PositionLost,
@@ -49,7 +50,7 @@ POLL_S = 0.5
 BROKER_RETRY_S = 1.0
 RETRY_S = 3.0
 """After anything else that may pass, a full disk above all."""
-MAY_PASS = (Unavailable, UnknownTopic, TierStateLost)
+MAY_PASS = (Unavailable, UnknownTopic, TierStateLost, AccessDenied)
 """What the tail outlives: it looks again, and meanwhile everybody who waits for the view is told."""
 _tier_partition_of = lru_cache(65_536)(tier_partition_of)
 

@@ -23,6 +23,8 @@ METADATA_S = 2.0
 DISKS_S = 30.0
 FACTS_S = 10.0
 """How old what the view knows of excluded partitions may be."""
+UNSEEN_S = 60.0
+"""A partition that this broker leads is in one of its folders by then, or in none that the agent knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Discovery:
         self._touched: set[str] = set()
         self._topics: tuple[TopicDescription, ...] = ()
         self._hosted: dict[TopicIdPartition, Hosted] = {}
+        self._unseen: dict[str, float] = {}
         self._listed = self._asked = float("-inf")
 
     def __call__(self) -> Mapping[TopicIdPartition, Hosted]:
@@ -94,6 +97,14 @@ class Discovery:
         self._listed = self._asked = float("-inf")
         return self()
 
+    def unseen(self) -> tuple[str, ...]:
+        """Partitions (``topic-3``) to be tiered that this broker has led for `UNSEEN_S` and that are in no log folder.
+
+        Nobody copies them. A disk is not mounted here, or ``agent.log_dirs`` lacks one. Any thread.
+        """
+        now = self._clock.monotonic()
+        return tuple(sorted(name for name, since in self._unseen.items() if now - since >= UNSEEN_S))
+
     def _list(self, told: bool) -> bool:
         now = self._clock.monotonic()
         if not told and now - self._listed < DISKS_S:
@@ -109,7 +120,7 @@ class Discovery:
 
     def _ask(self, at_once: bool) -> bool:
         now = self._clock.monotonic()
-        if not self._local or (not at_once and now - self._asked < METADATA_S):
+        if not at_once and now - self._asked < METADATA_S:
             return False
         self._asked = float("-inf")
         topics = self._broker.topics()
@@ -128,7 +139,7 @@ class Discovery:
 
     def _compose(self) -> dict[TopicIdPartition, Hosted]:
         """Under the topic id that the cluster gives the name now."""
-        found = {}
+        found, unseen = {}, list[str]()
         self._uncovered = False
         for described in self._topics:
             choice = self._choose(described)
@@ -136,11 +147,15 @@ class Discovery:
                 continue
             for each in described.partitions:
                 partition = TopicIdPartition(described.topic_id, each.partition)
+                leads = each.leader == self._broker_id
                 if partition not in self._local:
+                    if leads and choice.covered and choice.barred is None:
+                        unseen.append(f"{described.name}-{each.partition}")
                     continue
                 self._uncovered = self._uncovered or not choice.covered
                 if choice.covered or partition in self._left:
-                    leads = each.leader == self._broker_id
                     epoch = each.leader_epoch if leads else None
                     found[partition] = Hosted(described.name, leads, choice.barred, epoch)
+        now = self._clock.monotonic()
+        self._unseen = {name: self._unseen.get(name, now) for name in unseen}
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..broker.control import BrokerControl
@@ -49,6 +50,8 @@ class Leader:
     hosted: HostedPartitions
     new_worker: NewWorker
     quota: ByteQuota
+    unseen: Callable[[], Sequence[str]]
+    """See `Discovery.unseen`."""
 
     def close(self) -> None:
         """Let the broker's folders go."""
@@ -83,7 +86,7 @@ def open_leader(
     if log.cluster_id != cluster.cluster_id:
         raise InvalidRequest(
             "the log folders belong to another cluster",
-            log_dirs=",".join(str(folder) for folder in log.folders),
+            log_dirs=",".join(str(folder) for folder in log.broker_folders.folders),
             cluster_id=log.cluster_id,
             answering=cluster.cluster_id,
         )
@@ -136,7 +139,7 @@ def open_leader(
 
     hosted = hosted_partitions(settings, log, broker, seat, attention)
     agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, attention, observe.ahead, heartbeats)
-    return Leader(agent, board, log, seat, hosted.afresh, new_worker, quota)
+    return Leader(agent, board, log, seat, hosted.afresh, new_worker, quota, hosted.unseen)
 
 
 def hosted_partitions(

@@ -42,7 +42,11 @@ class FolderWatch:
         self._told = True
         self._call = _system()
         self._file = -1 if self._call is None else self._call.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._roots = {found for folder in folders if (found := self._add(str(folder))) >= 0}
+        self.watch_roots(folders)
+
+    def watch_roots(self, folders: Iterable[Path]) -> None:
+        """Watch these log folders too; those that are watched already stay so."""
+        self._roots |= {found for folder in folders if (found := self._add(str(folder))) >= 0}
 
     def watch(self, paths: Iterable[str]) -> None:
         """Watch these partition folders too; those that are watched already stay so."""
@@ -70,6 +74,7 @@ class FolderWatch:
                     folders = folders or bool(mask & (_DELETE_SELF | _MOVE_SELF))
                 if mask & _IGNORED:
                     self._names.pop(number, None)
+                    self._roots.discard(number)
         return Touched(frozenset(names), folders, not self._told)
 
     def close(self) -> None:

@@ -6,7 +6,6 @@ files that the broker is about to remove or replace (``.deleted``, ``.cleaned``,
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,13 +16,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from ..runtime.listener import Listener, ignore
 from ..state.epochs import Lineage
-from ..state.errors import Fenced, InvalidRequest, Unavailable
-from ..state.ids import BrokerId, TopicIdPartition
+from ..state.errors import Fenced, Unavailable
+from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset, TimestampMs
 from ..state.retention import LocalSegment
 from ..state.segment import AbortedRange
 from .batch import HEADER_BYTES
+from .broker_folders import BrokerFolders
 from .folder_watch import FolderWatch, Touched
 from .partition import FolderFiles, PartitionFolder, folder_name, look_into, metadata_file
 from .quiet_reader import QuietReader
@@ -113,37 +114,6 @@ class LocalLog(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LogDirsIdentity:
-    """Whose folders these are: from ``meta.properties`` in each of them."""
-
-    cluster_id: str
-    node_id: BrokerId
-
-
-def read_log_dirs(folders: Sequence[Path]) -> LogDirsIdentity:
-    """Raises InvalidRequest when a folder is none of a broker's, or when they belong to different brokers."""
-    identities = {folder: _meta_properties(folder) for folder in folders}
-    if not identities:
-        raise InvalidRequest("no log folder is given")
-    if len(set(identities.values())) > 1:
-        raise InvalidRequest("log folders of different brokers", folders=",".join(map(str, folders)))
-    return next(iter(identities.values()))
-
-
-def _meta_properties(folder: Path) -> LogDirsIdentity:
-    file = folder / "meta.properties"
-    try:
-        lines = file.read_text().splitlines()
-    except OSError as error:
-        raise InvalidRequest("not a log folder of a broker", folder=folder, reason=error.strerror) from error
-    found = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-    node = found.get("node.id", found.get("broker.id", ""))
-    if not node.isdigit() or not found.get("cluster.id"):
-        raise InvalidRequest("meta.properties names no node and no cluster", file=file)
-    return LogDirsIdentity(found["cluster.id"], BrokerId(int(node)))
-
-
-@dataclass(frozen=True, slots=True)
 class _Known:
     """A live folder, and the file that said whose, as it was then: another one is of another folder, which nobody
     watches yet, even where it says the same."""
@@ -155,17 +125,13 @@ class _Known:
 
 
 class LogDirs:
-    """The real `LocalLog`. Holds a lock in each folder: one agent per broker."""
+    """The real `LocalLog`, over those folders that the broker runs with: `BrokerFolders`."""
 
-    def __init__(self, folders: Sequence[Path]) -> None:
-        """Raises InvalidRequest (`read_log_dirs`), Unavailable when another agent holds a folder."""
-        self.folders = tuple(folders)
-        identity = read_log_dirs(folders)
+    def __init__(self, folders: Sequence[Path], *, alone: bool = True, listener: Listener = ignore) -> None:
+        """As `BrokerFolders`, with what it raises."""
+        self.broker_folders = BrokerFolders(folders, alone=alone, listener=listener)
+        identity = self.broker_folders.identity
         self.cluster_id, self.node_id = identity.cluster_id, identity.node_id
-        with ExitStack() as locks:
-            for folder in folders:
-                _lock(locks, folder / ".tierstate.lock")
-            self._locks = locks.pop_all()
         self._files = FolderFiles()
         self._known: dict[str, _Known] = {}
         self._listed: Mapping[TopicIdPartition, str] = {}
@@ -176,6 +142,7 @@ class LogDirs:
         with self._looking:
             found: dict[str, _Known] = {}
             new: list[str] = []
+            self.broker_folders.look()
             try:
                 for entry in self._entries():
                     known = self._known.get(entry.path)
@@ -188,6 +155,7 @@ class LogDirs:
             except OSError as error:
                 raise _unreadable(error) from error
             if self._watch is not None:
+                self._watch.watch_roots(self.broker_folders.live)
                 self._watch.watch(new)
             if found != self._known:
                 self._known = found
@@ -201,8 +169,7 @@ class LogDirs:
     def touched(self) -> Touched:
         with self._looking:
             if self._watch is None:  # what happened before the first call is not known
-                self._watch = FolderWatch(self.folders)
-                self._locks.callback(self._watch.close)
+                self._watch = FolderWatch(self.broker_folders.live)
                 self._watch.watch(self._known)
                 return replace(self._watch.touched(), folders=True)
             return self._watch.touched()
@@ -217,12 +184,12 @@ class LogDirs:
         return _Known(metadata, stamp, named[0], TopicIdPartition(topic_id, named[1]))
 
     def _entries(self) -> Iterator[os.DirEntry[str]]:
-        for folder in self.folders:
+        for folder in self.broker_folders.live:
             with os.scandir(folder) as entries:
                 yield from entries
 
     def _folder(self, partition: TopicIdPartition, name: str) -> Path:
-        for folder in self.folders:
+        for folder in self.broker_folders.live:
             path = folder / f"{name}-{partition.partition}"
             if self._files.topic_id(str(path)) == partition.topic_id:
                 return path
@@ -247,7 +214,9 @@ class LogDirs:
         return OpenSegment(self, partition, name, base_offset, next_base)
 
     def close(self) -> None:
-        self._locks.close()
+        if self._watch is not None:
+            self._watch.close()
+        self.broker_folders.close()
 
     def __enter__(self) -> Self:
         return self
@@ -260,17 +229,6 @@ class LogDirs:
 
 def _unreadable(error: OSError) -> Unavailable:
     return Unavailable("the broker's disk cannot be read", file=error.filename, reason=error.strerror)
-
-
-def _lock(locks: ExitStack, path: Path) -> None:
-    try:
-        file = locks.enter_context(path.open("w"))
-    except OSError as error:
-        raise InvalidRequest("cannot write into the broker's log folder", file=path, reason=error.strerror) from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise Unavailable("another agent works beside this broker", file=path) from error
 
 
 def _local_segments(folder: PartitionFolder) -> Iterator[LocalSegment]:

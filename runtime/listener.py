@@ -275,6 +275,21 @@ class KeyRingRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class LogFolderLost:
+    """The agent goes on without one of the broker's log folders."""
+
+    folder: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogFolderBack:
+    """A log folder that was lost is the broker's again."""
+
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteFetched:
     """One request that read the object store for readers: a manifest, an index, a run of chunks."""
 
@@ -318,6 +333,8 @@ Event = (
     | ConditionalPutIgnored
     | KeyRingRead
     | KeyRingRefused
+    | LogFolderLost
+    | LogFolderBack
     | RemoteFetched
     | ChunkCacheOff
 )

@@ -28,6 +28,8 @@ from .listener import (
     KeyRingRead,
     KeyRingRefused,
     LocalTrimmed,
+    LogFolderBack,
+    LogFolderLost,
     LogStartMoved,
     OrphansFound,
     PartitionRefused,
@@ -80,6 +82,8 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tier_state_second_values_total": ("Keys of the tier-state topic under which a second value landed.", ()),
     "key_ring_reads_total": ("Times the key ring's file changed and was read again.", ()),
     "key_ring_refusals_total": ("Times it changed and could not be used: the ring before goes on.", ()),
+    "log_folders_lost_total": ("Times the agent lost one of its broker's log folders, and went on.", ()),
+    "log_folders_back_total": ("Times one came back: as many as were lost, or one lacks.", ()),
     "remote_fetch_bytes_total": ("Bytes read from the object store for readers.", ()),
     "remote_fetch_requests_total": ("Reads of the object store for readers: manifests, indexes, runs of chunks.", ()),
     "tierstate_chunk_cache_off_total": ("Times the disk cache was not used, or turned itself off.", ()),
@@ -122,6 +126,7 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "contradicted_partitions": ("Partitions whose accepted facts contradict each other.", ()),
     "lineage_unknown_partitions": ("Partitions with remote segments that the lineage in force cannot place.", ()),
     "discovery_failing": ("1 while the agent cannot learn what its broker hosts; it decides nothing then.", ()),
+    "partitions_not_seen": ("Partitions led here that are in no log folder of the agent: nobody copies them.", ()),
     "hung_threads": ("Threads of a loop that have been silent for longer than anything may take there.", ("loop",)),
     "loop_silent_seconds": ("Since a loop last went round, of its thread that is silent longest.", ("loop",)),
     "object_store_away": ("1 while the object store did not answer when it was last asked.", ()),
@@ -227,6 +232,10 @@ class Metrics:
                 self._add("key_ring_reads_total", 1)
             case KeyRingRefused():
                 self._add("key_ring_refusals_total", 1)
+            case LogFolderLost():
+                self._add("log_folders_lost_total", 1)
+            case LogFolderBack():
+                self._add("log_folders_back_total", 1)
             case RemoteFetched():
                 self._add("remote_fetch_requests_total", 1)
                 self._add("remote_fetch_bytes_total", event.bytes)

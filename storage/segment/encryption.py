@@ -30,16 +30,19 @@ _STEP_BYTES = MIB
 class KeyUnwrapper(Protocol):
     """A key ring with private keys (`keyring.py`)."""
 
-    def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
-        """The data key. Raises InvalidRequest for a key it does not have, CorruptData for bytes it cannot open."""
+    def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
+        """The data key. ``fingerprint``: of the key that wrapped it, where that is known.
+
+        Raises InvalidRequest for a key it does not have, or another one; CorruptData for bytes it cannot open.
+        """
         ...
 
 
 class KeyWrapper(Protocol):
     """A key ring; public keys are enough (`keyring.py`)."""
 
-    def wrap(self, data_key: bytes) -> tuple[str, bytes]:
-        """(key id, the data key wrapped under it): the ring's active key."""
+    def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
+        """(key id, the data key wrapped under it, the key's fingerprint): the ring's active key."""
         ...
 
 
@@ -57,10 +60,10 @@ class SegmentCipher:
         Another attempt takes another. ``random`` gives the data key, then the AAD. Raises InvalidRequest.
         """
         data_key, aad = random(DATA_KEY_BYTES), random(AAD_BYTES)
-        key_id, wrapped = keys.wrap(data_key)
+        key_id, wrapped, fingerprint = keys.wrap(data_key)
         cipher = cls.__new__(cls)
         cipher._begin(data_key, aad)
-        return cipher, Encryption(key_id, wrapped, aad)
+        return cipher, Encryption(key_id, wrapped, aad, fingerprint)
 
     def _begin(self, data_key: bytes, aad: bytes) -> None:
         self._cipher, self._key = AESGCM(data_key), AES(data_key)
@@ -106,7 +109,7 @@ def open_data_key(encryption: Encryption, keys: KeyUnwrapper, *, source: str) ->
     Both name ``source``, the manifest.
     """
     try:
-        data_key = keys.unwrap(encryption.key_id, encryption.wrapped_key)
+        data_key = keys.unwrap(encryption.key_id, encryption.wrapped_key, encryption.key_fingerprint)
     except (InvalidRequest, CorruptData) as error:
         raise type(error)(error.message, **({"file": source} | error.facts)) from error
     if len(data_key) != DATA_KEY_BYTES:

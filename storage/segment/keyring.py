@@ -60,10 +60,11 @@ class KeyRing:
             raise InvalidRequest("a key ring has 'active', and [keys.ID] for it", file=path, active=active)
         return cls(active, {key_id: _pair(path, key_id, files) for key_id, files in keys.items()})
 
-    def wrap(self, data_key: bytes) -> tuple[str, bytes]:
-        """The active key's id, and the data key wrapped under it."""
-        cipher = PKCS1_OAEP.new(self.keys[self.active].public, hashAlgo=SHA3_512, mgfunc=_mask)
-        return self.active, cipher.encrypt(data_key)
+    def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
+        """The active key's id, the data key wrapped under it, and the active key's fingerprint."""
+        pair = self.keys[self.active]
+        cipher = PKCS1_OAEP.new(pair.public, hashAlgo=SHA3_512, mgfunc=_mask)
+        return self.active, cipher.encrypt(data_key), pair.fingerprint
 
     def opens(self, key_id: str) -> bool:
         """Whether the private key of this id is in the ring."""
@@ -75,8 +76,12 @@ class KeyRing:
         order = list(self.keys)
         return key_id in self.keys and order.index(key_id) > order.index(self.active)
 
-    def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
-        """The data key. Raises InvalidRequest without this private key, CorruptData for bytes it cannot open."""
+    def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
+        """The data key. ``fingerprint``: of the key that wrapped it, where that is known.
+
+        Raises InvalidRequest without this private key, and where another one has its id now; CorruptData for bytes
+        that it cannot open.
+        """
         pair = self.keys.get(key_id)
         if pair is None:
             raise InvalidRequest("the key ring lacks the segment's key", key_id=key_id, has=",".join(self.keys))
@@ -86,6 +91,12 @@ class KeyRing:
         try:
             return cipher.decrypt(wrapped)
         except (ValueError, TypeError) as error:
+            if fingerprint is None:
+                said = "the data key cannot be unwrapped: it is damaged, or another key had this id"
+                raise CorruptData(said, key_id=key_id, bytes=len(wrapped), has=pair.fingerprint) from error
+            if fingerprint != pair.fingerprint:
+                said = "wrong key: another key had this id when the segment was encrypted"
+                raise InvalidRequest(said, key_id=key_id, wanted=fingerprint, has=pair.fingerprint) from error
             raise CorruptData("the data key cannot be unwrapped", key_id=key_id, bytes=len(wrapped)) from error
 
 

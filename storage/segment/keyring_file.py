@@ -24,13 +24,13 @@ class KeyRingFile:
         self._seen = _state_of(path)
         self._ring = KeyRing.load(path)
 
-    def wrap(self, data_key: bytes) -> tuple[str, bytes]:
+    def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
         """As `KeyRing.wrap`, under the key that is active now."""
         return self._current().wrap(data_key)
 
-    def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
+    def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
         """As `KeyRing.unwrap`."""
-        return self._current().unwrap(key_id, wrapped)
+        return self._current().unwrap(key_id, wrapped, fingerprint)
 
     def opens(self, key_id: str) -> bool:
         """As `KeyRing.opens`."""

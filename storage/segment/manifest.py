@@ -53,11 +53,15 @@ IndexSpans = dict[IndexKind, IndexSpan | None]
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """The segment's data key, wrapped under the key ``key_id`` of a key ring, and the AAD of all its chunks."""
+    """The segment's data key, wrapped under the key ``key_id`` of a key ring, and the AAD of all its chunks.
+
+    ``key_fingerprint``: of that key (`KeyPair.fingerprint`), for ids can be given twice; None: another writer's.
+    """
 
     key_id: str
     wrapped_key: bytes
     aad: bytes
+    key_fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,7 @@ def format_manifest(manifest: SegmentManifest) -> bytes:
     if manifest.metadata is not None:
         record["remoteLogSegmentMetadata"] = _metadata_record(manifest.metadata)
         if manifest.tierstate is not None:
-            record["remoteLogSegmentMetadata"]["tierstate"] = _block_record(manifest.tierstate)
+            record["remoteLogSegmentMetadata"]["tierstate"] = _block_record(manifest.tierstate, manifest.encryption)
     data = orjson.dumps(record)
     if manifest.encryption is None or manifest.tierstate is None:
         return data
@@ -210,7 +214,7 @@ def _metadata_record(metadata: SegmentMetadata) -> dict[str, Any]:
     return record
 
 
-def _block_record(block: TierstateBlock) -> dict[str, Any]:
+def _block_record(block: TierstateBlock, encryption: Encryption | None) -> dict[str, Any]:
     record: dict[str, Any] = {
         "descriptor": descriptor_to_json(block.segment),
         "cluster_id": block.cluster_id,
@@ -218,6 +222,8 @@ def _block_record(block: TierstateBlock) -> dict[str, Any]:
         "log_start_offset": block.log_start_offset,
         "chunk_first_offsets": block.chunk_first_offsets,
     }
+    if encryption is not None and encryption.key_fingerprint is not None:
+        record["key_fingerprint"] = encryption.key_fingerprint
     if not block.segment.aborted.inline:
         record["aborted"] = [[each.producer_id, each.first, each.last] for each in block.aborted]
     return record
@@ -236,7 +242,13 @@ def _manifest(record: dict[str, Any], source: str) -> SegmentManifest:
         _metadata(metadata),
     )
     block = metadata.get("tierstate") if isinstance(metadata, dict) else None
-    return manifest if block is None else replace(manifest, tierstate=_block(block, manifest.chunks.count, source))
+    if block is None:
+        return manifest
+    manifest = replace(manifest, tierstate=_block(block, manifest.chunks.count, source))
+    if manifest.encryption is not None and block.get("key_fingerprint") is not None:
+        known = replace(manifest.encryption, key_fingerprint=_text(block, "key_fingerprint"))
+        manifest = replace(manifest, encryption=known)
+    return manifest
 
 
 def _chunks(record: Any) -> ChunkIndex:

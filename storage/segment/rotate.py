@@ -1,9 +1,10 @@
 """Rotating keys: the data key in a manifest is wrapped anew, under the active key, and nothing beside it changes.
 
-Only the text of ``encryption.dataKey`` is exchanged, in place: whatever else a manifest says, ours or a foreign
-writer's, stays as it is to the byte. The chunks are not touched, their data key and AAD stay the same, so readers that
-still have the old manifest go on. A manifest of ours keeps its length, which its fact and its descriptor name; they
-also go on naming the key the segment was written under: which key opens it is for the manifest to say.
+Only the texts of ``encryption.dataKey`` and, in a manifest of ours, of ``key_fingerprint`` are exchanged, in place:
+whatever else it says, ours or a foreign writer's, stays as it is to the byte. The chunks are not touched, their data
+key and AAD stay the same, so readers that still have the old manifest go on. A manifest of ours keeps its length, which
+its fact and its descriptor name; they also go on naming the key the segment was written under: which key opens it is
+for the manifest to say.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ AT_ONCE = 16
 WINDOW = 256
 ATTEMPTS = 3
 """At a manifest that somebody else rotates too."""
-_DATA_KEY = re.compile(rb'("dataKey"\s*:\s*)("(?:[^"\\]|\\.)*")')
+_TEXT = rb'"\s*:\s*)("(?:[^"\\]|\\.)*")'
+_DATA_KEY, _FINGERPRINT = re.compile(rb'("dataKey' + _TEXT), re.compile(rb'("key_fingerprint' + _TEXT)
 _SPACE = b" \t\r\n"
 
 
@@ -175,12 +177,20 @@ def rewrapped(manifest: bytes, keys: RotatingKeys, *, source: str) -> bytes | No
     if parsed.encryption is None or parsed.encryption.key_id == keys.active:
         return None
     data_key = open_data_key(parsed.encryption, keys, source=source)
-    key_id, wrapped = keys.wrap(data_key)
-    fresh = replace(parsed.encryption, key_id=key_id, wrapped_key=wrapped)
+    key_id, wrapped, fingerprint = keys.wrap(data_key)
+    before = parsed.encryption.key_fingerprint
+    fresh = replace(
+        parsed.encryption,
+        key_id=key_id,
+        wrapped_key=wrapped,
+        key_fingerprint=None if before is None else fingerprint,
+    )
     if open_data_key(fresh, keys, source=source) != data_key:
         raise CorruptData("the data key does not come back as it was wrapped", key_id=key_id)
     wanted = replace(parsed, encryption=fresh)
-    changed = _exchanged(manifest, _text(manifest), _text(format_manifest(wanted)), source)
+    changed = _exchanged(manifest, _DATA_KEY, _text(manifest), _text(format_manifest(wanted)), source)
+    if before is not None:
+        changed = _exchanged(changed, _FINGERPRINT, before, fingerprint, source)
     if parsed.tierstate is not None:
         changed = _as_long(changed, len(manifest), source)
     if parse_manifest(changed, source=source) != wanted:
@@ -188,10 +198,10 @@ def rewrapped(manifest: bytes, keys: RotatingKeys, *, source: str) -> bytes | No
     return changed
 
 
-def _exchanged(manifest: bytes, old: str, new: str, source: str) -> bytes:
-    found = [match for match in _DATA_KEY.finditer(manifest) if json.loads(match[2]) == old]
+def _exchanged(manifest: bytes, field: re.Pattern[bytes], old: str, new: str, source: str) -> bytes:
+    found = [match for match in field.finditer(manifest) if json.loads(match[2]) == old]
     if len(found) != 1:
-        raise CorruptData("the manifest does not name its data key once", file=source, times=len(found))
+        raise CorruptData("the manifest does not name its key once", file=source, times=len(found))
     start, stop = found[0].span(2)
     return manifest[:start] + json.dumps(new, ensure_ascii=False).encode() + manifest[stop:]
 

@@ -94,7 +94,9 @@ def test_after_leadership_went_to_a_broker_without_an_agent_nobody_asks_the_one_
     assert look_at(view, None, "orders", leader=before).agent == f"agent of broker {before} did not answer"
     said = look_at(view, None, "orders", leader=BrokerId(7)).agent
     assert isinstance(said, str)
-    assert said.startswith("none of broker 7, which leads now, has begun a term: is one running there?")
+    assert said.startswith(
+        "none of broker 7, which leads now, has begun a term: is one running there, over all its log folders?"
+    )
 
 
 def test_what_an_election_lost_is_told_with_its_offsets() -> None:

@@ -21,7 +21,7 @@ from tierstate.follower.open import open_view
 from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.runtime.listener import Event, ViewRebuilt
 from tierstate.schemas.codec import decode_fact, encode_fact
-from tierstate.state.errors import BrokerUnavailable, DiskFull, PositionLost, TierstateError, ViewBehind
+from tierstate.state.errors import AccessDenied, BrokerUnavailable, PositionLost, TierstateError, ViewBehind
 from tierstate.state.keys import key_of, tier_partition_of
 from tierstate.state.offsets import Position
 from tierstate.state.view import Entry, ViewStore
@@ -33,19 +33,25 @@ def following(topic: MemoryTierTopic, store: ViewStore, *, tail: bool) -> Follow
     return Follower(topic, store, InMemory(PARTITIONS), ManualClock(), tail=tail).start()
 
 
-def test_a_full_disk_is_told_to_everybody_who_waits_and_nothing_is_missing_when_there_is_room(said: Topic) -> None:
+NO_RIGHT = AccessDenied("the broker refuses these credentials", needs="READ")
+
+
+@pytest.mark.parametrize("trouble", [NO_ROOM, NO_RIGHT], ids=["full disk", "no right"])
+def test_what_may_pass_is_told_to_everybody_who_waits_and_nothing_is_missing_afterwards(
+    trouble: TierstateError, said: Topic
+) -> None:
     store = MoodyView(decode_fact, PARTITIONS)
     follower = following(said.topic, store, tail=False)
     leader = elected(0, 3, 1)
     at = said.say(leader)
     follower.require_fresh(NUMBER, 3600)
-    store.error = NO_ROOM
+    store.error = trouble
     said.say(log_start(0, 7, leader, at))
-    with pytest.raises(DiskFull):
+    with pytest.raises(type(trouble)):
         follower.advance()
-    with pytest.raises(DiskFull):
+    with pytest.raises(type(trouble)):
         follower.wait_applied(NUMBER, Position(1), 1)
-    with pytest.raises(DiskFull):
+    with pytest.raises(type(trouble)):
         follower.require_fresh(NUMBER, 3600)
     said.say(log_start(0, 8, leader, at, counter=2))
     store.error = None
@@ -54,14 +60,15 @@ def test_a_full_disk_is_told_to_everybody_who_waits_and_nothing_is_missing_when_
     assert len(follower.facts(partition(0))) == 3
 
 
-def test_a_tail_tries_a_full_disk_again_by_itself(said: Topic) -> None:
+@pytest.mark.parametrize("trouble", [NO_ROOM, NO_RIGHT], ids=["full disk", "no right"])
+def test_a_tail_tries_what_may_pass_again_by_itself(trouble: TierstateError, said: Topic) -> None:
     store = MoodyView(decode_fact, PARTITIONS)
-    store.error = NO_ROOM
+    store.error = trouble
     follower = following(said.topic, store, tail=True)
     leader = elected(0, 3, 1)
     at = said.say(leader)
     said.say(log_start(0, 7, leader, at))
-    with pytest.raises(DiskFull):
+    with pytest.raises(type(trouble)):
         follower.wait_applied(NUMBER, Position(1), 30)
     store.error = None
     for _ in range(600):

@@ -10,7 +10,7 @@ from tests.leader.test_hosting import add_folder
 from tests.leader.test_observing import Counted
 from tests.leader.world import World
 from tierstate.leader.attention import BLIND_S, LONGEST_S, Attention
-from tierstate.leader.discovery import DISKS_S, METADATA_S, Discovery
+from tierstate.leader.discovery import DISKS_S, METADATA_S, UNSEEN_S, Discovery
 from tierstate.leader.open import hosted_partitions
 from tierstate.log.local_log import LogDirs
 from tierstate.runtime.settings import Settings
@@ -64,6 +64,30 @@ def test_who_asks_afresh_is_told_what_is_so_now(desk: Desk) -> None:
     world = desk.world
     world.broker.elect(world.name, 0, 2)
     assert not desk.discovery.afresh()[world.partition].leads
+
+
+def test_what_is_led_and_in_no_folder_is_missed_after_a_while(desk: Desk) -> None:
+    world = desk.world
+    topic_id = world.broker.create_topic("elsewhere")
+    world.broker.create_topic("left")  # excluded
+    world.broker.create_topic("__consumer_offsets")
+
+    def missed() -> tuple[str, ...]:
+        world.clock.advance(METADATA_S)
+        desk.discovery()
+        return desk.discovery.unseen()
+
+    assert missed() == ()
+    world.clock.advance(UNSEEN_S)
+    assert missed() == ("elsewhere-0",)
+    world.broker.elect("elsewhere", 0, 2)
+    assert missed() == ()
+    world.broker.elect("elsewhere", 0, 1)
+    assert missed() == ()
+    world.clock.advance(UNSEEN_S)
+    assert missed() == ("elsewhere-0",)
+    add_folder(world, "elsewhere-0", topic_id)
+    assert missed() == ()
 
 
 def test_a_roll_calls_for_its_partition_at_once(desk: Desk) -> None:

@@ -6,6 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from Crypto.PublicKey import RSA
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.leader.world import World
 from tierstate.leader.act import run
@@ -39,6 +42,19 @@ def test_a_copy_is_encrypted_whole_and_described_truly(world: World, compression
     assert epochs not in indexes
     with pytest.raises(InvalidRequest, match="key_id=key1"):
         SegmentReader.open(world.store, segment.object_key)
+
+
+def test_a_ring_with_another_key_under_the_id_is_the_wrong_key_and_no_damage(world: World) -> None:
+    process = world.process()
+    process.tools = replace(process.tools, format=replace(process.tools.format, keys=PUBLIC))
+    (segment, *_) = process.copy_all().view().readable
+    pair = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    private = RSA.import_key(
+        pair.private_bytes(serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    other = KeyRing("key1", {"key1": KeyPair(private.public_key(), private)})
+    with pytest.raises(InvalidRequest, match=r"wrong key.*file=.*\.rsm-manifest.*key_id=key1"):
+        SegmentReader.open(world.store, segment.object_key, keys=other)
 
 
 def test_every_attempt_has_a_data_key_of_its_own(world: World) -> None:

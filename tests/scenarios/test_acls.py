@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from tests.broker.guarded import PASSWORDS, allow, binding, denied, guarded_sandbox
 from tests.scenarios.house import Done, House, eventually, get, run, side_by_side
 from tierstate.broker.acls import AGENT, INIT, READER, Right, table
 from tierstate.consumer.records import read_records
 from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.spark.session import local_session
+from tierstate.state.errors import AccessDenied
 
 pytestmark = pytest.mark.kafka
 
@@ -139,21 +143,96 @@ def test_an_agent_of_every_topic_needs_no_right_to_tier_what_is_never_tiered(gua
     assert rights["detail"] == "all that an agent needs, on 1 topics"
 
 
+def secured(guarded: Guarded) -> dict[str, str]:
+    return guarded.house.kafka.client_config | {"sasl.username": "reader", "sasl.password": PASSWORDS["reader"]}
+
+
+def records_read(guarded: Guarded) -> int:
+    """By Python. The agent of other tests may have copied more since: what was there at first is asked for."""
+    store, tier_topic = guarded.house.store.as_uri(), guarded.house.tier_topic
+    found = read_records(secured(guarded), store, guarded.topic, 0, 0, RECORDS, tier_state_topic=tier_topic)
+    return sum(batch.num_rows for batch in found)
+
+
 def test_read_records_reads_both_tiers(guarded: Guarded) -> None:
-    secured = guarded.house.kafka.client_config | {"sasl.username": "reader", "sasl.password": PASSWORDS["reader"]}
-    found = read_records(
-        secured, guarded.house.store.as_uri(), guarded.topic, 0, 0, RECORDS, tier_state_topic=guarded.house.tier_topic
-    )
-    assert sum(batch.num_rows for batch in found) == RECORDS
+    assert records_read(guarded) == RECORDS
+
+
+def page(url: str, guarded: Guarded) -> tuple[int, bytes]:
+    """The first record and the last, which the broker has: by a gateway."""
+    records = f"{url}/v1/topics/{guarded.topic}/partitions/0/records"
+    first = get(f"{records}?offset=0&max_records=1", "application/x-ndjson")
+    return first if first[0] != 200 else get(f"{records}?offset={RECORDS - 1}&max_records=1", "application/x-ndjson")
 
 
 def test_the_gateway_serves_both_tiers(guarded: Guarded) -> None:
-    _, url = guarded.user("reader").gateway()
-    status, body = get(
-        f"{url}/v1/topics/{guarded.topic}/partitions/0/records?offset=0&max_records=3", "application/x-ndjson"
-    )
+    running, url = guarded.user("reader").gateway()
+    status, body = page(url, guarded)
+    running.stop()
     assert status == 200
-    assert len(body.splitlines()) == 3
+    assert len(body.splitlines()) == 1
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with local_session("tierstate-acls", 2, memory="512m") as session:
+        yield session
+
+
+def rows_counted(spark: SparkSession, guarded: Guarded) -> int:
+    options = {f"kafka.{name}": value for name, value in secured(guarded).items()}
+    options |= {"tierstate.store": guarded.house.store.as_uri(), "subscribe": guarded.topic}
+    options |= {"tierstate.tier_state_topic": guarded.house.tier_topic}
+    options |= {"endingOffsets": json.dumps({guarded.topic: {"0": RECORDS}})}
+    return spark.read.format("tierstate").options(**options).load().count()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_spark_reads_both_tiers(spark: SparkSession, guarded: Guarded) -> None:
+    assert rows_counted(spark, guarded) == RECORDS
+
+
+def refusal(ask: Callable[[], object], kind: type[Exception]) -> str:
+    """What it was refused with; empty: it was not."""
+    try:
+        ask()
+    except kind as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("right", READER, ids=lambda right: f"{right.place.name}-{right.operation.name}")
+def test_whoever_reads_without_a_right_is_refused_by_name_or_does_not_need_it(
+    right: Right, guarded: Guarded, spark: SparkSession
+) -> None:
+    """Every command, a gateway that ran before, `read_records` and Spark; and all of them go on when it is back."""
+    kind, name = right.place.resource(guarded.house.tier_topic, guarded.topic)
+    deny = binding("reader", kind, name, right.operation, AclPermissionType.DENY)
+    running, url = guarded.user("reader").gateway()
+    asked: dict[str, Callable[[], str]] = {
+        "gateway": lambda: "" if page(url, guarded)[0] == 200 else page(url, guarded)[1].decode(),
+        "read_records": lambda: refusal(lambda: records_read(guarded), AccessDenied),
+        "Spark": lambda: refusal(lambda: rows_counted(spark, guarded), PySparkException),
+    }
+    try:
+        assert {face: ask() for face, ask in asked.items()} == dict.fromkeys(asked, "")
+        with denied(guarded.house.kafka, deny):
+            eventually(lambda: any(call(guarded, "reader", each).returncode for each in ("digest", "describe")))
+            commands = {command: call(guarded, "reader", command) for command in READS}
+            said = {command: done.stderr if done.returncode else "" for command, done in commands.items()}
+            said |= {face: ask() for face, ask in asked.items()}
+            assert {done.returncode for done in commands.values()} <= {0, 5}, said
+        refused = {who: words for who, words in said.items() if words}
+        assert refused
+        assert all(name in words for words in refused.values()), refused
+        print(f"{right.operation.name} on {right.place}: refused {', '.join(refused)}")
+        for ask in asked.values():
+            eventually(lambda ask=ask: ask() == "")  # type: ignore[misc]
+    finally:
+        running.stop()
 
 
 def test_the_table_of_the_documentation_is_this_one() -> None:
@@ -161,17 +240,20 @@ def test_the_table_of_the_documentation_is_this_one() -> None:
 
 
 @pytest.mark.slow  # a right that went is missed within half a minute
-def test_an_agent_whose_right_is_taken_away_says_which_and_goes_on_when_it_is_back(guarded: Guarded) -> None:
+@pytest.mark.parametrize("operation", [AclOperation.WRITE, AclOperation.READ], ids=["WRITE", "READ"])
+def test_an_agent_whose_right_is_taken_away_says_which_and_goes_on_when_it_is_back(
+    operation: AclOperation, guarded: Guarded
+) -> None:
     house, copied = guarded.house, len(guarded.house.manifests(guarded.topic))
-    write = binding("agent", ResourceType.TOPIC, house.tier_topic, AclOperation.WRITE, AclPermissionType.DENY)
-    lacks = f"WRITE on {house.tier_topic}: "
+    deny = binding("agent", ResourceType.TOPIC, house.tier_topic, operation, AclPermissionType.DENY)
+    lacks = f"{operation.name} on {house.tier_topic}: "
     with guarded.user("agent").agent() as agent:
         management = agent.says("agent ready")["management"]
         house.append(guarded.topic, RECORDS, first=RECORDS)
         eventually(lambda: len(house.logs(guarded.topic)) == 1)
         before = len(house.manifests(guarded.topic))
         assert before > copied
-        with denied(house.kafka, write):
+        with denied(house.kafka, deny):
             house.append(guarded.topic, RECORDS, first=2 * RECORDS)
             eventually(lambda: f"a right lacks: {lacks}".encode() in get(f"http://{management}/readyz")[1], 90)
             (partition,) = guarded.user("operator").json("describe", f"{guarded.topic}:0")

@@ -93,6 +93,8 @@ def test_a_restored_broker_and_the_archive_of_its_lost_future_are_told_apart_and
     assert restored.values() == restored.expected
     wrong = {each["check"]: each["detail"] for each in house.json("check", code=1) if not each["ok"]}
     assert "parted from its archive" in wrong["history"]
+    verified = house.json("verify", restored.topic, code=4)["findings"]
+    assert any("parted from its archive" in each["what"] for each in verified), verified
     with house.agent() as agent:
         agent.says("chore failed")
         described = house.json("describe", restored.topic)[0]["agent"]

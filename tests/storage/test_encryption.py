@@ -101,6 +101,6 @@ def test_nothing_at_all_and_an_iv_of_another_length_are_refused(plain: bytes, iv
 
 
 def test_a_data_key_of_another_length_is_corrupt() -> None:
-    _, wrapped = RING.wrap(bytes(16))
+    _, wrapped, _ = RING.wrap(bytes(16))
     with pytest.raises(CorruptData, match="32 bytes"):
         SegmentCipher(Encryption("key1", wrapped, bytes(32)), RING, source="m")

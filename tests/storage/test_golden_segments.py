@@ -103,9 +103,9 @@ class SameKey:
     encryption: Encryption
     data_key: bytes
 
-    def wrap(self, data_key: bytes) -> tuple[str, bytes]:
+    def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
         assert data_key == self.data_key
-        return self.encryption.key_id, self.encryption.wrapped_key
+        return self.encryption.key_id, self.encryption.wrapped_key, "fingerprint"
 
 
 def manifest_of(segment: GoldenSegment) -> SegmentManifest:

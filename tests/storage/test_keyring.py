@@ -25,8 +25,8 @@ def test_the_data_key_of_aivens_segment_is_the_one_beside_it(golden: Golden) -> 
 
 def test_what_one_key_wraps_only_its_own_private_key_opens(tmp_path: Path) -> None:
     ring = load_ring(tmp_path, "k2", "k1", "k2")
-    key_id, wrapped = ring.wrap(KEY)
-    assert key_id == "k2"
+    key_id, wrapped, fingerprint = ring.wrap(KEY)
+    assert (key_id, fingerprint) == ("k2", ring.keys["k2"].fingerprint)
     assert len(wrapped) == 256
     assert ring.wrap(KEY)[1] != wrapped
     assert ring.unwrap("k2", wrapped) == KEY
@@ -36,6 +36,21 @@ def test_what_one_key_wraps_only_its_own_private_key_opens(tmp_path: Path) -> No
         ring.unwrap("k2", wrapped[:-1] + bytes([wrapped[-1] ^ 1]))
     with pytest.raises(InvalidRequest, match=r"lacks the segment's key\. key_id=k3 has=k1,k2"):
         ring.unwrap("k3", wrapped)
+
+
+def test_another_key_under_the_same_id_is_told_from_damage(tmp_path: Path) -> None:
+    ring = load_ring(tmp_path, "k2", "k1", "k2")
+    _, wrapped, fingerprint = ring.wrap(KEY)
+    damaged = wrapped[:-1] + bytes([wrapped[-1] ^ 1])
+    other = KeyRing("k2", {"k2": ring.keys["k1"]})
+    for each in (wrapped, damaged):
+        with pytest.raises(InvalidRequest, match=rf"wrong key.*wanted={fingerprint} has={ring.keys['k1'].fingerprint}"):
+            other.unwrap("k2", each, fingerprint)
+    with pytest.raises(CorruptData, match="cannot be unwrapped"):
+        ring.unwrap("k2", damaged, fingerprint)
+    with pytest.raises(CorruptData, match="it is damaged, or another key had this id"):
+        other.unwrap("k2", wrapped)
+    assert ring.unwrap("k2", wrapped, "a fingerprint that is damaged itself") == KEY
 
 
 def test_a_short_key_is_refused_when_the_ring_is_loaded(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_ring_that_opens_another_key_than_it_wrapped_is_refused(
     class Forgetful:
         active = "second"
 
-        def wrap(self, data_key: bytes) -> tuple[str, bytes]:
+        def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
             return both.wrap(bytes(32))
 
         def opens(self, key_id: str) -> bool:
@@ -104,8 +104,8 @@ def test_a_ring_that_opens_another_key_than_it_wrapped_is_refused(
         def is_newer(self, key_id: str) -> bool:
             return False
 
-        def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
-            return both.unwrap(key_id, wrapped)
+        def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
+            return both.unwrap(key_id, wrapped, fingerprint)
 
     with pytest.raises(CorruptData, match="does not come back"):
         rewrapped(golden("aiven/zstd-aes").object(ObjectKind.MANIFEST), Forgetful(), source="m")
@@ -115,7 +115,7 @@ def test_a_manifest_that_names_its_data_key_twice_is_refused(golden: Golden, bot
     text = golden("aiven/zstd-aes").object(ObjectKind.MANIFEST).decode()
     data_key = json.dumps(json.loads(text)["encryption"]["dataKey"])
     twice = text.replace('"remoteLogSegmentMetadata":{', f'"remoteLogSegmentMetadata":{{"dataKey":{data_key},', 1)
-    with pytest.raises(CorruptData, match="does not name its data key once"):
+    with pytest.raises(CorruptData, match="does not name its key once"):
         rewrapped(twice.encode(), both, source="m")
 
 
@@ -219,6 +219,7 @@ def test_a_rotated_segment_of_ours_is_what_its_fact_says_to_the_byte(
     data = store.get(object_key(BASE_KEY, ObjectKind.MANIFEST))
     assert format_manifest(parse_manifest(data, source="m")) == data
     assert reader.manifest.encryption is not None
+    assert reader.manifest.encryption.key_fingerprint == new.keys[new_id].fingerprint
     assert reader.manifest.encryption.key_id == new_id
 
 

@@ -31,8 +31,8 @@ LOG_KEY = object_key(BASE_KEY, ObjectKind.LOG)
 class NoWrapping:
     """A key ring for what is never read back."""
 
-    def wrap(self, data_key: bytes) -> tuple[str, bytes]:
-        return "none", data_key
+    def wrap(self, data_key: bytes) -> tuple[str, bytes, str]:
+        return "none", data_key, "fingerprint"
 
 
 CIPHER, _ = SegmentCipher.new(NoWrapping(), os.urandom)
