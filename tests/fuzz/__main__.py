@@ -1,0 +1,76 @@
+"""Fuzz one target: ``python -m tests.fuzz batches --cases 2000 --seed 1``; a case again with ``--case N``.
+
+The process may not take more memory than it has after one round over all seeds and what the target may take (by
+`RLIMIT_DATA`), and no case may take longer than `CASE_S`. What breaks a promise is shown with the command that does it
+again, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import faulthandler
+import resource
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from random import Random
+
+from tests.fuzz.targets import TARGETS, Target
+from tierstate.state.errors import TierstateError
+
+CASE_S = 60
+"""Of a machine with much else to do."""
+
+
+def data_bytes() -> int:
+    """What counts for `RLIMIT_DATA` now."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))
+
+
+def attempt(target: Target, data: bytes, random: Random, folder: Path) -> str | None:
+    """The error that it was refused with; None: it was read. Raises what nobody may raise."""
+    try:
+        target.read(data, random, folder)
+    except TierstateError as error:
+        return type(error).__name__
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--case", type=int, help="this one alone")
+    given = parser.parse_args()
+    target = TARGETS[given.target]
+    seeds = target.seeds()
+    outcomes: dict[str | None, int] = {}
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        for seed in seeds:
+            with contextlib.suppress(TierstateError):
+                target.read(seed, Random(0), folder)
+        resource.setrlimit(resource.RLIMIT_DATA, (data_bytes() + target.room, resource.RLIM_INFINITY))
+        for number in range(given.cases) if given.case is None else [given.case]:
+            random = Random(f"{given.target} {given.seed} {number}")
+            data = target.case(seeds, random)
+            faulthandler.dump_traceback_later(CASE_S, exit=True)
+            try:
+                outcome = attempt(target, data, random, folder)
+            except BaseException:
+                again = f"python -m tests.fuzz {given.target} --seed {given.seed} --case {number}"
+                print(f"{traceback.format_exc()}\n{len(data)} bytes: {data[:200]!r}\nagain: {again}", file=sys.stderr)
+                return 1
+            faulthandler.cancel_dump_traceback_later()
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    said = ", ".join(f"{count} {kind or 'read'}" for kind, count in sorted(outcomes.items(), key=lambda one: -one[1]))
+    print(f"{given.target}: {sum(outcomes.values())} cases, {said}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
