@@ -20,7 +20,7 @@ import zstandard
 
 from tests.fuzz.mutate import EXTREMES, batch_put_right, mutated
 from tests.log.batches import CASES as GOLDEN_CASES
-from tests.log.batches import GZIP, LZ4, SNAPPY, ZSTD, Batch, golden_folder, plain_batch, record, varint
+from tests.log.batches import GZIP, LZ4, SNAPPY, ZSTD, Batch, golden_folder, header_batch, plain_batch, record
 from tests.log.codec_cases import CASES as CODEC_CASES
 from tierstate.log.batch import iter_batches
 from tierstate.log.compression import MAX_RECORDS_BYTES, decompress
@@ -96,12 +96,9 @@ def batches() -> list[bytes]:
 
 def bombs() -> list[bytes]:
     """Few bytes that claim to be many: zeros, headers, records."""
-    headers = varint(20_000_000) + bytes(40_000_000)
-    many = b"\0\0\0" + varint(-1) + varint(-1)
-    rows = (many + headers)[: len(headers)]
     packed = zstandard.ZstdCompressor(level=1)
     return [
-        Batch(0, (), codec=ZSTD, count=1, payload=packed.compress(varint(len(rows)) + rows)).bytes,
+        header_batch(100_000_000),
         Batch(0, (), codec=ZSTD, count=1, payload=packed.compress(bytes(600 * MIB))).bytes,
         Batch(0, (), codec=GZIP, count=2**31 - 1, payload=gzip.compress(bytes(64 * MIB), 1)).bytes,
         Batch(0, [record(0, b"k", b"v")], count=2**31 - 1, delta=2**31 - 2).bytes,
@@ -121,8 +118,10 @@ def packed() -> list[bytes]:
 
 
 def read_manifest(data: bytes, random: Random, folder: Path) -> None:
+    """And the chunks of a segment that it describes."""
     with naming(NAME):
-        parse_manifest(data, source=NAME)
+        reader = SegmentReader(MemoryStore(), NAME, parse_manifest(data, source=NAME), keys=KEYS)
+        reader.chunks_of(0, reader.plain_bytes)
 
 
 def json_with_another_value(seeds: list[bytes], random: Random) -> bytes:
@@ -159,9 +158,12 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 def manifests() -> list[bytes]:
     found = [file.read_bytes() for file in DATA.rglob("*.rsm-manifest")]
     claims = orjson.loads(found[0])
-    start = {"originalChunkSize": 1, "originalFileSize": 2**62}
-    claims["chunkIndex"] = {"type": "fixed", **start, "transformedChunkSize": 1, "finalTransformedChunkSize": 1}
-    return [*found, orjson.dumps(claims)]
+    bombs = []
+    for size in (2**31 - 1, 2**62):
+        start = {"originalChunkSize": 1, "originalFileSize": size}
+        claims["chunkIndex"] = {"type": "fixed", **start, "transformedChunkSize": 1, "finalTransformedChunkSize": 1}
+        bombs.append(orjson.dumps(claims))
+    return [*found, *bombs]
 
 
 FILES: tuple[tuple[str, Callable[[bytes, str], object]], ...] = (
@@ -257,7 +259,7 @@ def numbers() -> list[bytes]:
 TARGETS = {
     "batches": Target(batches, read_batches, MAX_RECORDS_BYTES + 256 * MIB, batch_with_its_crc),
     "packed": Target(packed, read_packed, MAX_RECORDS_BYTES + 128 * MIB),
-    "manifest": Target(manifests, read_manifest, 256 * MIB, json_with_another_value),
+    "manifest": Target(manifests, read_manifest, 512 * MIB, json_with_another_value),
     "files": Target(small_files, read_small_file, 128 * MIB),
     "fact": Target(facts, read_fact, 128 * MIB),
     "folder": Target(numbers, read_folder, MAX_RECORDS_BYTES + 256 * MIB),

@@ -151,6 +151,15 @@ def plain_batch(base: int, count: int = 3, codec: int = NONE, **fields: Any) -> 
     return Batch(base, records, codec, **fields).bytes
 
 
+def header_batch(*counts: int) -> bytes:
+    """Records with so many headers of no name and no content, packed: a few thousand bytes."""
+    records = []
+    for delta, count in enumerate(counts):
+        body = b"\0" + varint(0) + varint(delta) + varint(-1) + varint(-1) + varint(count) + bytes(2 * count)
+        records.append(varint(len(body)) + body)
+    return Batch(0, records, ZSTD).bytes
+
+
 def marker(base: int, producer: int, kind: int, **fields: Any) -> bytes:
     """The batch that ends a producer's transaction; ``kind`` 0 aborts, 1 commits."""
     key = struct.pack(">hh", 0, kind)

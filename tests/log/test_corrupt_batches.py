@@ -19,6 +19,7 @@ from tests.log.batches import (
     Row,
     block_rows,
     golden_folder,
+    header_batch,
     plain_batch,
     record,
     varint,
@@ -218,15 +219,6 @@ def test_a_count_of_billions_in_a_small_batch_allocates_nothing() -> None:
         decode(data)
     assert tracemalloc.get_traced_memory()[1] < 8 << 20
     tracemalloc.stop()
-
-
-def header_batch(*counts: int) -> bytes:
-    """Records with so many headers of no name and no content, packed: a few thousand bytes."""
-    records = []
-    for delta, count in enumerate(counts):
-        body = b"\0" + varint(0) + varint(delta) + varint(-1) + varint(-1) + varint(count) + bytes(2 * count)
-        records.append(varint(len(body)) + body)
-    return Batch(0, records, ZSTD).bytes
 
 
 def test_more_headers_than_a_record_may_have_cost_no_memory_and_are_named() -> None:
