@@ -20,7 +20,7 @@ from random import Random
 from tests.fuzz.targets import TARGETS, Target
 from tierstate.state.errors import TierstateError
 
-WARM_AFTER = 10
+WARM_AFTER = 5
 """Seeds, plain ones: what is compiled and reserved then (Arrow's pool: 1 GiB) is no case's."""
 CASE_S = 60
 """Of a machine with much else to do."""
