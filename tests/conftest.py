@@ -18,6 +18,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parent.name != "scenarios")
 
 
+class SlowestFiles:
+    """What a run took by file, worst first: the next minute to be saved is in one of them. Workers run side by side."""
+
+    SHOWN = 20
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.location[0]] = self.seconds.get(report.location[0], 0.0) + report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if len(self.seconds) <= self.SHOWN:
+            return
+        terminalreporter.section(f"the {self.SHOWN} slowest of {len(self.seconds)} files")
+        for file, seconds in sorted(self.seconds.items(), key=lambda each: -each[1])[: self.SHOWN]:
+            terminalreporter.write_line(f"{seconds:7.1f} s  {file}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # not in the workers: they tell the one that waits for them
+        config.pluginmanager.register(SlowestFiles(), "slowest files")
+
+
 @pytest.fixture(scope="session")
 def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
     """One broker for the whole run: shared, so use topic names nobody else has (`topic_name`) and never stop it."""
