@@ -8,7 +8,7 @@ LOCK_SUM := $(shell (cat requirements.lock pyproject.toml; pwd) 2>/dev/null | ck
 STAMP := $(VENV)/.set-up-$(LOCK_SUM)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-all prove soak check bench lock
+.PHONY: help setup java demo quick test test-all prove soak check bench lock
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -43,6 +43,9 @@ demo: java $(STAMP)  ## the main job on real parts: a year of flights, copied, t
 # cores, for most of them wait
 WORKERS := $(shell expr `nproc` \* 2)
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+quick: $(STAMP)  ## the pure rooms and the formats, in a minute: no broker, no network
+	@$(PYTEST) tests/state tests/rules tests/schemas tests/runtime tests/log -m "not slow and not kafka and not spark"
 
 test: java $(STAMP)  ## the tests, up to four files of them at a time
 	@$(PYTEST)

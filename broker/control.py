@@ -17,6 +17,7 @@ from ..state.errors import TierstateError
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset
 from ..state.routing import LocalBounds
+from ..state.topics import TopicConfig
 from .answers import Place, RawMetadata
 from .bounds import bounds_of_leader, read_bounds, read_bounds_of
 from .existence import may_describe, topic_exists
@@ -24,7 +25,7 @@ from .groups import TopicGroups, read_groups
 from .leadership import Leadership
 from .local_reads import PATIENCE_S
 from .raw import RawClient
-from .topics import TopicConfig, TopicDescription, describe_topic, describe_topics, read_config, read_configs
+from .topics import TopicDescription, describe_topic, describe_topics, read_config, read_configs
 from .transactions import OpenTransaction, read_open_transactions
 from .truncation import LONGEST_SECONDS, delete_records_on
 

@@ -23,11 +23,12 @@ from ..state.errors import (
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import LocalBounds
+from ..state.topics import TopicConfig
 from .answers import Place
 from .control import ClusterDescription
 from .error_codes import LeaderMoved
 from .groups import GroupPosition, GroupProblem, TopicGroups
-from .topics import PartitionDescription, TopicConfig, TopicDescription
+from .topics import PartitionDescription, TopicDescription
 from .transactions import OpenTransaction
 from .truncation import LONGEST_SECONDS
 

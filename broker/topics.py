@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -12,14 +12,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from ..state.epochs import LeaderEpoch
 from ..state.errors import BrokerUnavailable, TierstateError, UnknownTopic
 from ..state.ids import BrokerId, TopicId
+from ..state.topics import TopicConfig
 from .answers import RawConfig, RawMetadata, RawTopic
 from .error_codes import error_of, error_of_exception
 from .raw import RawClient
 
 CONFIGS_A_REQUEST = 500
-_PREFIXES = {"timestamp_type": "message."}
-LIKE_TOTAL = -2
-"""``local.retention.*`` = -2: as the topic's own ``retention.*``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,45 +37,6 @@ class TopicDescription:
     topic_id: TopicId
     internal: bool
     partitions: tuple[PartitionDescription, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
-    """Effective settings: the topic's own, else the broker's default. Milliseconds and bytes, -1 is no limit."""
-
-    retention_ms: int = 604_800_000
-    retention_bytes: int = -1
-    local_retention_ms: int = LIKE_TOTAL
-    local_retention_bytes: int = LIKE_TOTAL
-    cleanup_policy: frozenset[str] = frozenset({"delete"})
-    remote_storage_enable: bool = False
-    timestamp_type: str = "CreateTime"
-    unclean_leader_election_enable: bool = False
-
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        """Kafka's names of all these."""
-        return tuple(f"{_PREFIXES.get(each.name, '')}{each.name.replace('_', '.')}" for each in fields(cls))
-
-    @classmethod
-    def of(cls, entries: Mapping[str, str]) -> TopicConfig:
-        """From Kafka's names; a broker older than a setting does not name it, which means its default."""
-        default = cls()
-
-        def number(name: str, otherwise: int) -> int:
-            return int(entries.get(name, otherwise))
-
-        policy = entries.get("cleanup.policy", "delete")
-        return cls(
-            retention_ms=number("retention.ms", default.retention_ms),
-            retention_bytes=number("retention.bytes", default.retention_bytes),
-            local_retention_ms=number("local.retention.ms", LIKE_TOTAL),
-            local_retention_bytes=number("local.retention.bytes", LIKE_TOTAL),
-            cleanup_policy=frozenset(filter(None, (one.strip() for one in policy.split(",")))),
-            remote_storage_enable=entries.get("remote.storage.enable", "false") == "true",
-            timestamp_type=entries.get("message.timestamp.type", default.timestamp_type),
-            unclean_leader_election_enable=entries.get("unclean.leader.election.enable", "false") == "true",
-        )
 
 
 def describe_topic(raw: RawClient, name: str) -> TopicDescription:

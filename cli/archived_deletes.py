@@ -21,7 +21,7 @@ deleted today: so "not deleted" holds for a week. "Deleted" holds for ever."""
 
 
 class ArchivedDeletes:
-    """`sweep_rule.ArchivedDeletes` over the archive of one tier-state topic. Remembers what it was told; thread-safe.
+    """What `rules/sweep.py` asks, of the archive of one tier-state topic. Remembers what it was told; thread-safe.
 
     An archive that is damaged, or not to be read now, names nothing: told, and asked again at the next look.
     """

@@ -11,7 +11,7 @@ from .opened import following, open_store_of, opened_broker, opened_topic
 
 if TYPE_CHECKING:
     from ..follower.parting import Parting
-    from ..leader.lost_history import Aftermath
+    from ..rules.lost_history import Aftermath
     from ..state.segment import RemoteSegment
 
 KEYS_SHOWN = 20
@@ -36,8 +36,8 @@ def begin(context: Context, execute: bool) -> None:
     from ..follower.archives import Archives
     from ..follower.histories import begin_history
     from ..follower.parting import find_parting
-    from ..leader.lost_history import aftermath_of
     from ..leader.recover_scan import scan_bucket, sort_out
+    from ..rules.lost_history import aftermath_of
     from ..runtime.clock import SystemClock
     from ..state.errors import HistoryBroken, InvalidRequest
     from ..state.ids import TopicId

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..broker.groups import GroupPosition, TopicGroups
-from ..leader.decide import paused
-from ..leader.leases import is_over
-from ..leader.orders import holds_below, standing
-from ..leader.trim_rule import doubt_of_orders
+from ..rules.decide import paused
+from ..rules.leases import is_over
+from ..rules.orders import holds_below, standing
+from ..rules.trim import doubt_of_orders
 from ..state.epochs import Lineage
 from ..state.errors import NotTiered, OffsetOutOfRange, Unavailable
 from ..state.facts import OperatorOrder, OrderKind, ReaderLease

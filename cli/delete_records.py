@@ -99,7 +99,7 @@ def command(
 
 def _refuse_untiered(context: Context, broker: BrokerControl, topic: TopicArgument) -> None:
     """No agent cuts the log of a topic that it refuses. Raises NotTiered."""
-    from ..leader.reasons import Reason
+    from ..rules.reasons import Reason
     from ..state.errors import NotTiered
     from .partition_facts import why_untiered
 

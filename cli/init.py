@@ -59,7 +59,7 @@ def command(context: Context, partitions: int | None, replication_factor: int | 
 def _is_used(store: ObjectStore) -> bool:
     """Whether something of a tier-state topic, or a copied segment, is there: as far as two pages of a listing tell."""
     from ..follower.object_names import ROOT
-    from ..storage.segment.keys import ObjectKind
+    from ..state.object_keys import ObjectKind
 
     first = (found.key for found in islice(store.list(), LOOKED_AT))
     return next(iter(store.list(ROOT)), None) is not None or any(key.endswith(ObjectKind.MANIFEST) for key in first)

@@ -97,9 +97,9 @@ def keeper_of(
     """Of a running agent."""
     from ..broker.tier_topic_setup import read_meta
     from ..leader.custodian import Custody
-    from ..leader.custodian_rule import CustodyPolicy, Evidence
     from ..leader.custody import ClusterLook, Custodian, led_by
     from ..leader.keeper import Keeper
+    from ..rules.custody import CustodyPolicy, Evidence
 
     led = led_by(seat.broker, settings.tier_state.topic, seat.broker_id, topic.mapped_partitions)
     policy = CustodyPolicy(

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from ..runtime.listener import Listener
     from ..runtime.settings import Settings
     from ..state.ids import TopicIdPartition
+    from ..state.object_keys import ObjectKeys
     from ..state.partition_view import PartitionView
     from ..state.routing import LocalBounds
     from ..storage.object_store import ObjectStore
     from ..storage.s3 import S3Options
-    from ..storage.segment.keys import ObjectKeys
 
 SILENCE_S = 20.0
 """How long reading the tier-state topic may bring nothing before a command gives up."""
@@ -55,7 +55,7 @@ def open_store_of(settings: Settings, listener: Listener | None = None, *, make:
 
 def object_names(settings: Settings, cluster_id: str) -> ObjectKeys:
     """As agents with these settings name objects."""
-    from ..storage.segment.keys import ObjectKeys
+    from ..state.object_keys import ObjectKeys
 
     return ObjectKeys.minting(settings.format.key_prefix, cluster_id, settings.format.salt_bits)
 

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..fetch.verify import out_of_lineage
-from ..leader.cut_elsewhere import cut_elsewhere
-from ..leader.decide import excluded, internal, refusal
-from ..leader.orders import lost_orders, order_done, standing
+from ..rules.cut_elsewhere import cut_elsewhere
+from ..rules.decide import excluded, internal, refusal
+from ..rules.orders import lost_orders, order_done, standing
 from ..state.facts import OrderKind
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import in_force
@@ -18,7 +18,7 @@ from .give_order import told
 
 if TYPE_CHECKING:
     from ..broker.control import BrokerControl
-    from ..leader.reasons import Why
+    from ..rules.reasons import Why
     from ..runtime.settings import Settings
     from ..state.ids import BrokerId
     from ..state.partition_view import PartitionView

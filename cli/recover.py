@@ -15,8 +15,8 @@ from .opened import following, open_store_of, opened_broker, opened_topic
 
 if TYPE_CHECKING:
     from ..broker.control import BrokerControl
-    from ..leader.recover_rule import ArchivedPartition, FoundSegment
     from ..leader.recover_scan import Found
+    from ..rules.recovery import ArchivedPartition, FoundSegment
     from ..state.ids import TopicId, TopicIdPartition
     from ..state.offsets import Offset
     from ..storage.object_store import ObjectStore
@@ -105,8 +105,8 @@ def _planned(
     history: int | None,
 ) -> Recovery:
     from ..follower.histories import left_behind
-    from ..leader.recover_rule import plan_partitions
     from ..leader.recover_scan import scan_bucket, sort_out
+    from ..rules.recovery import plan_partitions
     from ..state.ids import RemoteSegmentId
     from .recovery_plan import Recovery
 

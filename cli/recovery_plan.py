@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..leader.recover_rule import PartitionPlan
     from ..leader.recover_scan import Bucket
+    from ..rules.recovery import PartitionPlan
     from ..state.ids import TopicId
     from .output import Output
 
@@ -51,7 +51,7 @@ class Recovery:
     @property
     def left_out(self) -> int:
         """Lost and unproven segments: whole in the bucket, and no longer named by any fact. And unproven offsets."""
-        from ..leader.recover_rule import Verdict
+        from ..rules.recovery import Verdict
 
         segments = sum(len(plan.of(Verdict.LOST)) + len(plan.of(Verdict.UNPROVEN)) for plan in self.plans)
         return segments + sum(len(plan.unproven) for plan in self.plans)

@@ -14,7 +14,7 @@ from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
     from ..follower.follower import Follower
-    from ..leader.settle_rule import Unknown
+    from ..rules.settle import Unknown
     from ..state.facts import ContradictionSettled, LineageSettled
     from ..state.partition_view import PartitionView
 
@@ -50,7 +50,7 @@ def command(
 
     With a decision and --execute it is written as a fact. Agents obey within seconds, and it stays settled.
     """
-    from ..leader.settle_rule import unknown_of
+    from ..rules.settle import unknown_of
     from ..state.errors import InvalidRequest, NotTiered
     from .opened import view_now
 

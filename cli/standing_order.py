@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..leader.orders import standing
+from ..rules.orders import standing
 from ..state.facts import OrderKind
 from .context import Context
 from .give_order import give, new_order, told

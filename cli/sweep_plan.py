@@ -7,16 +7,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..leader.decide import paused
-from ..leader.sweep_rule import Finding, Leftover, only_copy
 from ..leader.sweeper import Look
-from ..leader.trim_rule import doubt_of
+from ..rules.decide import paused
+from ..rules.sweep import Finding, Leftover, only_copy
+from ..rules.trim import doubt_of
 from ..state.errors import Fenced, InvalidRequest
+from ..state.object_keys import base_of
 from ..state.object_name import not_own
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
-from ..storage.segment.keys import base_of
 
 ABANDONED, CONDEMNED, ORPHAN, UNKNOWN, UPLOAD = "abandoned", "condemned", "orphan", "unknown", "upload"
 BY_AGENT = "the agent sweeps it once it has seen it so for sweep.grace"

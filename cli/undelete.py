@@ -30,7 +30,7 @@ def command(context: Context, topic_id: TopicArgument, execute: bool) -> None:
 
     The topic is named by its id, as `tierstate facts` shows it: its name may belong to another topic by now.
     """
-    from ..leader.custodian_rule import ending, withdrawable
+    from ..rules.custody import ending, withdrawable
     from ..state.errors import Fenced, InvalidRequest
 
     topic = topic_id_of(topic_id)
@@ -59,7 +59,7 @@ def command(context: Context, topic_id: TopicArgument, execute: bool) -> None:
 
 
 def _show(context: Context, views: list[PartitionView], execute: bool) -> None:
-    from ..leader.custodian_rule import withdrawable
+    from ..rules.custody import withdrawable
 
     rows, documents = [], []
     for view in views:

@@ -18,11 +18,11 @@ from ..log.transaction_check import TransactionIndexCheck, open_before
 from ..log.transactions import decide
 from ..state.errors import InvalidRequest
 from ..state.ids import TopicIdPartition
+from ..state.object_keys import ObjectKeys, ObjectKind, base_of, object_key
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
 from ..storage.object_store import ObjectStore
 from ..storage.segment.encryption import KeyUnwrapper
-from ..storage.segment.keys import ObjectKeys, ObjectKind, base_of, object_key
 from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..state.errors import AccessDenied, ObjectNotFound, StorageUnavailable
+from ..state.objects import ObjectInfo, UnfinishedUpload
 from ..state.offsets import ByteRange, TimestampMs
-from ..storage.object_store import DEFAULT_PART_BYTES, MIB, Data, ObjectInfo, UnfinishedUpload, beyond_end, over_limit
+from ..storage.object_store import DEFAULT_PART_BYTES, MIB, Data, beyond_end, over_limit
 
 
 class FolderObjects:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..state.ids import TopicIdPartition
+from ..state.object_keys import ObjectKeys
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..storage.object_store import ObjectStore
-from ..storage.segment.keys import ObjectKeys
 from ..storage.segment.known import check_known
 
 

@@ -6,8 +6,9 @@ from collections.abc import Generator, Iterator
 
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, RemoteFetched
+from ..state.objects import ObjectInfo
 from ..state.offsets import ByteRange
-from ..storage.object_store import MIB, ObjectInfo
+from ..storage.object_store import MIB
 from ..storage.segment.log_chunks import ObjectReads
 
 

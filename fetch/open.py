@@ -8,12 +8,12 @@ from ..broker.open import Broker
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, ignore
 from ..runtime.settings import Cache
+from ..state.object_keys import ObjectKeys
 from ..state.view import TierView
 from ..storage.object_store import ObjectStore
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.disk_cache import open_disk_cache
 from ..storage.segment.encryption import KeyUnwrapper
-from ..storage.segment.keys import ObjectKeys
 from .local import BrokerTier
 from .reader import LogReader
 from .remote import PLAIN_NAMES, RemoteTier

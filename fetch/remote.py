@@ -22,6 +22,7 @@ from ..runtime.clock import Clock
 from ..runtime.listener import Listener, ignore
 from ..state.errors import CorruptData
 from ..state.ids import TopicIdPartition
+from ..state.object_keys import ObjectKeys
 from ..state.object_name import require_own
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import Isolation
@@ -29,7 +30,6 @@ from ..state.segment import AbortedRange, AbortedRanges, RemoteSegment
 from ..storage.object_store import ObjectStore
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
-from ..storage.segment.keys import ObjectKeys
 from ..storage.segment.reader import SegmentReader, require_described
 from .batch_order import BatchOrder
 from .known_partitions import KnownPartitions

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from ..log.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, read_header
 from ..state.errors import CorruptData
+from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import Offset
-from ..storage.segment.keys import ObjectKind, object_key
 from ..storage.segment.manifest import SegmentManifest
 
 _HEAD = struct.Struct(">qiibIh")

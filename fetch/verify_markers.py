@@ -12,9 +12,9 @@ from ..log.batch import BatchHeader
 from ..log.isolation import AbortFilter, MarkerCheck, contradiction
 from ..log.transaction_check import TransactionIndexCheck, open_before
 from ..state.errors import CorruptData
+from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import Offset
 from ..state.segment import RemoteSegment
-from ..storage.segment.keys import ObjectKind, object_key
 from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader
 

@@ -18,12 +18,13 @@ from itertools import islice
 from ..log.isolation import MarkerCheck
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ..state.ids import TopicIdPartition
+from ..state.object_keys import ObjectKeys, ObjectKind, base_of, folder_of, object_key
 from ..state.object_name import not_own
+from ..state.objects import ObjectInfo
 from ..state.partition_view import PartitionView
 from ..state.segment import RemoteSegment, SegmentState
-from ..storage.object_store import ObjectInfo, ObjectStore
+from ..storage.object_store import ObjectStore
 from ..storage.segment.encryption import KeyUnwrapper
-from ..storage.segment.keys import ObjectKeys, ObjectKind, base_of, folder_of, object_key
 from ..storage.segment.manifest import SegmentManifest, metadata_of
 from ..storage.segment.reader import SegmentReader, described_otherwise, read_manifest
 from .verify import Finding, Severity

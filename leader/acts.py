@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from ..rules.candidates import CopyCandidate
+from ..rules.decide import Intent, Policy
+from ..rules.erase import Erase
+from ..rules.expire import AdvanceLogStart, RemoveObjects, StartDelete
+from ..rules.orders import CutLocal
+from ..rules.sweep import SweepOrphans
+from ..rules.trim import TrimBefore
 from .act import Act
-from .candidates import CopyCandidate
 from .copier import CopyTools, copy_segment
-from .decide import Intent, Policy
-from .erase_rule import Erase
 from .eraser import erase
-from .expire_rule import AdvanceLogStart, RemoveObjects, StartDelete
 from .expirer import advance_log_start, delete_records_order, remove_objects, start_delete
-from .orders import CutLocal
 from .orphan_watch import OrphanWatch
 from .quarantine import NO_QUARANTINE
-from .sweep_rule import SweepOrphans
 from .term import Reign
-from .trim_rule import TrimBefore
 from .trimmer import AskGroups, trim_local
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from ..rules.sweep import is_deleted
 from ..schemas.codec import decode_fact
 from ..state.apply import PartitionState
 from ..state.facts import LiveFact
@@ -12,7 +13,6 @@ from ..state.keys import KeyKind
 from ..state.object_name import not_own
 from ..state.view import Entry
 from .recover_archive import about_partitions
-from .sweep_rule import is_deleted
 
 
 def deleted_in(

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ..log.local_log import SegmentFiles
+from ..rules.candidates import CopyCandidate
 from ..runtime.listener import Listener, SegmentCopied
 from ..state.errors import Fenced, NotTiered, ObjectNotFound, StorageUnavailable, Throttled, TierstateError, TimedOut
 from ..state.facts import (
@@ -23,12 +24,11 @@ from ..state.facts import (
     SegmentDeleteStarted,
 )
 from ..state.ids import RemoteSegmentId
+from ..state.object_keys import ObjectKeys
 from ..state.segment import CopyAttempt, RemoteSegment
 from ..storage.object_store import ObjectStore
-from ..storage.segment.keys import ObjectKeys
 from ..storage.segment.writer import delete_segment
 from .act import Act
-from .candidates import CopyCandidate
 from .term import Reign
 from .upload import FormatPolicy, upload
 

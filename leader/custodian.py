@@ -9,6 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..rules.custody import (
+    CustodyPolicy,
+    CustodyStep,
+    DeclareMissing,
+    EndPartition,
+    EraseFacts,
+    Evidence,
+    RemoveObjects,
+    StartDelete,
+    TermStep,
+    Withdraw,
+    custody_doubt,
+    next_custody,
+    withdrawable,
+)
 from ..runtime.listener import Listener, SegmentDeleted
 from ..state.epochs import TERMINAL_EPOCH
 from ..state.errors import Fenced
@@ -27,21 +42,6 @@ from ..state.segment import CopyAttempt, RemoteSegment, Term
 from ..storage.object_store import ObjectStore
 from ..storage.segment.writer import delete_segment
 from .act import Act
-from .custodian_rule import (
-    CustodyPolicy,
-    CustodyStep,
-    DeclareMissing,
-    EndPartition,
-    EraseFacts,
-    Evidence,
-    RemoveObjects,
-    StartDelete,
-    TermStep,
-    Withdraw,
-    custody_doubt,
-    next_custody,
-    withdrawable,
-)
 from .expirer import check_gone
 from .term import Reign, Seat, append_leader
 from .termless import say, unsay

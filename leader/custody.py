@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ..broker.control import BrokerControl
+from ..rules.custody import DeclareMissing, EndPartition, Evidence, NoCustody, TermStep, Withdraw, is_over
 from ..runtime.clock import Clock
 from ..runtime.listener import ActFailed, CustodyStepTaken, TermEnded, TermStarted
 from ..state.epochs import TERMINAL_EPOCH
@@ -17,7 +18,6 @@ from ..state.ids import BrokerId, TopicId, TopicIdPartition
 from ..state.partition_view import PartitionView
 from .act import Act, run
 from .custodian import Custody, clear, declare_missing, end_partition, withdraw
-from .custodian_rule import DeclareMissing, EndPartition, Evidence, NoCustody, TermStep, Withdraw, is_over
 from .setbacks import Setbacks
 from .term import Reign
 

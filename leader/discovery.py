@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from ..broker.control import BrokerControl
 from ..broker.topics import TopicDescription
 from ..log.local_log import LocalLog
+from ..rules.reasons import Why
 from ..runtime.clock import Clock
 from ..state.epochs import LeaderEpoch
 from ..state.ids import BrokerId, TopicIdPartition
 from .attention import BLIND_S, LONGEST_S, Attention
-from .reasons import Why
 
 METADATA_S = 2.0
 DISKS_S = 30.0

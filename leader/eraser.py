@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..rules.erase import Erase
 from ..runtime.listener import FactsErased, Listener
 from .act import Act
-from .erase_rule import Erase
 from .expirer import last_look
 from .term import Reign
 

@@ -1,4 +1,4 @@
-"""Expire the remote tier, one irreversible step at a time. `expire_rule.py` decides, these acts check again and do.
+"""Expire the remote tier, one irreversible step at a time. `rules/expire.py` decides, these acts check again and do.
 
 Every step is preceded by a look at the view up to now, with nothing between the two but a proof of leadership.
 """
@@ -7,25 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..rules.decide import paused
+from ..rules.expire import kept_because, may_go
+from ..rules.orders import CutLocal, next_cut, reasons_standing
+from ..rules.reasons import Why
+from ..rules.sweep import only_copy, was_abandoned
+from ..rules.trim import doubt_of, doubt_of_orders
 from ..runtime.listener import Listener, LocalTrimmed, LogStartMoved, SegmentDeleteBegan, SegmentDeleted
 from ..state.errors import Fenced, ObjectNotFound, StorageUnavailable, TimedOut
 from ..state.facts import DeleteReason, SegmentDeleteFinished, SegmentDeleteStarted
+from ..state.object_keys import ObjectKind, object_key
 from ..state.object_name import require_own
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import CopyAttempt, RemoteSegment, SegmentState
 from ..storage.object_store import ObjectStore
-from ..storage.segment.keys import ObjectKind, object_key
 from ..storage.segment.writer import delete_segment
 from .act import Act
-from .decide import paused
-from .expire_rule import kept_because, may_go
-from .orders import CutLocal, next_cut, reasons_standing
 from .quarantine import NO_QUARANTINE, Quarantine
-from .reasons import Why
-from .sweep_rule import only_copy, was_abandoned
 from .term import Reign
-from .trim_rule import doubt_of, doubt_of_orders
 from .trimmer import DELETE_RECORDS_TIMEOUT_S
 
 

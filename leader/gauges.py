@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from ..rules.cut_elsewhere import offsets_cut_elsewhere
+from ..rules.expire import future_segments
+from ..rules.reasons import Reason
 from ..runtime.clock import Clock
 from ..runtime.metrics import Metrics, Sample
 from ..state.lineage import readable_ranges
@@ -13,9 +16,6 @@ from ..state.partition_view import PartitionView
 from ..state.retention import share
 from ..state.segment import RemoteSegment, SegmentState
 from ..state.view import TierView
-from .cut_elsewhere import offsets_cut_elsewhere
-from .expire_rule import future_segments
-from .reasons import Reason
 from .status import PartitionStatus, StatusBoard
 
 

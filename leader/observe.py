@@ -15,16 +15,16 @@ from typing import Generic, TypeVar
 
 from ..broker.control import BrokerControl
 from ..broker.groups import GroupProblem, TopicGroups
-from ..broker.topics import TopicConfig
 from ..log.local_log import LocalLog
+from ..rules.decide import Observed, refusal
+from ..rules.trim import NO_GROUPS, GroupsSeen
 from ..runtime.clock import Clock
 from ..state.errors import AccessDenied, TierstateError, Unavailable, UnknownTopic
 from ..state.ids import BrokerId, TopicIdPartition
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import LocalBounds
-from .decide import Observed, refusal
+from ..state.topics import TopicConfig
 from .group_holds import GroupHolds, GroupPolicy
-from .trim_rule import NO_GROUPS, GroupsSeen
 
 CONFIG_AGE_S = 30.0
 GROUPS_AGE_S = 300.0

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 from ..broker.control import BrokerControl
 from ..broker.tier_topic import TierTopic
-from ..broker.topics import TopicConfig, TopicDescription
+from ..broker.topics import TopicDescription
 from ..log.local_log import LocalLog, LogDirs
+from ..rules.decide import Policy, excluded, internal
+from ..rules.sweep import ArchivedDeletes, no_archived_deletes
 from ..runtime.clock import Clock
 from ..runtime.heartbeat import UNWATCHED, Heartbeats
 from ..runtime.id_source import IdSource
@@ -17,14 +19,14 @@ from ..runtime.quota import ByteQuota
 from ..runtime.settings import Settings
 from ..state.errors import InvalidRequest
 from ..state.ids import TopicId, TopicIdPartition
+from ..state.object_keys import ObjectKeys
+from ..state.topics import TopicConfig
 from ..state.view import TierView
 from ..storage.object_store import ObjectStore
 from ..storage.segment.keyring_file import KeyRingFile
-from ..storage.segment.keys import ObjectKeys
 from .agent import Agent, HostedPartitions, NewWorker
 from .attention import Attention
 from .copier import CopyTools
-from .decide import Policy, excluded, internal
 from .discovery import Choice, Discovery
 from .group_holds import GroupPolicy
 from .observe import ArchiveProblem, Observer, no_archive_problem
@@ -33,7 +35,6 @@ from .other_replicas import OtherReplicas, ask_by_http
 from .partition_worker import ArchivedTo, PartitionWorker, no_archive
 from .quarantine import Quarantine
 from .status import StatusBoard
-from .sweep_rule import ArchivedDeletes, no_archived_deletes
 from .sweeper import SweepTools
 from .term import Seat
 from .upload import FormatPolicy

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import zlib
 
+from ..rules.missing import MissingObject
+from ..rules.sweep import Finding, Leftover
 from ..runtime.listener import ActFailed, OrphansFound
 from ..state.errors import TierstateError
 from ..state.ids import TopicIdPartition
 from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView
 from .act import Act
-from .missing_rule import MissingObject
 from .quarantine import Quarantine
-from .sweep_rule import Finding, Leftover
 from .sweeper import Look, SweepTools, look, sweep_orphans
 from .term import Reign, Seat
 

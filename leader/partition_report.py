@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from ..rules.candidates import NothingToCopy, copied_offset
+from ..rules.decide import ActKind, Decision, Observed, retention_of
+from ..rules.erase import NothingToErase
+from ..rules.expire import NoExpiry
+from ..rules.reasons import Reason, Why
+from ..rules.trim import NoTrim
 from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment, local_retention_end
-from .candidates import NothingToCopy, copied_offset
-from .decide import ActKind, Decision, Observed, retention_of
-from .erase_rule import NothingToErase
-from .expire_rule import NoExpiry
-from .reasons import Reason, Why
 from .status import PartitionStatus
-from .trim_rule import NoTrim
 
 REFUSALS = frozenset(
     {Reason.REFUSED_COMPACTED, Reason.REFUSED_KAFKA_TIERED, Reason.REFUSED_INTERNAL, Reason.REFUSED_FORMAT}

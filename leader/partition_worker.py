@@ -12,6 +12,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from ..rules.candidates import CopyCandidate
+from ..rules.decide import ActKind, Decision, Intent, Memory, Observed, Policy, decide, refusal
+from ..rules.expire import RemoveObjects
+from ..rules.gone import GoneWatch
+from ..rules.reasons import Reason, Why, why_failed
+from ..rules.sweep import still_abandoned
+from ..rules.term_due import term_due
+from ..rules.trim import NoTrim
 from ..runtime.listener import ActFailed, CopyFailed, Listener, PartitionRefused, TermEnded, TermStarted, TrimRefused
 from ..state.errors import Fenced, NotTiered, TierstateError
 from ..state.ids import RemoteSegmentId, TopicIdPartition
@@ -21,22 +29,14 @@ from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
 from .act import Act, run
 from .acts import act_for
-from .candidates import CopyCandidate
 from .copier import CopyTools
-from .decide import ActKind, Decision, Intent, Memory, Observed, Policy, decide, refusal
-from .expire_rule import RemoveObjects
-from .gone_watch import GoneWatch
 from .integrity import IntegrityWatch
 from .orphan_watch import OrphanWatch
 from .partition_report import failed, refused, reported
 from .pin_watch import PinWatch
-from .reasons import Reason, Why, why_failed
 from .setbacks import Setbacks
 from .status import PartitionStatus, StatusBoard
-from .sweep_rule import still_abandoned
 from .term import Reign, Seat, begin_term
-from .term_due import term_due
-from .trim_rule import NoTrim
 
 
 class Observe(Protocol):

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..broker.transactions import OpenTransaction
+from ..rules.reasons import Reason, moment
 from ..state.errors import TierstateError
 from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import LocalBounds
-from .reasons import Reason, moment
 from .status import PartitionStatus, PinnedBy
 from .term import Seat
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ..broker.tier_topic import TierTopic
+from ..rules.recovery import RECOVERER, PartitionPlan, elected_of, facts_of
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..schemas.codec import encode_fact
@@ -24,7 +25,6 @@ from ..state.partition_view import PartitionView
 from ..state.segment import Term
 from ..state.view import TierView
 from .act import Act
-from .recover_rule import RECOVERER, PartitionPlan, elected_of, facts_of
 from .term import APPLY_TIMEOUT_S, UNKNOWN_LEADER_WAIT_S
 
 

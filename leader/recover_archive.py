@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
+from ..rules.recovery import ArchivedPartition, Standing
 from ..schemas.codec import decode_fact
 from ..state.apply import PartitionState
 from ..state.errors import CorruptData, InvalidRequest
@@ -26,7 +27,6 @@ from ..state.keys import SAID_BY_PEOPLE, KeyKind, ParsedKey, parse_key
 from ..state.partition_view import PartitionView
 from ..state.segment import SegmentState
 from ..state.view import Entry
-from .recover_rule import ArchivedPartition, Standing
 
 BY_NO_TERM = SAID_BY_PEOPLE | {KeyKind.LEASE}
 

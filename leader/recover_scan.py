@@ -11,15 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby, islice
 
+from ..rules.recovery import FoundSegment
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ..state.ids import TopicId, TopicIdPartition
+from ..state.object_keys import ObjectKind, base_of, object_key
 from ..state.object_name import not_own
+from ..state.objects import ObjectInfo
 from ..state.offsets import TimestampMs
-from ..storage.object_store import ObjectInfo, ObjectStore
-from ..storage.segment.keys import ObjectKind, base_of, object_key
+from ..storage.object_store import ObjectStore
 from ..storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of
 from ..storage.segment.reader import read_manifest
-from .recover_rule import FoundSegment
 
 AT_ONCE = 16
 WINDOW = 256

@@ -6,9 +6,9 @@ import threading
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ..rules.reasons import Reason, Why
 from ..state.ids import TopicIdPartition
 from ..state.offsets import TimestampMs
-from .reasons import Reason, Why
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from ..rules.missing import MissingObject, missing_objects
+from ..rules.sweep import ArchivedDeletes, Finding, Leftover, classify, classify_uploads
 from ..runtime.listener import Listener
 from ..state.errors import Fenced, ObjectNotFound, TierstateError
+from ..state.object_keys import ObjectKeys, folder_of, keys_below
 from ..state.object_name import not_own
+from ..state.objects import ObjectInfo, UnfinishedUpload
 from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView
-from ..storage.object_store import ObjectInfo, ObjectStore, UnfinishedUpload
-from ..storage.segment.keys import ObjectKeys, folder_of, keys_below
+from ..storage.object_store import ObjectStore
 from .act import Act
 from .expirer import last_look, trusted_view
-from .missing_rule import MissingObject, missing_objects
 from .quarantine import NO_QUARANTINE, Quarantine
-from .sweep_rule import ArchivedDeletes, Finding, Leftover, classify, classify_uploads
 from .term import Reign
 
 

@@ -1,7 +1,7 @@
 """A term: this agent's right to write facts about one partition.
 
-Begun in every leader epoch, whether or not there is something to do (`term_due.py`). The barrier: a term lives only
-while its own `LeaderElected` is in the view at Q, and Q is learnt by reading it from that view, never from the
+Begun in every leader epoch, whether or not there is something to do (`rules/term_due.py`). The barrier: a term lives
+only while its own `LeaderElected` is in the view at Q, and Q is learnt by reading it from that view, never from the
 acknowledgement. Read your own writes: nothing is decided before the view has applied this term's last acknowledged
 append. Any unknown outcome ends the term; what was appended with an unknown outcome is never repeated.
 """
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ..broker.control import BrokerControl
 from ..broker.tier_topic import APPEND_TIMEOUT_S, TierTopic
 from ..log.local_log import LocalLog, LocalSnapshot
+from ..rules.elders import elders_of
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource
 from ..schemas.codec import encode_fact
@@ -24,13 +25,13 @@ from ..state.facts import Fact, LeaderElected, LogStartAdvanced
 from ..state.ids import BrokerId, FactId, TopicIdPartition
 from ..state.keys import key_of
 from ..state.lineage import below, compose, folded, highest_log_start
+from ..state.object_keys import ObjectKeys
 from ..state.offsets import Offset, Position, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import Term
 from ..state.view import TierView
 from ..storage.object_store import ObjectStore
-from ..storage.segment.keys import ObjectKeys
 from ..storage.segment.known import check_known
 from .act import Act
 
@@ -200,43 +201,6 @@ def confirmed(seat: Seat, partition: TopicIdPartition, name: str) -> tuple[Leade
 def ends_in(checkpoint: Lineage, epoch: LeaderEpoch) -> bool:
     """Whether this broker's own disk says that it leads in this epoch*: another leader may have answered."""
     return checkpoint.last_epoch == epoch
-
-
-def elders_of(view: PartitionView, checkpoint: Lineage) -> list[Lineage]:
-    """Who may continue a checkpoint: the live `LeaderElected` facts, highest term first, then what a person settled.
-
-    What was settled continues the others too: whichever epoch of them a person named.
-    """
-    leaders = [
-        (live.fact.epoch, live.position, live.fact) for live in view.others if isinstance(live.fact, LeaderElected)
-    ]
-    leaders.sort(key=lambda each: each[:2], reverse=True)
-    settled = told_by_people(view)
-    begun = begun_on_an_empty_log(view, checkpoint)
-    known = [fact.lineage for _, _, fact in leaders] + ([begun] if begun else [])
-    return [*(compose(each, settled)[0] for each in known), *settled]
-
-
-def told_by_people(view: PartitionView) -> list[Lineage]:
-    """What people said of the log where nothing else says it, the newest first*."""
-    return [fact.lineage for fact in reversed(view.settled_lineages)]
-
-
-def begun_on_an_empty_log(view: PartitionView, checkpoint: Lineage) -> Lineage | None:
-    """The lineage of an epoch that began exactly where the log began in the newest term*.
-
-    On a log that Kafka's retention has emptied, a new epoch takes the place of the one before it in the checkpoint, and
-    nobody has heard of it. What is below is what that term said: nothing was written in between. Not where that term
-    knew an epoch above its log's beginning: that log was not empty, and this one is another branch, cut there*.
-    """
-    if view.leader is None or not checkpoint.entries:
-        return None
-    first, elder = checkpoint.entries[0], view.leader
-    if not 0 < first.start_offset == elder.local_start or first.epoch <= (elder.lineage.last_epoch or 0):
-        return None
-    if any(entry.start_offset > elder.local_start for entry in elder.lineage.entries):
-        return None
-    return Lineage((*elder.lineage.up_to(first.start_offset).entries, first))
 
 
 def composed(seat: Seat, partition: TopicIdPartition, name: str, view: PartitionView, checkpoint: Lineage) -> Lineage:

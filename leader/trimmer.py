@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ..rules.decide import standing_order
+from ..rules.missing import objects_of
+from ..rules.trim import doubt_of
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, LocalTrimmed
 from ..state.errors import CorruptData, Fenced, ObjectNotFound, TimedOut
@@ -20,10 +23,7 @@ from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment
 from ..storage.object_store import ObjectStore
 from .act import Act
-from .decide import standing_order
-from .missing_rule import objects_of
 from .term import Reign
-from .trim_rule import doubt_of
 
 DELETE_RECORDS_TIMEOUT_S = 5.0
 JUST_ASKED_S = 10.0

@@ -11,11 +11,11 @@ from ..runtime.id_source import RandomBytes, system_random
 from ..runtime.listener import Listener, TransactionIndexRebuilt
 from ..state.errors import CorruptData, ObjectNotFound
 from ..state.ids import TopicId
+from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange, AbortedRanges, Compression, CopyAttempt, RemoteSegment
 from ..storage.object_store import ObjectStore
 from ..storage.segment.encryption import IV_BYTES, KeyWrapper, SegmentCipher
-from ..storage.segment.keys import ObjectKind, object_key
 from ..storage.segment.manifest import (
     Encryption,
     IndexKind,

@@ -2,7 +2,7 @@
 
     <anything><topic>-<topic id>/<partition>/<base offset, 20 digits>-<segment id>
 
-What stands in front of it (prefix, salt) and behind it (suffix) is `storage/segment/keys.py`'s. It is read from the
+What stands in front of it (prefix, salt) and behind it (suffix) is `state/object_keys.py`'s. It is read from the
 right by fixed widths, because topics contain ``-`` and ids may begin with it. A Java process with an Arabic or Persian
 locale writes its own digits: any decimal digit is read, only ASCII is written.
 

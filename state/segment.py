@@ -1,6 +1,6 @@
 """A copied segment: what a copy attempt is, and the full descriptor of a finished one.
 
-Three types, not one with a status: `CopyCandidate` (`leader/candidates.py`: a rolled segment on this broker's disk) →
+Three types, not one with a status: `CopyCandidate` (`rules/candidates.py`: a rolled segment on this broker's disk) →
 `CopyAttempt` (objects of this id may exist) → `RemoteSegment` (complete, verified).
 The same descriptor is in `copy-finished` facts, delete facts and in the manifest (`docs/formats.md`).
 """

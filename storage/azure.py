@@ -30,21 +30,12 @@ from ..state.errors import (
     StorageUnavailable,
     TierstateError,
 )
+from ..state.objects import ObjectInfo, UnfinishedUpload, checked_key
 from ..state.offsets import ByteRange, TimestampMs
 from .azure_errors import BLOCKS_GONE, translated
 from .azure_options import GET_BYTES, ONE_REQUEST_BYTES, AzureOptions, azure_client
 from .azure_upload import BlockUpload
-from .object_store import (
-    DEFAULT_PART_BYTES,
-    MIB,
-    Data,
-    ObjectInfo,
-    RangeNotSatisfiable,
-    UnfinishedUpload,
-    beyond_end,
-    checked_key,
-    over_limit,
-)
+from .object_store import DEFAULT_PART_BYTES, MIB, Data, RangeNotSatisfiable, beyond_end, over_limit
 from .parts import Part, PartShares, UploadShare, drained, parts_of
 from .patience import Patience, never
 

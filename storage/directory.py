@@ -30,19 +30,10 @@ from ..state.errors import (
     StorageUnavailable,
     TierstateError,
 )
+from ..state.objects import TEMPORARY_FOLDER, ObjectInfo, UnfinishedUpload, checked_key
 from ..state.offsets import ByteRange, TimestampMs
 from .direct_file import DirectFile
-from .object_store import (
-    DEFAULT_PART_BYTES,
-    MIB,
-    TEMPORARY_FOLDER,
-    Data,
-    ObjectInfo,
-    UnfinishedUpload,
-    beyond_end,
-    checked_key,
-    over_limit,
-)
+from .object_store import DEFAULT_PART_BYTES, MIB, Data, beyond_end, over_limit
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}

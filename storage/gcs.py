@@ -31,21 +31,12 @@ from ..state.errors import (
     Throttled,
     TierstateError,
 )
+from ..state.objects import ObjectInfo, UnfinishedUpload, checked_key
 from ..state.offsets import ByteRange, TimestampMs
 from .gcs_errors import BROKEN_BODY, FOREIGN, NO_OBJECT, refused, translated
 from .gcs_options import GcsOptions, authorized_session, gcs_client
 from .gcs_upload import STEP, ResumableUpload, Whole
-from .object_store import (
-    DEFAULT_PART_BYTES,
-    MIB,
-    Data,
-    ObjectInfo,
-    RangeNotSatisfiable,
-    UnfinishedUpload,
-    beyond_end,
-    checked_key,
-    over_limit,
-)
+from .object_store import DEFAULT_PART_BYTES, MIB, Data, RangeNotSatisfiable, beyond_end, over_limit
 from .parts import Part, PartShares, UploadShare, drained, parts_of
 from .patience import NotRepeatable, Patience, never
 

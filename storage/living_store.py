@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from ..state.objects import ObjectInfo, UnfinishedUpload
 from ..state.offsets import ByteRange
-from .object_store import DEFAULT_PART_BYTES, MIB, Data, ObjectInfo, ObjectStore, UnfinishedUpload
+from .object_store import DEFAULT_PART_BYTES, MIB, Data, ObjectStore
 
 R = TypeVar("R")
 

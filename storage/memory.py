@@ -8,17 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from ..runtime.clock import Clock, SystemClock
 from ..state.errors import ObjectExists, ObjectNotFound
+from ..state.objects import ObjectInfo, UnfinishedUpload, checked_key
 from ..state.offsets import ByteRange
-from .object_store import (
-    DEFAULT_PART_BYTES,
-    MIB,
-    Data,
-    ObjectInfo,
-    UnfinishedUpload,
-    beyond_end,
-    checked_key,
-    over_limit,
-)
+from .object_store import DEFAULT_PART_BYTES, MIB, Data, beyond_end, over_limit
 
 Faults = Callable[[str, str, int], None]
 """``faults(operation, key, writes so far)`` may raise. Operations: put, part, complete, delete; get, head, list.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 
+from ..state.objects import ObjectInfo, UnfinishedUpload
 from ..state.offsets import ByteRange
-from .object_store import DEFAULT_PART_BYTES, MIB, Data, ObjectInfo, ObjectStore, UnfinishedUpload
+from .object_store import DEFAULT_PART_BYTES, MIB, Data, ObjectStore
 
 PAGE_KEYS = 1000
 """Of listings and batch deletes, in S3 and most others."""

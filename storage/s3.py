@@ -22,16 +22,9 @@ from ..state.errors import (
     StorageUnavailable,
     Throttled,
 )
+from ..state.objects import ObjectInfo, UnfinishedUpload, checked_key
 from ..state.offsets import ByteRange, TimestampMs
-from .object_store import (
-    DEFAULT_PART_BYTES,
-    MIB,
-    Data,
-    ObjectInfo,
-    UnfinishedUpload,
-    checked_key,
-    over_limit,
-)
+from .object_store import DEFAULT_PART_BYTES, MIB, Data, over_limit
 from .parts import drained, parts_of
 from .s3_body import SentBody, arriving
 from .s3_errors import answered

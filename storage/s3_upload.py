@@ -11,8 +11,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from ..state.errors import InvalidRequest, ObjectExists, ObjectNotFound, TierstateError, Unavailable
+from ..state.objects import UnfinishedUpload
 from ..state.offsets import TimestampMs
-from .object_store import Data, UnfinishedUpload
+from .object_store import Data
 from .parts import Part, UploadShare
 from .s3_body import SentBody
 from .s3_errors import UploadGone

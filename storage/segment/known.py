@@ -6,9 +6,9 @@ Only keys under the prefix in use are looked at: no fact is left that would reme
 from __future__ import annotations
 
 from ...state.errors import TierStateLost
+from ...state.object_keys import ObjectKeys, ObjectKind
 from ...state.partition_view import PartitionView
 from ..object_store import ObjectStore
-from .keys import ObjectKeys, ObjectKind
 
 
 def check_known(view: PartitionView, topic: str, store: ObjectStore, names: ObjectKeys) -> None:

@@ -13,8 +13,9 @@ from typing import Protocol
 import zstandard
 
 from ...state.errors import CorruptData
+from ...state.objects import ObjectInfo
 from ...state.offsets import ByteRange
-from ..object_store import MIB, ObjectInfo, RangeNotSatisfiable
+from ..object_store import MIB, RangeNotSatisfiable
 from .chunks import Chunk
 from .encryption import SegmentCipher
 from .in_order import Stopped

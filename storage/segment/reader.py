@@ -16,13 +16,13 @@ from functools import partial
 import google_crc32c
 
 from ...state.errors import CorruptData, InvalidRequest
+from ...state.object_keys import ObjectKind, base_of, object_key
 from ...state.offsets import ByteRange
 from ...state.segment import RemoteSegment
 from .cache import ChunkCache
 from .chunks import Chunk, chunk_of_offset
 from .encryption import KeyUnwrapper, SegmentCipher
 from .in_order import Work, in_order
-from .keys import ObjectKind, base_of, object_key
 from .log_chunks import WINDOW_BYTES, LogChunks, ObjectReads, exact_range, windows
 from .manifest import MAX_MANIFEST_BYTES, IndexKind, SegmentManifest, parse_manifest
 

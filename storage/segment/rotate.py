@@ -19,9 +19,9 @@ from itertools import islice
 from typing import Protocol
 
 from ...state.errors import CorruptData, InvalidRequest, ObjectNotFound
+from ...state.object_keys import ObjectKind, may_be_of
 from ..object_store import ObjectStore
 from .encryption import KeyUnwrapper, KeyWrapper, open_data_key
-from .keys import ObjectKind, may_be_of
 from .manifest import MAX_MANIFEST_BYTES, SegmentManifest, format_manifest, parse_manifest
 
 AT_ONCE = 16

@@ -10,12 +10,12 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from ...state.errors import CorruptData, InvalidRequest
+from ...state.object_keys import ObjectKind, object_key
 from ...state.object_name import require_own
 from ...state.segment import Compression, CopyAttempt, RemoteSegment
 from ..object_store import DEFAULT_PART_BYTES, Data, ObjectStore
 from .chunks import MAX_CHUNK_BYTES, MAX_INT, ChunkIndex
 from .encryption import SegmentCipher
-from .keys import ObjectKind, object_key
 from .manifest import IndexKind, IndexSpan, IndexSpans, SegmentManifest, format_manifest
 from .transform import ChunkForm, LogTransform, WorkAhead
 

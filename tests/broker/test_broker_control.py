@@ -13,7 +13,6 @@ from tests.leader.real import eventually
 from tierstate.broker.control import BrokerControl
 from tierstate.broker.memory_broker import MemoryBroker
 from tierstate.broker.open import open_broker
-from tierstate.broker.topics import LIKE_TOTAL
 from tierstate.log.batch import iter_batches
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import (
@@ -29,6 +28,7 @@ from tierstate.state.errors import (
 from tierstate.state.ids import BrokerId, TopicId
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation, LocalBounds
+from tierstate.state.topics import LIKE_TOTAL
 
 ME = BrokerId(1)
 

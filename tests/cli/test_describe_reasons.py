@@ -8,7 +8,7 @@ from tests.state.conftest import Build
 from tierstate.broker.memory_broker import MemoryBroker
 from tierstate.cli.end_transaction import EndTransaction, end_transaction
 from tierstate.cli.partition_facts import look_at, why_untiered
-from tierstate.leader.reasons import Reason
+from tierstate.rules.reasons import Reason
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import Lineage
 from tierstate.state.ids import BrokerId, TopicIdPartition

@@ -12,9 +12,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from tierstate.cli.main import run
+from tierstate.state.object_keys import ObjectKind
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.segment.keyring import KeyRing
-from tierstate.storage.segment.keys import ObjectKind
 from tierstate.storage.segment.reader import SegmentReader
 
 DATA = Path(__file__).parents[1] / "data"

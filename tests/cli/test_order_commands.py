@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.leader.expiring import BOUNDS, TERM, build, delete_started, doubtful, lease, moved, order, view_of
+from tests.rules.expiring import BOUNDS, TERM, build, delete_started, doubtful, lease, moved, order, view_of
 from tests.state.conftest import KNOWN, NOW
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.broker.memory_tier_topic import MemoryTierTopic
@@ -18,7 +18,7 @@ from tierstate.cli.positions import AtOffset, Earliest, FromEnd, Latest
 from tierstate.cli.standing_order import needed, order_each
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
-from tierstate.leader.orders import standing
+from tierstate.rules.orders import standing
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.state.epochs import LeaderEpoch, Lineage

@@ -15,10 +15,10 @@ from tierstate.fetch.remote import RemoteTier
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import OffsetOutOfRange, TierStateLost
+from tierstate.state.object_keys import ObjectKeys
 from tierstate.state.offsets import Offset
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.segment.cache import ChunkCache
-from tierstate.storage.segment.keys import ObjectKeys
 
 Make = Callable[..., Golden]
 LOST = r"no fact speaks of this partition, but the bucket has segments of it; .*tierstate recover"

@@ -22,9 +22,9 @@ from tierstate.fetch.verify_objects import Verifier
 from tierstate.log.batch import TRANSACTIONAL, BatchHeader, iter_batches
 from tierstate.log.markers import ABORT, COMMIT, marker_type
 from tierstate.state.errors import CorruptData
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation, Tier
-from tierstate.storage.segment.keys import ObjectKind, object_key
 
 NewGolden = Callable[..., Golden]
 CASE = "opentxn"

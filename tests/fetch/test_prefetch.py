@@ -10,10 +10,10 @@ import pytest
 from tests.fetch.two_tiers import Golden, golden_rows, rows_of
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import StorageUnavailable
+from tierstate.state.object_keys import ObjectKind
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation, Tier
 from tierstate.storage.segment.cache import ChunkCache
-from tierstate.storage.segment.keys import ObjectKind
 
 Make = Callable[..., Golden]
 CHUNK = 4096

@@ -19,6 +19,7 @@ from tierstate.log.decode import decode_batches
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import CorruptData
 from tierstate.state.ids import TopicId, TopicIdPartition
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import Offset, OffsetRange
 from tierstate.state.routing import Isolation
 from tierstate.state.segment import Compression, RemoteSegment
@@ -27,7 +28,6 @@ from tierstate.storage.object_store import ObjectStore
 from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
 from tierstate.storage.segment.keyring import KeyRing
-from tierstate.storage.segment.keys import ObjectKind, object_key
 from tierstate.storage.segment.manifest import with_own_size
 from tierstate.storage.segment.reader import SegmentReader, read_manifest
 from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log, put_manifest

@@ -18,10 +18,10 @@ from tierstate.fetch.verify_batches import ChunkTable
 from tierstate.fetch.verify_objects import Verifier
 from tierstate.log.batch import TRANSACTIONAL, BatchHeader
 from tierstate.state.errors import CorruptData
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import Offset
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.segment.chunks import first_offsets
-from tierstate.storage.segment.keys import ObjectKind, object_key
 from tierstate.storage.segment.manifest import SegmentManifest
 from tierstate.storage.segment.reader import read_manifest
 

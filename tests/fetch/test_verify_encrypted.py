@@ -12,13 +12,13 @@ from tests.leader.recovery import overwrite
 from tests.leader.world import Process, World
 from tierstate.fetch.verify import Finding
 from tierstate.fetch.verify_objects import Verifier
-from tierstate.leader.recover_rule import FoundSegment
 from tierstate.leader.recover_scan import scan_bucket
 from tierstate.leader.term import Reign
+from tierstate.rules.recovery import FoundSegment
 from tierstate.state.errors import InvalidRequest
+from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
 from tierstate.storage.segment.encryption import KeyUnwrapper
 from tierstate.storage.segment.keyring import KeyRing
-from tierstate.storage.segment.keys import ObjectKeys, ObjectKind, object_key
 from tierstate.storage.segment.manifest import format_manifest
 from tierstate.storage.segment.reader import SegmentReader, read_manifest
 from tierstate.storage.segment.writer import delete_segment

@@ -17,11 +17,11 @@ from tierstate.fetch.verify import Finding, Severity, check_view
 from tierstate.fetch.verify_objects import Verifier
 from tierstate.state.errors import StorageUnavailable
 from tierstate.state.facts import DeleteReason, SegmentDeleteFinished, SegmentDeleteStarted
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import Position
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import RemoteSegment
 from tierstate.storage.segment.chunks import ChunkIndex
-from tierstate.storage.segment.keys import ObjectKind, object_key
 from tierstate.storage.segment.manifest import SegmentManifest
 from tierstate.storage.segment.reader import read_manifest
 from tierstate.storage.segment.writer import delete_segment

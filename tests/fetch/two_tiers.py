@@ -37,6 +37,7 @@ from tierstate.state.facts import (
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.keys import key_of
 from tierstate.state.lineage import EpochEnd
+from tierstate.state.object_keys import ObjectKeys
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.routing import Isolation, LocalBounds
 from tierstate.state.segment import (
@@ -50,7 +51,6 @@ from tierstate.state.segment import (
 )
 from tierstate.storage.object_store import ObjectStore
 from tierstate.storage.segment.chunks import first_offsets
-from tierstate.storage.segment.keys import ObjectKeys
 from tierstate.storage.segment.manifest import (
     SegmentManifest,
     SegmentMetadata,

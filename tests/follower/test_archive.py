@@ -17,10 +17,10 @@ from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import CorruptData, HistoryBroken, InvalidRequest
 from tierstate.state.ids import FactId
 from tierstate.state.keys import KeyKind, said_by_people
+from tierstate.state.objects import ObjectInfo
 from tierstate.state.offsets import Position, TimestampMs
 from tierstate.state.view import MemoryView
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.object_store import ObjectInfo
 
 
 def test_what_was_said_is_read_back_with_its_times() -> None:

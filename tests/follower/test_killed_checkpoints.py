@@ -25,9 +25,9 @@ from tierstate.follower.time_travel import replay_topic
 from tierstate.runtime.clock import SystemClock
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import TierstateError
+from tierstate.state.objects import TEMPORARY_FOLDER
 from tierstate.state.offsets import Position
 from tierstate.state.view import MemoryView, ViewStore
-from tierstate.storage.object_store import TEMPORARY_FOLDER
 
 NOW = SystemClock().now_ms()
 MOST_KIB = 64

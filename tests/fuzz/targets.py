@@ -34,9 +34,9 @@ from tierstate.log.time_index import parse_time_index
 from tierstate.log.transaction_index import parse_transaction_index
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import TierstateError
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.segment.keyring import KeyRing
-from tierstate.storage.segment.keys import ObjectKind, object_key
 from tierstate.storage.segment.manifest import IndexKind, parse_manifest
 from tierstate.storage.segment.reader import SegmentReader
 

@@ -15,7 +15,7 @@ from tierstate.broker.answers import Place
 from tierstate.broker.control import ClusterDescription
 from tierstate.broker.error_codes import LeaderMoved
 from tierstate.broker.groups import TopicGroups
-from tierstate.broker.topics import PartitionDescription, TopicConfig, TopicDescription
+from tierstate.broker.topics import PartitionDescription, TopicDescription
 from tierstate.broker.transactions import OpenTransaction
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.epochs import LeaderEpoch, Lineage
@@ -23,6 +23,7 @@ from tierstate.state.errors import Fenced, OffsetOutOfRange, TierstateError, Tim
 from tierstate.state.ids import BrokerId, TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import LocalBounds
+from tierstate.state.topics import TopicConfig
 
 BROKERS = 3
 NAME = "orders"

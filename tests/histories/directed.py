@@ -16,7 +16,7 @@ from tierstate.state.facts import ContradictionSettled
 from tierstate.state.ids import FactId
 from tierstate.state.keys import parse_key
 from tierstate.state.lineage import FOLDED_AT_ONCE
-from tierstate.storage.segment.keys import ObjectKind, object_key
+from tierstate.state.object_keys import ObjectKind, object_key
 
 A_KEY, ANOTHER_KEY, KEPT_KEY = (f"AAAAAAAAAAAAAAAAAAAAAQ/0/lease/AAAAAAAAAAAAAAAAAAAAA{letter}" for letter in "gQw")
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING
 
-from tierstate.leader.erase_rule import in_erasing_order
-from tierstate.leader.expire_rule import AdvanceLogStart, NoExpiry, StartDelete, next_delete, next_log_start
-from tierstate.leader.reasons import Reason, Why
-from tierstate.leader.trim_rule import doubt_of
 from tierstate.log.transaction_index import parse_transaction_index
+from tierstate.rules.erase import in_erasing_order
+from tierstate.rules.expire import AdvanceLogStart, NoExpiry, StartDelete, next_delete, next_log_start
+from tierstate.rules.reasons import Reason, Why
+from tierstate.rules.trim import doubt_of
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import CorruptData
 from tierstate.state.facts import DeleteReason, OperatorOrder, OrderKind
@@ -176,27 +176,37 @@ GUARDS: dict[str, Guard] = {
     ),
     "begun on an empty log": Guard(
         "an epoch that begins where the log began in the newest term goes on with what that term said*",
-        "leader.term:begun_on_an_empty_log",
+        "rules.elders:begun_on_an_empty_log",
         _nothing,
         None,
     ),
     "told by people": Guard(
-        "what a person settled of a lineage continues the checkpoint*", "leader.term:told_by_people", _empty, None
+        "what a person settled of a lineage continues the checkpoint*", "rules.elders:told_by_people", _empty, None
     ),
     "kept by people": Guard(
         "what a person keeps is never condemned, swept, removed*", "state.meaning:kept_segments", _empty, None
     ),
     "epoch on disk": Guard("E counts only when the checkpoint ends in E*", "leader.term:ends_in", _yes, None),
-    "logical lineage": Guard("the checkpoint is continued below*", "leader.term:compose", _bare_checkpoint, 14),
+    "logical lineage": Guard(
+        "the checkpoint is continued below*",
+        "leader.term:compose",
+        _bare_checkpoint,
+        14,
+        (("rules.elders:compose", _bare_checkpoint),),
+    ),
     "matching elder": Guard(
-        "continued by the highest that has the same epoch at that offset*", "leader.term:compose", _highest_elder, 0
+        "continued by the highest that has the same epoch at that offset*",
+        "leader.term:compose",
+        _highest_elder,
+        0,
+        (("rules.elders:compose", _highest_elder),),
     ),
     "finish needs its start": Guard(
         "a copy-finished is readable beside its own copy-started only", "state.lifecycle:_mismatch", _nothing, None
     ),
     "gap-free prefix": Guard(
         "a gap-free prefix of accepted, finished, lineage-valid segments",
-        "leader.trim_rule:_durable_end",
+        "rules.trim:_durable_end",
         _highest_remote,
         None,
         (("leader.trimmer:still_replaced", _yes),),
@@ -219,13 +229,13 @@ GUARDS: dict[str, Guard] = {
         _doubt_but_holds,
         1,
         tuple(
-            (f"leader.{module}:doubt_of", _doubt_but_holds)
-            for module in ("trim_rule", "trimmer", "erase_rule", "expire_rule", "sweep_rule")
+            (f"{module}:doubt_of", _doubt_but_holds)
+            for module in ("rules.trim", "leader.trimmer", "rules.erase", "rules.expire", "rules.sweep")
         ),
     ),
     "broker's log start": Guard(
         "the broker's log start never moves the tier's log start*",
-        "leader.decide:next_log_start",
+        "rules.decide:next_log_start",
         _brokers_start_counts,
         999,
     ),
@@ -244,45 +254,45 @@ GUARDS: dict[str, Guard] = {
     ),
     "lineage never condemns": Guard(
         "lineage never condemns remote data*",
-        "leader.decide:next_delete",
+        "rules.decide:next_delete",
         _lineage_condemns,
         None,
         (("leader.expirer:may_go", _yes),),
     ),
     "only copy": Guard(
         "a fenced segment whose copy-finished is live is swept only if its range is covered*",
-        "leader.sweep_rule:only_copy",
+        "rules.sweep:only_copy",
         _nothing,
         None,
         (("leader.expirer:only_copy", _nothing),),
     ),
     "sweep only ended attempts": Guard(
         "a term may delete-start its own S once its process ended that attempt*",
-        "leader.decide:next_sweep",
+        "rules.decide:next_sweep",
         _sweeps_what_is_in_progress,
         None,
     ),
     "tombstone order": Guard(
         "copy-finished, copy-started, every delete-started, every delete-finished, in that order",
-        "leader.erase_rule:in_erasing_order",
+        "rules.erase:in_erasing_order",
         _backwards,
         15,
     ),
     "fenced facts first": Guard(
         "a lower LeaderElected only when no fenced fact below the term in force is left*",
-        "leader.erase_rule:unfences",
+        "rules.erase:unfences",
         _no,
         548,
     ),
     "lineage kept": Guard(
         "only when the LeaderElected in force contains its lineage or the log start has passed it*",
-        "leader.erase_rule:knows",
+        "rules.erase:knows",
         _yes,
         None,
     ),
     "older order first": Guard(
         "an older order is erased before the one that supersedes it*",
-        "leader.erase_rule:_past_orders",
+        "rules.erase:_past_orders",
         _newest_first,
         20,
     ),
@@ -300,28 +310,28 @@ GUARDS: dict[str, Guard] = {
     ),
     "expired on its own branch": Guard(
         "a segment is expired by a log start of its own lineage only*",
-        "leader.expire_rule:is_below",
+        "rules.expire:is_below",
         _below_any_log_start,
         271,
     ),
     "log starts for every branch": Guard(
         "a log start is erased only when another one holds as far on every lineage*",
-        "leader.erase_rule:stands_for",
+        "rules.erase:stands_for",
         _higher,
         None,
     ),
     "copied branches are known": Guard(
         "the term of a lost branch stays as long as segments of it do*",
-        "leader.erase_rule:_copied_below_log_start",
+        "rules.erase:_copied_below_log_start",
         lambda view: set(),
         None,
     ),
     "orders in their lineage": Guard(
-        "an order means the records that were there when it was given*", "leader.orders:holds_below", _as_ordered, None
+        "an order means the records that were there when it was given*", "rules.orders:holds_below", _as_ordered, None
     ),
     "orders of this log alone": Guard(
         "an order holds only on a log that is shown to be the one it was given for*",
-        "leader.orders:last_common",
+        "rules.orders:last_common",
         lambda said, ruling: 0 if said.entries else None,
         7855,
     ),
@@ -365,10 +375,10 @@ GUARDS: dict[str, Guard] = {
     ),
     "recorded deletes": Guard(
         "no object goes whose delete the archive does not have*",
-        "leader.expire_rule:is_recorded",
+        "rules.expire:is_recorded",
         _yes,
         3,
-        (("leader.custodian_rule:is_recorded", _yes),),
+        (("rules.custody:is_recorded", _yes),),
     ),
     "anchor": Guard(
         "whoever continues a view, a checkpoint or an archive reads the record that it ended with*",
@@ -377,7 +387,7 @@ GUARDS: dict[str, Guard] = {
         None,
         (("follower.archive:parted", _nothing), ("follower.archives:parted", _nothing)),
     ),
-    "leases": Guard("objects only when no live lease covers them", "leader.expire_rule:lease_on", _nothing, 34),
+    "leases": Guard("objects only when no live lease covers them", "rules.expire:lease_on", _nothing, 34),
 }
 
 

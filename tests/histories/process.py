@@ -8,25 +8,25 @@ from tests.histories.cluster import NAME, HistoryControl
 from tests.histories.disk import HistoryLog
 from tests.histories.groups import POLICY
 from tests.histories.topic import DAY, TOPIC_ID, ProcessTopic
-from tierstate.broker.topics import TopicConfig
 from tierstate.follower.follower import Follower
 from tierstate.follower.generations import InMemory
 from tierstate.leader.act import Act
 from tierstate.leader.copier import CopyTools
 from tierstate.leader.custodian import Custody
-from tierstate.leader.custodian_rule import CustodyPolicy
 from tierstate.leader.custody import ClusterLook, Custodian
-from tierstate.leader.decide import Policy
 from tierstate.leader.observe import Observer
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.leader.status import StatusBoard
 from tierstate.leader.term import Seat
 from tierstate.leader.upload import FormatPolicy
+from tierstate.rules.custody import CustodyPolicy
+from tierstate.rules.decide import Policy
 from tierstate.runtime.id_source import CountingIds
 from tierstate.state.errors import TierStateLost, Unavailable
 from tierstate.state.ids import BrokerId, TopicId
+from tierstate.state.object_keys import ObjectKeys
+from tierstate.state.topics import TopicConfig
 from tierstate.state.view import ViewStore
-from tierstate.storage.segment.keys import ObjectKeys
 
 if TYPE_CHECKING:
     from tests.histories.world import World

@@ -26,9 +26,9 @@ from tests.histories.cluster import NAME, HistoryControl
 from tests.histories.forger import EVIL, THEIRS
 from tests.histories.readers import Readers
 from tierstate.follower.follower import Follower
-from tierstate.leader.decide import paused, standing_order
 from tierstate.log.batch import iter_batches
 from tierstate.log.isolation import AbortFilter
+from tierstate.rules.decide import paused, standing_order
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.apply import PartitionState
 from tierstate.state.epochs import Lineage
@@ -48,12 +48,12 @@ from tierstate.state.facts import (
 from tierstate.state.ids import RemoteSegmentId
 from tierstate.state.lifecycle import contradicted_segment
 from tierstate.state.lineage import highest_log_start
+from tierstate.state.object_keys import ObjectKind, object_key
+from tierstate.state.objects import ObjectInfo
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import ReadRemote, route
 from tierstate.state.segment import RemoteSegment, SegmentState, Term
 from tierstate.state.view import Entry
-from tierstate.storage.object_store import ObjectInfo
-from tierstate.storage.segment.keys import ObjectKind, object_key
 
 if TYPE_CHECKING:
     from tests.histories.world import World

@@ -33,10 +33,10 @@ from tierstate.state.facts import (
 )
 from tierstate.state.ids import BrokerId, FactId, TopicId
 from tierstate.state.keys import key_of
+from tierstate.state.object_keys import ObjectKind
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.view import MemoryView, ViewStore
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.segment.keys import ObjectKind
 
 STEPS = 320
 CRITICAL = {

@@ -7,8 +7,8 @@ from typing import TypeVar
 from tests.leader.world import World
 from tierstate.leader.act import Act
 from tierstate.leader.custodian import Custody
-from tierstate.leader.custodian_rule import CustodyPolicy, Evidence
 from tierstate.leader.custody import ClusterLook, Custodian
+from tierstate.rules.custody import CustodyPolicy, Evidence
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import StorageUnavailable
 from tierstate.state.facts import Fact, LiveFact

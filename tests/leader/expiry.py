@@ -10,7 +10,9 @@ import pytest
 
 from tests.leader.world import Process, World, object_keys, run_with
 from tierstate.leader.act import Act, run
-from tierstate.leader.expire_rule import (
+from tierstate.leader.expirer import advance_log_start, delete_records_order, remove_objects, start_delete
+from tierstate.leader.term import Reign
+from tierstate.rules.expire import (
     AdvanceLogStart,
     RemoveObjects,
     StartDelete,
@@ -18,9 +20,7 @@ from tierstate.leader.expire_rule import (
     next_log_start,
     next_removal,
 )
-from tierstate.leader.expirer import advance_log_start, delete_records_order, remove_objects, start_delete
-from tierstate.leader.orders import CutLocal, next_cut
-from tierstate.leader.term import Reign
+from tierstate.rules.orders import CutLocal, next_cut
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import BrokerUnavailable, Fenced

@@ -15,11 +15,11 @@ from tierstate.state.facts import (
     SegmentDeleteStarted,
 )
 from tierstate.state.ids import FactId, TopicId, TopicIdPartition
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.object_name import ObjectName
 from tierstate.state.offsets import Offset, Position, TimestampMs
 from tierstate.state.segment import CopyAttempt, RemoteSegment, Term
 from tierstate.storage.object_store import ObjectStore
-from tierstate.storage.segment.keys import ObjectKind, object_key
 
 EVENTS = TopicIdPartition(TopicId.of(b"events-topic-id!"), 0)
 ONLY_COPY = b"the only copy"

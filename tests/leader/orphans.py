@@ -9,12 +9,12 @@ from tests.leader.world import Process, World
 from tierstate.leader.act import run
 from tierstate.leader.orphan_watch import OrphanWatch
 from tierstate.leader.quarantine import Quarantine
-from tierstate.leader.sweep_rule import Finding
 from tierstate.leader.sweeper import SweepTools
 from tierstate.leader.term import Reign
+from tierstate.rules.sweep import Finding
 from tierstate.runtime.listener import OrphansFound
 from tierstate.state.ids import RemoteSegmentId, TopicIdPartition
-from tierstate.storage.segment.keys import ObjectKeys, ObjectKind, object_key
+from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
 
 GRACE_S = 86_400.0
 KEYS = ObjectKeys()

@@ -21,8 +21,8 @@ from tierstate.follower.open import open_view
 from tierstate.leader.attention import Attention
 from tierstate.leader.open import Leader, open_leader
 from tierstate.leader.partition_worker import ArchivedTo, no_archive
-from tierstate.leader.sweep_rule import ArchivedDeletes, no_archived_deletes
 from tierstate.log.local_log import LogDirs
+from tierstate.rules.sweep import ArchivedDeletes, no_archived_deletes
 from tierstate.runtime.clock import Clock, SystemClock
 from tierstate.runtime.id_source import RandomIds
 from tierstate.runtime.listener import Event

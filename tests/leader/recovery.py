@@ -13,15 +13,15 @@ from tierstate.follower.open import open_view
 from tierstate.leader.act import Act, run
 from tierstate.leader.recover import RecoverTools, check_target, recover_all
 from tierstate.leader.recover_archive import read_history
-from tierstate.leader.recover_rule import ArchivedPartition, PartitionPlan, plan_partitions
 from tierstate.leader.recover_scan import Bucket, scan_bucket, sort_out
+from tierstate.rules.recovery import ArchivedPartition, PartitionPlan, plan_partitions
 from tierstate.runtime.id_source import CountingIds
 from tierstate.state.ids import TopicId, TopicIdPartition
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import Offset, Position
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import RemoteSegment
 from tierstate.state.view import Entry
-from tierstate.storage.segment.keys import ObjectKind, object_key
 from tierstate.storage.segment.manifest import SegmentManifest, format_manifest, with_own_size
 from tierstate.storage.segment.reader import read_manifest
 

@@ -14,8 +14,8 @@ from tests.leader.world import World
 from tierstate.leader.agent import ACTS_A_TURN, Agent
 from tierstate.leader.attention import Attention
 from tierstate.leader.discovery import Hosted
-from tierstate.leader.reasons import Why
 from tierstate.leader.status import PartitionStatus, StatusBoard
+from tierstate.rules.reasons import Why
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import BrokerUnavailable, StorageUnavailable, TierstateError, Unavailable
 from tierstate.state.ids import TopicId, TopicIdPartition

@@ -10,9 +10,9 @@ import pytest
 from tests.leader.world import Process, World, nobody_reads
 from tierstate.leader.act import run, run_until
 from tierstate.leader.copier import copy_segment
-from tierstate.leader.reasons import Reason
 from tierstate.leader.term import begin_term
 from tierstate.leader.trimmer import trim_local
+from tierstate.rules.reasons import Reason
 from tierstate.state.errors import StorageFull
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import SegmentState

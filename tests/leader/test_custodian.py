@@ -8,7 +8,7 @@ import pytest
 
 from tests.leader.custody_world import DAY_MS, GRACE_MS, Ward
 from tests.leader.world import World
-from tierstate.leader.custodian_rule import NoCustody
+from tierstate.rules.custody import NoCustody
 from tierstate.state.epochs import TERMINAL_EPOCH, LeaderEpoch, Lineage
 from tierstate.state.facts import (
     ContradictionSettled,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.leader.custody_world import GRACE_MS, Ward
 from tests.leader.world import World
-from tierstate.leader.custodian_rule import ending, is_over, withdrawable
+from tierstate.rules.custody import ending, is_over, withdrawable
 from tierstate.state.epochs import TERMINAL_EPOCH
 from tierstate.state.errors import UnknownOutcome
 from tierstate.state.facts import LeaderElected, PartitionDeleted

@@ -8,7 +8,7 @@ import pytest
 
 from tests.leader.custody_world import GRACE_MS, Ward
 from tests.leader.world import World
-from tierstate.leader.custodian_rule import ending
+from tierstate.rules.custody import ending
 from tierstate.state.epochs import TERMINAL_EPOCH
 from tierstate.state.facts import IntegrityHold, PartitionDeleted, SegmentCopyStarted
 from tierstate.state.ids import BrokerId

@@ -12,15 +12,15 @@ from confluent_kafka.admin import AdminClient
 from tests.leader.real import Job, RealTopic, eventually
 from tierstate.broker.tier_topic_setup import open_tier_topic, read_meta
 from tierstate.leader.custodian import Custody
-from tierstate.leader.custodian_rule import CustodyPolicy, ending
 from tierstate.leader.custody import ClusterLook, Custodian, led_by
 from tierstate.leader.term import Seat
+from tierstate.rules.custody import CustodyPolicy, ending
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import RandomIds
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.facts import LeaderElected, PartitionDeleted
+from tierstate.state.object_keys import ObjectKeys
 from tierstate.storage.directory import DirectoryStore
-from tierstate.storage.segment.keys import ObjectKeys
 
 pytestmark = pytest.mark.kafka
 

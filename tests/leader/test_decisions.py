@@ -7,26 +7,26 @@ from typing import Any
 
 import pytest
 
-from tests.leader.test_trim_rule import ALL, BOUNDS, LATER, SEGMENTS, build, copied
+from tests.rules.test_trim import ALL, BOUNDS, LATER, SEGMENTS, build, copied
 from tests.state.conftest import NOW
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
-from tierstate.broker.topics import TopicConfig
-from tierstate.leader.candidates import CopyCandidate, NothingToCopy, copied_offset, next_candidate
-from tierstate.leader.decide import ActKind, Memory, Observed, Policy, decide, refusal, standing_order
-from tierstate.leader.erase_rule import NothingToErase
-from tierstate.leader.expire_rule import NoExpiry
 from tierstate.leader.group_holds import GroupHolds, GroupPolicy
 from tierstate.leader.open import overridden
-from tierstate.leader.orders import CutLocal
-from tierstate.leader.reasons import Reason, Why
-from tierstate.leader.sweep_rule import NoSweep
-from tierstate.leader.trim_rule import NO_GROUPS, GroupsSeen, NoTrim, TrimBefore
+from tierstate.rules.candidates import CopyCandidate, NothingToCopy, copied_offset, next_candidate
+from tierstate.rules.decide import ActKind, Memory, Observed, Policy, decide, refusal, standing_order
+from tierstate.rules.erase import NothingToErase
+from tierstate.rules.expire import NoExpiry
+from tierstate.rules.orders import CutLocal
+from tierstate.rules.reasons import Reason, Why
+from tierstate.rules.sweep import NoSweep
+from tierstate.rules.trim import NO_GROUPS, GroupsSeen, NoTrim, TrimBefore
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import LiveFact, OperatorOrder, OrderKind
 from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 from tierstate.state.retention import LocalSegment
+from tierstate.state.topics import TopicConfig
 
 EPOCHS = Lineage.of((0, 0))
 CANDIDATE = CopyCandidate(Offset(100), Offset(200), 1000)

@@ -14,8 +14,8 @@ from tests.leader.world import World
 from tierstate.leader.act import run
 from tierstate.leader.copier import copy_segment
 from tierstate.state.errors import InvalidRequest
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.storage.segment.keyring import KeyPair, KeyRing
-from tierstate.storage.segment.keys import ObjectKind, object_key
 from tierstate.storage.segment.reader import SegmentReader
 
 RING = KeyRing.load(Path(__file__).parents[1] / "data" / "aiven-kafka" / "keyring.toml")

@@ -11,12 +11,12 @@ from tests.leader.expiry import FOREVER, Expiry, say, say_hold, say_lease, say_o
 from tests.leader.world import Process, World, nobody_reads, run_with
 from tierstate.leader.act import Act, run, run_until
 from tierstate.leader.copier import copy_segment
-from tierstate.leader.decide import standing_order
-from tierstate.leader.erase_rule import Erase, NothingToErase, next_erasure
 from tierstate.leader.eraser import erase
-from tierstate.leader.leases import CLOCK_TOLERANCE_MS
 from tierstate.leader.term import Reign
 from tierstate.leader.trimmer import trim_local
+from tierstate.rules.decide import standing_order
+from tierstate.rules.erase import Erase, NothingToErase, next_erasure
+from tierstate.rules.leases import CLOCK_TOLERANCE_MS
 from tierstate.runtime.listener import FactsErased
 from tierstate.state.errors import Fenced, UnknownOutcome
 from tierstate.state.facts import (

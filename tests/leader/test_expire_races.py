@@ -17,9 +17,9 @@ from tests.leader.expiry import (
 )
 from tests.leader.world import World, run_with
 from tierstate.leader.act import Act, run, run_until
-from tierstate.leader.expire_rule import RemoveObjects, StartDelete, next_delete, next_removal
 from tierstate.leader.expirer import advance_log_start, delete_records_order, remove_objects, start_delete
 from tierstate.leader.term import SAFE_FOR_S, Reign
+from tierstate.rules.expire import RemoveObjects, StartDelete, next_delete, next_removal
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import (
     BrokerUnavailable,

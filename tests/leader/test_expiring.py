@@ -16,9 +16,9 @@ from tests.leader.expiry import (
 )
 from tests.leader.world import World, object_keys, run_with
 from tierstate.leader.act import run
-from tierstate.leader.expire_rule import NoExpiry, next_removal
-from tierstate.leader.leases import CLOCK_TOLERANCE_MS
-from tierstate.leader.reasons import Reason
+from tierstate.rules.expire import NoExpiry, next_removal
+from tierstate.rules.leases import CLOCK_TOLERANCE_MS
+from tierstate.rules.reasons import Reason
 from tierstate.runtime.listener import LogStartMoved, SegmentDeleteBegan, SegmentDeleted
 from tierstate.state.errors import (
     AccessDenied,

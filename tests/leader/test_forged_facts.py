@@ -17,9 +17,9 @@ from tierstate.leader.act import run
 from tierstate.leader.archived_deletes import deleted_in
 from tierstate.leader.expirer import remove_objects, start_delete
 from tierstate.leader.quarantine import Quarantine
-from tierstate.leader.reasons import Reason
-from tierstate.leader.sweep_rule import NoSweep, failed_attempt, next_sweep
 from tierstate.leader.sweeper import Look
+from tierstate.rules.reasons import Reason
+from tierstate.rules.sweep import NoSweep, failed_attempt, next_sweep
 from tierstate.state.errors import CorruptData, Fenced
 from tierstate.state.facts import ContradictionSettled, DeleteReason, SegmentDeleteStarted
 from tierstate.state.ids import FactId

@@ -12,9 +12,9 @@ import pytest
 from tests.leader.test_observing import Counted, observer
 from tests.leader.world import Process, World, nobody_reads, run_with
 from tierstate.leader.act import run
-from tierstate.leader.cut_elsewhere import offsets_cut_elsewhere
-from tierstate.leader.reasons import Reason
 from tierstate.leader.trimmer import LAST_CHECKS_S, trim_local
+from tierstate.rules.cut_elsewhere import offsets_cut_elsewhere
+from tierstate.rules.reasons import Reason
 from tierstate.state.errors import TimedOut
 from tierstate.state.ids import BrokerId, TopicIdPartition
 from tierstate.state.offsets import Offset

@@ -12,7 +12,7 @@ from tests.leader.world import World
 from tierstate.leader.attention import Attention
 from tierstate.leader.discovery import Hosted
 from tierstate.leader.open import hosted_partitions, open_leader
-from tierstate.leader.reasons import Reason
+from tierstate.rules.reasons import Reason
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import LeaderEpoch

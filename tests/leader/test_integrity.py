@@ -13,7 +13,7 @@ import pytest
 from tests.leader.world import Process, World
 from tierstate.leader.act import run, run_until
 from tierstate.leader.integrity import IntegrityWatch, holds_to_report, quoted
-from tierstate.leader.trim_rule import doubt_of
+from tierstate.rules.trim import doubt_of
 from tierstate.runtime.listener import HoldReported
 from tierstate.schemas.codec import MAX_FACT_BYTES, encode_fact
 from tierstate.state.epochs import LeaderEpoch

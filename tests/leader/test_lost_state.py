@@ -9,14 +9,14 @@ from tests.leader.orphans import Late
 from tests.leader.world import FaultyTopic, Process, World
 from tierstate.leader.act import run
 from tierstate.leader.integrity import NEVER_STANDS, report_hold
-from tierstate.leader.reasons import Reason
+from tierstate.rules.reasons import Reason
 from tierstate.runtime.listener import ActFailed
 from tierstate.state.errors import StorageUnavailable, TierStateLost
 from tierstate.state.facts import IntegrityHold, LogStartAdvanced
 from tierstate.state.ids import BrokerId
+from tierstate.state.object_keys import ObjectKind
 from tierstate.state.offsets import TimestampMs
 from tierstate.state.partition_view import PartitionView
-from tierstate.storage.segment.keys import ObjectKind
 
 
 def tiered(world: World) -> set[str]:

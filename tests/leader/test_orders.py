@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.leader.expiring import BOUNDS, build, delete_started, doubtful, moved, order, view_of
 from tests.leader.expiry import Expiry, say_lease, say_order
 from tests.leader.world import World
+from tests.rules.expiring import BOUNDS, build, delete_started, doubtful, moved, order, view_of
 from tests.state.conftest import NOW
-from tierstate.leader.orders import CutLocal, NoCut, is_forced, next_cut, order_done
-from tierstate.leader.trim_rule import doubt_of
+from tierstate.rules.orders import CutLocal, NoCut, is_forced, next_cut, order_done
+from tierstate.rules.trim import doubt_of
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import LiveFact, OperatorOrder, OrderKind, SegmentDeleteFinished
 from tierstate.state.offsets import Offset

@@ -14,11 +14,11 @@ from tierstate.leader.copier import copy_segment
 from tierstate.runtime.listener import ActFailed, OrphansFound
 from tierstate.state.errors import AccessDenied, Fenced
 from tierstate.state.ids import RemoteSegmentId
+from tierstate.state.object_keys import ObjectKind, object_key
+from tierstate.state.objects import UnfinishedUpload
 from tierstate.state.offsets import TimestampMs
 from tierstate.state.segment import SegmentState
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.object_store import UnfinishedUpload
-from tierstate.storage.segment.keys import ObjectKind, object_key
 
 
 class LeavingStore(MemoryStore):

@@ -11,17 +11,17 @@ from tests.leader.expiry import Expiry, by_size, check_expiry, say_hold, say_ord
 from tests.leader.orphans import GRACE_S, KEYS, Late
 from tests.leader.world import Process, World
 from tierstate.leader.gauges import feed_gauges
-from tierstate.leader.missing_rule import missing_objects
 from tierstate.leader.orphan_watch import AGAIN_S, LOOK_EVERY_S, until_turn
 from tierstate.leader.partition_worker import PartitionWorker
-from tierstate.leader.reasons import Reason
+from tierstate.rules.missing import missing_objects
+from tierstate.rules.reasons import Reason
 from tierstate.runtime.listener import ActFailed, OrphansFound, TermStarted
 from tierstate.runtime.metrics import Metrics
 from tierstate.state.errors import StorageUnavailable
 from tierstate.state.facts import OrderKind
 from tierstate.state.ids import TopicId, TopicIdPartition
+from tierstate.state.object_keys import ObjectKeys, ObjectKind, folder_of, object_key
 from tierstate.state.offsets import TimestampMs
-from tierstate.storage.segment.keys import ObjectKeys, ObjectKind, folder_of, object_key
 
 GOLDEN = Path(__file__).parents[1] / "data" / "aiven" / "plain"
 

@@ -12,9 +12,9 @@ from tests.leader.orphans import GRACE_S, KEYS, Late
 from tests.leader.world import World, run_with
 from tierstate.leader.act import Act, run, run_until
 from tierstate.leader.copier import copy_segment
-from tierstate.leader.expire_rule import StartDelete, next_delete
 from tierstate.leader.expirer import advance_log_start, start_delete
-from tierstate.leader.sweep_rule import classify
+from tierstate.rules.expire import StartDelete, next_delete
+from tierstate.rules.sweep import classify
 from tierstate.state.errors import BrokerUnavailable, Fenced, StorageUnavailable
 from tierstate.state.facts import (
     DeleteReason,
@@ -22,9 +22,9 @@ from tierstate.state.facts import (
     SegmentDeleteStarted,
 )
 from tierstate.state.ids import RemoteSegmentId, TopicId, TopicIdPartition
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import SegmentState
-from tierstate.storage.segment.keys import ObjectKind, object_key
 
 
 @pytest.fixture

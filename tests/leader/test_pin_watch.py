@@ -13,8 +13,8 @@ from tierstate.broker.memory_broker import MemoryBroker
 from tierstate.broker.transactions import OpenTransaction
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.leader.pin_watch import ASK_EVERY_S, NAMED_AFTER_S
-from tierstate.leader.reasons import Reason
 from tierstate.leader.status import PinnedBy
+from tierstate.rules.reasons import Reason
 from tierstate.state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, TierstateError
 from tierstate.state.ids import BrokerId
 from tierstate.state.offsets import Offset

@@ -12,19 +12,19 @@ from tests.leader.orphans import Late
 from tests.leader.world import World
 from tierstate.leader.act import run, run_until
 from tierstate.leader.copier import copy_segment
-from tierstate.leader.expire_rule import StartDelete
 from tierstate.leader.expirer import remove_objects, start_delete
 from tierstate.leader.quarantine import Quarantine
 from tierstate.leader.recover_scan import scan_bucket
-from tierstate.leader.sweep_rule import next_sweep
 from tierstate.leader.term import Reign
+from tierstate.rules.expire import StartDelete
+from tierstate.rules.sweep import next_sweep
 from tierstate.state.errors import Fenced, InvalidRequest, StorageUnavailable
 from tierstate.state.facts import DeleteReason
 from tierstate.state.ids import RemoteSegmentId
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import ByteRange
 from tierstate.state.segment import SegmentState
 from tierstate.storage.directory import DirectoryStore
-from tierstate.storage.segment.keys import ObjectKind, object_key
 
 ASIDE = "aside/"
 MIB = 2**20

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.leader.real import RealTopic, eventually
-from tierstate.leader.reasons import Reason
+from tierstate.rules.reasons import Reason
 from tierstate.runtime.listener import LocalTrimmed, SegmentCopied
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import Unavailable

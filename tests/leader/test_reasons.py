@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.leader.world import World
-from tierstate.leader.decide import excluded, internal
 from tierstate.leader.gauges import feed_gauges
-from tierstate.leader.reasons import Reason, seconds, why_failed
+from tierstate.rules.decide import excluded, internal
+from tierstate.rules.reasons import Reason, seconds, why_failed
 from tierstate.runtime.listener import PartitionRefused
 from tierstate.runtime.metrics import Metrics
 from tierstate.state import errors

@@ -11,9 +11,9 @@ from tests.leader.recovery import Target, bucket, history, overwrite, plan, rewr
 from tests.leader.world import FaultyTopic, World
 from tierstate.leader.act import run_until
 from tierstate.leader.copier import copy_segment
-from tierstate.leader.cut_elsewhere import cut_elsewhere
 from tierstate.leader.recover_archive import continued
-from tierstate.leader.recover_rule import RECOVERER, Verdict
+from tierstate.rules.cut_elsewhere import cut_elsewhere
+from tierstate.rules.recovery import RECOVERER, Verdict
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.facts import (
@@ -26,9 +26,9 @@ from tierstate.state.facts import (
 )
 from tierstate.state.ids import BrokerId, FactId, TopicId, TopicIdPartition
 from tierstate.state.keys import key_of
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.segment import SegmentState
-from tierstate.storage.segment.keys import ObjectKind, object_key
 from tierstate.storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of
 from tierstate.storage.segment.writer import delete_segment
 

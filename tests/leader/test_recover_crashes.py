@@ -14,8 +14,8 @@ from tierstate.leader.act import Act, run, run_until
 from tierstate.leader.recover import check_target
 from tierstate.leader.term import begin_term
 from tierstate.state.errors import Fenced, IllegalTransition, InvalidRequest, UnknownOutcome
+from tierstate.state.object_keys import ObjectKeys
 from tierstate.state.offsets import Offset, Position
-from tierstate.storage.segment.keys import ObjectKeys
 
 
 def steps_of(world: World) -> list[str]:

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from tests.leader.erasures import NOTHING, OLD, judge
-from tests.leader.erasures import TERM as IN_FORCE
-from tests.leader.expiring import BOUNDS, GRACE, LINEAGE, keep, moved, moves, order, view_of
-from tests.leader.expiring import delete_started as condemned
-from tests.leader.test_recover_rule import segment
 from tests.leader.test_sweeping import abandoned, sweep
+from tests.rules.erasures import NOTHING, OLD, judge
+from tests.rules.erasures import TERM as IN_FORCE
+from tests.rules.expiring import BOUNDS, GRACE, LINEAGE, keep, moved, moves, order, view_of
+from tests.rules.expiring import delete_started as condemned
+from tests.rules.test_recovery import segment
 from tests.state.conftest import NOW, Build
-from tierstate.leader.erase_rule import Erase
-from tierstate.leader.expire_rule import (
+from tierstate.rules.erase import Erase
+from tierstate.rules.expire import (
     AdvanceLogStart,
     NoExpiry,
     RemoveObjects,
@@ -23,17 +23,17 @@ from tierstate.leader.expire_rule import (
     next_delete,
     next_removal,
 )
-from tierstate.leader.orders import CutLocal, next_cut, order_done
-from tierstate.leader.recover_rule import ArchivedPartition, FoundSegment, plan_partition
-from tierstate.leader.sweep_rule import NoSweep, classify
+from tierstate.rules.orders import CutLocal, next_cut, order_done
+from tierstate.rules.recovery import ArchivedPartition, FoundSegment, plan_partition
+from tierstate.rules.sweep import NoSweep, classify
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import ContradictionSettled, LineageSettled, LiveFact, OperatorOrder, OrderKind
 from tierstate.state.ids import TopicId
 from tierstate.state.lifecycle import contradicted_segment
+from tierstate.state.object_keys import ObjectKeys
+from tierstate.state.objects import ObjectInfo
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.segment import SegmentState, Term
-from tierstate.storage.object_store import ObjectInfo
-from tierstate.storage.segment.keys import ObjectKeys
 
 build = Build()
 TERM = build.term(1, 0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tierstate.leader.reasons import Reason, Why
 from tierstate.leader.status import PartitionStatus
+from tierstate.rules.reasons import Reason, Why
 
 
 def test_a_status_is_made_anew_only_when_it_says_something_new() -> None:

@@ -9,8 +9,8 @@ import pytest
 from tests.leader.world import Process, World
 from tierstate.leader.gauges import feed_gauges
 from tierstate.leader.partition_worker import PartitionWorker
-from tierstate.leader.reasons import Reason
 from tierstate.leader.setbacks import MAX_BACKOFF_S
+from tierstate.rules.reasons import Reason
 from tierstate.runtime.listener import CopyFailed
 from tierstate.runtime.metrics import Metrics
 from tierstate.state.errors import AccessDenied, StorageFull, StorageUnavailable, Throttled, TierstateError

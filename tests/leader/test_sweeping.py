@@ -8,22 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.leader.expiring import BOUNDS, TERM, build, doubtful, view_of
 from tests.leader.expiry import Expiry, check_expiry, say, say_hold
 from tests.leader.world import World, run_with
+from tests.rules.expiring import BOUNDS, TERM, build, doubtful, view_of
 from tierstate.leader.act import run, run_until
 from tierstate.leader.copier import copy_segment
-from tierstate.leader.expire_rule import LANDING_MS, StartDelete
 from tierstate.leader.expirer import start_delete
-from tierstate.leader.sweep_rule import (
-    NoSweep,
-    failed_attempt,
-    next_sweep,
-    only_copy,
-    still_abandoned,
-)
 from tierstate.leader.term import Reign
-from tierstate.leader.trim_rule import doubt_of
+from tierstate.rules.expire import LANDING_MS, StartDelete
+from tierstate.rules.sweep import NoSweep, failed_attempt, next_sweep, only_copy, still_abandoned
+from tierstate.rules.trim import doubt_of
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import Fenced
 from tierstate.state.facts import (
@@ -33,10 +27,10 @@ from tierstate.state.facts import (
     SegmentCopyStarted,
 )
 from tierstate.state.ids import BrokerId, RemoteSegmentId
+from tierstate.state.object_keys import ObjectKeys
 from tierstate.state.offsets import Offset
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import SegmentState
-from tierstate.storage.segment.keys import ObjectKeys
 
 GRACE_S = 86_400.0
 ZOMBIE = build.term(0, 40)

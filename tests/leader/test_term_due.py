@@ -13,11 +13,11 @@ from tests.leader.expiry import say_order
 from tests.leader.test_hosting import hosted
 from tests.leader.world import Process, World
 from tests.state.conftest import Build
-from tierstate.leader.orders import lost_orders
 from tierstate.leader.other_replicas import OtherReplicas, epochs_of, told_lineage
-from tierstate.leader.reasons import Reason
-from tierstate.leader.settle_rule import unknown_of
-from tierstate.leader.term import begun_on_an_empty_log
+from tierstate.rules.elders import begun_on_an_empty_log
+from tierstate.rules.orders import lost_orders
+from tierstate.rules.reasons import Reason
+from tierstate.rules.settle import unknown_of
 from tierstate.runtime.listener import TermEnded
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import LeaderEpoch, Lineage

@@ -13,9 +13,9 @@ from tests.leader.world import World, nobody_reads, run_with
 from tierstate.leader.act import Act, run
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.expirer import advance_log_start
-from tierstate.leader.reasons import Reason, why_failed
 from tierstate.leader.term import Reign, append_leader, begin_term, confirmed
 from tierstate.leader.trimmer import trim_local
+from tierstate.rules.reasons import Reason, why_failed
 from tierstate.runtime.listener import TermEnded, TermStarted
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import EpochEntry, LeaderEpoch, Lineage

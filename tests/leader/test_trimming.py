@@ -13,8 +13,8 @@ from tests.leader.world import TRIMS_ALL, Process, World, nobody_reads, object_k
 from tierstate.leader.act import run
 from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.observe import DRIFT_AGE_S
-from tierstate.leader.reasons import Reason
 from tierstate.leader.trimmer import trim_local
+from tierstate.rules.reasons import Reason
 from tierstate.runtime.listener import LocalTrimmed, TrimRefused
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import CorruptData, Fenced, StorageUnavailable, TimedOut

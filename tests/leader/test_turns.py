@@ -11,10 +11,10 @@ import pytest
 from tests.leader.expiry import say_order
 from tests.leader.turns import Busy, Desk, abandoned, erasable_left, failures, fenced_trims
 from tests.leader.world import TRIMS_ALL, World
-from tierstate.leader.decide import Observed
 from tierstate.leader.partition_worker import OTHERS_EVERY_S
-from tierstate.leader.reasons import Reason
 from tierstate.leader.setbacks import MAX_BACKOFF_S, Setbacks
+from tierstate.rules.decide import Observed
+from tierstate.rules.reasons import Reason
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import AccessDenied, BrokerUnavailable
 from tierstate.state.facts import OrderKind

@@ -9,11 +9,11 @@ from tests.leader.expiry import say, say_order
 from tests.leader.world import Process, World
 from tierstate.leader.act import run_until
 from tierstate.leader.copier import copy_segment
-from tierstate.leader.decide import Observed, Policy
 from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.observe import Observer
 from tierstate.leader.partition_worker import PartitionWorker, no_archive
 from tierstate.leader.term import Reign
+from tierstate.rules.decide import Observed, Policy
 from tierstate.runtime.listener import ActFailed, CopyFailed, TrimRefused
 from tierstate.state.errors import BrokerUnavailable
 from tierstate.state.facts import LocalTrimIntended, OrderKind

@@ -19,9 +19,7 @@ from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.follower.replay import catch_up
 from tierstate.leader.act import Act, run
-from tierstate.leader.candidates import CopyCandidate, next_candidate
 from tierstate.leader.copier import CopyTools, copy_segment
-from tierstate.leader.decide import Policy
 from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.observe import Observer
 from tierstate.leader.orphan_watch import OrphanWatch
@@ -31,18 +29,20 @@ from tierstate.leader.term import Reign, Seat, begin_term
 from tierstate.leader.upload import FormatPolicy
 from tierstate.log.batch import BatchHeader, iter_batches
 from tierstate.log.local_log import LogDirs
+from tierstate.rules.candidates import CopyCandidate, next_candidate
+from tierstate.rules.decide import Policy
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.listener import Event
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.ids import BrokerId, TopicId, TopicIdPartition
+from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
 from tierstate.state.offsets import Offset, Position
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import LocalBounds
 from tierstate.state.segment import RemoteSegment, SegmentState
 from tierstate.state.view import MemoryView
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.segment.keys import ObjectKeys, ObjectKind, object_key
 from tierstate.storage.segment.reader import SegmentReader
 
 R = TypeVar("R")

@@ -27,8 +27,8 @@ from tierstate.leader.act import Act
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.state.facts import OrderKind
 from tierstate.state.ids import TopicIdPartition
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.storage.directory import DirectoryStore
-from tierstate.storage.segment.keys import ObjectKind, object_key
 
 PER_SEGMENT, SEGMENTS = 4, 3
 END = PER_SEGMENT * SEGMENTS

@@ -13,9 +13,10 @@ from tierstate.leader.gauges import feed_gauges
 from tierstate.runtime.clock import Clock, SystemClock
 from tierstate.runtime.metrics import Metrics
 from tierstate.state.errors import TierstateError
+from tierstate.state.objects import ObjectInfo
 from tierstate.state.offsets import TimestampMs
 from tierstate.storage.directory import DirectoryStore
-from tierstate.storage.object_store import DEFAULT_PART_BYTES, Data, ObjectInfo
+from tierstate.storage.object_store import DEFAULT_PART_BYTES, Data
 
 HOUR_S = 3600.0
 STEP_S = 100.0

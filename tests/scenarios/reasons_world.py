@@ -27,10 +27,10 @@ from confluent_kafka.admin import (
 from tests.leader.real import RECORD, Job, RealTopic, eventually
 from tierstate.leader.act import run
 from tierstate.leader.partition_worker import PartitionWorker
-from tierstate.leader.reasons import Reason
 from tierstate.leader.status import PartitionStatus
 from tierstate.leader.term import Reign, begin_term
 from tierstate.leader.termless import say
+from tierstate.rules.reasons import Reason
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import Fact, OperatorOrder, OrderKind

@@ -13,10 +13,10 @@ from tests.leader.real import Job, RealTopic
 from tierstate.broker.tier_topic_setup import TierTopicSpec
 from tierstate.leader.act import Act
 from tierstate.leader.custodian import Custody
-from tierstate.leader.custodian_rule import CustodyPolicy
 from tierstate.leader.custody import ClusterLook, Custodian, led_by
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.leader.status import PartitionStatus
+from tierstate.rules.custody import CustodyPolicy
 from tierstate.runtime.clock import Clock
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import TierstateError

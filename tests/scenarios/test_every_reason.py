@@ -10,8 +10,8 @@ import pytest
 
 from tests.scenarios import test_reasons, test_reasons_of_failures
 from tests.scenarios.reasons_world import SHOWN
-from tierstate.leader.reasons import MEANINGS, Reason
-from tierstate.leader.reasons_page import reasons_page
+from tierstate.rules.reasons import MEANINGS, Reason
+from tierstate.rules.reasons_page import reasons_page
 
 ELSEWHERE = {Reason.LINEAGE_TOO_LONG}
 """After thousands of elections, which no broker makes in a minute: `tests/leader/test_terms.py`."""
@@ -43,4 +43,4 @@ def reasons_in(tree: ast.AST) -> set[str]:
 def test_the_page_of_reasons_is_what_the_code_says() -> None:
     assert set(MEANINGS) == set(Reason)
     page = Path(__file__).parents[2] / "docs" / "reasons.md"
-    assert page.read_text() == reasons_page(), "python -m tierstate.leader.reasons_page > docs/reasons.md"
+    assert page.read_text() == reasons_page(), "python -m tierstate.rules.reasons_page > docs/reasons.md"

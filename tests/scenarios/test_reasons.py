@@ -14,7 +14,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from tests.leader.real import RECORD, eventually
 from tests.scenarios.reasons_world import ACTS, Desk, NewReasonTopic, ReasonTopic, patch, shows, transaction
-from tierstate.leader.reasons import Reason
+from tierstate.rules.reasons import Reason
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import AccessDenied

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from tests.leader.real import eventually
 from tests.scenarios.reasons_world import ACTS, Desk, NewReasonTopic, ReasonTopic, patch, shows
 from tierstate.broker.tier_topic_setup import create_tier_topic
-from tierstate.leader.reasons import Reason
+from tierstate.rules.reasons import Reason
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.facts import IntegrityHold, LeaderElected, SegmentCopyFinished

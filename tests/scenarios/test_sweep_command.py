@@ -17,9 +17,9 @@ from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.leader import act
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.object_keys import ObjectKind
 from tierstate.state.offsets import TimestampMs
 from tierstate.state.segment import SegmentState
-from tierstate.storage.segment.keys import ObjectKind
 
 pytestmark = pytest.mark.kafka
 GOLDEN = Path(__file__).parents[1] / "data" / "aiven" / "plain"

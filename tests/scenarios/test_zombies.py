@@ -20,7 +20,7 @@ from tests.scenarios.story import Effect, Story, observes
 from tests.scenarios.story_kafka import ClusterAdmin
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.ids import RemoteSegmentId
-from tierstate.storage.segment.keys import ObjectKind, object_key
+from tierstate.state.object_keys import ObjectKind, object_key
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 

@@ -17,11 +17,11 @@ from tests.soak.truth import Known, Place, Record, complaints, digest
 from tierstate.fetch.source import ReaderSource
 from tierstate.state.errors import OffsetOutOfRange, SegmentExpired, Unavailable
 from tierstate.state.ids import TopicIdPartition
+from tierstate.state.object_keys import ObjectKind, base_of, object_key
 from tierstate.state.offsets import Offset
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import Isolation, Tier
 from tierstate.state.segment import SegmentState
-from tierstate.storage.segment.keys import ObjectKind, base_of, object_key
 
 T = TypeVar("T")
 PATIENCE_S = 180.0

@@ -9,7 +9,7 @@ import pytest
 from tests.soak.kinds import KINDS, sequence
 from tests.soak.report import document, pages
 from tests.soak.soak import Soak
-from tierstate.storage.segment.keys import ObjectKind
+from tierstate.state.object_keys import ObjectKind
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 SHORT = ("agent killed (-9)", "broker killed (-9)", "leader moved", "agent stopped (TERM)", "stray object swept")

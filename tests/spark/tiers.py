@@ -24,11 +24,11 @@ from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.facts import Fact, LeaderElected, LogStartAdvanced, SegmentCopyFinished, SegmentCopyStarted
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.keys import key_of, partition_of_key, tier_partition_of
+from tierstate.state.object_keys import ObjectKeys
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.segment import AbortedRange, AbortedRanges, Compression, CopyAttempt, RemoteSegment, Term
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.segment.chunks import first_offsets
-from tierstate.storage.segment.keys import ObjectKeys
 from tierstate.storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of, with_own_size
 from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log, put_manifest
 

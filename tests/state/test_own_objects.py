@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tierstate.leader.trim_rule import doubt_of
+from tierstate.rules.trim import doubt_of
 from tierstate.state.errors import CorruptData
 from tierstate.state.facts import (
     LiveFact,

@@ -18,6 +18,7 @@ from tierstate.sandbox.store_programs import INSTALL, VERSITYGW, has_installer
 from tierstate.sandbox.store_server import versitygw
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
+from tierstate.state.object_keys import ObjectKind, base_of, object_key
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.segment import AbortedRange, AbortedRanges, Compression, RemoteSegment, Term
 from tierstate.storage.directory import DirectoryStore
@@ -28,7 +29,6 @@ from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.chunks import first_offsets
 from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
 from tierstate.storage.segment.keyring import KeyRing
-from tierstate.storage.segment.keys import ObjectKind, base_of, object_key
 from tierstate.storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of, with_own_size
 from tierstate.storage.segment.reader import SegmentReader
 from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log, put_manifest

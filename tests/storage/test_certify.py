@@ -15,12 +15,12 @@ from tierstate.state.errors import (
     StorageUnavailable,
     TierstateError,
 )
+from tierstate.state.objects import ObjectInfo, UnfinishedUpload
 from tierstate.state.offsets import TimestampMs
 from tierstate.storage.contract import ADAPTER_PROMISES, PROMISES, STORE_PROMISES, certify
 from tierstate.storage.contract_evidence import Promise
 from tierstate.storage.contract_trial import Trial
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.object_store import ObjectInfo, UnfinishedUpload
 from tierstate.storage.s3 import S3Options, S3Store
 
 from .breakers import BREAKERS, forbids_what_is_missing, refuses_conditions

@@ -30,10 +30,10 @@ from typing import TypeVar
 import pytest
 
 from tierstate.state.errors import CorruptData, InvalidRequest, ObjectNotFound
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.segment import Compression, RemoteSegment
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.segment.keyring import KeyRing
-from tierstate.storage.segment.keys import ObjectKind, object_key
 from tierstate.storage.segment.manifest import IndexKind
 from tierstate.storage.segment.reader import SegmentReader
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tierstate.state.errors import ObjectExists
+from tierstate.state.objects import TEMPORARY_FOLDER
 from tierstate.storage.directory import DirectoryStore
-from tierstate.storage.object_store import TEMPORARY_FOLDER
 
 from .killed_writer import KEY, NEW, OLD
 

@@ -17,9 +17,9 @@ import pytest
 from tests.storage.conftest import Golden
 from tierstate.runtime.listener import ChunkCacheOff, Event
 from tierstate.state.errors import InvalidRequest
+from tierstate.state.object_keys import ObjectKind
 from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.disk_cache import BLOCK_BYTES, MARK, DiskCache, open_disk_cache
-from tierstate.storage.segment.keys import ObjectKind
 
 KEY = "topic-MWJ6FHTfRYy67jzwZdeqSQ/7/00000000000000001234-tqimKeZwStOEOwRzT3L5oQ.log"
 MIB = 1024 * 1024

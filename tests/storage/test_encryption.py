@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierstate.state.errors import CorruptData, InvalidRequest
+from tierstate.state.object_keys import ObjectKind
 from tierstate.storage.segment.encryption import IV_BYTES, OVERHEAD_BYTES, SegmentCipher
 from tierstate.storage.segment.keyring import KeyRing
-from tierstate.storage.segment.keys import ObjectKind
 from tierstate.storage.segment.manifest import Encryption, IndexKind
 
 from .conftest import DATA, Golden

@@ -23,12 +23,12 @@ from tierstate.state.errors import (
     StorageUnavailable,
 )
 from tierstate.state.ids import TopicIdPartition
+from tierstate.state.object_keys import ObjectKind, object_key
+from tierstate.state.objects import TEMPORARY_FOLDER
 from tierstate.state.segment import Compression
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.object_store import TEMPORARY_FOLDER
 from tierstate.storage.open import open_store
-from tierstate.storage.segment.keys import ObjectKind, object_key
 from tierstate.storage.segment.reader import SegmentReader
 from tierstate.storage.segment.writer import SegmentSource, delete_segment, plan_compression, put_log
 

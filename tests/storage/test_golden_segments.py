@@ -12,11 +12,11 @@ import pytest
 import zstandard
 
 from tierstate.state.errors import CorruptData, InvalidRequest
+from tierstate.state.object_keys import ObjectKeys, ObjectKind, base_of, object_key
 from tierstate.state.segment import Compression
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher, open_data_key
-from tierstate.storage.segment.keys import ObjectKeys, ObjectKind, base_of, object_key
 from tierstate.storage.segment.manifest import Encryption, IndexKind, SegmentManifest
 from tierstate.storage.segment.reader import SegmentReader
 from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log, put_manifest

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tierstate.state.errors import CorruptData, InvalidRequest
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import AbortedRange, Compression
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.segment.keys import ObjectKind, object_key
 from tierstate.storage.segment.manifest import IndexKind, format_manifest, parse_manifest
 from tierstate.storage.segment.reader import read_manifest
 

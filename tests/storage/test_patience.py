@@ -11,8 +11,9 @@ from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.listener import Event, StoreThrottled
 from tierstate.state.errors import StorageUnavailable, Throttled
+from tierstate.state.objects import UnfinishedUpload
 from tierstate.state.offsets import ByteRange, TimestampMs
-from tierstate.storage.object_store import MIB, ObjectStore, UnfinishedUpload
+from tierstate.storage.object_store import MIB, ObjectStore
 from tierstate.storage.patience import ABORT_SECONDS, Limits, Patience
 from tierstate.storage.s3 import S3Options, S3Store
 

@@ -10,8 +10,8 @@ from tests.leader.world import World
 from tierstate.leader.orphan_watch import OrphanWatch
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.ids import RemoteSegmentId, TopicId
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.storage.s3 import S3Options, S3Store
-from tierstate.storage.segment.keys import ObjectKind, object_key
 
 
 def test_a_dead_attempts_parts_are_aborted_and_nobody_elses(

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tierstate.state.errors import CorruptData, InvalidRequest, ObjectExists, StorageFull, TimedOut
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.segment import Compression
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import DEFAULT_PART_BYTES, MIB, Data
 from tierstate.storage.segment.encryption import OVERHEAD_BYTES, SegmentCipher
-from tierstate.storage.segment.keys import ObjectKind, object_key
 from tierstate.storage.segment.manifest import IndexKind
 from tierstate.storage.segment.transform import AHEAD_BYTES, WorkAhead
 from tierstate.storage.segment.writer import LogObject, SegmentSource, put_indexes, put_log

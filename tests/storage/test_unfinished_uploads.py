@@ -12,9 +12,10 @@ import pytest
 
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import AccessDenied, InvalidRequest, ObjectNotFound, StorageUnavailable
+from tierstate.state.objects import UnfinishedUpload
 from tierstate.state.offsets import TimestampMs
 from tierstate.storage.directory import DirectoryStore
-from tierstate.storage.object_store import MIB, ObjectStore, UnfinishedUpload
+from tierstate.storage.object_store import MIB, ObjectStore
 from tierstate.storage.s3 import S3Options, S3Store
 
 _DIES = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tierstate.leader.gone_watch import Aged, GoneWatch
+from tierstate.rules.gone import Aged, GoneWatch
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.retention import LocalSegment

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from ..state.ids import RemoteSegmentId
+from ..state.object_keys import ObjectKind, folder_of, object_key
 from ..state.object_name import not_own
+from ..state.objects import ObjectInfo
 from ..state.partition_view import PartitionView
 from ..state.segment import RemoteSegment
-from ..storage.object_store import ObjectInfo
-from ..storage.segment.keys import ObjectKind, folder_of, object_key
 from .reasons import Reason, Why
 
 

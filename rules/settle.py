@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..state.epochs import Lineage
 from ..state.facts import LeaderElected
 from ..state.partition_view import PartitionView
-from .recover_rule import lineage_of
+from .recovery import lineage_of
 
 
 @dataclass(frozen=True, slots=True)

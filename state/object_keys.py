@@ -16,11 +16,11 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ...state.errors import InvalidRequest
-from ...state.ids import RemoteSegmentId, TopicId, TopicIdPartition
-from ...state.object_name import ObjectName, folder_name
-from ...state.offsets import Offset
-from ..object_store import checked_key
+from .errors import InvalidRequest
+from .ids import RemoteSegmentId, TopicId, TopicIdPartition
+from .object_name import ObjectName, folder_name
+from .objects import checked_key
+from .offsets import Offset
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """Kafka's rule (`org.apache.kafka.common.internals.Topic`)."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.leader.erasures import (
+from tests.rules.erasures import (
     BASE,
     ELDER,
     KEEP,
@@ -20,8 +20,8 @@ from tests.leader.erasures import (
     order,
 )
 from tests.state.conftest import NOW
-from tierstate.leader.decide import standing_order
-from tierstate.leader.erase_rule import Erase, NothingToErase, knows, next_erasure, unfences
+from tierstate.rules.decide import standing_order
+from tierstate.rules.erase import Erase, NothingToErase, knows, next_erasure, unfences
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import LeaderElected, LiveFact
 from tierstate.state.offsets import Offset

@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..broker.topics import TopicConfig
 from ..state.epochs import Lineage
 from ..state.facts import OrderKind
 from ..state.ids import RemoteSegmentId
@@ -18,9 +17,10 @@ from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment, TopicRetention
 from ..state.routing import LocalBounds
 from ..state.segment import Term
+from ..state.topics import TopicConfig
 from .candidates import CopyCandidate, NothingToCopy, next_candidate
-from .erase_rule import Erase, NothingToErase, next_erasure
-from .expire_rule import (
+from .erase import Erase, NothingToErase, next_erasure
+from .expire import (
     KEEPS_ALL,
     AdvanceLogStart,
     NoExpiry,
@@ -30,12 +30,12 @@ from .expire_rule import (
     next_log_start,
     next_removal,
 )
-from .gone_watch import Aged
-from .missing_rule import MissingObject, still_missing, why_missing
+from .gone import Aged
+from .missing import MissingObject, still_missing, why_missing
 from .orders import CutLocal, next_cut, standing
 from .reasons import Reason, Why, moment
-from .sweep_rule import NoSweep, SweepOrphans, failed_attempt, next_orphans, next_sweep
-from .trim_rule import GroupsSeen, NoTrim, TrimBefore, TrimPolicy, trim_before, why_degraded
+from .sweep import NoSweep, SweepOrphans, failed_attempt, next_orphans, next_sweep
+from .trim import GroupsSeen, NoTrim, TrimBefore, TrimPolicy, trim_before, why_degraded
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tierstate.state.errors import InvalidRequest
 from tierstate.state.ids import RemoteSegmentId, TopicId, TopicIdPartition
-from tierstate.storage.segment.keys import ObjectKeys, ObjectKind, base_of, folder_of, may_be_of, object_key
+from tierstate.state.object_keys import ObjectKeys, ObjectKind, base_of, folder_of, may_be_of, object_key
 
 TOPIC_ID = TopicId("MWJ6FHTfRYy67jzwZdeqSQ")
 SEGMENT_ID = RemoteSegmentId("tqimKeZwStOEOwRzT3L5oQ")

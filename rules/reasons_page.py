@@ -1,4 +1,4 @@
-"""`docs/reasons.md`, made from `reasons.py`: ``python -m tierstate.leader.reasons_page > docs/reasons.md``."""
+"""`docs/reasons.md`, made from `reasons.py`: ``python -m tierstate.rules.reasons_page > docs/reasons.md``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ copied (`not_copied`), why local space is not freed (`not_trimmed`) and why noth
 change. The metrics `partitions_not_copied`, `partitions_not_trimmed` and `refused_partitions` count partitions by kind.
 
 Each of them is produced on a real broker by `tests/scenarios/test_reasons.py`. This page is made from
-`leader/reasons.py` (`python -m tierstate.leader.reasons_page`); do not edit it.
+`reasons.py` (`python -m tierstate.rules.reasons_page`); do not edit it.
 
 | kind | what it keeps from being done | meaning | what you can do |
 |---|---|---|---|

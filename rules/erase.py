@@ -45,7 +45,7 @@ from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import SegmentState, Term
 from .leases import expired_leases
 from .orders import holds_below, order_done
-from .trim_rule import doubt_of
+from .trim import doubt_of
 
 
 @dataclass(frozen=True, slots=True)

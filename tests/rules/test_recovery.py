@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tierstate.leader.recover_rule import (
+from tierstate.rules.recovery import (
     ArchivedPartition,
     FoundSegment,
     PartitionPlan,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.leader.expiring import AGES, BOUNDS, FOREVER, keep, moves, view_of
+from tests.rules.expiring import AGES, BOUNDS, FOREVER, keep, moves, view_of
 from tests.state.conftest import NOW
-from tierstate.leader.expire_rule import AdvanceLogStart, NoExpiry
-from tierstate.leader.gone_watch import Aged
+from tierstate.rules.expire import AdvanceLogStart, NoExpiry
+from tierstate.rules.gone import Aged
 from tierstate.state.offsets import Offset, TimestampMs
 
 GONE = Aged(Offset(300), TimestampMs(NOW - 5000))

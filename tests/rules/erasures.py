@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.state.conftest import KNOWN, NOW, Build
-from tierstate.leader.erase_rule import Erase, NothingToErase, next_erasure
+from tierstate.rules.erase import Erase, NothingToErase, next_erasure
 from tierstate.state.facts import IntegrityHold, LiveFact, OperatorOrder, OrderKind
 from tierstate.state.ids import BrokerId
 from tierstate.state.offsets import Offset, Position, TimestampMs

@@ -12,7 +12,7 @@ from ..state.ids import BrokerId
 from ..state.lineage import compose
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
-from .term import elders_of
+from .elders import elders_of
 
 
 def term_due(

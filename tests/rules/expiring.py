@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.state.conftest import NOW, Build
-from tierstate.leader.expire_rule import AdvanceLogStart, NoExpiry, next_log_start
-from tierstate.leader.gone_watch import Aged
-from tierstate.leader.leases import CLOCK_TOLERANCE_MS
+from tierstate.rules.expire import AdvanceLogStart, NoExpiry, next_log_start
+from tierstate.rules.gone import Aged
+from tierstate.rules.leases import CLOCK_TOLERANCE_MS
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import (
     DeleteReason,

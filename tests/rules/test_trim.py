@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.state.conftest import NOW, Build
-from tierstate.leader.reasons import Reason, Why
-from tierstate.leader.trim_rule import NO_GROUPS, GroupsSeen, NoTrim, TrimBefore, TrimPolicy, trim_before
+from tierstate.rules.reasons import Reason, Why
+from tierstate.rules.trim import NO_GROUPS, GroupsSeen, NoTrim, TrimBefore, TrimPolicy, trim_before
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import IntegrityHold, LiveFact
 from tierstate.state.ids import BrokerId

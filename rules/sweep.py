@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from ..state.facts import DeleteReason, SegmentCopyFinished, SegmentDeleteFinished, SegmentDeleteStarted
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.lineage import highest_log_start
+from ..state.object_keys import ObjectKeys, ObjectKind
 from ..state.object_name import not_own
+from ..state.objects import ObjectInfo, UnfinishedUpload
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.routing import LocalBounds
 from ..state.segment import SegmentState, Term
-from ..storage.object_store import ObjectInfo, UnfinishedUpload
-from ..storage.segment.keys import ObjectKeys, ObjectKind
-from .expire_rule import StartDelete
-from .trim_rule import doubt_of
+from .expire import StartDelete
+from .trim import doubt_of
 
 
 @dataclass(frozen=True, slots=True)

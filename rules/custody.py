@@ -25,20 +25,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..state.epochs import TERMINAL_EPOCH
-from ..state.facts import (
-    LeaderElected,
-    LiveFact,
-    PartitionDeleted,
-    PartitionMissing,
-    SegmentDeleteStarted,
-)
+from ..state.facts import LeaderElected, LiveFact, PartitionDeleted, PartitionMissing, SegmentDeleteStarted
 from ..state.ids import BrokerId, RemoteSegmentId
 from ..state.object_name import not_own
 from ..state.offsets import Position, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import SegmentState
-from .erase_rule import in_erasing_order
-from .expire_rule import is_recorded
+from .erase import in_erasing_order
+from .expire import is_recorded
 from .leases import lease_on
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..state.ids import TopicIdPartition
 from ..state.partition_view import PartitionView
 from ..state.segment import RemoteSegment
-from .recover_rule import FoundSegment
+from .recovery import FoundSegment
 
 
 @dataclass(frozen=True, slots=True)

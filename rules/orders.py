@@ -16,7 +16,7 @@ from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
 from .reasons import Reason, Why
-from .trim_rule import doubt_of_orders
+from .trim import doubt_of_orders
 
 
 @dataclass(frozen=True, slots=True)

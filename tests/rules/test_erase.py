@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.leader.erasures import (
+from tests.rules.erasures import (
     BASE,
     DELETE,
     ELDER,
@@ -22,9 +22,9 @@ from tests.leader.erasures import (
     order,
 )
 from tests.state.conftest import NOW
-from tierstate.leader.decide import standing_order
-from tierstate.leader.erase_rule import Erase, NothingToErase, in_erasing_order
-from tierstate.leader.leases import CLOCK_TOLERANCE_MS
+from tierstate.rules.decide import standing_order
+from tierstate.rules.erase import Erase, NothingToErase, in_erasing_order
+from tierstate.rules.leases import CLOCK_TOLERANCE_MS
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import LiveFact, OrderKind, PartitionMissing
 from tierstate.state.ids import BrokerId

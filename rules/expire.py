@@ -29,11 +29,11 @@ from ..state.retention import (
 )
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment, SegmentState
-from .gone_watch import Aged
+from .gone import Aged
 from .leases import lease_on
 from .orders import delete_before, gives_up_remote, is_forced, reason_of, waiting_order
 from .reasons import Reason, Why, moment, seconds
-from .trim_rule import doubt_of, doubt_of_orders
+from .trim import doubt_of, doubt_of_orders
 
 KEEPS_ALL = TopicRetention(UNLIMITED, UNLIMITED, UNLIMITED, UNLIMITED)
 NEVER = TimestampMs(-1)

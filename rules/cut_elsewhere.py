@@ -1,6 +1,6 @@
 """A broker's log that begins above everything tierstate trimmed or ordered: somebody else cut it. Pure.
 
-The broker's log start never moves the tier's (`expire_rule.py`), so nothing remote goes with it; people are
+The broker's log start never moves the tier's (`expire.py`), so nothing remote goes with it; people are
 told, with the command that extends the cut, because an operator who ran DeleteRecords may have meant both tiers.
 """
 

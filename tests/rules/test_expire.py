@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.leader.expiring import (
+from tests.rules.expiring import (
     BOUNDS,
     FOREVER,
     GRACE,
@@ -24,7 +24,7 @@ from tests.leader.expiring import (
     view_of,
 )
 from tests.state.conftest import NOW
-from tierstate.leader.expire_rule import (
+from tierstate.rules.expire import (
     LANDING_MS,
     AdvanceLogStart,
     NoExpiry,
@@ -35,9 +35,9 @@ from tierstate.leader.expire_rule import (
     next_delete,
     next_removal,
 )
-from tierstate.leader.leases import expired_leases
-from tierstate.leader.reasons import Reason, Why
-from tierstate.leader.trim_rule import doubt_of
+from tierstate.rules.leases import expired_leases
+from tierstate.rules.reasons import Reason, Why
+from tierstate.rules.trim import doubt_of
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import (
     DeleteReason,

@@ -1,0 +1,58 @@
+"""What any object store says of what it holds, and which keys all of them take."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .errors import InvalidRequest
+from .offsets import TimestampMs
+
+MAX_KEY_BYTES = 1024
+"""S3's limit, prefix of the store's URL included."""
+TEMPORARY_FOLDER = ".tierstate-tmp"
+"""Where `storage/directory.py` keeps unfinished objects; no key may begin with it, in any store."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One object. ``size`` in bytes; ``modified_at`` by the store's clock, milliseconds since the epoch."""
+
+    key: str
+    size: int
+    modified_at: TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedUpload:
+    """What an upload that has not ended yet left in the store: no object, nobody sees it, but it may cost money.
+
+    ``key`` as it was given to `put_stream`; empty when the store does not keep it. ``upload_id``: the store's own name.
+    """
+
+    key: str
+    upload_id: str
+    started_at: TimestampMs
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def checked_key(key: str) -> str:
+    """``key`` itself. Raises InvalidRequest for one that some store would refuse, normalise or hide."""
+    parts = key.split("/")
+    if not key or "" in parts:
+        raise InvalidRequest("an object key has no empty parts", key=repr(key))
+    if "." in parts or ".." in parts:
+        raise InvalidRequest("an object key has no parts '.' or '..'", key=repr(key))
+    if parts[0] == TEMPORARY_FOLDER:
+        raise InvalidRequest("this key prefix is reserved for unfinished objects", key=repr(key))
+    if _CONTROL.search(key):
+        raise InvalidRequest("an object key has no control characters", key=repr(key))
+    try:
+        length = len(key.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidRequest("an object key is valid Unicode", key=repr(key)) from error
+    if length > MAX_KEY_BYTES:
+        raise InvalidRequest("object key is too long", key=repr(key), bytes=length, limit=MAX_KEY_BYTES)
+    return key
