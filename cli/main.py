@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import signal
 import sys
@@ -109,14 +110,24 @@ def _run(args: Sequence[str], context: Context) -> int:
     except BrokenPipeError:
         return DONE
     except TierstateError as error:
-        sys.stderr.write(f"tierstate: {error}\n")
+        _tell(context, error, str(error), exit_code(error))
         _trace(error)
         return exit_code(error)
     except Exception as error:
-        sys.stderr.write(f"tierstate: this is a bug in tierstate: {type(error).__name__}: {error}\n")
-        if not _trace(error):
+        _tell(context, error, f"this is a bug in tierstate: {type(error).__name__}: {error}", BUG)
+        if not _trace(error) and not context.as_json:
             sys.stderr.write(f"tierstate: run it again with {DEBUG_VARIABLE}=1 and report what it prints\n")
         return BUG
+
+
+def _tell(context: Context, error: Exception, message: str, code: int) -> None:
+    """The last line on stderr: for people, or, with ``--json``, one object for programs."""
+    if not context.as_json:
+        sys.stderr.write(f"tierstate: {message}\n")
+        return
+    facts = {name: str(value) for name, value in getattr(error, "facts", {}).items()}
+    record = {"error": type(error).__name__, "message": message, "facts": facts, "exit_code": code}
+    sys.stderr.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def main() -> None:

@@ -8,16 +8,13 @@ carries a higher epoch in its batches and is refused, never read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from ..log.batch import iter_batches
 from ..runtime.clock import Clock
-from ..schemas.codec import descriptor_from_json, descriptor_to_json
 from ..state.epochs import LeaderEpoch
 from ..state.errors import InvalidRequest, OffsetOutOfRange, PlannedRangeLost, UnknownTopic
 from ..state.ids import TopicId, TopicIdPartition
@@ -61,50 +58,6 @@ class PlannedSplit:
     isolation: Isolation
     leader_epoch: LeaderEpoch | None
     parts: tuple[PlannedPart, ...]
-
-    def to_json(self) -> str:
-        record = {
-            "topic": self.topic,
-            "topic_id": self.topic_id,
-            "partition": self.partition,
-            "start": self.start,
-            "end": self.end,
-            "isolation": self.isolation,
-            "leader_epoch": self.leader_epoch,
-            "parts": [
-                {
-                    "start": part.offsets.start,
-                    "end": part.offsets.end,
-                    "segment": None if part.segment is None else descriptor_to_json(part.segment),
-                }
-                for part in self.parts
-            ],
-        }
-        return json.dumps(record, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> PlannedSplit:
-        """Raises InvalidRequest."""
-        try:
-            record = json.loads(text)
-            return cls(
-                topic=record["topic"],
-                topic_id=TopicId(record["topic_id"]),
-                partition=record["partition"],
-                start=Offset(record["start"]),
-                end=Offset(record["end"]),
-                isolation=Isolation(record["isolation"]),
-                leader_epoch=record["leader_epoch"],
-                parts=tuple(_part(each) for each in record["parts"]),
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise InvalidRequest("not a planned split", reason=f"{type(error).__name__}: {error}") from error
-
-
-def _part(record: Any) -> PlannedPart:
-    described = record["segment"]
-    segment = None if described is None else descriptor_from_json(described, source="planned split")
-    return PlannedPart(OffsetRange(Offset(record["start"]), Offset(record["end"])), segment)
 
 
 def plan(

@@ -1,1 +1,1 @@
-"""The leader role: copy, trim and (later) expire what this broker leads."""
+"""What an agent does for the partitions that its broker leads: terms, acts, custody; what to do, `rules/` says."""

@@ -15,6 +15,8 @@ from contextlib import suppress
 from ..state.errors import Unavailable
 
 PAGE = mmap.PAGESIZE
+CACHED_ONLY: int = getattr(os, "RWF_NOWAIT", 0)
+"""Linux' flag; 0 where there is none, as on macOS: agents run on Linux, everything else may be imported anywhere."""
 _NO_SUCH_READ = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 
 
@@ -24,7 +26,7 @@ class QuietReader:
     On a file system that cannot tell (no ``RWF_NOWAIT``) all that was read is dropped.
     """
 
-    def __init__(self, descriptor: int, size: int, source: str, cached_only: int = os.RWF_NOWAIT) -> None:
+    def __init__(self, descriptor: int, size: int, source: str, cached_only: int = CACHED_ONLY) -> None:
         """``cached_only``: the flag of preadv2(2) for what needs no disk."""
         self._descriptor, self._size, self._source, self._cached_only = descriptor, size, source, cached_only
         self._seen = 0

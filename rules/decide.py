@@ -266,7 +266,7 @@ def _sweep(view: PartitionView, seen: Observed, policy: Policy, memory: Memory) 
     failed = failed_attempt(view, memory.term)
     if failed is not None:
         return failed
-    abandoned = next_sweep(view, seen.bounds, (), memory.abandoned, memory.monotonic, policy.sweep_grace_s)
+    abandoned = next_sweep(view, seen.bounds, memory.abandoned, memory.monotonic, policy.sweep_grace_s)
     return abandoned if isinstance(abandoned, StartDelete) else next_orphans(view, memory.orphans) or abandoned
 
 

@@ -165,7 +165,7 @@ MEANINGS: Mapping[Reason, Meaning] = {
         "trim",
         "A consumer group had not read it when groups were asked, which the sentence tells; a plain consumer below the "
         "local start would be reset.",
-        "Let the group catch up, read with `TieredConsumer`, exclude it (`trim.exclude_groups`), or delete it.",
+        "Let the group catch up, exclude it (`trim.exclude_groups`), or delete it.",
     ),
     Reason.GROUPS_UNKNOWN: Meaning(
         "trim",

@@ -88,18 +88,20 @@ def failed_attempt(view: PartitionView, term: Term | None) -> StartDelete | None
 def next_sweep(
     view: PartitionView,
     bounds: LocalBounds,
-    own: Collection[RemoteSegmentId],
     first_seen: Seen,
     now_s: float,
     grace_s: float,
 ) -> StartDelete | NoSweep:
-    """``own``: attempts in progress of this very process. ``grace_s``: twice what an attempt may take (`copier.py`)."""
+    """Asked between acts, when no attempt of this process is in progress.
+
+    ``grace_s``: twice what an attempt may take (`leader/copier.py`).
+    """
     doubt = doubt_of(view)
     if doubt is not None:
         return NoSweep(doubt.said)
     reasons = []
     for segment in view.unsettled:
-        if segment.state is not SegmentState.ABANDONED or segment.segment_id in own or segment.subject is None:
+        if segment.state is not SegmentState.ABANDONED or segment.subject is None:
             continue
         if segment.segment_id in view.kept:
             reasons.append(f"segment {segment.segment_id}: a person keeps its objects")

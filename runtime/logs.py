@@ -12,6 +12,7 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from ..state.errors import InvalidSettings
 from .listener import (
     ActFailed,
     ChoreFailed,
@@ -68,15 +69,20 @@ def open_logs(
     secrets: Collection[str] = (),
     stream: TextIO | None = None,
 ) -> FilteringBoundLogger:
-    """A logger to ``stream`` (stderr): JSON on demand or with ``TIERSTATE_LOG=json``, colours only on a terminal.
+    """A logger to ``stream`` (stderr): JSON on demand or with ``TIERSTATE_LOG=json``, colours only on a terminal, and
+    none with ``NO_COLOR`` (no-color.org). Raises InvalidSettings for another ``TIERSTATE_LOG``.
 
     ``secrets``: values that are hidden wherever they stand, also within what a library says.
     """
+    form = environ.get(FORMAT_VARIABLE, "")
+    if form not in ("", "text", "json"):
+        raise InvalidSettings([f"{FORMAT_VARIABLE} is 'json' or 'text', not {form!r}"])
     hidden = sorted({secret for secret in secrets if len(secret) >= SHORTEST_SECRET}, key=len, reverse=True)
     to = stream if stream is not None else sys.stderr
     renderer: structlog.typing.Processor = structlog.processors.JSONRenderer(default=str)
-    if not (as_json or environ.get(FORMAT_VARIABLE) == "json"):
-        renderer = structlog.dev.ConsoleRenderer(colors=colour and to.isatty(), pad_event_to=0, sort_keys=False)
+    if not (as_json or form == "json"):
+        colours = colour and not environ.get("NO_COLOR") and to.isatty()
+        renderer = structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=0, sort_keys=False)
     logger: FilteringBoundLogger = structlog.wrap_logger(
         structlog.PrintLogger(to),
         processors=[

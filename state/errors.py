@@ -33,7 +33,7 @@
     └── Difference              a comparison found a difference (exit code 1)
 
 Messages state facts last: ``segment is gone. partition=orders-3 segment=…``. HTTP status and exit code derive from the
-class, in one table each (`api/problems.py`, `cli/output.py`).
+class, in one table each (`api/problems.py`, `cli/exit_codes.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The seam: what tierstate asks of any object store. `contract.py` says and checks every promise.
 
-Implementations: `memory.py` (the twin), `directory.py`, `s3.py`. All are synchronous and thread-safe.
+Implementations: `memory.py` (the twin), `directory.py`, `s3.py`, `gcs.py`, `azure.py`. All are synchronous and
+thread-safe.
 
 Errors an implementation may raise, and nothing else: ObjectNotFound, ObjectExists, RangeNotSatisfiable, InvalidRequest,
 AccessDenied, Throttled, StorageFull, StorageUnavailable, CorruptData (the store answered what was not asked).

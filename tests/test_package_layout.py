@@ -30,6 +30,17 @@ def test_the_import_contract_names_every_room() -> None:
     assert {name.strip() for layer in layers for name in layer.split("|")} == rooms()
 
 
+def test_a_checkout_whose_links_became_files_builds_no_empty_wheel_but_says_so(tmp_path: Path) -> None:
+    for name in ("setup.py", "pyproject.toml", "README.md"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / "src" / "tierstate").mkdir(parents=True)
+    (tmp_path / "src" / "tierstate" / "state").write_text("../../state")
+    command = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", str(tmp_path / "out")]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "src/tierstate/state is a file and not a link to a folder" in done.stdout + done.stderr
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     out = tmp_path_factory.mktemp("wheel")

@@ -223,6 +223,18 @@ def test_an_error_is_one_line_and_a_code(error: str, code: int, said: str) -> No
     assert (done.returncode, done.stderr.strip()) == (code, said.strip())
 
 
+def test_with_json_an_error_is_one_object_on_stderr(tierstate: Tierstate) -> None:
+    done = tierstate("dump-log", "nowhere", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    told = json.loads(done.stderr)
+    assert told == {
+        "error": "InvalidRequest",
+        "message": "no such file or folder. path=nowhere",
+        "facts": {"path": "nowhere"},
+        "exit_code": 2,
+    }
+
+
 def test_an_unexpected_error_is_called_a_bug_and_traced_only_on_demand() -> None:
     command = broken("raise ZeroDivisionError('oh')")
     plain = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, timeout=60)

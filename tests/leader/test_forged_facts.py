@@ -151,7 +151,7 @@ def test_a_settled_contradiction_is_still_not_condemned(
     settled()
     view, found = reign.view(max_age=0), meant(world, segment)
     assert failed_attempt(view, reign.term) is None
-    sweep = next_sweep(view, reign.bounds(), (), {segment.segment_id: -GRACE_S}, 0.0, GRACE_S)
+    sweep = next_sweep(view, reign.bounds(), {segment.segment_id: -GRACE_S}, 0.0, GRACE_S)
     assert isinstance(sweep, NoSweep)
     reason = DeleteReason.FAILED_ATTEMPT if found.state is SegmentState.COPY_SEGMENT_STARTED else DeleteReason.ABANDONED
     with pytest.raises(CorruptData, match="names objects of another segment"):

@@ -136,7 +136,7 @@ def abandoned(world: World) -> tuple[RemoteSegmentId, Reign, Expiry]:
 def test_the_objects_of_an_abandoned_copy_go_through_it_and_nothing_else_does(world: World) -> None:
     segment_id, reign, expiry = abandoned(world)
     events = expiry.process.events.append
-    intent = next_sweep(reign.view(), reign.bounds(), (), {segment_id: -2.0}, 0.0, 1.0)
+    intent = next_sweep(reign.view(), reign.bounds(), {segment_id: -2.0}, 0.0, 1.0)
     assert isinstance(intent, StartDelete)
     assert intent.reason is DeleteReason.ABANDONED
     run(start_delete(reign, intent.segment, intent.reason, events))

@@ -44,7 +44,7 @@ def abandoned(number: int = 9, start: int = 300, end: int = 449, *, finished: bo
 
 
 def sweep(view: PartitionView, **changes: Any) -> StartDelete | NoSweep:
-    given: dict[str, Any] = {"bounds": BOUNDS, "own": (), "first_seen": SEEN, "now_s": GRACE_S, "grace_s": GRACE_S}
+    given: dict[str, Any] = {"bounds": BOUNDS, "first_seen": SEEN, "now_s": GRACE_S, "grace_s": GRACE_S}
     return next_sweep(view, **(given | changes))
 
 
@@ -73,10 +73,6 @@ def test_readable_and_running_copies_are_not_swept() -> None:
     running = build.started(60, 9, TERM, 400, 449)
     assert sweep(view_of()) == NoSweep("no segment is abandoned")
     assert sweep(view_of(running)) == NoSweep("no segment is abandoned")
-
-
-def test_an_attempt_of_this_very_process_is_not_swept() -> None:
-    assert sweep(view_of(*abandoned()), own={build.segment_id(9)}) == NoSweep("no segment is abandoned")
 
 
 def test_an_abandoned_segment_that_must_stay_holds_up_no_other() -> None:
@@ -203,7 +199,7 @@ def sweep_until(world: World, step: str | None) -> bool:
 
 
 def look(reign: Reign, seen: dict[RemoteSegmentId, float]) -> StartDelete | NoSweep:
-    return next_sweep(reign.view(max_age=0), reign.bounds(), (), seen, reign.seat.clock.monotonic(), GRACE_S)
+    return next_sweep(reign.view(max_age=0), reign.bounds(), seen, reign.seat.clock.monotonic(), GRACE_S)
 
 
 def say_fenced_copy(world: World, old: Reign, start: int, end: int) -> RemoteSegmentId:

@@ -11,6 +11,7 @@ import pytest
 
 from tierstate.runtime.listener import Event, FactsApplied, RemoteFetched, ViewRebuilt
 from tierstate.runtime.logs import log_events, open_logs, take_library_logs
+from tierstate.state.errors import InvalidSettings
 
 
 class Terminal(io.StringIO):
@@ -23,10 +24,16 @@ def test_lines_for_people_have_colours_on_a_terminal_only() -> None:
     open_logs({}, stream=terminal).info("segment copied", offset=7)
     open_logs({}, stream=pipe).info("segment copied", offset=7)
     open_logs({}, colour=False, stream=plain).info("segment copied", offset=7)
+    open_logs({"NO_COLOR": "1"}, stream=plain).info("segment copied", offset=7)
     assert "\x1b[" in terminal.getvalue()
     assert "\x1b[" not in pipe.getvalue() + plain.getvalue()
     assert "segment copied" in pipe.getvalue()
     assert "offset=7" in pipe.getvalue()
+
+
+def test_a_form_of_logs_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InvalidSettings, match="TIERSTATE_LOG is 'json' or 'text', not 'bogus'"):
+        open_logs({"TIERSTATE_LOG": "bogus"})
 
 
 @pytest.mark.parametrize(("environ", "as_json"), [({"TIERSTATE_LOG": "json"}, False), ({}, True)])
