@@ -119,13 +119,13 @@ class AgentWatches:
         """Gauges of the process; those of its partitions are in `leader/gauges.py`."""
         feed_view_gauges(metrics, self.view)
         feed_loop_gauges(metrics, self._heartbeats)
-        metrics.gauge("copy_quota_waited_seconds_total", lambda: [((), leader.quota.waited)])
-        metrics.gauge("discovery_failing", lambda: [((), leader.agent.last_error is not None)])
-        metrics.gauge("partitions_not_seen", lambda: [((), len(leader.unseen()))])
-        metrics.gauge("tier_state_history_broken", lambda: [((), self._archives.broken is not None)])
-        metrics.gauge("object_store_away", lambda: [((), self.store.trouble is not None)])
+        metrics.gauge("tierstate_copy_quota_waited_seconds_total", lambda: [((), leader.quota.waited)])
+        metrics.gauge("tierstate_discovery_failing", lambda: [((), leader.agent.last_error is not None)])
+        metrics.gauge("tierstate_partitions_not_seen", lambda: [((), len(leader.unseen()))])
+        metrics.gauge("tierstate_history_broken", lambda: [((), self._archives.broken is not None)])
+        metrics.gauge("tierstate_object_store_away", lambda: [((), self.store.trouble is not None)])
         for chore in chores:
-            metrics.begin("tier_state_chore_failures_total", chore)
+            metrics.begin("tierstate_chore_failures_total", chore)
 
 
 def ending_with(follower: Follower, check_over: Callable[[], None] = lambda: None) -> Service:
@@ -196,11 +196,11 @@ def feed_view_gauges(metrics: Metrics, watch: ViewWatch) -> None:
     def numbered(values: dict[int, float] | dict[int, int]) -> list[tuple[tuple[str], float]]:
         return [((str(number),), float(value)) for number, value in values.items()]
 
-    metrics.gauge("tier_state_position", lambda: numbered(watch.positions()))
-    metrics.gauge("tier_state_apply_lag", lambda: numbered(watch.lags()))
-    metrics.gauge("tier_view_age_seconds", lambda: numbered(watch.ages()))
-    metrics.gauge("tier_state_heads_lost", lambda: [((), len(watch.beheaded))])
-    metrics.gauge("tier_state_topic_problems", lambda: [] if watch.problems is None else [((), watch.problems)])
+    metrics.gauge("tierstate_position", lambda: numbered(watch.positions()))
+    metrics.gauge("tierstate_apply_lag", lambda: numbered(watch.lags()))
+    metrics.gauge("tierstate_view_age_seconds", lambda: numbered(watch.ages()))
+    metrics.gauge("tierstate_heads_lost", lambda: [((), len(watch.beheaded))])
+    metrics.gauge("tierstate_topic_problems", lambda: [] if watch.problems is None else [((), watch.problems)])
 
 
 def feed_loop_gauges(metrics: Metrics, heartbeats: Heartbeats) -> None:
@@ -210,5 +210,5 @@ def feed_loop_gauges(metrics: Metrics, heartbeats: Heartbeats) -> None:
         hangs = [each.loop for each in heartbeats.hangs()]
         return [((loop,), float(hangs.count(loop))) for loop in heartbeats.silent_s()]
 
-    metrics.gauge("hung_threads", hanging)
-    metrics.gauge("loop_silent_seconds", lambda: [((loop,), s) for loop, s in heartbeats.silent_s().items()])
+    metrics.gauge("tierstate_hung_threads", hanging)
+    metrics.gauge("tierstate_loop_silent_seconds", lambda: [((loop,), s) for loop, s in heartbeats.silent_s().items()])

@@ -13,10 +13,11 @@ INTRODUCTION = """\
 `tierstate describe` and `/v1/status/TOPIC/PARTITION` say in one sentence, with numbers, why the next segment is not
 copied (`not_copied`), why local space is not freed (`not_trimmed`) and why nothing of the remote tier goes
 (`not_expired`). Beside each sentence stands its kind (`not_copied_reason` …), one of the names below; they do not
-change. The metrics `partitions_not_copied`, `partitions_not_trimmed` and `refused_partitions` count partitions by kind.
+change. The metrics `tierstate_partitions_not_copied`, `tierstate_partitions_not_trimmed` and
+`tierstate_refused_partitions` count partitions by kind.
 
 Each of them is produced on a real broker by `tests/scenarios/test_reasons.py`. This page is made from
-`reasons.py` (`python -m tierstate.rules.reasons_page`); do not edit it.
+`rules/reasons.py` (`python -m tierstate.rules.reasons_page`); do not edit it.
 
 | kind | what it keeps from being done | meaning | what you can do |
 |---|---|---|---|

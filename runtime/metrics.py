@@ -48,101 +48,143 @@ from .listener import (
 )
 
 COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "store_throttled_total": ("Times the object store asked to slow down.", ()),
-    "store_throttled_seconds_total": ("Seconds waited because it did.", ()),
-    "store_repeated_bytes_total": ("Bytes sent to the object store once more, because a write failed.", ()),
-    "store_conditional_puts_ignored_total": ("Starts at which the store was seen to ignore If-None-Match.", ()),
-    "remote_copy_segments_total": ("Segments copied to the remote tier.", ("topic",)),
-    "remote_copy_bytes_total": ("Log bytes copied to the remote tier.", ("topic",)),
-    "remote_copy_object_bytes_total": ("Bytes of the objects written for them.", ("topic",)),
-    "remote_copy_errors_total": ("Copy attempts that ended without a segment.", ("topic",)),
-    "transaction_indexes_rebuilt_total": (
+    "tierstate_store_throttled_total": ("Times the object store asked to slow down.", ()),
+    "tierstate_store_throttled_seconds_total": ("Seconds waited because it did.", ()),
+    "tierstate_store_repeated_bytes_total": ("Bytes sent to the object store once more, because a write failed.", ()),
+    "tierstate_store_conditional_puts_ignored_total": (
+        "Starts at which the store was seen to ignore If-None-Match.",
+        (),
+    ),
+    "tierstate_remote_copy_segments_total": ("Segments copied to the remote tier.", ("topic",)),
+    "tierstate_remote_copy_bytes_total": ("Log bytes copied to the remote tier.", ("topic",)),
+    "tierstate_remote_copy_object_bytes_total": ("Bytes of the objects written for them.", ("topic",)),
+    "tierstate_remote_copy_errors_total": ("Copy attempts that ended without a segment.", ("topic",)),
+    "tierstate_transaction_indexes_rebuilt_total": (
         "Copies whose transaction index was made from the markers: the broker's contradicts them.",
         ("topic",),
     ),
-    "local_trims_total": ("Trims of the local tier.", ("topic",)),
-    "local_trim_refusals_total": ("Times the local tier was not trimmed, though something asked for it.", ("topic",)),
-    "log_start_moves_total": ("Times retention or an order moved the log start.", ("topic",)),
-    "remote_delete_requests_total": ("Remote segments condemned.", ("topic",)),
-    "remote_deleted_segments_total": ("Remote segments whose objects are gone.", ("topic",)),
-    "remote_deleted_object_bytes_total": ("Bytes of their objects.", ("topic",)),
-    "tier_state_facts_erased_total": ("Facts erased because they can never matter again.", ("topic",)),
-    "act_failures_total": ("Acts about the remote tier that ended early.", ("topic",)),
-    "tier_state_chore_failures_total": ("Archiving, checkpoints or custody that failed.", ("chore",)),
-    "orphan_looks_total": ("Times all objects of a partition were compared with the facts.", ("topic",)),
-    "orphan_objects_seen_total": ("Objects that no fact names, added up over those looks.", ("topic",)),
-    "custodian_steps_total": ("Acts about partitions whose topic is gone.", ()),
-    "integrity_holds_reported_total": ("Holds that agents wrote because two facts contradict each other.", ()),
-    "terms_started_total": ("Terms begun.", ()),
-    "terms_ended_total": ("Terms stopped.", ()),
-    "partition_refusals_total": ("Times a partition was found not to be tiered.", ("topic",)),
-    "tier_view_rebuilds_total": ("Views thrown away and replayed.", ()),
-    "tier_view_checkpoints_used_total": ("Tier-state partitions of which an empty view began with a checkpoint.", ()),
-    "tier_state_facts_applied_total": ("Facts applied to the view.", ()),
-    "tier_state_second_values_total": ("Keys of the tier-state topic under which a second value landed.", ()),
-    "key_ring_reads_total": ("Times the key ring's file changed and was read again.", ()),
-    "key_ring_refusals_total": ("Times it changed and could not be used: the ring before goes on.", ()),
-    "log_folders_lost_total": ("Times the agent lost one of its broker's log folders, and went on.", ()),
-    "log_folders_back_total": ("Times one came back: as many as were lost, or one lacks.", ()),
-    "remote_fetch_bytes_total": ("Bytes read from the object store for readers.", ()),
-    "remote_fetch_requests_total": ("Reads of the object store for readers: manifests, indexes, runs of chunks.", ()),
+    "tierstate_local_trims_total": ("Trims of the local tier.", ("topic",)),
+    "tierstate_local_trim_refusals_total": (
+        "Times the local tier was not trimmed, though something asked for it.",
+        ("topic",),
+    ),
+    "tierstate_log_start_moves_total": ("Times retention or an order moved the log start.", ("topic",)),
+    "tierstate_remote_delete_requests_total": ("Remote segments condemned.", ("topic",)),
+    "tierstate_remote_deleted_segments_total": ("Remote segments whose objects are gone.", ("topic",)),
+    "tierstate_remote_deleted_object_bytes_total": ("Bytes of their objects.", ("topic",)),
+    "tierstate_facts_erased_total": ("Facts erased because they can never matter again.", ("topic",)),
+    "tierstate_act_failures_total": ("Acts about the remote tier that ended early.", ("topic",)),
+    "tierstate_chore_failures_total": ("Archiving, checkpoints or custody that failed.", ("chore",)),
+    "tierstate_orphan_looks_total": ("Times all objects of a partition were compared with the facts.", ("topic",)),
+    "tierstate_orphan_objects_seen_total": ("Objects that no fact names, added up over those looks.", ("topic",)),
+    "tierstate_custodian_steps_total": ("Acts about partitions whose topic is gone.", ()),
+    "tierstate_integrity_holds_reported_total": (
+        "Holds that agents wrote because two facts contradict each other.",
+        (),
+    ),
+    "tierstate_terms_started_total": ("Terms begun.", ()),
+    "tierstate_terms_ended_total": ("Terms stopped.", ()),
+    "tierstate_partition_refusals_total": ("Times a partition was found not to be tiered.", ("topic",)),
+    "tierstate_view_rebuilds_total": ("Views thrown away and replayed.", ()),
+    "tierstate_view_checkpoints_used_total": (
+        "Tier-state partitions of which an empty view began with a checkpoint.",
+        (),
+    ),
+    "tierstate_facts_applied_total": ("Facts applied to the view.", ()),
+    "tierstate_second_values_total": ("Keys of the tier-state topic under which a second value landed.", ()),
+    "tierstate_key_ring_reads_total": ("Times the key ring's file changed and was read again.", ()),
+    "tierstate_key_ring_refusals_total": ("Times it changed and could not be used: the ring before goes on.", ()),
+    "tierstate_log_folders_lost_total": ("Times the agent lost one of its broker's log folders, and went on.", ()),
+    "tierstate_log_folders_back_total": ("Times one came back: as many as were lost, or one lacks.", ()),
+    "tierstate_remote_fetch_bytes_total": ("Bytes read from the object store for readers.", ()),
+    "tierstate_remote_fetch_requests_total": (
+        "Reads of the object store for readers: manifests, indexes, runs of chunks.",
+        (),
+    ),
     "tierstate_chunk_cache_off_total": ("Times the disk cache was not used, or turned itself off.", ()),
 }
 SECONDS: Mapping[str, str] = {
-    "remote_copy_seconds": "From copy-started to copy-finished, a segment.",
-    "remote_fetch_seconds": "One read of the object store.",
+    "tierstate_remote_copy_seconds": "From copy-started to copy-finished, a segment.",
+    "tierstate_remote_fetch_seconds": "One read of the object store.",
 }
 _PARTITION = ("topic", "partition")
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "remote_copy_lag_bytes": ("Bytes of rolled segments that are not copied.", _PARTITION),
-    "remote_copy_lag_segments": ("Rolled segments that are not copied.", _PARTITION),
-    "remote_delete_lag_bytes": ("Bytes of segments whose deletion has begun and not ended.", _PARTITION),
-    "remote_delete_lag_segments": ("Segments whose deletion has begun and not ended.", _PARTITION),
-    "remote_log_size_bytes": ("Log bytes in the remote tier.", _PARTITION),
-    "remote_log_segments": ("Segments in the remote tier.", _PARTITION),
-    "overlap_bytes": ("Bytes in the remote tier that another segment holds too.", _PARTITION),
-    "uncopied_expires_in_seconds": ("Until the broker expires something that is not copied.", _PARTITION),
-    "lso_pinned_seconds": ("How long an open transaction has held the last stable offset.", _PARTITION),
-    "out_of_lineage_segments": ("Segments on a branch of the log that lost an election.", _PARTITION),
-    "abandoned_segments": ("Copies whose term ended before they did.", _PARTITION),
-    "refused_partitions": ("Partitions that are not tiered, by reason.", ("reason",)),
-    "partitions_not_copied": ("Partitions led here of which no segment is copied now, by reason.", ("reason",)),
-    "partitions_not_trimmed": ("Partitions led here of which no local space is freed now, by reason.", ("reason",)),
-    "integrity_holds": ("Holds that a person must release.", ()),
-    "fenced_facts": ("Facts of terms that were over when they arrived, until they are erased.", ()),
-    "fenced_facts_total": ("The same, also those that were erased since.", ()),
-    "consecutive_failures": ("Failures in a row about a partition; 0: all is well.", _PARTITION),
-    "local_excess_bytes": (
+    "tierstate_remote_copy_lag_bytes": ("Bytes of rolled segments that are not copied.", _PARTITION),
+    "tierstate_remote_copy_lag_segments": ("Rolled segments that are not copied.", _PARTITION),
+    "tierstate_remote_delete_lag_bytes": ("Bytes of segments whose deletion has begun and not ended.", _PARTITION),
+    "tierstate_remote_delete_lag_segments": ("Segments whose deletion has begun and not ended.", _PARTITION),
+    "tierstate_remote_log_size_bytes": ("Log bytes in the remote tier.", _PARTITION),
+    "tierstate_remote_log_segments": ("Segments in the remote tier.", _PARTITION),
+    "tierstate_overlap_bytes": ("Bytes in the remote tier that another segment holds too.", _PARTITION),
+    "tierstate_uncopied_expires_in_seconds": ("Until the broker expires something that is not copied.", _PARTITION),
+    "tierstate_lso_pinned_seconds": ("How long an open transaction has held the last stable offset.", _PARTITION),
+    "tierstate_out_of_lineage_segments": ("Segments on a branch of the log that lost an election.", _PARTITION),
+    "tierstate_abandoned_segments": ("Copies whose term ended before they did.", _PARTITION),
+    "tierstate_refused_partitions": ("Partitions that are not tiered, by reason.", ("reason",)),
+    "tierstate_partitions_not_copied": (
+        "Partitions led here of which no segment is copied now, by reason.",
+        ("reason",),
+    ),
+    "tierstate_partitions_not_trimmed": (
+        "Partitions led here of which no local space is freed now, by reason.",
+        ("reason",),
+    ),
+    "tierstate_integrity_holds": ("Holds that a person must release.", ()),
+    "tierstate_fenced_facts": ("Facts of terms that were over when they arrived, until they are erased.", ()),
+    "tierstate_fenced_facts_total": ("The same, also those that were erased since.", ()),
+    "tierstate_consecutive_failures": ("Failures in a row about a partition; 0: all is well.", _PARTITION),
+    "tierstate_local_excess_bytes": (
         "Bytes of rolled segments that local retention lets go and the broker still has.",
         _PARTITION,
     ),
-    "gap_offsets": ("Offsets from the log start to the local start that neither tier has.", _PARTITION),
-    "cut_elsewhere_offsets": ("Offsets that neither a trim nor an order of ours took from the broker.", _PARTITION),
-    "future_segments": (
+    "tierstate_gap_offsets": ("Offsets from the log start to the local start that neither tier has.", _PARTITION),
+    "tierstate_cut_elsewhere_offsets": (
+        "Offsets that neither a trim nor an order of ours took from the broker.",
+        _PARTITION,
+    ),
+    "tierstate_future_segments": (
         "Remote segments with a timestamp of the future: their age counts from their copy.",
         _PARTITION,
     ),
-    "degraded_partitions": ("Partitions with facts that this version cannot read, or foreign ones beside them.", ()),
-    "contradicted_partitions": ("Partitions whose accepted facts contradict each other.", ()),
-    "lineage_unknown_partitions": ("Partitions with remote segments that the lineage in force cannot place.", ()),
-    "discovery_failing": ("1 while the agent cannot learn what its broker hosts; it decides nothing then.", ()),
-    "partitions_not_seen": ("Partitions led here that are in no log folder of the agent: nobody copies them.", ()),
-    "hung_threads": ("Threads of a loop that have been silent for longer than anything may take there.", ("loop",)),
-    "loop_silent_seconds": ("Since a loop last went round, of its thread that is silent longest.", ("loop",)),
-    "object_store_away": ("1 while the object store did not answer when it was last asked.", ()),
-    "copy_quota_waited_seconds_total": ("Seconds that copies waited for copy.quota.", ()),
-    "tier_view_age_seconds": ("Since the view was last known to be at the end of the topic.", ("tier_partition",)),
-    "tier_state_history_broken": (
+    "tierstate_degraded_partitions": (
+        "Partitions with facts that this version cannot read, or foreign ones beside them.",
+        (),
+    ),
+    "tierstate_contradicted_partitions": ("Partitions whose accepted facts contradict each other.", ()),
+    "tierstate_lineage_unknown_partitions": (
+        "Partitions with remote segments that the lineage in force cannot place.",
+        (),
+    ),
+    "tierstate_discovery_failing": (
+        "1 while the agent cannot learn what its broker hosts; it decides nothing then.",
+        (),
+    ),
+    "tierstate_partitions_not_seen": (
+        "Partitions led here that are in no log folder of the agent: nobody copies them.",
+        (),
+    ),
+    "tierstate_hung_threads": (
+        "Threads of a loop that have been silent for longer than anything may take there.",
+        ("loop",),
+    ),
+    "tierstate_loop_silent_seconds": ("Since a loop last went round, of its thread that is silent longest.", ("loop",)),
+    "tierstate_object_store_away": ("1 while the object store did not answer when it was last asked.", ()),
+    "tierstate_copy_quota_waited_seconds_total": ("Seconds that copies waited for copy.quota.", ()),
+    "tierstate_view_age_seconds": ("Since the view was last known to be at the end of the topic.", ("tier_partition",)),
+    "tierstate_history_broken": (
         "1: the tier-state topic has parted from its archive (an older backup was put back), and nothing is deleted.",
         (),
     ),
-    "tier_state_topic_problems": ("Differences of the tier-state topic's configuration from what is safe.", ()),
-    "tier_state_heads_lost": ("Partitions of the tier-state topic that do not begin at 0: facts are missing.", ()),
-    "tier_state_apply_lag": ("Facts between the view and the end of the tier-state topic.", ("tier_partition",)),
-    "tier_state_position": ("Position of the view.", ("tier_partition",)),
-    "orphan_objects": ("Objects that no fact names.", ()),
-    "missing_objects": ("Objects of readable segments that are not in the store as they must be.", _PARTITION),
-    "orphan_bytes": ("Their bytes.", ()),
+    "tierstate_topic_problems": ("Differences of the tier-state topic's configuration from what is safe.", ()),
+    "tierstate_heads_lost": ("Partitions of the tier-state topic that do not begin at 0: facts are missing.", ()),
+    "tierstate_apply_lag": ("Facts between the view and the end of the tier-state topic.", ("tier_partition",)),
+    "tierstate_position": ("Position of the view.", ("tier_partition",)),
+    "tierstate_orphan_objects": ("Objects that no fact names.", ()),
+    "tierstate_missing_objects": (
+        "Objects of readable segments that are not in the store as they must be.",
+        _PARTITION,
+    ),
+    "tierstate_orphan_bytes": ("Their bytes.", ()),
     "tierstate_chunk_cache_hits_total": ("Chunks found, in memory also those being loaded.", ("level",)),
     "tierstate_chunk_cache_misses_total": ("Chunks not found.", ("level",)),
     "tierstate_chunk_cache_evictions_total": ("Chunks dropped for others.", ("level",)),
@@ -175,71 +217,71 @@ class Metrics:
         """A `Listener`."""
         match event:
             case SegmentCopied():
-                self._add("remote_copy_segments_total", 1, event.topic)
-                self._add("remote_copy_bytes_total", event.log_bytes, event.topic)
-                self._add("remote_copy_object_bytes_total", event.object_bytes, event.topic)
-                self._seconds["remote_copy_seconds"].observe(event.seconds)
+                self._add("tierstate_remote_copy_segments_total", 1, event.topic)
+                self._add("tierstate_remote_copy_bytes_total", event.log_bytes, event.topic)
+                self._add("tierstate_remote_copy_object_bytes_total", event.object_bytes, event.topic)
+                self._seconds["tierstate_remote_copy_seconds"].observe(event.seconds)
             case CopyFailed():
-                self._add("remote_copy_errors_total", 1, event.topic)
+                self._add("tierstate_remote_copy_errors_total", 1, event.topic)
             case TransactionIndexRebuilt():
-                self._add("transaction_indexes_rebuilt_total", 1, event.topic)
+                self._add("tierstate_transaction_indexes_rebuilt_total", 1, event.topic)
             case LocalTrimmed():
-                self._add("local_trims_total", 1, event.topic)
+                self._add("tierstate_local_trims_total", 1, event.topic)
             case TrimRefused():
-                self._add("local_trim_refusals_total", 1, event.topic)
+                self._add("tierstate_local_trim_refusals_total", 1, event.topic)
             case LogStartMoved():
-                self._add("log_start_moves_total", 1, event.topic)
+                self._add("tierstate_log_start_moves_total", 1, event.topic)
             case SegmentDeleteBegan():
-                self._add("remote_delete_requests_total", 1, event.topic)
+                self._add("tierstate_remote_delete_requests_total", 1, event.topic)
             case SegmentDeleted():
-                self._add("remote_deleted_segments_total", 1, event.topic)
-                self._add("remote_deleted_object_bytes_total", event.object_bytes, event.topic)
+                self._add("tierstate_remote_deleted_segments_total", 1, event.topic)
+                self._add("tierstate_remote_deleted_object_bytes_total", event.object_bytes, event.topic)
             case FactsErased():
-                self._add("tier_state_facts_erased_total", event.facts, event.topic)
+                self._add("tierstate_facts_erased_total", event.facts, event.topic)
             case ActFailed():
-                self._add("act_failures_total", 1, event.topic)
+                self._add("tierstate_act_failures_total", 1, event.topic)
             case ChoreFailed():
-                self._add("tier_state_chore_failures_total", 1, event.chore)
+                self._add("tierstate_chore_failures_total", 1, event.chore)
             case OrphansFound():
-                self._add("orphan_looks_total", 1, event.topic)
-                self._add("orphan_objects_seen_total", event.objects, event.topic)
+                self._add("tierstate_orphan_looks_total", 1, event.topic)
+                self._add("tierstate_orphan_objects_seen_total", event.objects, event.topic)
             case CustodyStepTaken():
-                self._add("custodian_steps_total", 1)
+                self._add("tierstate_custodian_steps_total", 1)
             case HoldReported():
-                self._add("integrity_holds_reported_total", 1)
+                self._add("tierstate_integrity_holds_reported_total", 1)
             case TermStarted():
-                self._add("terms_started_total", 1)
+                self._add("tierstate_terms_started_total", 1)
             case TermEnded():
-                self._add("terms_ended_total", 1)
+                self._add("tierstate_terms_ended_total", 1)
             case PartitionRefused():
-                self._add("partition_refusals_total", 1, event.topic)
+                self._add("tierstate_partition_refusals_total", 1, event.topic)
             case ViewRebuilt():
-                self._add("tier_view_rebuilds_total", 1)
+                self._add("tierstate_view_rebuilds_total", 1)
             case CheckpointUsed():
-                self._add("tier_view_checkpoints_used_total", 1)
+                self._add("tierstate_view_checkpoints_used_total", 1)
             case FactsApplied():
-                self._add("tier_state_facts_applied_total", event.facts)
+                self._add("tierstate_facts_applied_total", event.facts)
             case SecondValueSeen():
-                self._add("tier_state_second_values_total", 1)
+                self._add("tierstate_second_values_total", 1)
             case StoreThrottled():
-                self._add("store_throttled_total", 1)
-                self._add("store_throttled_seconds_total", event.seconds)
+                self._add("tierstate_store_throttled_total", 1)
+                self._add("tierstate_store_throttled_seconds_total", event.seconds)
             case WriteRepeated():
-                self._add("store_repeated_bytes_total", event.bytes)
+                self._add("tierstate_store_repeated_bytes_total", event.bytes)
             case ConditionalPutIgnored():
-                self._add("store_conditional_puts_ignored_total", 1)
+                self._add("tierstate_store_conditional_puts_ignored_total", 1)
             case KeyRingRead():
-                self._add("key_ring_reads_total", 1)
+                self._add("tierstate_key_ring_reads_total", 1)
             case KeyRingRefused():
-                self._add("key_ring_refusals_total", 1)
+                self._add("tierstate_key_ring_refusals_total", 1)
             case LogFolderLost():
-                self._add("log_folders_lost_total", 1)
+                self._add("tierstate_log_folders_lost_total", 1)
             case LogFolderBack():
-                self._add("log_folders_back_total", 1)
+                self._add("tierstate_log_folders_back_total", 1)
             case RemoteFetched():
-                self._add("remote_fetch_requests_total", 1)
-                self._add("remote_fetch_bytes_total", event.bytes)
-                self._seconds["remote_fetch_seconds"].observe(event.seconds)
+                self._add("tierstate_remote_fetch_requests_total", 1)
+                self._add("tierstate_remote_fetch_bytes_total", event.bytes)
+                self._seconds["tierstate_remote_fetch_seconds"].observe(event.seconds)
             case ChunkCacheOff():
                 self._add("tierstate_chunk_cache_off_total", 1)
             case _:
@@ -303,4 +345,4 @@ class _Gauges(Collector):
                 failed += 1
             else:
                 yield family
-        yield GaugeMetricFamily("unreadable_gauges", "Gauges that failed in this scrape.", value=failed)
+        yield GaugeMetricFamily("tierstate_unreadable_gauges", "Gauges that failed in this scrape.", value=failed)

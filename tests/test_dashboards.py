@@ -91,7 +91,7 @@ def exposed(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> It
         with house.agent() as agent:
             gateway, url = house.gateway("--set", "cache.disk=16MiB")
             eventually(lambda: len(house.logs(topic)) == 1)
-            eventually(lambda: "tier_state_topic_problems 0.0" in agent.metrics())
+            eventually(lambda: "tierstate_topic_problems 0.0" in agent.metrics())
             eventually(lambda: get(f"{url}/v1/topics/{topic}/partitions/0/records?offset=0")[0] == 200)
             pages = {"tierstate-agent": agent.metrics(), "tierstate-gateway": of_gateway(gateway)}
             yield Exposed({job: metrics_in(page) for job, page in pages.items()}, pages["tierstate-agent"])
@@ -115,11 +115,15 @@ def test_counters_begin_at_zero_also_by_topic_and_by_chore(exposed: Exposed) -> 
     """What begins at 1 with its first event is an increase that no rule sees."""
     zero = {line.rpartition(" ")[0] for line in exposed.of_agent.splitlines() if line.endswith(" 0.0")}
     topic = '{topic="dashboards-orders"}'
-    for name in ("remote_copy_errors_total", "act_failures_total", "remote_delete_requests_total"):
+    for name in (
+        "tierstate_remote_copy_errors_total",
+        "tierstate_act_failures_total",
+        "tierstate_remote_delete_requests_total",
+    ):
         assert name + topic in zero
     for chore in ("archive", "archive cut", "checkpoint", "custody", "look"):
-        assert f'tier_state_chore_failures_total{{chore="{chore}"}}' in zero
-    assert "terms_ended_total" in zero
+        assert f'tierstate_chore_failures_total{{chore="{chore}"}}' in zero
+    assert "tierstate_terms_ended_total" in zero
 
 
 # --- alerts ----------------------------------------------------------------------------------------------------------

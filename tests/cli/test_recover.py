@@ -54,7 +54,7 @@ class Measured(Unhealthy):
 
 
 class AnAgent(Measured):
-    page = b"# TYPE remote_copy_lag_segments gauge\n"
+    page = b"# TYPE tierstate_remote_copy_lag_segments gauge\n"
 
 
 @pytest.mark.parametrize("handler", [AnAgent, Measured, Unhealthy])

@@ -88,7 +88,7 @@ def test_the_disk_spares_the_store_after_a_restart_and_the_metrics_say_so(golden
         remote.close()
         chunks = remote.open(segment).manifest.chunks.count
         fetched = segment.manifest_bytes + (segment.log_object_bytes if start == "first" else 0)
-        assert sample(metrics, "remote_fetch_bytes_total") == fetched
+        assert sample(metrics, "tierstate_remote_fetch_bytes_total") == fetched
         hits = 0 if start == "first" else chunks
         assert sample(metrics, 'tierstate_chunk_cache_hits_total{level="disk"}') == hits
         assert sample(metrics, 'tierstate_chunk_cache_misses_total{level="disk"}') == chunks - hits

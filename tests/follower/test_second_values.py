@@ -103,7 +103,7 @@ def test_a_follower_says_so_shows_it_and_forgets_it_when_told(said: Topic) -> No
     said.topic.append(NUMBER, KEY, b"one"), said.topic.append(NUMBER, KEY, b"two")
     follower.require_fresh(NUMBER, 0)
     assert SecondValueSeen(NUMBER, KEY, 0, 1) in events
-    assert b"tier_state_second_values_total 1.0" in metrics.exposition()
+    assert b"tierstate_second_values_total 1.0" in metrics.exposition()
     assert [each.key for each in follower.second_values(partition(0))] == [KEY]
     follower.forget_second_value(partition(0), KEY)
     assert follower.second_values(partition(0)) == []

@@ -116,14 +116,14 @@ def test_a_thread_of_the_process_that_ended_is_unhealthy_by_its_name(name: str) 
 def test_the_gauges_are_of_every_tier_state_partition_and_a_drift_is_counted() -> None:
     seen, metrics = Watched(), Metrics()
     feed_view_gauges(metrics, seen.watch)
-    assert "tier_state_topic_problems 0" not in metrics.exposition().decode(), "it was never looked at"
+    assert "tierstate_topic_problems 0" not in metrics.exposition().decode(), "it was never looked at"
     seen.topic.drift = ["cleanup.policy is delete", "min.insync.replicas is 1"]
     seen.watch.look(GO)
     seen.watch.look_at_problems()
     page = metrics.exposition().decode()
-    for name in ("tier_state_position", "tier_state_apply_lag", "tier_view_age_seconds"):
+    for name in ("tierstate_position", "tierstate_apply_lag", "tierstate_view_age_seconds"):
         assert page.count(f'{name}{{tier_partition="') == PARTITIONS
-    assert "tier_state_topic_problems 2.0" in page
+    assert "tierstate_topic_problems 2.0" in page
 
 
 @pytest.mark.parametrize("consumed", [True, False])
@@ -135,13 +135,13 @@ def test_a_head_that_is_gone_is_counted_and_told_also_by_a_view_that_has_it(cons
         seen.follower.require_fresh(NUMBER, 0)
     seen.watch.look(GO)
     seen.watch.look_at_problems()
-    assert "tier_state_heads_lost 0.0" in metrics.exposition().decode()
+    assert "tierstate_heads_lost 0.0" in metrics.exposition().decode()
     assert why_beheaded(seen.watch) == []
     seen.topic.cut_head(NUMBER, 1)
     seen.watch.look_at_problems()
     page = metrics.exposition().decode()
-    assert "tier_state_heads_lost 1.0" in page
-    assert "tier_state_topic_problems 1.0" in page
+    assert "tierstate_heads_lost 1.0" in page
+    assert "tierstate_topic_problems 1.0" in page
     (said,) = why_beheaded(seen.watch)
     assert f"partition {NUMBER} of the tier-state topic begins at 1: its head is gone" in said
     if not consumed:

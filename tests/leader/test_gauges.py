@@ -94,40 +94,40 @@ def view_of(*segments: RemoteSegment, log_start: int = 0) -> PartitionView:
 def test_the_time_until_uncopied_data_expires_goes_on_while_nothing_new_is_learnt() -> None:
     """That is when it matters: the agent cannot look, and Kafka's retention does not wait for it."""
     gauges = Gauges(uncopied_expires_at=ManualClock().now_ms() + 50_000)
-    assert gauges["uncopied_expires_in_seconds"] == 50
+    assert gauges["tierstate_uncopied_expires_in_seconds"] == 50
     gauges.clock.advance(20)
-    assert gauges["uncopied_expires_in_seconds"] == 30
+    assert gauges["tierstate_uncopied_expires_in_seconds"] == 30
     gauges.clock.advance(100)
-    assert gauges["uncopied_expires_in_seconds"] == 0
+    assert gauges["tierstate_uncopied_expires_in_seconds"] == 0
 
 
 def test_nothing_in_sight_of_retention_has_no_countdown() -> None:
-    assert Gauges()["uncopied_expires_in_seconds"] is None
+    assert Gauges()["tierstate_uncopied_expires_in_seconds"] is None
 
 
 def test_offsets_that_another_segment_holds_too_are_overlap_bytes() -> None:
     whole, half = segment(0, 99), segment(50, 149, seed=1)
-    assert Gauges(view_of(whole, half))["overlap_bytes"] == 500
-    assert Gauges(view_of(whole, segment(100, 199)))["overlap_bytes"] == 0
+    assert Gauges(view_of(whole, half))["tierstate_overlap_bytes"] == 500
+    assert Gauges(view_of(whole, segment(100, 199)))["tierstate_overlap_bytes"] == 0
 
 
 @pytest.mark.parametrize(("local_start", "missing"), [(0, 0), (100, 0), (150, 50), (400, 200)])
 def test_offsets_below_the_local_start_that_neither_tier_has_are_a_gap(local_start: int, missing: int) -> None:
     """0..99 and 200..299 are remote."""
     view = view_of(segment(0, 99), segment(200, 299))
-    assert Gauges(view, local_start=local_start)["gap_offsets"] == missing
+    assert Gauges(view, local_start=local_start)["tierstate_gap_offsets"] == missing
 
 
 def test_what_lies_below_the_log_start_is_no_gap() -> None:
-    assert Gauges(view_of(segment(200, 299), log_start=200), local_start=300)["gap_offsets"] == 0
+    assert Gauges(view_of(segment(200, 299), log_start=200), local_start=300)["tierstate_gap_offsets"] == 0
 
 
 def test_offsets_that_left_the_broker_by_neither_a_trim_nor_an_order_of_ours_are_cut_elsewhere() -> None:
     """Whether they are still in the remote tier or not."""
     view = replace(view_of(segment(0, 99)), trim_intended=Offset(50))
     for local_start, cut in ((50, 0), (60, 10), (150, 100)):
-        assert Gauges(view, local_start=local_start)["cut_elsewhere_offsets"] == cut
-    assert Gauges(replace(view, log_start=Offset(60)), local_start=60)["cut_elsewhere_offsets"] == 0
+        assert Gauges(view, local_start=local_start)["tierstate_cut_elsewhere_offsets"] == cut
+    assert Gauges(replace(view, log_start=Offset(60)), local_start=60)["tierstate_cut_elsewhere_offsets"] == 0
 
 
 def test_segments_with_records_of_the_future_are_counted() -> None:
@@ -135,25 +135,36 @@ def test_segments_with_records_of_the_future_are_counted() -> None:
     now = ManualClock().now_ms()
     was, stays = (replace(segment(at, at + 99), max_timestamp=TimestampMs(now + at)) for at in (100, 200))
     gauges = Gauges(view_of(segment(0, 99), was, stays))
-    assert gauges["future_segments"] == 2
+    assert gauges["tierstate_future_segments"] == 2
     gauges.clock.advance(0.1)
-    assert gauges["future_segments"] == 1
+    assert gauges["tierstate_future_segments"] == 1
 
 
 def test_partitions_in_doubt_are_counted_by_kind() -> None:
     view = view_of(segment(0, 99))
-    assert Gauges(replace(view, degraded=("unknown fact",)))["degraded_partitions"] == 1
-    assert Gauges(replace(view, contradictions=("two values",)))["contradicted_partitions"] == 1
+    assert Gauges(replace(view, degraded=("unknown fact",)))["tierstate_degraded_partitions"] == 1
+    assert Gauges(replace(view, contradictions=("two values",)))["tierstate_contradicted_partitions"] == 1
     unknown = replace(view, leader=replace(LEADER, lineage=Lineage()))
-    assert Gauges(unknown)["lineage_unknown_partitions"] == 1
+    assert Gauges(unknown)["tierstate_lineage_unknown_partitions"] == 1
     well = Gauges(view)
-    for name in ("degraded_partitions", "contradicted_partitions", "lineage_unknown_partitions", "integrity_holds"):
+    for name in (
+        "tierstate_degraded_partitions",
+        "tierstate_contradicted_partitions",
+        "tierstate_lineage_unknown_partitions",
+        "tierstate_integrity_holds",
+    ):
         assert well[name] == 0
 
 
 def test_a_partition_that_another_broker_leads_is_not_measured() -> None:
     gauges = Gauges(view_of(segment(0, 99)), leads=False, local_start=150, consecutive_failures=3)
-    for name in ("gap_offsets", "cut_elsewhere_offsets", "consecutive_failures", "overlap_bytes", "local_excess_bytes"):
+    for name in (
+        "tierstate_gap_offsets",
+        "tierstate_cut_elsewhere_offsets",
+        "tierstate_consecutive_failures",
+        "tierstate_overlap_bytes",
+        "tierstate_local_excess_bytes",
+    ):
         assert gauges[name] is None
 
 

@@ -235,9 +235,9 @@ def test_what_hangs_is_unhealthy_and_counted_by_its_loop(watched: Watched) -> No
         watched.clock.advance(LONG_S)
         assert why_unhealthy([], follower, watched.heartbeats) == why_hanging(watched.heartbeats) != []
         page = metrics.exposition().decode()
-        assert 'hung_threads{loop="acts"} 1.0' in page
-        assert 'hung_threads{loop="keeper"} 0.0' in page
-        assert f'loop_silent_seconds{{loop="acts"}} {LONG_S}' in page
+        assert 'tierstate_hung_threads{loop="acts"} 1.0' in page
+        assert 'tierstate_hung_threads{loop="keeper"} 0.0' in page
+        assert f'tierstate_loop_silent_seconds{{loop="acts"}} {LONG_S}' in page
 
 
 def test_every_loop_has_a_limit_of_minutes_and_every_limit_a_loop() -> None:

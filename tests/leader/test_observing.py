@@ -316,20 +316,22 @@ def test_the_gauges_tell_what_lags_and_what_is_stored(world: World) -> None:
     at = f'{{partition="0",topic="{world.name}"}}'
     found = gauges(metrics)
     behind = world.rolled[2:]
-    assert found["unreadable_gauges"] == 0
-    assert found[f"remote_copy_lag_segments{at}"] == len(behind)
-    assert found[f"remote_copy_lag_bytes{at}"] == sum(world.file(base).stat().st_size for base in behind)
-    assert found[f"remote_log_segments{at}"] == 2
-    assert found[f"remote_log_size_bytes{at}"] == sum(world.file(base).stat().st_size for base in world.rolled[:2])
+    assert found["tierstate_unreadable_gauges"] == 0
+    assert found[f"tierstate_remote_copy_lag_segments{at}"] == len(behind)
+    assert found[f"tierstate_remote_copy_lag_bytes{at}"] == sum(world.file(base).stat().st_size for base in behind)
+    assert found[f"tierstate_remote_log_segments{at}"] == 2
+    assert found[f"tierstate_remote_log_size_bytes{at}"] == sum(
+        world.file(base).stat().st_size for base in world.rolled[:2]
+    )
     world.faults = lambda operation, key, writes: None
     world.clock.advance(60)
     process.work(worker)
     found = gauges(metrics)
-    assert found[f"remote_copy_lag_segments{at}"] == 0
-    assert found[f"remote_copy_lag_bytes{at}"] == 0
-    assert found["integrity_holds"] == 0
+    assert found[f"tierstate_remote_copy_lag_segments{at}"] == 0
+    assert found[f"tierstate_remote_copy_lag_bytes{at}"] == 0
+    assert found["tierstate_integrity_holds"] == 0
     worker.rest()
-    assert f"remote_copy_lag_segments{at}" not in gauges(metrics), "only the leader's agent knows"
+    assert f"tierstate_remote_copy_lag_segments{at}" not in gauges(metrics), "only the leader's agent knows"
 
 
 def after_a_fenced_copy(world: World) -> Process:
@@ -350,15 +352,15 @@ def test_abandoned_copies_and_fenced_facts_are_counted(world: World) -> None:
     feed_gauges(metrics, other.board, other.view, other.seat.clock)
     found = gauges(metrics)
     at = f'{{partition="0",topic="{world.name}"}}'
-    assert found[f"abandoned_segments{at}"] == 1
-    assert found["fenced_facts"] == found["fenced_facts_total"] == 1
+    assert found[f"tierstate_abandoned_segments{at}"] == 1
+    assert found["tierstate_fenced_facts"] == found["tierstate_fenced_facts_total"] == 1
 
 
 def test_a_fenced_fact_that_is_erased_stays_counted_in_the_total(world: World) -> None:
     other = after_a_fenced_copy(world)
     view, metrics = Forgetting(other.view), Metrics()
     feed_gauges(metrics, other.board, cast(TierView, view), other.seat.clock)
-    now, ever = "fenced_facts", "fenced_facts_total"
+    now, ever = "tierstate_fenced_facts", "tierstate_fenced_facts_total"
     assert [gauges(metrics)[now], gauges(metrics)[ever]] == [1, 1]
     view.forgotten = True
     assert [gauges(metrics)[now], gauges(metrics)[ever]] == [0, 1]
@@ -380,7 +382,7 @@ def test_refused_partitions_are_counted_by_reason(new_world: Callable[..., World
     process.work()
     metrics = Metrics()
     feed_gauges(metrics, process.board, process.view, process.seat.clock)
-    assert gauges(metrics)['refused_partitions{reason="refused-compacted"}'] == 1
+    assert gauges(metrics)['tierstate_refused_partitions{reason="refused-compacted"}'] == 1
 
 
 def test_what_the_broker_will_expire_uncopied_is_foreseen(new_world: Callable[..., World]) -> None:

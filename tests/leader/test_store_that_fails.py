@@ -132,4 +132,4 @@ def test_after_three_failures_the_back_off_grows_and_everybody_is_told(world: Wo
     assert status.consecutive_failures == 15
     feed_gauges(metrics, process.board, process.view, world.clock)
     said = metrics.exposition().decode()
-    assert f'consecutive_failures{{partition="0",topic="{world.name}"}} 15.0' in said
+    assert f'tierstate_consecutive_failures{{partition="0",topic="{world.name}"}} 15.0' in said

@@ -81,7 +81,7 @@ def test_a_damaged_or_missing_transaction_index_is_rebuilt_from_the_markers_and_
     metrics = Metrics()
     for event in told:
         metrics.listen(event)
-    counted = f'transaction_indexes_rebuilt_total{{topic="{world.name}"}} {float(len(bases))}'
+    counted = f'tierstate_transaction_indexes_rebuilt_total{{topic="{world.name}"}} {float(len(bases))}'
     assert counted in metrics.exposition().decode()
 
 

@@ -146,7 +146,7 @@ def test_a_running_agent_archives_full_windows_and_the_archive_is_the_topic(kept
     with house.agent("--set", "archive.partial_after=1h") as agent:
         eventually(lambda: all(kept.pieces(number) for number in BOTH))
         eventually(lambda: all(len(kept.checkpoints(number)) == 2 for number in BOTH))
-        failed = [line for line in agent.metrics().splitlines() if line.startswith("tier_state_chore_failures_total{")]
+        failed = [line for line in agent.metrics().splitlines() if line.startswith("tierstate_chore_failures_total{")]
         assert failed
         assert all(line.endswith(" 0.0") for line in failed)
     assert [kept.pieces(number) for number in BOTH] == [[(0, WINDOW - 1)]] * 2
@@ -169,7 +169,7 @@ def test_an_agent_whose_state_folder_is_gone_begins_with_the_newest_checkpoint(k
     with kept.house.agent() as agent:
         lines = agent.events("checkpoint used")
         assert {each["tier_partition"]: each["position"] for each in lines} == newest
-        assert "tier_view_checkpoints_used_total 2.0" in agent.metrics()
+        assert "tierstate_view_checkpoints_used_total 2.0" in agent.metrics()
     assert kept.house.json("diff", str(kept.state), "topic")["equal"] is True
     with kept.house.agent() as again:
         assert not again.events("checkpoint used"), "it resumes where it stopped"

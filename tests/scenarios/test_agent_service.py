@@ -80,7 +80,7 @@ def test_an_agent_that_waits_for_its_quota_stops_and_leaves_nothing_half_copied(
     house.append(topic, 3_000)
     agent = house.start("agent", "--set", "copy.quota=20000", "--set", "format.compression=none")
     agent.says("agent ready")
-    eventually(lambda: value(agent, "copy_quota_waited_seconds_total") > 0)
+    eventually(lambda: value(agent, "tierstate_copy_quota_waited_seconds_total") > 0)
     assert agent.stop(seconds=SECONDS) == 0
     assert not agent.events(ABANDONED)
     assert len(house.manifests()) * 3 == len(house.objects()), "a part of a segment is left"
@@ -212,7 +212,7 @@ def test_a_tier_state_topic_that_is_away_makes_an_agent_not_ready_and_not_unheal
         try:
             eventually(lambda: refused(agent, "the tier-state topic is away"))
             assert get(f"{address(agent)}/healthz")[0] == 200
-            assert value(agent, "tier_view_age_seconds") > 0
+            assert value(agent, "tierstate_view_age_seconds") > 0
         finally:
             house_own.kafka.start(0)
         becomes_ready(agent)
@@ -304,7 +304,7 @@ def test_a_supervisor_hears_that_the_agent_runs_and_that_nothing_hangs(
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         with house.agent() as agent:
             assert [supervisor.recv(100), supervisor.recv(100)] == [b"READY=1", b"WATCHDOG=1"]
-            assert 'hung_threads{loop="start"} 0.0' in agent.metrics()
+            assert 'tierstate_hung_threads{loop="start"} 0.0' in agent.metrics()
             assert get(f"{address(agent)}/healthz") == (200, b"healthy\n")
 
 
@@ -342,7 +342,7 @@ def test_describe_says_that_an_object_is_lost_and_ends_with_4(house: House) -> N
     with house.agent("--set", "sweep.grace=1s") as agent:
         eventually(lambda: house.manifests(topic))
         house.manifests(topic)[0].with_suffix(".indexes").unlink()
-        eventually(lambda: f'missing_objects{{partition="0",topic="{topic}"}} 1.0' in agent.metrics())
+        eventually(lambda: f'tierstate_missing_objects{{partition="0",topic="{topic}"}} 1.0' in agent.metrics())
         described = house.run("describe", topic, code=4)
         assert "MISSING  1 objects of readable segments" in described.stdout
         assert house.json("describe", topic, code=4)[0]["agent"]["not_trimmed_reason"] == "objects-missing"

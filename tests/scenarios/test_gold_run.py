@@ -218,7 +218,7 @@ def test_the_same_records_are_read_through_both(gold: Gold, isolation: str) -> N
 
 def test_our_agent_leaves_kafkas_topic_alone_and_says_so(gold: Gold) -> None:
     with gold.house.agent() as agent:
-        refused = re.compile(r'refused_partitions\{reason="[^"]*remote\.storage\.enable[^"]*"\} 1')
+        refused = re.compile(r'tierstate_refused_partitions\{reason="[^"]*remote\.storage\.enable[^"]*"\} 1')
         eventually(lambda: refused.search(agent.metrics()))
     assert not gold.house.manifests(gold.kafkas)
 

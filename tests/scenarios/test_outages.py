@@ -55,7 +55,7 @@ def test_a_corrupt_segment_is_refused_and_said_while_the_others_go_on(kafka: Kaf
     flip(first, 300)
     with house.agent() as agent:
         eventually(lambda: tiered(house, topic, 1))
-        eventually(lambda: f'remote_copy_errors_total{{topic="{topic}"}} 0.0' not in agent.metrics())
+        eventually(lambda: f'tierstate_remote_copy_errors_total{{topic="{topic}"}} 0.0' not in agent.metrics())
         said = house.run("describe", f"{topic}:0").stdout
         assert "remote tier   nothing" in said
         assert re.search(rf"not copied +\S.*CRC.*file={first} position=0", said), said

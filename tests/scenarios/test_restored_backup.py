@@ -100,7 +100,7 @@ def test_a_restored_broker_and_the_archive_of_its_lost_future_are_told_apart_and
         described = house.json("describe", restored.topic)[0]["agent"]
         assert described["not_trimmed_reason"] == "tier-state-unsafe"
         assert "tierstate recover --begin-history" in described["not_trimmed"]
-        assert "tier_state_history_broken 1.0" in agent.metrics()
+        assert "tierstate_history_broken 1.0" in agent.metrics()
 
     typed = [words for _, *words in commands("Brokers were restored from an older backup")]
     assert typed == [["recover", "--begin-history"], ["recover", "--begin-history", "--execute"], ["check"]]

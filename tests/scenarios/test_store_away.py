@@ -93,9 +93,9 @@ class Lag:
         return cls(len(behind), sum(logs[at].stat().st_size for at in behind), expires_at)
 
     def is_shown(self, agent: StoryAgent, clock: PassingClock, topic: str) -> None:
-        assert gauge(agent, clock, "remote_copy_lag_segments", topic) == self.segments
-        assert gauge(agent, clock, "remote_copy_lag_bytes", topic) == self.bytes
-        left = gauge(agent, clock, "uncopied_expires_in_seconds", topic)
+        assert gauge(agent, clock, "tierstate_remote_copy_lag_segments", topic) == self.segments
+        assert gauge(agent, clock, "tierstate_remote_copy_lag_bytes", topic) == self.bytes
+        left = gauge(agent, clock, "tierstate_uncopied_expires_in_seconds", topic)
         if self.expires_at is None:
             assert left is None
         else:

@@ -62,11 +62,11 @@ def test_a_delete_that_the_store_refuses_is_tried_for_ever_and_holds_up_nothing_
     # once each time that the longest back-off passed, and a few times before
     assert HOURS * HOUR_S / MAX_BACKOFF_S * 0.75 <= len(tried) <= 9 + HOURS * HOUR_S / MAX_BACKOFF_S
     then.observed(Effect.ACT_FAILED, len(tried))
-    assert gauge(agent, clock, "remote_delete_lag_segments", topic, 0) == 1
-    assert gauge(agent, clock, "remote_delete_lag_segments", topic, 1) == 0
-    assert (gauge(agent, clock, "remote_delete_lag_bytes", topic, 0) or 0) > 0
-    assert gauge(agent, clock, "consecutive_failures", topic, 0) == len(tried)
-    assert gauge(agent, clock, "consecutive_failures", topic, 1) == 0
+    assert gauge(agent, clock, "tierstate_remote_delete_lag_segments", topic, 0) == 1
+    assert gauge(agent, clock, "tierstate_remote_delete_lag_segments", topic, 1) == 0
+    assert (gauge(agent, clock, "tierstate_remote_delete_lag_bytes", topic, 0) or 0) > 0
+    assert gauge(agent, clock, "tierstate_consecutive_failures", topic, 0) == len(tried)
+    assert gauge(agent, clock, "tierstate_consecutive_failures", topic, 1) == 0
     status = agent.says(topic, 0, not_expired="its removal failed.*the object is locked").status(topic, 0)
     assert status.not_expired_reason is Reason.REMOVAL_FAILED
 
@@ -76,6 +76,6 @@ def test_a_delete_that_the_store_refuses_is_tried_for_ever_and_holds_up_nothing_
     assert len(then.remote("orders", 0).objects()) == 4 * 3
     states = {each.state for each in then.remote("orders", 0).view.segments.values()}
     assert states == {SegmentState.COPY_SEGMENT_FINISHED}
-    assert gauge(agent, clock, "remote_delete_lag_segments", topic, 0) == 0
-    assert gauge(agent, clock, "consecutive_failures", topic, 0) == 0
+    assert gauge(agent, clock, "tierstate_remote_delete_lag_segments", topic, 0) == 0
+    assert gauge(agent, clock, "tierstate_consecutive_failures", topic, 0) == 0
     assert agent.status(topic, 0).last_error is None
