@@ -16,18 +16,12 @@ from ..runtime.settings import GatewayAuth
 from ..state.errors import InvalidSettings
 from .problems import NotAuthenticated, problem_response
 
-_LATER = ("jwks", "issuer", "audience", "basic", "acls")
-
 
 def read_tokens(settings: GatewayAuth) -> Mapping[bytes, str] | None:
     """SHA-256 of each token to its principal; None when nobody is asked.
 
-    Raises InvalidSettings for a file that cannot be used, and for settings this version does not enforce: a gateway
-    that ignores them would be open.
+    Raises InvalidSettings for a file that cannot be used.
     """
-    problems = [f"gateway.auth.{name}: not available in this version" for name in _LATER if getattr(settings, name)]
-    if problems:
-        raise InvalidSettings(problems)
     if settings.tokens is None:
         return None
     try:

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 
@@ -22,6 +23,7 @@ from .table import BY_NAME, ENTRIES, SECTIONS
 
 DEBUG_VARIABLE = "TIERSTATE_DEBUG"
 COMPLETE_VARIABLE = "_TIERSTATE_COMPLETE"
+AGAIN_S = 0.05
 
 
 class Commands(click.Group):
@@ -135,12 +137,27 @@ def main() -> None:
         root.main(prog_name="tierstate")  # click's shell completion: prints and exits
     # a shell that starts us by & has it ignored; services take it anyway, and `--timeout` interrupts by it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.unraisablehook = interrupt_again
     sys.stdout = told_stdout(sys.stdout)
     context = Context(own_process=True)
     code = run(sys.argv[1:], context)
     if context.served:
         leave(code)
     sys.exit(code)
+
+
+def interrupt_again(lost: sys.UnraisableHookArgs) -> None:
+    """An interrupt that comes while Python runs a callback of its own (a module's lock let go) is swallowed there, with
+    a trace on stderr: it comes again, where it counts. Everything else is told as ever."""
+    if lost.exc_type is KeyboardInterrupt:
+        main = threading.main_thread().ident
+        assert main is not None
+        # a little later: one that came now would be swallowed in here
+        again = threading.Timer(AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def _trace(error: BaseException) -> bool:

@@ -251,11 +251,6 @@ class GatewayAuth(Section):
     """Who may read through the gateway."""
 
     tokens: Path | None = Field(default=None, description="File of bearer tokens: one `token principal` a line.")
-    jwks: Path | None = Field(default=None, description="JWKS file that signs accepted JWTs.")
-    issuer: str = Field(default="", description="`iss` a JWT must have; empty: any.")
-    audience: str = Field(default="", description="`aud` a JWT must have; empty: any.")
-    basic: bool = Field(default=False, description="HTTP Basic, checked by the broker through SASL.")
-    acls: bool = Field(default=False, description="Kafka's own ACLs decide per topic; denied unless allowed.")
 
 
 class Gateway(Section):
@@ -265,7 +260,6 @@ class Gateway(Section):
     max_bytes: Size = Field(default=16 * 2**20, ge=1024, description="The most record bytes one answer holds.")
     local_reads: int = Field(default=16, ge=1, le=1024, description="Local reads at a time.")
     remote_reads: int = Field(default=16, ge=1, le=1024, description="Remote reads at a time.")
-    plans: int = Field(default=2, ge=1, le=1024, description="Plans made at a time.")
     quota: Size = Field(default=0, description="Bytes a second one principal reads; 0: no limit.")
     tls: GatewayTls = GatewayTls()
     auth: GatewayAuth = GatewayAuth()

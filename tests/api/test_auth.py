@@ -76,9 +76,3 @@ def test_a_tokens_file_that_cannot_be_used_is_refused(tmp_path: Path, text: str)
 def test_a_missing_tokens_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings):
         read_tokens(GatewayAuth(tokens=tmp_path / "none"))
-
-
-def test_settings_that_this_version_does_not_enforce_are_refused(tmp_path: Path) -> None:
-    for auth in (GatewayAuth(acls=True), GatewayAuth(basic=True), GatewayAuth(jwks=tmp_path / "keys")):
-        with pytest.raises(InvalidSettings):
-            read_tokens(auth)

@@ -181,6 +181,27 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def test_an_interrupt_that_a_callback_of_python_swallows_comes_again_and_shows_no_trace() -> None:
+    code = """
+import signal, sys, time, weakref
+from tierstate.cli.main import interrupt_again
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.unraisablehook = interrupt_again
+class Module: pass
+def let_go(reference): raise KeyboardInterrupt
+module = Module()
+reference = weakref.ref(module, let_go)
+try:
+    del module
+    time.sleep(20)
+    print("swallowed")
+except KeyboardInterrupt:
+    print("came again")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("came again\n", "")
+
+
 def test_a_closed_pipe_hides_no_finding() -> None:
     read, write = os.pipe()
     os.close(read)
