@@ -50,9 +50,9 @@ def _checks(
 ) -> Iterator[Check]:
     from ..broker.control import ClusterDescription
     from ..broker.tier_topic_setup import look_at_tier_topic
+    from ..leader.discovery import led_unseen
     from ..log.local_log import LogDirs
     from ..state.errors import AccessDenied, InvalidRequest, TierstateError
-    from ..state.ids import TopicIdPartition
 
     def settings_are_right() -> str:
         return f"tiering {', '.join(settings.tiering.include) or 'nothing (tiering.include is empty)'}"
@@ -71,13 +71,8 @@ def _checks(
             if log.node_id not in found.brokers:
                 raise InvalidRequest("the cluster does not know this broker", node_id=log.node_id)
             here = log.partitions()
-            unseen = [
-                f"{topic.name}-{each.partition}"
-                for topic in topics()
-                if settings.tiering.covers(topic.name) and not topic.internal
-                for each in topic.partitions
-                if each.leader == log.node_id and TopicIdPartition(topic.topic_id, each.partition) not in here
-            ]
+            tiered = (each for each in topics() if settings.tiering.covers(each.name) and not each.internal)
+            unseen = [name for topic in tiered for name in led_unseen(topic, log.node_id, here)]
             if unseen:
                 raise InvalidRequest(
                     "partitions that this broker leads are in no folder of agent.log_dirs: does it name all of them, "

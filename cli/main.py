@@ -87,8 +87,8 @@ def run(args: Sequence[str], context: Context | None = None) -> int:
     except Unavailable as error:
         _let_go_of_stdout()
         if code == DONE:
-            sys.stderr.write(f"tierstate: {error}\n")
             code = exit_code(error)
+            _tell(context, error, str(error), code)
     return code
 
 

@@ -73,7 +73,8 @@ def command(context: Context, topic: TopicArgument, level: int) -> None:
                 overlapping += overlap_bytes(view)
             if level >= 1:
                 total = sum(len(view.readable) for view in views)
-                names = object_names(context.settings, broker.control.cluster().cluster_id)
+                cluster_id = broker.control.cluster().cluster_id
+                names = object_names(context.settings, cluster_id)
                 with _store(context) as store, context.output.progress("verifying segments", total) as advance:
                     verifier = Verifier(
                         store,
@@ -88,7 +89,7 @@ def command(context: Context, topic: TopicArgument, level: int) -> None:
                     for view in views:
                         findings += verifier.objects(view)
                     if level >= 2:
-                        identity = newest_identity(store, broker.control.cluster().cluster_id, tier_topic)
+                        identity = newest_identity(store, cluster_id, tier_topic)
                         archives = Archives(tier_topic, store, identity, SystemClock())
                         for number in sorted({follower.tier_partition(each) for each in partitions}):
                             findings += _archive(store, identity, number)

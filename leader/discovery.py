@@ -49,6 +49,15 @@ class Choice:
     barred: Why | None = None
 
 
+def led_unseen(topic: TopicDescription, broker: BrokerId, here: Collection[TopicIdPartition]) -> list[str]:
+    """Partitions of it (``topic-3``) that this broker leads and that are not ``here``."""
+    return [
+        f"{topic.name}-{each.partition}"
+        for each in topic.partitions
+        if each.leader == broker and TopicIdPartition(topic.topic_id, each.partition) not in here
+    ]
+
+
 class Discovery:
     """What an agent asks at every turn. One thread."""
 
@@ -145,15 +154,15 @@ class Discovery:
             choice = self._choose(described)
             if choice is None:
                 continue
+            if choice.covered and choice.barred is None:
+                unseen += led_unseen(described, self._broker_id, self._local)
             for each in described.partitions:
                 partition = TopicIdPartition(described.topic_id, each.partition)
-                leads = each.leader == self._broker_id
                 if partition not in self._local:
-                    if leads and choice.covered and choice.barred is None:
-                        unseen.append(f"{described.name}-{each.partition}")
                     continue
                 self._uncovered = self._uncovered or not choice.covered
                 if choice.covered or partition in self._left:
+                    leads = each.leader == self._broker_id
                     epoch = each.leader_epoch if leads else None
                     found[partition] = Hosted(described.name, leads, choice.barred, epoch)
         now = self._clock.monotonic()

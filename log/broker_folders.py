@@ -136,8 +136,10 @@ class BrokerFolders:
         file = path.open("w")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        except OSError as error:
             file.close()
+            if not isinstance(error, BlockingIOError):
+                raise
             raise Unavailable("another agent works beside this broker", file=path) from error
         self._own[folder] = file
 

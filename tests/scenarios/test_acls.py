@@ -193,6 +193,10 @@ def test_spark_reads_both_tiers(spark: SparkSession, guarded: Guarded) -> None:
     assert rows_counted(spark, guarded) == RECORDS
 
 
+def is_served(ask: Callable[[], str]) -> bool:
+    return ask() == ""
+
+
 def refusal(ask: Callable[[], object], kind: type[Exception]) -> str:
     """What it was refused with; empty: it was not."""
     try:
@@ -230,7 +234,7 @@ def test_whoever_reads_without_a_right_is_refused_by_name_or_does_not_need_it(
         assert all(name in words for words in refused.values()), refused
         print(f"{right.operation.name} on {right.place}: refused {', '.join(refused)}")
         for ask in asked.values():
-            eventually(lambda ask=ask: ask() == "")  # type: ignore[misc]
+            eventually(partial(is_served, ask))
     finally:
         running.stop()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.slow
 RECORDS = 3_000
+
+
+def is_in(name: str, here: Path, not_there: Path) -> bool:
+    return (here / name).exists() and not (not_there / name).exists()
 
 
 class TwoDisks:
@@ -43,8 +48,7 @@ class TwoDisks:
         for (topic, number), folder in wanted.items():
             other = self.first if folder == self.second else self.second
             name = f"{topic}-{number}"
-            eventually(lambda folder=folder, name=name: (folder / name).exists())  # type: ignore[misc]
-            eventually(lambda other=other, name=name: not (other / name).exists())  # type: ignore[misc]
+            eventually(partial(is_in, name, folder, other))
 
     def lose(self) -> None:
         """The second disk: what is at its path is no folder any more."""
