@@ -34,7 +34,8 @@ from tierstate.state.offsets import Offset, OffsetRange
 from tierstate.state.segment import Compression
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.object_store import MIB, ObjectStore
-from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.options import StoreOptions
+from tierstate.storage.s3 import S3Store
 from tierstate.storage.segment.encryption import IV_BYTES, KeyWrapper, SegmentCipher
 from tierstate.storage.segment.keyring import KeyPair, KeyRing
 from tierstate.storage.segment.writer import DEFAULT_CHUNK_BYTES, SegmentSource, put_indexes, put_log
@@ -209,7 +210,7 @@ def _work(side: str, folder: Path, where: str) -> Callable[[], None]:
         return partial(client.upload_file, str(_log_of(folder)), BUCKET, "copied.log")
     if side == "copyfile":
         return partial(_copy_file, folder, Path(where))
-    options = S3Options(where, REGION, credentials=KEYS, concurrency=IN_FLIGHT)
+    options = StoreOptions(where, REGION, credentials=KEYS, concurrency=IN_FLIGHT)
     store: ObjectStore = S3Store(BUCKET, "", options) if side.startswith("s3") else DirectoryStore(Path(where))
     list(store.list())
     keys = KeyRing("bench", {"bench": KeyPair(RSA.generate(2048).public_key())}) if "+aes" in side else None

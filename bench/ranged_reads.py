@@ -29,7 +29,8 @@ from Crypto.PublicKey import RSA
 from tierstate.sandbox.store_server import toxiproxy
 from tierstate.state.segment import Compression
 from tierstate.storage.object_store import MIB
-from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.options import StoreOptions
+from tierstate.storage.s3 import S3Store
 from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
 from tierstate.storage.segment.keyring import KeyPair, KeyRing
@@ -200,4 +201,4 @@ def _get(client: S3Client, base_key: str, range: Range) -> bytes:
 
 
 def _store(endpoint: str) -> S3Store:
-    return S3Store(BUCKET, "", S3Options(endpoint, REGION, credentials=KEYS))
+    return S3Store(BUCKET, "", StoreOptions(endpoint, REGION, credentials=KEYS))

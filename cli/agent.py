@@ -8,13 +8,13 @@ from functools import partial
 
 import click
 
-from .archived_deletes import ArchivedDeletes
+from ..app.archived_deletes import ArchivedDeletes
+from ..app.connection import Connection
+from ..app.keeping import archive_every_s, identity_in, keeper_of, seed_of
+from ..app.watching import AgentWatches, longest_silence
 from .context import Context
 from .flags import pass_context
-from .keeping import archive_every_s, identity_in, keeper_of, seed_of
-from .opened import open_store_of, opened_broker, opened_topic
 from .serving import serve, service_logs
-from .watching import AgentWatches, longest_silence
 
 
 @click.command("agent", epilog="Example: tierstate agent --config /etc/tierstate/tierstate.toml")
@@ -59,12 +59,11 @@ def command(context: Context, once: bool) -> None:
     with ExitStack() as opened:
         opened.callback(Watchdog(heartbeats, Supervisor(), logger.warning).start().close)
         log = opened.enter_context(LogDirs(settings.agent.log_dirs, listener=listener))
-        broker = opened.enter_context(opened_broker(context))
-        topic = opened.enter_context(opened_topic(context))
         quota = ByteQuota(clock, settings.copy_.quota, heartbeats.alive)
-        wire = open_store_of(settings, fan_out(listener, repeats_taken_from(quota)))
-        store = LivingStore(wire, heartbeats.alive)
-        opened.callback(store.close)
+        heard = fan_out(listener, repeats_taken_from(quota))
+        connection = opened.enter_context(Connection(settings, clock, listener=heard))
+        broker, topic = connection.broker, connection.topic
+        store = LivingStore(connection.store, heartbeats.alive)
         cluster = broker.control.cluster()
         identity = identity_in(store, cluster.cluster_id, topic)
         archives = Archives(topic, store, identity, clock, archive_every_s(settings))

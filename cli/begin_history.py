@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .context import Context
-from .opened import following, open_store_of, opened_broker, opened_topic
 
 if TYPE_CHECKING:
+    from ..app.history import Break
     from ..follower.parting import Parting
     from ..rules.lost_history import Aftermath
     from ..state.segment import RemoteSegment
 
 KEYS_SHOWN = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Break:
-    """``history``: the one that is left, and ``after`` what of each partition is readable once it is."""
-
-    topic_id: str
-    history: int
-    partings: tuple[Parting, ...]
-    after: tuple[Aftermath, ...]
 
 
 def begin(context: Context, execute: bool) -> None:
@@ -33,41 +21,12 @@ def begin(context: Context, execute: bool) -> None:
     Raises InvalidRequest when they have not parted, CorruptData when what the topic calls readable is gone,
     Difference when segments are left.
     """
-    from ..follower.archives import Archives
-    from ..follower.histories import begin_history
-    from ..follower.parting import find_parting
-    from ..leader.recover_scan import scan_bucket, sort_out
-    from ..rules.lost_history import aftermath_of
-    from ..runtime.clock import SystemClock
-    from ..state.errors import HistoryBroken, InvalidRequest
-    from ..state.ids import TopicId
-    from .keeping import newest_identity
+    from ..app.history import begin_after, find_break
 
-    settings = context.settings_with("kafka.bootstrap.servers", "store.url")
-    with closing(open_store_of(settings)) as store, opened_topic(context) as topic:
-        with opened_broker(context) as broker:
-            cluster_id = broker.control.cluster().cluster_id
-        identity = newest_identity(store, cluster_id, topic)
-        history = identity.history
-        archives, clock = Archives(topic, store, identity, SystemClock()), SystemClock()
-        with context.output.progress("comparing topic and archive", topic.mapped_partitions) as advance:
-            for number in range(topic.mapped_partitions):
-                try:
-                    archives.check(number)
-                except HistoryBroken:
-                    pass  # it is what we are here for
-                advance(1)
-        if archives.broken is None:
-            raise InvalidRequest("topic and archive have not parted: there is nothing to settle", history=history)
-        partings = tuple(find_parting(topic, store, identity, number) for number in range(topic.mapped_partitions))
-        # the bucket before the view: what is copied meanwhile is named in the view
-        bucket = sort_out(scan_bucket(store), cluster_id, (TopicId(topic.topic_id),))
-        with following(context, topic) as follower:
-            after = tuple(aftermath_of([follower.partition(each) for each in follower.partitions()], bucket.ours))
-        found = Break(topic.topic_id, history, partings, after)
+    with context.connected("kafka.bootstrap.servers", "store.url") as connection:
+        found = find_break(connection)
         if execute:
-            left = [segment.segment_id for each in after for segment in each.left]
-            begin_history(store, topic.topic_id, history + 1, clock.now_ms(), str(archives.broken), left)
+            begin_after(connection, found)
     _show(context, found, execute)
     _judge(found)
 

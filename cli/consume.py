@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..app.positions import Position, offset_of
 from ..state.routing import Isolation, Tier
 from .context import Context
 from .flags import pass_context
-from .positions import Position, PositionType
-from .reading import chosen_partitions, isolation_option, opened_source, resolve
+from .positions import PositionType
+from .reading import chosen_partitions, isolation_option, opened_source
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -89,9 +90,9 @@ def _batches(
     partitions = chosen_partitions(source, topic)
     ranges = {}
     for partition in partitions:
-        first = resolve(source, topic.topic, partition, start, isolation, tier)
+        first = offset_of(start, source, topic.topic, partition, isolation, tier)
         _, now = source.extent(topic.topic, partition, isolation, tier)
-        last = now if end is None else resolve(source, topic.topic, partition, end, isolation, tier)
+        last = now if end is None else offset_of(end, source, topic.topic, partition, isolation, tier)
         ranges[partition] = (first, last)
     while True:
         for partition, (first, last) in ranges.items():

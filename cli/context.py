@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +14,8 @@ from .deadline import Deadline
 from .output import Output
 
 if TYPE_CHECKING:
+    from ..app.connection import Connection
+    from ..runtime.listener import Event
     from ..runtime.settings import Settings
 
 
@@ -48,6 +52,23 @@ class Context:
 
         require(self.settings, *needed)
         return self.settings
+
+    @contextmanager
+    def connected(self, *needed: str) -> Iterator[Connection]:
+        """What the settings lead to, each part opened when it is first asked for; these settings must be there."""
+        from ..app.connection import BROKER, Connection
+
+        settings = self.settings_with(*(needed or (BROKER,)))
+        with Connection(settings, listener=self._note, progress=self.output.progress) as connection:
+            yield connection
+
+    def _note(self, event: Event) -> None:
+        from ..runtime.listener import ChoreFailed, ChunkCacheOff
+
+        if isinstance(event, ChunkCacheOff):
+            self.output.note(f"disk cache of chunks is not used: {event.reason}")
+        elif isinstance(event, ChoreFailed):
+            self.output.note(f"{event.chore}: {event.error}")
 
     @cached_property
     def output(self) -> Output:

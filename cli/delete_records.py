@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..app.positions import AtOffset, AtTime, Position, offset_before, offset_of
+from ..rules.reasons import moment
+from ..state.routing import Isolation, Tier
 from .context import Context
 from .flags import pass_context
-from .meant import moment
-from .opened import following, opened_broker, opened_topic, user_partitions
-from .positions import AtOffset, AtTime, Earliest, FromEnd, Latest, Position, PositionType
+from .positions import PositionType
+from .reading import opened_source
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
-    from ..broker.control import BrokerControl
-    from ..broker.groups import TopicGroups
-    from ..follower.follower import Follower
-    from ..runtime.clock import Clock
+    from ..app.deletion import DeletePlan
     from ..state.offsets import Offset
-    from ..state.partition_view import PartitionView
-    from ..state.routing import LocalBounds
-    from .delete_plan import DeletePlan, Obeyed
 
-WAIT_S = 60.0
-"""For the log start; agents look at a partition every few seconds."""
-LINGER_S = 5.0
-"""For the rest that happens at once, after the log start moved: the broker's log, and readable segments."""
-LOOK_S = 0.5
 SHOWN = 20
 """Segments that are named one by one; all are counted."""
 EXAMPLE = """\b
@@ -56,106 +47,58 @@ def command(
     the last stable offset, and until an agent has begun a term in the leader's epoch: the records that are there now
     are meant, not what another election puts in their place.
     """
-    from ..runtime.clock import SystemClock
-    from ..runtime.id_source import RandomIds
-    from ..state.facts import OrderKind
-    from .delete_plan import plan_delete
-    from .give_order import give, new_order
+    from ..app.deletion import (
+        WAIT_S,
+        groups_told,
+        order_delete,
+        plan_delete,
+        require_obeyed,
+        require_reached,
+        wait_obeyed,
+    )
+    from ..app.partitions import partitions_of
 
-    clock = SystemClock()
-    with opened_broker(context) as broker:
-        (partition,) = user_partitions(broker, topic.topic, topic.partition)
-        _refuse_untiered(context, broker.control, topic)
+    note = context.output.note
+    with context.connected() as connection:
+        broker = connection.broker.control
+        (partition,) = partitions_of(broker, topic.topic, topic.partition)
+        require_obeyed(connection, topic.topic)
         meant = AtOffset(_first_at(context, topic, before)) if isinstance(before, AtTime) else before
-        with opened_topic(context) as tier_topic, following(context, tier_topic, [partition]) as follower:
-            view, bounds = follower.partition(partition), _bounds(broker.control, topic)
-            wanted, groups = offset_meant(meant, view, bounds), _groups(broker.control, topic)
-            plan = plan_delete(view, bounds, wanted, force, clock.now_ms(), groups)
-            document: dict[str, Any] = {"topic": topic.topic, **plan.as_json(), "order": None, "obeyed": None}
-            _show(context, topic, plan)
-            if execute and not plan.nothing:
-                order = plan.already
-                if order is None:
-                    kind, ids = OrderKind.DELETE_RECORDS, RandomIds()
-                    order = new_order(
-                        partition, kind, clock, ids, before=plan.before, force=force, lineage=plan.lineage
-                    )
-                    give(tier_topic, follower, order)
-                document["order"] = order.id
-                context.output.note(f"{'ordered already' if plan.already else 'ordered'}: {order.id}")
-            else:
-                context.output.note(
-                    "it begins there already: nothing to do" if plan.nothing else "nothing was done: --execute does it"
-                )
-            obeyed = None
-            if document["order"] and not no_wait and not plan.waits:
-                obeyed = _wait(context, topic, plan, follower, broker.control, clock)
+        follower = connection.view([partition])
+        view, bounds = follower.partition(partition), broker.bounds(topic.topic, partition.partition)
+        wanted, groups = offset_before(meant, view, bounds), groups_told(broker, topic.topic)
+        plan = plan_delete(view, bounds, wanted, force, connection.clock.now_ms(), groups)
+        document: dict[str, Any] = {"topic": topic.topic, **plan.as_json(), "order": None, "obeyed": None}
+        _show(context, topic, plan)
+        obeyed = None
+        if plan.nothing:
+            note("it begins there already: nothing to do")
+        elif not execute:
+            note("nothing was done: --execute does it")
+        else:
+            document["order"] = order_delete(connection, follower, plan).id
+            note(f"{'ordered already' if plan.already else 'ordered'}: {document['order']}")
+            if not no_wait and not plan.waits:
+                note(f"waiting until agents obey, at most {WAIT_S:g} s")
+                obeyed = wait_obeyed(connection, follower, topic.topic, plan)
                 document["obeyed"] = asdict(obeyed)
-            if context.as_json:
-                context.output.document(document)
-            if obeyed is not None:
-                _conclude(context, topic, plan, obeyed)
-
-
-def _refuse_untiered(context: Context, broker: BrokerControl, topic: TopicArgument) -> None:
-    """No agent cuts the log of a topic that it refuses. Raises NotTiered."""
-    from ..rules.reasons import Reason
-    from ..state.errors import NotTiered
-    from .partition_facts import why_untiered
-
-    why = why_untiered(broker, context.settings, topic.topic)
-    if why is not None and why.kind is not Reason.EXCLUDED:
-        raise NotTiered(
-            "no agent deletes records of this topic: use Kafka's own tool; `tierstate disable --remote delete` gives "
-            "up what is remote",
-            topic=topic,
-            because=why,
-        )
-
-
-def _bounds(broker: BrokerControl, topic: TopicArgument) -> LocalBounds:
-    assert topic.partition is not None
-    return broker.bounds(topic.topic, topic.partition)
-
-
-def _groups(broker: BrokerControl, topic: TopicArgument) -> TopicGroups:
-    """They are told of, and hold nothing up: a listing that fails is shown."""
-    from ..broker.groups import GroupProblem, TopicGroups
-    from ..state.errors import AccessDenied, Unavailable
-
-    try:
-        return broker.groups(topic.topic)
-    except (Unavailable, AccessDenied) as error:
-        return TopicGroups((), (GroupProblem(None, str(error)),))
-
-
-def offset_meant(before: Earliest | Latest | AtOffset | FromEnd, view: PartitionView, bounds: LocalBounds) -> Offset:
-    """Counted from the last stable offset. A partition without a log start is refused by the plan."""
-    from ..state.offsets import Offset
-
-    start = bounds.local_start if view.log_start is None else view.log_start
-    match before:
-        case Earliest():
-            return start
-        case Latest():
-            return bounds.last_stable_offset
-        case AtOffset(offset=offset):
-            return offset
-        case FromEnd(count=count):
-            return Offset(max(start, bounds.last_stable_offset - count))
-        case _:
-            assert_never(before)
+        if context.as_json:
+            context.output.document(document)
+        if obeyed is not None:
+            require_reached(plan, obeyed, topic.topic)
+            note(f"the log begins at {obeyed.log_start}, the broker's at {obeyed.local_start}")
+            note(
+                f"segments: {obeyed.gone} are gone, {obeyed.condemned} are condemned and wait for expire.grace and "
+                f"leases, {obeyed.readable} are yet to be condemned"
+            )
 
 
 def _first_at(context: Context, topic: TopicArgument, before: AtTime) -> Offset:
     """The first record at or after a time, over both tiers; the last stable offset when all are older."""
-    from ..state.routing import Isolation, Tier
-    from .reading import opened_source, resolve
-
     assert topic.partition is not None
     level = Isolation.READ_COMMITTED
     with opened_source(context, topic, "reader", level) as source:
-        return resolve(source, topic.topic, topic.partition, before, level, Tier.AUTO)
+        return offset_of(before, source, topic.topic, topic.partition, level, Tier.AUTO)
 
 
 def _show(context: Context, topic: TopicArgument, plan: DeletePlan) -> None:
@@ -189,40 +132,3 @@ def _show(context: Context, topic: TopicArgument, plan: DeletePlan) -> None:
         line(f"  GROUP  not all groups are known: {unknown}")
     for reason in plan.waits:
         line(f"  WAITS  {reason}")
-
-
-def _wait(
-    context: Context, topic: TopicArgument, plan: DeletePlan, follower: Follower, broker: BrokerControl, clock: Clock
-) -> Obeyed:
-    """Until both tiers begin there, or it takes too long."""
-    from .delete_plan import Obeyed
-
-    partition = plan.view.partition
-    deadline, lingering = clock.monotonic() + WAIT_S, False
-    context.output.note(f"waiting until agents obey, at most {WAIT_S:g} s")
-    while True:
-        follower.require_fresh(follower.tier_partition(partition), LOOK_S)
-        obeyed = Obeyed.of(plan, follower.partition(partition), _bounds(broker, topic))
-        if obeyed.reached(plan.before) and not lingering:
-            lingering, deadline = True, clock.monotonic() + LINGER_S
-        if obeyed.settled(plan.before) or clock.monotonic() >= deadline:
-            return obeyed
-        clock.sleep(LOOK_S)
-
-
-def _conclude(context: Context, topic: TopicArgument, plan: DeletePlan, obeyed: Obeyed) -> None:
-    """Raises TimedOut when no agent obeyed yet; the order stands."""
-    from ..state.errors import TimedOut
-    from .partition_facts import ask_agent
-
-    if not obeyed.reached(plan.before):
-        said = ask_agent(plan.view, topic.topic)
-        if isinstance(said, dict):
-            said = said.get("refused") or said.get("last_error") or said.get("not_expired")
-        raise TimedOut("the order stands, and no agent has obeyed yet", log_start=obeyed.log_start, agent=said)
-    line = context.output.note
-    line(f"the log begins at {obeyed.log_start}, the broker's at {obeyed.local_start}")
-    line(
-        f"segments: {obeyed.gone} are gone, {obeyed.condemned} are condemned and wait for expire.grace and leases, "
-        f"{obeyed.readable} are yet to be condemned"
-    )

@@ -8,12 +8,10 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .lost_state import why_lost
-from .opened import both_tiers_now, opened_broker, opened_view, user_partitions
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
-    from .partition_facts import PartitionFacts
+    from ..app.partition_facts import PartitionFacts
 
 WATCH_S = 2.0
 
@@ -28,32 +26,34 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
     What only an agent knows is asked from it; one that does not answer is said to be silent, never healthy.
     Exit code 4 when its daily look at the store missed objects of readable segments.
     """
-    from ..runtime.clock import SystemClock
-    from .partition_facts import look_at, why_untiered
+    from ..app.lost_state import why_lost
+    from ..app.partition_facts import look_at, why_untiered
+    from ..app.partitions import both_tiers_now, partitions_of
 
     bootstrap = context.settings.kafka.get("bootstrap.servers", "HOST:PORT")
-    with opened_broker(context) as broker:
-        partitions = user_partitions(broker, topic.topic, topic.partition)
-        with opened_view(context, partitions) as follower:
-            while True:
-                untiered = why_untiered(broker.control, context.settings, topic.topic)
-                leaders = {each.partition: each.leader for each in broker.control.topic(topic.topic).partitions}
-                facts = []
-                for partition in partitions:
-                    bounds, view = both_tiers_now(broker.control, follower, topic.topic, partition)
-                    lost = why_lost(context, broker.control, follower, topic.topic, view)
-                    leader = leaders.get(view.partition.partition)
-                    facts.append(look_at(view, bounds, topic.topic, untiered, bootstrap, lost, leader))
-                if context.as_json:
-                    context.output.document([each.as_json() for each in facts])
-                else:
-                    for each in facts:
-                        _print(context, each)
-                if not watch:
-                    _judge(facts)
-                    return
-                SystemClock().sleep(WATCH_S)
-                context.output.line()
+    with context.connected() as connection:
+        broker = connection.broker.control
+        partitions = partitions_of(broker, topic.topic, topic.partition)
+        follower = connection.view(partitions)
+        while True:
+            untiered = why_untiered(broker, context.settings, topic.topic)
+            leaders = {each.partition: each.leader for each in broker.topic(topic.topic).partitions}
+            facts = []
+            for partition in partitions:
+                bounds, view = both_tiers_now(broker, follower, topic.topic, partition)
+                lost = why_lost(connection, follower, topic.topic, view)
+                leader = leaders.get(view.partition.partition)
+                facts.append(look_at(view, bounds, topic.topic, untiered, bootstrap, lost, leader))
+            if context.as_json:
+                context.output.document([each.as_json() for each in facts])
+            else:
+                for each in facts:
+                    _print(context, each)
+            if not watch:
+                _judge(facts)
+                return
+            connection.clock.sleep(WATCH_S)
+            context.output.line()
 
 
 def _judge(facts: list[PartitionFacts]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,7 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .opened import opened_topic, opened_view
 from .positions import TimeType
-from .replayed import Target, identity_of, opened_archive, replay_from_archive
 
 if TYPE_CHECKING:
     from ..state.view import ViewStore
@@ -75,53 +73,25 @@ def _one_partition(*names: str) -> int | None:
 
 @contextmanager
 def _view(context: Context, name: str) -> Iterator[ViewStore]:
+    from ..app.rebuilt import Target, archived_view, stored_view
+    from ..state.offsets import Position
+
     place = _PLACE.fullmatch(name)
     if name == TOPIC:
-        with opened_view(context) as follower:
-            yield follower.store
-    elif place is not None:
-        from ..state.offsets import Position
-
-        with _archived(context, Target(position=Position(int(place[2]))), int(place[1])) as store:
-            yield store
-    elif name.startswith("@"):
-        with _archived(context, Target(time=TimeType().convert(name, None, None))) as store:
-            yield store
-    else:
-        with _stored(context, Path(name)) as store:
-            yield store
-
-
-@contextmanager
-def _archived(context: Context, target: Target, number: int | None = None) -> Iterator[ViewStore]:
-    from ..schemas.codec import decode_fact
-    from ..state.errors import InvalidRequest
-    from ..state.view import MemoryView
-
-    with opened_archive(context) as (objects, identity):
-        if number is not None and number >= identity.partitions:
-            raise InvalidRequest("no such tier-state partition", number=number, partitions=identity.partitions)
-        store = MemoryView(decode_fact, identity.partitions)
-        numbers = range(identity.partitions) if number is None else (number,)
-        replay_from_archive(context, objects, identity, numbers, store, target)
+        with context.connected() as connection:
+            yield connection.view().store
+        return
+    archived = place is not None or name.startswith("@")
+    with context.connected("store.url" if archived else "kafka.bootstrap.servers") as connection:
+        if place is not None:
+            target, number = Target(position=Position(int(place[2]))), int(place[1])
+        elif archived:
+            target, number = Target(time=TimeType().convert(name, None, None)), None
+        else:
+            with closing(stored_view(connection, Path(name))) as view:
+                yield view
+            return
+        store, parted = archived_view(connection, target, number)
+        if parted is not None:
+            context.output.note(parted)
     yield store
-
-
-@contextmanager
-def _stored(context: Context, path: Path) -> Iterator[ViewStore]:
-    from ..follower.resume import ViewFolder
-    from ..runtime.clock import SystemClock
-    from ..schemas.codec import decode_fact
-    from ..state.errors import InvalidRequest
-
-    if not (path / "view").is_dir():
-        raise InvalidRequest("no view in this folder", path=path)
-    with opened_topic(context) as topic:
-        identity = identity_of(context, topic)
-    view = ViewFolder(path / "view", decode_fact).resume(identity, SystemClock().now_ms())
-    if view is None:
-        raise InvalidRequest("the folder holds no view of this tier-state topic", path=path)
-    try:
-        yield view
-    finally:
-        view.close()

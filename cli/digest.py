@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..app.positions import Position, offset_of
 from ..state.errors import InvalidRequest, MissingExtra
 from ..state.routing import Isolation, Tier
 from .context import Context
 from .flags import pass_context
-from .positions import Position, PositionType
-from .reading import chosen_partitions, isolation_option, opened_reader, opened_source, resolve
+from .positions import PositionType
+from .reading import chosen_partitions, isolation_option, opened_reader, opened_source
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ def command(
 def _bounds(
     source: RecordSource, topic: str, partition: int, start: Position, end: Position, isolation: Isolation
 ) -> tuple[int, int]:
-    first = resolve(source, topic, partition, start, isolation, Tier.AUTO)
-    last = resolve(source, topic, partition, end, isolation, Tier.AUTO)
+    first = offset_of(start, source, topic, partition, isolation, Tier.AUTO)
+    last = offset_of(end, source, topic, partition, isolation, Tier.AUTO)
     return first, max(first, last)
 
 
@@ -163,16 +164,10 @@ def _count_by_spark(
 
 def _spark_options(context: Context, isolation: Isolation) -> dict[str, str]:
     """The settings as options of ``format("tierstate")``."""
+    from ..spark.options import options_of
+
     settings = context.settings_with("kafka.bootstrap.servers", "store.url")
-    options = {f"kafka.{name}": value for name, value in settings.kafka.items()}
-    options |= {
-        "tierstate.store": settings.store.url,
-        "tierstate.tier_state_topic": settings.tier_state.topic,
-        "isolation": isolation.value,
-        "includeHeaders": "true",
-    }
-    wanted = {"tierstate.endpoint": settings.store.endpoint, "tierstate.region": settings.store.region}
-    return options | {name: value for name, value in wanted.items() if value}
+    return options_of(settings) | {"isolation": isolation.value, "includeHeaders": "true"}
 
 
 def _segment_ranges(context: Context, topic: TopicArgument) -> dict[int, list[tuple[int, int]]]:

@@ -15,7 +15,6 @@ from ..state.routing import Isolation
 from .context import Context
 from .exit_codes import CORRUPT, DONE, FINDING
 from .flags import pass_context
-from .opened import s3_options_of
 from .reading import isolation_option
 
 if TYPE_CHECKING:
@@ -96,6 +95,7 @@ def _opened(context: Context, path: str, keyring: Path | None) -> Iterator[Dumpe
         log = open_log(file)
         yield Dumped(log.topic, log.partition, log)
         return
+    from ..app.connection import store_options
     from ..fetch.copied_segment import open_copied
     from ..fetch.folder_objects import FolderObjects
     from ..storage.object_store import ObjectStore
@@ -106,13 +106,7 @@ def _opened(context: Context, path: str, keyring: Path | None) -> Iterator[Dumpe
         if "://" in path and not path.startswith("file://"):
             scheme, _, rest = path.partition("://")
             bucket, _, key = rest.partition("/")
-            settings = context.settings.store
-            store = open_store(
-                f"{scheme}://{bucket}",
-                endpoint=settings.endpoint or None,
-                region=settings.region or None,
-                s3=s3_options_of(context.settings),
-            )
+            store = open_store(f"{scheme}://{bucket}", store_options(context.settings))
         else:
             file = Path(path.removeprefix("file://")).absolute()
             root = file.parents[min(2, len(file.parents) - 1)]

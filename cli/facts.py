@@ -8,7 +8,6 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .opened import opened_broker, opened_view, user_partitions
 from .topic_argument import TopicArgument, TopicType
 
 
@@ -17,16 +16,16 @@ from .topic_argument import TopicArgument, TopicType
 @pass_context
 def command(context: Context, topic: TopicArgument | None) -> None:
     """The tier-state topic as it stands: position, key, decoded fact. With --json one object a line."""
+    from ..app.partitions import partitions_of
     from ..schemas.codec import decode_fact, fact_to_json
     from ..state.keys import partition_prefix
 
     prefixes, partitions = None, None
-    if topic is not None:
-        with opened_broker(context) as broker:
-            partitions = user_partitions(broker, topic.topic, topic.partition)
-        prefixes = tuple(partition_prefix(each) for each in partitions)
-    with opened_view(context, partitions) as follower:
-        for number, entry in follower.store.entries():
+    with context.connected() as connection:
+        if topic is not None:
+            partitions = partitions_of(connection.broker.control, topic.topic, topic.partition)
+            prefixes = tuple(partition_prefix(each) for each in partitions)
+        for number, entry in connection.view(partitions).store.entries():
             if prefixes is not None and not entry.key.startswith(prefixes):
                 continue
             fact = fact_to_json(decode_fact(entry.key, entry.value or b""))

@@ -7,12 +7,9 @@ from typing import Any
 
 import click
 
-from .context import Context
-from .flags import pass_context
-from .keeping import identity_in, seed_of
-from .opened import object_names, open_store_of, opened_broker, opened_topic
-from .serving import serve, service_logs
-from .watching import (
+from ..app.connection import Connection
+from ..app.keeping import identity_in, seed_of
+from ..app.watching import (
     ending_with,
     feed_loop_gauges,
     feed_view_gauges,
@@ -21,6 +18,9 @@ from .watching import (
     why_hanging,
     why_unhealthy,
 )
+from .context import Context
+from .flags import pass_context
+from .serving import serve, service_logs
 
 LOOPBACK = ("127.", "::1", "localhost")
 
@@ -32,7 +32,6 @@ def command(context: Context, listen: str | None) -> None:
     """Serve both tiers over HTTP, with a console at /. Ends on SIGTERM after the answers in progress."""
     open_gateway = _gateway()
     from ..fetch.cache_gauges import add_cache_gauges
-    from ..fetch.open import open_reader
     from ..follower.open import open_view
     from ..follower.view_watch import ViewWatch
     from ..runtime.clock import SystemClock
@@ -45,7 +44,6 @@ def command(context: Context, listen: str | None) -> None:
     from ..runtime.watchdog import Supervisor, Watchdog
     from ..state.view import READY_AGE_S
     from ..storage.living_store import LivingStore
-    from ..storage.segment.keyring_file import KeyRingFile
 
     if listen is not None:
         context.overrides += (f"gateway.listen={listen}",)
@@ -57,11 +55,8 @@ def command(context: Context, listen: str | None) -> None:
     starting = heartbeats.of("start")
     with ExitStack() as opened:
         opened.callback(Watchdog(heartbeats, Supervisor(), logger.warning).start().close)
-        broker = opened.enter_context(opened_broker(context))
-        topic = opened.enter_context(opened_topic(context))
-        store = open_store_of(settings, listener)
-        opened.callback(store.close)
-        cluster_id = broker.control.cluster().cluster_id
+        connection = opened.enter_context(Connection(settings, clock, listener=listener))
+        topic, store, cluster_id = connection.topic, connection.store, connection.cluster_id
         identity = identity_in(store, cluster_id, topic)
         follower = open_view(
             topic,
@@ -73,19 +68,7 @@ def command(context: Context, listen: str | None) -> None:
             heartbeats=heartbeats,
         )
         opened.callback(follower.close)
-        keyring = settings.encryption.keyring
-        reader = open_reader(
-            follower,
-            broker,
-            store,
-            clock=clock,
-            cache=settings.cache,
-            state_dir=settings.state_dir,
-            keys=KeyRingFile(keyring, listener) if keyring else None,
-            names=object_names(settings, cluster_id),
-            listener=listener,
-        )
-        opened.callback(reader.close)
+        reader = connection.reader(follower)
         add_cache_gauges(metrics, reader.remote)
         server = open_gateway(reader, settings.gateway, clock, (settings.tier_state.topic,), heartbeats)
         opened.callback(server.close)

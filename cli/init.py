@@ -10,7 +10,6 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .opened import open_store_of, reachable, tier_topic_spec
 
 if TYPE_CHECKING:
     from ..storage.object_store import ObjectStore
@@ -29,11 +28,14 @@ def command(context: Context, partitions: int | None, replication_factor: int | 
     Refuses a topic with a wrong configuration, or one that lost facts, and says what is wrong with it. A folder that is
     missing later is away (a disk that is not mounted): nothing but this command makes it.
     """
+    from ..app.connection import open_store_of, tier_topic_spec
     from ..broker.tier_topic_setup import TierTopicSpec, create_tier_topic, look_at_tier_topic
     from ..runtime.clock import SystemClock
     from ..state.errors import TierStateLost
 
-    settings = reachable(context)
+    with context.connected() as connection:
+        connection.broker.control.cluster()  # by ourselves: librdkafka's error would name no address
+    settings = context.settings
     wanted = tier_topic_spec(settings)
     spec = TierTopicSpec(wanted.name, partitions or wanted.partitions, replication_factor or wanted.replication_factor)
     output = context.output

@@ -10,7 +10,6 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .opened import open_store_of
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -104,19 +103,16 @@ def rotate(
     from ..storage.segment.rotate import Rotation, rotate_all
 
     ring = _ring(context, keyring)
-    store = open_store_of(context.settings_with("store.url"))
     name, number = (topic.topic, topic.partition) if topic else (None, None)
     wanted = Rotation(name, number, from_id, execute)
     counts: Counter[tuple[Outcome, str | None]] = Counter()
     wrong: list[Rotated] = []
-    try:
+    with context.connected("store.url") as connection:
         with context.output.progress("rotating manifests" if execute else "looking at manifests") as advance:
-            for each in rotate_all(store, ring, wanted):
+            for each in rotate_all(connection.store, ring, wanted):
                 counts[each.outcome, each.key_id] += 1
                 wrong += [each] if each.problem and len(wrong) < SHOWN else []
                 advance(1)
-    finally:
-        store.close()
     rows = [(_said(outcome, execute), key_id, count) for (outcome, key_id), count in sorted(counts.items(), key=str)]
     found = [{"outcome": outcome.name.lower(), "key": key, "segments": n} for (outcome, key), n in counts.items()]
     problems = [{"object": each.manifest_key, "problem": each.problem} for each in wrong]
@@ -158,15 +154,11 @@ def _judge(counts: Counter[tuple[Outcome, str | None]]) -> None:
 def _counts(context: Context) -> Counter[str | None]:
     from ..storage.segment.rotate import count_by_key
 
-    store = open_store_of(context.settings_with("store.url"))
     counts: Counter[str | None] = Counter()
-    try:
-        with context.output.progress("reading manifests") as advance:
-            for _, key_id in count_by_key(store):
-                counts[key_id] += 1
-                advance(1)
-    finally:
-        store.close()
+    with context.connected("store.url") as connection, context.output.progress("reading manifests") as advance:
+        for _, key_id in count_by_key(connection.store):
+            counts[key_id] += 1
+            advance(1)
     return counts
 
 

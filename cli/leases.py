@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..rules.reasons import moment
 from .context import Context
 from .flags import pass_context
-from .meant import erase_facts, facts_of, ids_meant, moment, wanted_of
-from .opened import opened_view
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -34,21 +33,24 @@ def command(context: Context, topic: TopicArgument | None, end: str | None) -> N
     A lease keeps the objects of segments that are being read. It delays the deletion of objects, never the log start.
     A topic that is gone is named by its topic id.
     """
-    from ..runtime.clock import SystemClock
+    from ..app.orders import take_back
+    from ..app.partitions import id_meant, spoken_of, to_follow
     from ..state.errors import InvalidRequest
     from ..state.keys import key_of
 
-    topic_id, number = (None, None) if topic is None else ids_meant(context, topic)
-    with opened_view(context, wanted_of(topic_id, number)) as follower:
-        found = _leases(follower, facts_of(follower, topic_id, number))
+    with context.connected() as connection:
+        topic_id = None if topic is None else id_meant(connection.broker.control, topic.topic)
+        number = None if topic is None else topic.partition
+        follower = connection.view(to_follow(topic_id, number))
+        found = _leases(follower, spoken_of(follower, topic_id, number))
         if end is not None:
             found = [each for each in found if each[1].id == end]
             if not found:
                 raise InvalidRequest("no such lease", id=end)
             for partition, lease in found:
-                erase_facts(context, follower, partition, (key_of(lease),))
+                take_back(connection, follower, partition, (key_of(lease),))
             context.output.note("ended:")
-        _show(context, follower, found, SystemClock().now_ms())
+        _show(context, follower, found, connection.clock.now_ms())
 
 
 def _leases(follower: Follower, partitions: list[TopicIdPartition]) -> list[tuple[TopicIdPartition, ReaderLease]]:

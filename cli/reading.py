@@ -1,26 +1,20 @@
-"""What `consume` and `digest` share: the source of the flags, positions as offsets."""
+"""What `consume` and `digest` share: the source of the flags."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any, assert_never
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..state.routing import Isolation
 from .context import Context
-from .opened import object_names, open_store_of, opened_broker, opened_view, partitions_meant, reachable
-from .positions import AtOffset, AtTime, Earliest, FromEnd, Latest, Position
 from .topic_argument import TopicArgument
 
 if TYPE_CHECKING:
     from ..fetch.reader import LogReader
     from ..fetch.source import RecordSource
-    from ..runtime.listener import Event
-    from ..state.offsets import Offset
-    from ..state.routing import Tier
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -39,37 +33,11 @@ def isolation_option(default: Isolation) -> Decorator:
 @contextmanager
 def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]:
     """Both tiers, directly; only the tier-state partitions these partitions map to are read."""
-    settings = context.settings_with("kafka.bootstrap.servers", "store.url")
-    with ExitStack() as opened:
-        broker = opened.enter_context(opened_broker(context))
-        partitions = partitions_meant(broker, topic.topic, topic.partition)
-        # after the first answer: these take a second to load, and a wrong name should be said at once
-        from ..fetch.open import open_reader
-        from ..runtime.clock import SystemClock
-        from ..storage.segment.keyring import KeyRing
+    from ..app.partitions import partitions_meant
 
-        view = opened.enter_context(opened_view(context, partitions))
-        store = opened.enter_context(closing(open_store_of(settings)))
-        keyring = settings.encryption.keyring
-        reader = open_reader(
-            view,
-            broker,
-            store,
-            clock=SystemClock(),
-            cache=settings.cache,
-            state_dir=settings.state_dir,
-            keys=KeyRing.load(keyring) if keyring else None,
-            names=object_names(settings, broker.control.cluster().cluster_id),
-            listener=partial(_note, context),
-        )
-        yield opened.enter_context(closing(reader))
-
-
-def _note(context: Context, event: Event) -> None:
-    from ..runtime.listener import ChunkCacheOff
-
-    if isinstance(event, ChunkCacheOff):
-        context.output.note(f"disk cache of chunks is not used: {event.reason}")
+    with context.connected("kafka.bootstrap.servers", "store.url") as connection:
+        partitions = partitions_meant(connection.broker.control, topic.topic, topic.partition)
+        yield connection.reader(connection.view(partitions))
 
 
 @contextmanager
@@ -84,10 +52,12 @@ def opened_source(context: Context, topic: TopicArgument, via: str, isolation: I
     elif via == "broker":
         from ..broker.plain_reads import PlainConsumer
         from ..fetch.source import ConsumerSource
-        from ..runtime.clock import SystemClock
 
-        with closing(PlainConsumer(reachable(context).kafka, isolation, SystemClock())) as consumer:
-            yield ConsumerSource(consumer)
+        with context.connected() as connection:
+            connection.broker.control.cluster()  # by ourselves: librdkafka's error would name no address
+            consumer = PlainConsumer(context.settings.kafka, isolation, connection.clock)
+            with closing(consumer):
+                yield ConsumerSource(consumer)
     else:
         with opened_reader(context, topic) as reader:
             from ..fetch.source import ReaderSource
@@ -105,36 +75,3 @@ def chosen_partitions(source: RecordSource, topic: TopicArgument) -> list[int]:
     if topic.partition not in numbers:
         raise UnknownTopic("no such partition", topic=topic.topic, partition=topic.partition, partitions=len(numbers))
     return [topic.partition]
-
-
-def resolve(
-    source: RecordSource, topic: str, partition: int, position: Position, isolation: Isolation, tier: Tier
-) -> Offset:
-    """The offset that a position means now. A time after the last record is the end."""
-    from ..state.errors import OffsetOutOfRange
-    from ..state.offsets import Offset
-
-    start, end = source.extent(topic, partition, isolation, tier)
-    match position:
-        case Earliest():
-            return start
-        case Latest():
-            return end
-        case AtOffset(offset=offset):
-            if not start <= offset <= end:
-                raise OffsetOutOfRange(
-                    "offset out of range",
-                    valid_start=start,
-                    valid_end=end,
-                    topic=topic,
-                    partition=partition,
-                    offset=offset,
-                )
-            return offset
-        case FromEnd(count=count):
-            return Offset(max(start, end - count))
-        case AtTime(timestamp=timestamp):
-            found = source.first_at(topic, partition, timestamp)
-            return end if found is None else Offset(min(max(found, start), end))
-        case _:
-            assert_never(position)

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .begin_history import begin
 from .context import Context
 from .flags import pass_context
-from .opened import following, open_store_of, opened_broker, opened_topic
 
 if TYPE_CHECKING:
-    from ..broker.control import BrokerControl
-    from ..leader.recover_scan import Found
-    from ..rules.recovery import ArchivedPartition, FoundSegment
-    from ..state.ids import TopicId, TopicIdPartition
-    from ..state.offsets import Offset
-    from ..storage.object_store import ObjectStore
-    from .recovery_plan import Recovery
-
-AGENT_TIMEOUT_S = 2.0
-AGENTS_METRIC = b"remote_copy_lag_segments"
-AGENT_RUNS = "an agent still runs: stop every agent first"
+    from ..app.recovery import Recovery
+    from ..rules.recovery import PartitionPlan
+    from .output import Output
 
 
 @click.command("recover", epilog="Example: tierstate recover --store s3://bucket/prefix")
@@ -62,193 +52,28 @@ def command(
     older backup was put back, and what the topic has counts from now on, not what was archived of the history it lost.
     Exit code 4 when offsets are missing or a manifest is damaged, 1 when segments are left out.
     """
+    from ..app.recovery import RecoveryRequest, plan_recovery, write_recovery
     from ..state.errors import InvalidRequest
     from ..state.ids import TopicId
-    from .recovery_plan import show
 
     if begin_history:
         if resume or topic_ids or cluster_id or from_archive is not None or history is not None:
             raise InvalidRequest("--begin-history goes with --execute alone")
         begin(context, execute)
         return
-    chosen = tuple(TopicId(each) for each in topic_ids)
-    with _opened_store(context) as store, opened_broker(context) as broker:
-        recovery = _planned(context, store, broker.control, chosen, cluster_id, from_archive, history)
-    if execute:
-        if recovery.archived_to is None and not agents_are_stopped and not recovery.all_gone:
-            raise InvalidRequest(
-                "without an archive nothing tells where agents answer: stop every agent, and say so by "
-                "--agents-are-stopped"
-            )
-        if _write(context, recovery, resume):
-            context.output.note("already recovered: everything stands in the topic, nothing was written")
-    show(context.output, recovery, execute)
+    with context.connected("kafka.bootstrap.servers", "store.url") as connection:
+        chosen = tuple(TopicId(each) for each in topic_ids)
+        recovery = plan_recovery(connection, RecoveryRequest(chosen, cluster_id, from_archive, history))
+        if execute:
+            if recovery.archived_to is None and not agents_are_stopped and not recovery.all_gone:
+                raise InvalidRequest(
+                    "without an archive nothing tells where agents answer: stop every agent, and say so by "
+                    "--agents-are-stopped"
+                )
+            if write_recovery(connection, recovery, resume=resume):
+                context.output.note("already recovered: everything stands in the topic, nothing was written")
+    _show(context.output, recovery, execute)
     _judge(recovery)
-
-
-@contextmanager
-def _opened_store(context: Context) -> Iterator[ObjectStore]:
-    store = open_store_of(context.settings_with("kafka.bootstrap.servers", "store.url"))
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-def _planned(
-    context: Context,
-    store: ObjectStore,
-    broker: BrokerControl,
-    chosen: tuple[TopicId, ...],
-    cluster_id: str | None,
-    from_archive: bool | None,
-    history: int | None,
-) -> Recovery:
-    from ..follower.histories import left_behind
-    from ..leader.recover_scan import scan_bucket, sort_out
-    from ..rules.recovery import plan_partitions
-    from ..state.ids import RemoteSegmentId
-    from .recovery_plan import Recovery
-
-    here = broker.cluster()
-    cluster = cluster_id or here.cluster_id
-    names = {described.topic_id: described.name for described in broker.topics()}
-    with context.output.progress("reading manifests") as advance:
-
-        def counted() -> Iterator[Found]:
-            for found in scan_bucket(store):
-                advance(1)
-                yield found
-
-        bucket = sort_out(counted(), cluster, chosen)
-    lost = chosen or tuple({each.tier_state_topic_id for each in bucket.ours})
-    archive: Mapping[TopicIdPartition, ArchivedPartition] = {}
-    archived_to: dict[str, int] | None = None
-    if from_archive is not False:
-        archive, archived_to = _archived(store, lost, cluster, history, demanded=from_archive is True)
-    left = frozenset[RemoteSegmentId]().union(*(left_behind(store, topic_id, history) for topic_id in lost))
-    plans = plan_partitions(bucket.ours, archive, _local_starts(broker, bucket.ours, names), left)
-    addresses = frozenset(address for each in archive.values() for address in each.addresses)
-    return Recovery(cluster, bucket, plans, names, archived_to, addresses, here.hosts)
-
-
-def _archived(
-    store: ObjectStore, lost: tuple[TopicId, ...], cluster_id: str, history: int | None, *, demanded: bool
-) -> tuple[Mapping[TopicIdPartition, ArchivedPartition], dict[str, int] | None]:
-    """What the archives of the lost topics say, oldest first, and how far each goes."""
-    from ..follower.archive_chain import chain_of, read_header
-    from ..follower.histories import places
-    from ..follower.rocksdb_view import ViewIdentity
-    from ..follower.time_travel import archived_entries
-    from ..leader.recover_archive import continued, read_history
-    from ..state.errors import InvalidRequest
-
-    archive: Mapping[TopicIdPartition, ArchivedPartition] = {}
-    ends: dict[str, int] = {}
-    if history is None:
-        for topic_id in lost:
-            require_whole(store, topic_id)
-    every = places(store, history)
-    for topic_id in lost:
-        said: dict[TopicIdPartition, ArchivedPartition] = {}
-        for place in (each for each in every if each.topic_id == topic_id):
-            chain = chain_of(store, place)
-            if not chain.names:
-                continue
-            header = read_header(store, place, chain.names[-1])
-            identity = ViewIdentity(cluster_id, topic_id, header.partitions, history=place.history)
-            said.update(read_history(archived_entries(store, identity, place.tier_partition)))
-            ends[f"{topic_id}/{place.tier_partition}"] = chain.end
-        archive = continued(archive, said)
-    if demanded and not ends:
-        raise InvalidRequest("there is no archive of this tier-state topic in the bucket", ids=", ".join(lost) or None)
-    return archive, ends or None
-
-
-def require_whole(store: ObjectStore, topic_id: TopicId) -> None:
-    """Raises HistoryBroken when the topic had parted from its archive, and nobody has said which of the two counts."""
-    from ..follower.histories import has_parted, newest_history
-    from ..state.errors import HistoryBroken
-
-    newest = newest_history(store, topic_id)
-    parted = has_parted(store, topic_id, newest)
-    if parted is not None:
-        raise HistoryBroken(
-            "the lost topic had parted from its archive, and nobody said which counts: name --history to restore what "
-            "was archived of the history that was lost, or restore --without-archive",
-            topic_id=topic_id,
-            history=newest,
-            said=parted.message,
-        )
-
-
-def _local_starts(
-    broker: BrokerControl, found: tuple[FoundSegment, ...], names: Mapping[TopicId, str]
-) -> dict[TopicIdPartition, Offset]:
-    """Where the brokers' logs begin, as far as they tell."""
-    from ..state.errors import TierstateError
-
-    starts: dict[TopicIdPartition, Offset] = {}
-    for partition in sorted({each.segment.partition for each in found}):
-        name = names.get(partition.topic_id)
-        try:
-            if name is not None:
-                starts[partition] = broker.bounds(name, partition.partition).local_start
-        except TierstateError:
-            continue  # a gap above what is restored is then not seen
-    return starts
-
-
-def _write(context: Context, recovery: Recovery, resume: bool) -> bool:
-    """Whether everything stood already. Raises Fenced when an agent runs or the topic is not a fresh one."""
-    from ..leader.recover import RecoverTools, check_target, recover_all
-    from ..runtime.clock import SystemClock
-    from ..runtime.id_source import RandomIds
-
-    if not recovery.all_gone:
-        require_silent(recovery.addresses)
-        port = context.settings.management.listen.port
-        require_no_agent(f"{host}:{port}" for host in recovery.hosts if port)
-    steps = sum(1 + 2 * len(plan.restored) for plan in recovery.plans)
-    with opened_topic(context) as topic, following(context, topic) as follower:
-        if check_target(topic, follower, recovery.plans, resume=resume):
-            return True
-        tools = RecoverTools(topic, follower, SystemClock(), RandomIds())
-        with context.output.progress("writing facts", steps) as advance:
-            for _ in recover_all(recovery.plans, tools):
-                advance(1)
-    return False
-
-
-def require_silent(addresses: Iterable[str]) -> None:
-    """No agent that an archived term names answers, whatever it would say. Raises Fenced."""
-    from ..state.errors import Fenced
-
-    for address in sorted(addresses):
-        if _answer(f"http://{address}/healthz") is not None:
-            raise Fenced(AGENT_RUNS, address=address)
-
-
-def require_no_agent(addresses: Iterable[str]) -> None:
-    """Nothing that measures what an agent measures answers where agents would beside their brokers. Raises Fenced.
-
-    Others may have taken that port there, so here what it answers counts.
-    """
-    from ..state.errors import Fenced
-
-    for address in addresses:
-        if AGENTS_METRIC in (_answer(f"http://{address}/metrics") or b""):
-            raise Fenced(AGENT_RUNS, address=address)
-
-
-def _answer(url: str) -> bytes | None:
-    """What is answered, with whatever status; None when nothing is."""
-    import urllib3
-
-    try:
-        return urllib3.PoolManager(retries=False).request("GET", url, timeout=AGENT_TIMEOUT_S).data
-    except urllib3.exceptions.HTTPError:
-        return None
 
 
 def _judge(recovery: Recovery) -> None:
@@ -258,3 +83,104 @@ def _judge(recovery: Recovery) -> None:
         raise CorruptData("not everything is there", damaged_or_missing=recovery.corrupt, gaps=recovery.gaps)
     if recovery.left_out:
         raise Difference("segments are left out", segments=recovery.left_out)
+
+
+def _document(recovery: Recovery, executed: bool) -> dict[str, Any]:
+    """The one JSON document of the command."""
+    return {
+        "cluster_id": recovery.cluster_id,
+        "executed": executed,
+        "tier_state_topic_ids": sorted({each.tier_state_topic_id for each in recovery.bucket.ours}),
+        "archived_to": recovery.archived_to,
+        "partitions": [_partition(recovery, plan) for plan in recovery.plans],
+        "foreign": [{"object": each.key, "why": each.why} for each in recovery.bucket.foreign],
+        "damaged": [{"object": each.key, "problem": each.problem} for each in recovery.bucket.damaged],
+        "uncommitted": [{"object": each.base_key, "bytes": each.bytes} for each in recovery.bucket.uncommitted],
+    }
+
+
+def _partition(recovery: Recovery, plan: PartitionPlan) -> dict[str, Any]:
+    return {
+        "topic": plan.topic,
+        "partition": plan.partition.partition,
+        "topic_id": plan.partition.topic_id,
+        "known_to_cluster": plan.partition.topic_id in recovery.names,
+        "epoch": plan.epoch,
+        "lineage": [[entry.epoch, entry.start_offset] for entry in plan.lineage.entries],
+        "log_start": plan.log_start,
+        "log_start_from": plan.log_start_from,
+        "restored": [
+            {"segment_id": each.segment.segment_id, "offsets": str(each.segment.offsets)} for each in plan.restored
+        ],
+        "not_restored": [
+            {
+                "segment_id": each.segment.segment_id,
+                "offsets": str(each.segment.offsets),
+                "object_key": each.segment.object_key,
+                "verdict": each.verdict.value,
+                "why": each.why,
+            }
+            for each in plan.left_out
+        ],
+        "missing": [{"segment_id": each.segment_id, "offsets": str(each.offsets)} for each in plan.missing],
+        "gaps": [str(gap) for gap in plan.gaps],
+        "unproven": [str(each) for each in plan.unproven],
+        "standing": [type(each).__name__ for each in plan.standing],
+        "refused": plan.refused,
+    }
+
+
+def _show(output: Output, recovery: Recovery, executed: bool) -> None:
+    """The plan, a line a thing."""
+    if output.as_json:
+        output.document(_document(recovery, executed))
+        return
+    line = output.line
+    archive = "no archive: nothing proves what was deleted; log starts are those of the manifests"
+    if recovery.archived_to is not None:
+        ends = ", ".join(f"{name} to {end}" for name, end in recovery.archived_to.items())
+        archive = f"the archive binds (tier-state partition {ends}); what came later is not in it"
+    line(f"cluster {recovery.cluster_id}: {archive}")
+    for plan in recovery.plans:
+        _show_partition(output, recovery, plan)
+    _list(output, "DAMAGED", [f"{each.key}: {each.problem}" for each in recovery.bucket.damaged])
+    _list(output, "foreign", [f"{each.key}: {each.why}" for each in recovery.bucket.foreign])
+    _list(output, "uncommitted", [f"{each.base_key} ({each.bytes} bytes)" for each in recovery.bucket.uncommitted])
+    facts = "written" if executed else "to be written; --execute does it"
+    line(f"{recovery.writing} of {len(recovery.plans)} partitions {facts}")
+
+
+def _show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> None:
+    topic_id, number = plan.partition.topic_id, plan.partition.partition
+    output.line(f"{plan.topic}:{number}  (topic id {topic_id})")
+    if plan.refused:
+        output.line(f"  REFUSED  {plan.refused}")
+        return
+    if topic_id not in recovery.names:
+        output.line(f"  this cluster has no such topic; read it by its id: tierstate consume {topic_id}:{number}")
+    records = sum(each.segment.record_count for each in plan.restored)
+    size = sum(each.segment.object_bytes for each in plan.restored)
+    output.line(f"  restored   {len(plan.restored)} segments, {records:,} records, {size:,} bytes, epoch {plan.epoch}")
+    if plan.log_start is not None:
+        output.line(f"  log start  {plan.log_start} (from the {plan.log_start_from})")
+    for standing in plan.standing:
+        output.line(f"  stands     {type(standing).__name__} {standing.id}")
+    _list(output, "  GAP", [f"offsets {gap} belong to no tier" for gap in plan.gaps])
+    name = f"{plan.topic}:{plan.partition.partition}"
+    _list(
+        output,
+        "  unproven ",
+        [
+            f"offsets {each} belong to no tier: deleted after all that is recorded, or lost; to give them up: "
+            f"tierstate delete-records {name} --before {each.end + 1} --execute"
+            for each in plan.unproven
+        ],
+    )
+    _list(output, "  MISSING", [f"{each.offsets} {each.segment_id}: archived as readable" for each in plan.missing])
+    for left in plan.left_out:
+        output.line(f"  {left.verdict:<9}  {left.segment.offsets} {left.segment.segment_id}: {left.why}")
+
+
+def _list(output: Output, label: str, texts: Sequence[str]) -> None:
+    for text in texts:
+        output.line(f"{label}  {text}")

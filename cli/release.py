@@ -6,10 +6,9 @@ from dataclasses import asdict
 
 import click
 
+from ..rules.reasons import moment
 from .context import Context
 from .flags import pass_context
-from .meant import erase_facts, facts_of, ids_meant, moment, wanted_of
-from .opened import opened_view
 from .topic_argument import TopicArgument, TopicType
 
 
@@ -24,12 +23,15 @@ def command(context: Context, topic: TopicArgument, hold: str | None, execute: b
     While a hold stands nothing of the partition is trimmed, expired, swept or erased. Facts that contradict each other
     are settled with `tierstate settle`. A topic that is gone is named by its topic id.
     """
+    from ..app.orders import take_back
+    from ..app.partitions import id_meant, spoken_of, to_follow
     from ..state.errors import InvalidRequest
     from ..state.keys import key_of
 
-    topic_id, number = ids_meant(context, topic)
-    with opened_view(context, wanted_of(topic_id, number)) as follower:
-        partitions = facts_of(follower, topic_id, number)
+    with context.connected() as connection:
+        topic_id = id_meant(connection.broker.control, topic.topic)
+        follower = connection.view(to_follow(topic_id, topic.partition))
+        partitions = spoken_of(follower, topic_id, topic.partition)
         standing = [each for partition in partitions for each in follower.partition(partition).holds]
         found = [each for each in standing if hold in (None, each.id)]
         if hold is not None and not found:
@@ -48,5 +50,5 @@ def command(context: Context, topic: TopicArgument, hold: str | None, execute: b
             context.output.note("nothing was done: --execute with a hold's id releases it" if found else "no holds")
             return
         for each in found:
-            erase_facts(context, follower, each.partition, (key_of(each),))
+            take_back(connection, follower, each.partition, (key_of(each),))
         context.output.note("released")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,19 +10,17 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .opened import opened_broker, opened_topic, user_partitions
 from .positions import TimeType
-from .replayed import Target, identity_of, opened_archive, replay_from_archive, replay_from_topic
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
-    from ..follower.rocksdb_view import ViewIdentity
     from ..follower.time_travel import Replayed
     from ..state.ids import TopicIdPartition
     from ..state.offsets import TimestampMs
     from ..state.view import ViewStore
 
 TOPIC, ARCHIVE = "topic", "archive"
+NOT_SURE = "Kafka does not answer: what was said just before that time may not be archived"
 
 
 @click.command("replay", epilog="Example: tierstate replay --source archive --to-time -3d --out /tmp/view")
@@ -52,6 +48,16 @@ def command(
 
     Time travel in the topic ends where compaction begins, and says so; the archive has every fact since it began.
     """
+    from ..app.partitions import partitions_of
+    from ..app.rebuilt import (
+        Target,
+        archive_identity,
+        rebuild_into,
+        replay_from_archive,
+        replay_from_topic,
+        tier_partitions,
+        topic_identity,
+    )
     from ..state.errors import InvalidRequest
     from ..state.offsets import Position
 
@@ -63,77 +69,31 @@ def command(
         raise InvalidRequest("the folder is not empty", out=out)
     if history is not None and source != ARCHIVE:
         raise InvalidRequest("--history is of the archive: name --source archive")
-    partitions = None
-    if topic is not None:
-        with opened_broker(context) as broker:
-            partitions = user_partitions(broker, topic.topic, topic.partition)
     target = Target(None if to_position is None else Position(to_position), to_time, without)
-    replay = partial(_from_archive, history=history) if source == ARCHIVE else _from_topic
-    store, said = replay(context, partitions, target, out)
-    try:
-        _print(context, source, store, said, partitions)
-    finally:
-        store.close()
-
-
-Rebuilt = tuple["ViewStore", "list[Replayed]"]
-
-
-def _from_topic(
-    context: Context, partitions: list[TopicIdPartition] | None, target: Target, out: Path | None
-) -> Rebuilt:
-    with opened_topic(context) as topic:
-        identity = identity_of(context, topic)
-        return _into(
-            out,
-            identity,
-            lambda store: replay_from_topic(context, topic, _numbers(identity, partitions), store, target),
-        )
-
-
-def _from_archive(
-    context: Context,
-    partitions: list[TopicIdPartition] | None,
-    target: Target,
-    out: Path | None,
-    history: int | None,
-) -> Rebuilt:
-    with opened_archive(context, history) as (objects, identity):
-        return _into(
-            out,
-            identity,
-            lambda store: replay_from_archive(
-                context, objects, identity, _numbers(identity, partitions), store, target
-            ),
-        )
-
-
-def _numbers(identity: ViewIdentity, partitions: list[TopicIdPartition] | None) -> list[int]:
-    from ..state.keys import tier_partition_of
-
-    if partitions is None:
-        return list(range(identity.partitions))
-    return sorted({tier_partition_of(each, identity.partitions) for each in partitions})
-
-
-def _into(out: Path | None, identity: ViewIdentity, fill: Callable[[ViewStore], list[Replayed]]) -> Rebuilt:
-    """In memory, or a view folder that counts only once it is complete."""
-    from ..follower.resume import ViewFolder
-    from ..schemas.codec import decode_fact
-    from ..state.view import MemoryView
-
-    if out is None:
-        memory = MemoryView(decode_fact, identity.partitions)
-        return memory, fill(memory)
-    folder = ViewFolder(out / "view", decode_fact)
-    view = folder.fresh(identity)
-    try:
-        said = fill(view)
-    except BaseException:
-        view.close()
-        raise
-    folder.install(view)
-    return view, said
+    with context.connected("store.url" if source == ARCHIVE else "kafka.bootstrap.servers") as connection:
+        partitions = None
+        if topic is not None:
+            partitions = partitions_of(connection.broker.control, topic.topic, topic.partition)
+        if source == ARCHIVE:
+            identity, parted = archive_identity(connection, history)
+            if parted is not None:
+                context.output.note(parted)
+            numbers = tier_partitions(identity, partitions)
+            store, said = rebuild_into(
+                out, identity, lambda store: replay_from_archive(connection, identity, numbers, store, target)
+            )
+            if to_time is not None and not all(each.reached for each in said):
+                context.output.note(NOT_SURE)
+        else:
+            identity = topic_identity(connection)
+            numbers = tier_partitions(identity, partitions)
+            store, said = rebuild_into(
+                out, identity, lambda store: replay_from_topic(connection, numbers, store, target)
+            )
+        try:
+            _print(context, source, store, said, partitions)
+        finally:
+            store.close()
 
 
 def _print(

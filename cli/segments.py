@@ -6,7 +6,6 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .opened import opened_broker, opened_view, partitions_meant
 from .topic_argument import TopicArgument, TopicType
 
 
@@ -19,14 +18,14 @@ def command(context: Context, topic: TopicArgument, every: bool) -> None:
 
     A topic that is gone is named by its topic id.
     """
+    from ..app.partitions import partitions_meant
     from ..schemas.codec import descriptor_to_json
     from ..state.segment import SegmentState
 
-    with opened_broker(context) as broker:
-        partitions = partitions_meant(broker, topic.topic, topic.partition)
+    with context.connected() as connection:
+        partitions = partitions_meant(connection.broker.control, topic.topic, topic.partition)
         assert partitions is not None  # one is named
-    with opened_view(context, partitions) as follower:
-        view = follower.partition(partitions[0])
+        view = connection.view(partitions).partition(partitions[0])
     found = sorted(
         (s for s in view.segments.values() if every or s.state is SegmentState.COPY_SEGMENT_FINISHED),
         key=lambda s: (s.subject.offsets.start if s.subject else -1, s.segment_id),

@@ -8,12 +8,9 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .meant import facts_of, ids_meant, wanted_of
-from .opened import opened_topic, opened_view
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
-    from ..follower.follower import Follower
     from ..rules.settle import Unknown
     from ..state.facts import ContradictionSettled, LineageSettled
     from ..state.partition_view import PartitionView
@@ -50,17 +47,20 @@ def command(
 
     With a decision and --execute it is written as a fact. Agents obey within seconds, and it stays settled.
     """
+    from ..app.connection import view_now
+    from ..app.orders import give
+    from ..app.partitions import id_meant, spoken_of, to_follow
     from ..rules.settle import unknown_of
     from ..state.errors import InvalidRequest, NotTiered
-    from .opened import view_now
 
     if (contradiction is None) is not (keep is None):
         raise InvalidRequest("a contradiction is settled with --contradiction and --keep or --go-on")
     if lineage is not None and contradiction is not None:
         raise InvalidRequest("settle one thing at a time: the lineage, or a contradiction")
-    topic_id, number = ids_meant(context, topic)
-    with opened_view(context, wanted_of(topic_id, number)) as follower:
-        partitions = facts_of(follower, topic_id, number)
+    with context.connected() as connection:
+        topic_id = id_meant(connection.broker.control, topic.topic)
+        follower = connection.view(to_follow(topic_id, topic.partition))
+        partitions = spoken_of(follower, topic_id, topic.partition)
         if len(partitions) != 1:
             raise NotTiered("no fact is about this partition" if not partitions else "name one partition", topic=topic)
         view = view_now(follower, partitions[0])
@@ -71,7 +71,7 @@ def command(
             stuck = unknown is not None or view.contradictions
             context.output.note("nothing was done: decide, and --execute" if stuck else "nothing is to be settled")
             return
-        _say(context, follower, fact)
+        give(connection.topic, follower, fact)
         context.output.note("settled")
 
 
@@ -79,12 +79,12 @@ def _decided(
     view: PartitionView, unknown: Unknown | None, lineage: str | None, contradiction: str | None, keep: bool | None
 ) -> LineageSettled | ContradictionSettled | None:
     """Raises InvalidRequest for what there is not to settle."""
+    from ..app.orders import issuer
     from ..runtime.clock import SystemClock
     from ..runtime.id_source import RandomIds
     from ..state.errors import InvalidRequest
     from ..state.facts import ContradictionSettled, LineageSettled
     from ..state.ids import FactId
-    from .give_order import issuer
 
     new, now = FactId.of(RandomIds().uuid()), SystemClock().now_ms()
     if lineage is not None:
@@ -99,21 +99,6 @@ def _decided(
     if found not in view.contradictions:
         raise InvalidRequest("no such contradiction", contradiction=contradiction, standing=len(standing))
     return ContradictionSettled(view.partition, new, str(found), bool(keep), issuer(), now)
-
-
-def _say(context: Context, follower: Follower, fact: LineageSettled | ContradictionSettled) -> None:
-    """An append whose outcome nobody knows is looked up; UnknownOutcome when it is not there (it may land later)."""
-    from ..leader.termless import say
-    from ..state.errors import UnknownOutcome
-    from .opened import view_now
-
-    with opened_topic(context) as topic:
-        try:
-            say(topic, follower, fact.partition, fact)
-        except UnknownOutcome:
-            view = view_now(follower, fact.partition)
-            if fact not in (*view.settled, *view.settled_lineages):
-                raise
 
 
 def _show(context: Context, topic: str, view: PartitionView, unknown: Unknown | None) -> None:

@@ -5,27 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..app.orders import needed, order_each, require_tiered, told
+from ..app.partitions import partitions_of
 from ..rules.orders import standing
 from ..state.facts import OrderKind
 from .context import Context
-from .give_order import give, new_order, told
-from .opened import following, opened_broker, opened_topic, user_partitions
 from .topic_argument import TopicArgument
 
 if TYPE_CHECKING:
     from ..broker.control import BrokerControl
-    from ..broker.tier_topic import TierTopic
-    from ..follower.follower import Follower
     from ..state.partition_view import PartitionView
 
 More = Callable[["PartitionView", "BrokerControl"], dict[str, Any]]
 """What a command shows of a partition beside the order."""
-
-
-def needed(view: PartitionView, kind: OrderKind) -> bool:
-    """Whether this order would change what stands; resume is what stands where nobody ordered anything."""
-    now = standing(view)
-    return kind is not (OrderKind.RESUME if now is None else now.kind)
 
 
 def order_partitions(
@@ -35,47 +27,21 @@ def order_partitions(
 
     Whether any partition needed it. Raises UnknownTopic, NotTiered, and what stopped it halfway.
     """
-    with opened_broker(context) as broker:
-        partitions = user_partitions(broker, argument.topic, argument.partition)
-        with opened_topic(context) as topic, following(context, topic, partitions) as follower:
-            views = [follower.partition(each) for each in partitions]
-            _refuse_untiered(context, argument, views)
-            extra = [more(view, broker.control) if more else {} for view in views]
-            wanted = [view for view in views if needed(view, kind)]
-            outcomes: dict[int, str] = {}
-            try:
-                if execute:
-                    order_each(topic, follower, wanted, kind, outcomes)
-            finally:
-                _show(context, argument.topic, views, kind, execute, outcomes, extra)
-            return bool(wanted)
-
-
-def _refuse_untiered(context: Context, argument: TopicArgument, views: list[PartitionView]) -> None:
-    from ..state.errors import NotTiered
-
-    if context.settings.tiering.covers(argument.topic) or any(view.others or view.segments for view in views):
-        return
-    raise NotTiered("no fact is about it, and tiering.include does not name it: no agent obeys", topic=argument)
-
-
-def order_each(
-    topic: TierTopic, follower: Follower, views: list[PartitionView], kind: OrderKind, outcomes: dict[int, str]
-) -> None:
-    """One after another; the first that fails ends it. ``outcomes`` (by partition number) says how far it came."""
-    from ..runtime.clock import SystemClock
-    from ..runtime.id_source import RandomIds
-    from ..state.errors import UnknownOutcome
-
-    for view in views:
-        number = view.partition.partition
-        outcomes[number] = "failed"
+    with context.connected() as connection:
+        broker = connection.broker.control
+        partitions = partitions_of(broker, argument.topic, argument.partition)
+        follower = connection.view(partitions)
+        views = [follower.partition(each) for each in partitions]
+        require_tiered(connection, argument.topic, views)
+        extra = [more(view, broker) if more else {} for view in views]
+        wanted = [view for view in views if needed(view, kind)]
+        outcomes: dict[int, str] = {}
         try:
-            give(topic, follower, new_order(view.partition, kind, SystemClock(), RandomIds()))
-        except UnknownOutcome:
-            outcomes[number] = "unknown"
-            raise
-        outcomes[number] = "ordered"
+            if execute:
+                order_each(connection.topic, follower, wanted, kind, outcomes)
+        finally:
+            _show(context, argument.topic, views, kind, execute, outcomes, extra)
+        return bool(wanted)
 
 
 def _show(

@@ -8,21 +8,22 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .opened import both_tiers_now, opened_broker, opened_view
 
 
 @click.command("topics", epilog="Example: tierstate topics --json")
 @pass_context
 def command(context: Context) -> None:
     """List the tiered topics: what both tiers hold, and what is wrong anywhere."""
-    from .partition_facts import PartitionFacts, look_at
+    from ..app.partition_facts import PartitionFacts, look_at
+    from ..app.partitions import both_tiers_now
 
     rows: dict[str, list[PartitionFacts]] = defaultdict(list)
-    with opened_broker(context) as broker, opened_view(context) as follower:
-        names = {described.topic_id: described.name for described in broker.control.topics()}
+    with context.connected() as connection:
+        broker, follower = connection.broker.control, connection.view()
+        names = {described.topic_id: described.name for described in broker.topics()}
         for partition in follower.partitions():
             name = names.get(partition.topic_id)
-            bounds, view = both_tiers_now(broker.control, follower, name, partition)
+            bounds, view = both_tiers_now(broker, follower, name, partition)
             if name is None:
                 name = f"{view.topic or 'unknown'} (gone, id {partition.topic_id})"
             rows[name].append(look_at(view, bounds, name))

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..rules.reasons import moment
 from .context import Context
 from .flags import pass_context
-from .meant import erase_facts, facts_of, moment, topic_id_of, wanted_of
-from .opened import opened_view
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -30,12 +29,16 @@ def command(context: Context, topic_id: TopicArgument, execute: bool) -> None:
 
     The topic is named by its id, as `tierstate facts` shows it: its name may belong to another topic by now.
     """
+    from ..app.orders import take_back
+    from ..app.partitions import spoken_of, to_follow
     from ..rules.custody import ending, withdrawable
     from ..state.errors import Fenced, InvalidRequest
+    from ..state.ids import TopicId
 
-    topic = topic_id_of(topic_id)
-    with opened_view(context, wanted_of(topic, topic_id.partition)) as follower:
-        views = [follower.partition(each) for each in facts_of(follower, topic, topic_id.partition)]
+    topic = TopicId(topic_id.topic)
+    with context.connected() as connection:
+        follower = connection.view(to_follow(topic, topic_id.partition))
+        views = [follower.partition(each) for each in spoken_of(follower, topic, topic_id.partition)]
         ended = [view for view in views if ending(view) is not None]
         missing = [view for view in views if withdrawable(view)]
         if ended:
@@ -52,7 +55,7 @@ def command(context: Context, topic_id: TopicArgument, execute: bool) -> None:
             context.output.note("nothing was done: --execute does it")
             return
         for view in missing:
-            erase_facts(context, follower, view.partition, withdrawable(view))
+            take_back(connection, follower, view.partition, withdrawable(view))
             follower.require_fresh(follower.tier_partition(view.partition), 0)
             if ending(follower.partition(view.partition)) is not None:
                 raise Fenced("too late: the partition ended at the same moment", partition=view.partition)

@@ -6,7 +6,7 @@ Order: defaults, the file, ``TIERSTATE_SECTION__KEY``, ``--set section.key=value
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,6 +56,14 @@ def load_settings(
         if value is not None:
             given[path] = Given(value, flag, Path(), True)
     return _settle(given, environ, problems)
+
+
+def settings_from(given: Mapping[str, object], origin: Callable[[str], str] = str) -> Settings:
+    """Settings that a program gives, by dotted key (``store.path_style``, ``kafka.bootstrap.servers``), and no others:
+    no file, no environment. ``origin``: who gave a key, for what is wrong with it. InvalidSettings lists all of that.
+    """
+    planted = {path_of_dotted(key): Given(value, origin(key), Path(), False) for key, value in given.items()}
+    return _settle(planted, {}, [])
 
 
 def _settle(given: Mapping[SettingPath, Given], environ: Mapping[str, str], problems: list[str]) -> Settings:

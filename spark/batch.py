@@ -12,12 +12,11 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ..broker.open import open_broker
+from ..app.connection import Connection
 from ..fetch.local import BrokerTier
 from ..fetch.plan import read_split
 from ..fetch.reader import records
 from ..runtime.clock import SystemClock
-from .open import open_key_ring, open_object_store
 from .options import SourceOptions
 from .planning import Group, plan_again, plan_groups
 
@@ -50,10 +49,9 @@ class BatchReader(DataSourceReader):
 
     def _read(self, splits: Group) -> Iterator[pa.RecordBatch]:
         options, clock = self._options, SystemClock()
-        store, keys = open_object_store(options, clock), open_key_ring(options)
         again = partial(plan_again, options, clock)
-        with open_broker(options.kafka, clock) as broker:
-            local = BrokerTier(broker)
+        with Connection(options.settings, clock) as connection:
+            store, keys, local = connection.store, connection.keys, BrokerTier(connection.broker)
             for split in splits:
                 for piece in read_split(split, store, local, clock, keys=keys, reroute=again):
                     for batch in records(piece, split.topic, split.partition, columns=options.columns):

@@ -11,10 +11,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from ..app.connection import FOR_READERS
+from ..runtime.effective_settings import effective
+from ..runtime.settings import Settings
+from ..runtime.settings_load import settings_from
 from ..runtime.units import parse_size
 from ..state.errors import InvalidRequest
 from ..state.routing import Isolation, Tier
@@ -23,6 +27,17 @@ from .kafka_properties import kafka_properties
 from .positions import EARLIEST, LATEST, Stated, TopicPartition, check_batch, stated
 
 OURS = ("store", "endpoint", "region", "gateway", "state_dir", "tier_state_topic", "tier", "split_bytes", "keyring")
+SETTINGS = {
+    "store": "store.url",
+    "endpoint": "store.endpoint",
+    "region": "store.region",
+    "keyring": "encryption.keyring",
+    "tier_state_topic": "tier_state.topic",
+    "state_dir": "state_dir",
+}
+"""Options with a short name of their own, and the setting that each is."""
+READ_BY = ("store.", "cache.", "encryption.", "format.key_prefix", "format.salt_bits")
+"""Every setting of these is an option under its own name, ``tierstate.store.path_style``: what a reader goes by."""
 STRATEGIES = ("assign", "subscribe", "subscribePattern")
 DEFAULT_SPLIT_BYTES = 128 * 1024 * 1024
 """As ``spark.sql.files.maxPartitionBytes``: a Spark partition costs 31 to 48 ms, so few and large ones."""
@@ -54,9 +69,10 @@ Choice = Assigned | Subscribed | Matching
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Parsed once. ``kafka`` may hold credentials: they travel to the executors as they are.
+    """Parsed once. Credentials travel to the executors as they are.
 
-    ``keyring`` is a file on the driver and on every executor; what is in it does not travel.
+    ``settings`` travels with ``[kafka]``, ``[store]`` and the rest of what a reader goes by; its key ring is a file on
+    the driver and on every executor, and what is in it does not travel. ``view_folder``: where the view is kept.
     """
 
     choice: Choice
@@ -66,13 +82,8 @@ class SourceOptions:
     fail_on_data_loss: bool
     min_partitions: int | None
     columns: tuple[str, ...]
-    kafka: Mapping[str, str] = field(repr=False)
-    store: str
-    endpoint: str | None
-    region: str | None
-    keyring: Path | None
-    state_dir: Path | None
-    tier_state_topic: str
+    settings: Settings
+    view_folder: Path | None
     tier: Tier
     isolation: Isolation
     split_bytes: int
@@ -87,7 +98,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     _check_without_effect(options)
     starting, ending = stated(options, "starting", EARLIEST), stated(options, "ending", LATEST)
     check_batch(starting, ending)
-    state_dir, keyring = options.get("tierstate.state_dir"), options.get("tierstate.keyring")
+    folder = options.get("tierstate.state_dir")
     return SourceOptions(
         choice=choice,
         starting=starting,
@@ -96,13 +107,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=_boolean(options, "failOnDataLoss", True),
         min_partitions=minimum,
         columns=chosen_columns(options.get("columns"), _boolean(options, "includeHeaders", False)),
-        kafka=kafka_properties(options),
-        store=_store(options),
-        endpoint=options.get("tierstate.endpoint") or None,
-        region=options.get("tierstate.region") or None,
-        keyring=Path(keyring) if keyring else None,
-        state_dir=Path(state_dir) if state_dir else None,
-        tier_state_topic=options.get("tierstate.tier_state_topic") or "_tier-state",
+        settings=_settings(options),
+        view_folder=Path(folder) if folder else None,
         tier=_tier(options),
         isolation=_isolation(options),
         split_bytes=_split_bytes(options),
@@ -112,7 +118,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
 def _check_ours(options: Mapping[str, str]) -> None:
     for name in options:
         prefix, _, rest = name.partition(".")
-        if prefix == "tierstate" and rest not in OURS:
+        if prefix == "tierstate" and rest not in OURS and not rest.startswith(READ_BY):
             near = get_close_matches(rest, OURS, 1)
             raise InvalidRequest(f"option {name} is unknown" + (f"; tierstate.{near[0]} is known" if near else ""))
     if options.get("tierstate.gateway"):
@@ -163,11 +169,32 @@ def _is_partition(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool) and number >= 0
 
 
-def _store(options: Mapping[str, str]) -> str:
-    url = options.get("tierstate.store", "").strip()
-    if not url:
+def _settings(options: Mapping[str, str]) -> Settings:
+    """Raises InvalidSettings that names the options."""
+    given: dict[str, object] = {f"kafka.{name}": value for name, value in kafka_properties(options).items()}
+    if not options.get("tierstate.store", "").strip():
         raise InvalidRequest("option tierstate.store must be set: file:///folder or s3://bucket/prefix")
-    return url
+    names: dict[str, str] = {}
+    for name, value in options.items():
+        prefix, _, rest = name.partition(".")
+        if prefix == "tierstate" and value.strip() and (rest in SETTINGS or rest.startswith(READ_BY)):
+            key = SETTINGS.get(rest, rest)
+            if key in given:
+                raise InvalidRequest(f"options {names[key]} and {name} are one and the same setting")
+            given[key], names[key] = value.strip(), name
+    return settings_from({**FOR_READERS, **given}, lambda key: f"option {names.get(key, key)}")
+
+
+def options_of(settings: Settings) -> dict[str, str]:
+    """What a reader goes by, as options; what nobody set is left out. Secrets are written out."""
+    short = {key: name for name, key in SETTINGS.items() if key != "state_dir"}
+    options = {f"kafka.{name}": value for name, value in settings.kafka.items()}
+    for each in effective(settings):
+        if each.origin != "default" and (each.key in short or each.key.startswith(READ_BY)):
+            options[f"tierstate.{short.get(each.key, each.key)}"] = each.value
+    if settings.store.secret_access_key is not None:
+        options["tierstate.store.secret_access_key"] = settings.store.secret_access_key.get_secret_value()
+    return options
 
 
 def _positive(options: Mapping[str, str], name: str) -> int | None:

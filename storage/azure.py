@@ -33,9 +33,10 @@ from ..state.errors import (
 from ..state.objects import ObjectInfo, UnfinishedUpload, checked_key
 from ..state.offsets import ByteRange, TimestampMs
 from .azure_errors import BLOCKS_GONE, translated
-from .azure_options import GET_BYTES, ONE_REQUEST_BYTES, AzureOptions, azure_client
+from .azure_options import GET_BYTES, ONE_REQUEST_BYTES, azure_client
 from .azure_upload import BlockUpload
 from .object_store import DEFAULT_PART_BYTES, MIB, Data, RangeNotSatisfiable, beyond_end, over_limit
+from .options import StoreOptions
 from .parts import Part, PartShares, UploadShare, drained, parts_of
 from .patience import Patience, never
 
@@ -56,20 +57,23 @@ class AzureStore:
         self,
         container: str,
         prefix: str = "",
-        options: AzureOptions | None = None,
+        options: StoreOptions | None = None,
         clock: Clock | None = None,
         ids: IdSource | None = None,
         listener: Listener = ignore,
+        connection_string: str | None = None,
     ) -> None:
         if not container:
             raise InvalidRequest("an Azure store has a container", example="az://container/prefix")
         self._name = container
         self._prefix = f"{checked_key(prefix.strip('/'))}/" if prefix.strip("/") else ""
-        self._options, self._ids = options or AzureOptions(), ids or RandomIds()
+        self._options, self._ids = options or StoreOptions(), ids or RandomIds()
         self._shares = PartShares(self._options.concurrency)
         self._patience = Patience(self._options.limits, clock or SystemClock(), self._ids, listener, self.description)
         try:
-            self._container, self._credential = azure_client(container, self._options, self.description)
+            self._container, self._credential = azure_client(
+                container, self._options, connection_string, self.description
+            )
         except (AzureError, ValueError):
             # No reason, no cause: what does not parse in a connection string may be repeated in it, key and all.
             raise InvalidRequest("the Azure client cannot be built", store=self.description) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,8 +10,8 @@ from azure.identity import DefaultAzureCredential
 from azure.storage.blob import ContainerClient
 
 from ..state.errors import InvalidRequest
-from .object_store import DEFAULT_PART_BYTES, MIB
-from .patience import Limits
+from .object_store import MIB
+from .options import StoreOptions
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 ONE_REQUEST_BYTES = 64 * MIB
@@ -20,28 +19,8 @@ GET_BYTES = 32 * MIB
 """Bytes of one GET; above it Microsoft's client would split, and `azure.py` would not see every answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class AzureOptions:
-    """``endpoint``: the account's URL. ``credentials``: the account's name and key. Times in seconds.
-
-    ``proxy`` None: as the environment says (HTTPS_PROXY, NO_PROXY).
-    ``part_bytes``: of an upload that does not ask for another size.
-    ``concurrency``: parts of one upload in flight; an upload holds at most (concurrency + 2) parts.
-    """
-
-    endpoint: str | None = None
-    credentials: tuple[str, str] | None = field(default=None, repr=False)
-    connection_string: str | None = field(default=None, repr=False)
-    proxy: str | None = field(default=None, repr=False)
-    connect_timeout: float = 5
-    read_timeout: float = 30
-    limits: Limits = field(default_factory=Limits)
-    part_bytes: int = DEFAULT_PART_BYTES
-    concurrency: int = 4
-
-
 def azure_client(
-    container: str, options: AzureOptions, store: str
+    container: str, options: StoreOptions, connection_string: str | None, store: str
 ) -> tuple[ContainerClient, DefaultAzureCredential | None]:
     """The client, and the credentials to close after it.
 
@@ -62,8 +41,8 @@ def azure_client(
         account, key = options.credentials
         url = options.endpoint or f"https://{account}.blob.core.windows.net"
         return ContainerClient(url, container, AzureNamedKeyCredential(account, key), **more), None
-    if options.connection_string is not None:
-        client = ContainerClient.from_connection_string(options.connection_string, container, **more)
+    if connection_string is not None:
+        client = ContainerClient.from_connection_string(connection_string, container, **more)
         if options.endpoint is not None and not client.url.startswith(options.endpoint.rstrip("/") + "/"):
             raise InvalidRequest(
                 "the connection string in the environment is of another account than the endpoint",

@@ -34,9 +34,10 @@ from ..state.errors import (
 from ..state.objects import ObjectInfo, UnfinishedUpload, checked_key
 from ..state.offsets import ByteRange, TimestampMs
 from .gcs_errors import BROKEN_BODY, FOREIGN, NO_OBJECT, refused, translated
-from .gcs_options import GcsOptions, authorized_session, gcs_client
+from .gcs_options import authorized_session, gcs_client
 from .gcs_upload import STEP, ResumableUpload, Whole
 from .object_store import DEFAULT_PART_BYTES, MIB, Data, RangeNotSatisfiable, beyond_end, over_limit
+from .options import StoreOptions
 from .parts import Part, PartShares, UploadShare, drained, parts_of
 from .patience import NotRepeatable, Patience, never
 
@@ -49,6 +50,8 @@ _PARTS = 2
 """Google's client sends more than this by a resumable upload of its own, which cannot continue a half-kept part."""
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 _BATCH = 1000
+_DELETES = 8
+"""Requests at a time: batches of Google's own have no answer for each object."""
 
 
 class GcsStore:
@@ -58,7 +61,7 @@ class GcsStore:
         self,
         bucket: str,
         prefix: str = "",
-        options: GcsOptions | None = None,
+        options: StoreOptions | None = None,
         clock: Clock | None = None,
         ids: IdSource | None = None,
         listener: Listener = ignore,
@@ -67,7 +70,7 @@ class GcsStore:
             raise InvalidRequest("a GCS store has a bucket", example="gs://bucket/prefix")
         self._name = bucket
         self._prefix = f"{checked_key(prefix.strip('/'))}/" if prefix.strip("/") else ""
-        self._options = options or GcsOptions()
+        self._options = options or StoreOptions()
         self._ids = ids or RandomIds()
         self._patience = Patience(self._options.limits, clock or SystemClock(), self._ids, listener, self.description)
         self._shares = PartShares(_PARTS)
@@ -194,7 +197,7 @@ class GcsStore:
     def delete_many(self, keys: Iterable[str]) -> None:
         """One request a key: Google's own batch is 100 such requests in a body, and fails one by one all the same."""
         each = iter(keys)
-        with ThreadPoolExecutor(self._options.delete_concurrency, thread_name_prefix="tierstate-delete") as pool:
+        with ThreadPoolExecutor(_DELETES, thread_name_prefix="tierstate-delete") as pool:
             while batch := tuple(itertools.islice(each, _BATCH)):
                 for done in [pool.submit(self.delete, key) for key in batch]:
                     done.result()

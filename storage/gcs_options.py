@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import google.auth
@@ -13,8 +12,7 @@ from google.cloud import storage
 from requests.adapters import HTTPAdapter
 
 from ..state.errors import AccessDenied
-from .object_store import DEFAULT_PART_BYTES
-from .patience import Limits
+from .options import StoreOptions
 
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _CONNECTIONS = 32
@@ -22,29 +20,13 @@ _anonymous: Any = AnonymousCredentials  # Google's classes have types, their con
 _session: Any = AuthorizedSession
 
 
-@dataclass(frozen=True, slots=True)
-class GcsOptions:
-    """``proxy`` None: as the environment says (HTTPS_PROXY, NO_PROXY). Times in seconds.
-
-    ``part_bytes``: of an upload that does not ask for another size; an upload holds at most three parts.
-    """
-
-    endpoint: str | None = None
-    proxy: str | None = field(default=None, repr=False)
-    connect_timeout: float = 5
-    read_timeout: float = 30
-    limits: Limits = field(default_factory=Limits)
-    part_bytes: int = DEFAULT_PART_BYTES
-    delete_concurrency: int = 8
-
-
-def gcs_client(options: GcsOptions, session: Any) -> Any:
+def gcs_client(options: StoreOptions, session: Any) -> Any:
     # The session is ours (its size, its credentials), so that bodies are read from the pool the client uses.
     more = {"client_options": {"api_endpoint": options.endpoint}} if options.endpoint else {}
     return storage.Client(project=None, credentials=session.credentials, _http=session, **more)
 
 
-def authorized_session(options: GcsOptions, store: str) -> Any:
+def authorized_session(options: StoreOptions, store: str) -> Any:
     """An authorized HTTP session. Raises AccessDenied when Google's own search finds no credentials."""
     if options.endpoint is not None and options.endpoint.startswith("http:"):
         credentials: Any = _anonymous()  # an emulator: no token ever travels in the clear

@@ -1,13 +1,12 @@
 """A URL -> a ready object store. The only place that knows the schemes.
 
 A store's prefix (``s3://bucket/prefix``) is a folder: keys are relative to it. The key prefix of Aiven's plugin is
-another thing, part of every key, verbatim and without a ``/``: `segment/keys.py`.
+another thing, part of every key, verbatim and without a ``/``: `state/object_keys.py`.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -17,26 +16,26 @@ from ..state.errors import InvalidRequest, MissingExtra
 from .directory import DirectoryStore
 from .memory import MemoryStore
 from .object_store import ObjectStore
-from .s3 import S3Options, S3Store
+from .options import StoreOptions
+from .s3 import S3Store
+
+DEFAULT = StoreOptions()
 
 _RIGHT = "file:///absolute/folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
 
 
 def open_store(
     url: str,
+    options: StoreOptions = DEFAULT,
     *,
-    endpoint: str | None = None,
-    region: str | None = None,
     clock: Clock | None = None,
-    s3: S3Options | None = None,
     listener: Listener = ignore,
     make: bool = False,
 ) -> ObjectStore:
     """``file:///folder``, ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``, ``memory:``.
 
-    ``s3``: how any cloud's store is reached: time-outs, limits, parts, proxy; the key pair of S3 or, for Azure, the
-    account's name and key. ``endpoint`` and ``region`` are added to it. ``make``: a folder that is not there is made;
-    buckets and containers never are.
+    ``options``: how any cloud's store is reached. ``make``: a folder that is not there is made; buckets and containers
+    never are.
     Raises InvalidRequest, AccessDenied, MissingExtra.
     """
     clock = clock or SystemClock()
@@ -48,9 +47,8 @@ def open_store(
         raise InvalidRequest("a store URL carries no credentials; give them in the environment or in the settings")
     if parts.query or parts.fragment:
         raise InvalidRequest("a store URL has no '?' and no '#'; write them as %3F and %23", scheme=parts.scheme)
-    if endpoint is not None and parts.scheme not in ("s3", "gs", "az"):
-        raise InvalidRequest("only an s3://, gs:// or az:// store has an endpoint", url=url, endpoint=endpoint)
-    options = replace(s3 or S3Options(), endpoint=endpoint, region=region)
+    if options.endpoint is not None and parts.scheme not in ("s3", "gs", "az"):
+        raise InvalidRequest("only an s3://, gs:// or az:// store has an endpoint", url=url, endpoint=options.endpoint)
     match parts.scheme:
         case "file":
             return _directory(url, parts.netloc, unquote(parts.path), make)
@@ -77,9 +75,9 @@ def _directory(url: str, host: str, path: str, make: bool) -> DirectoryStore:
     return DirectoryStore(Path(path), make=make)
 
 
-def _google(bucket: str, prefix: str, wanted: S3Options, clock: Clock, listener: Listener) -> ObjectStore:
-    _not_for_s3_only("gs", wanted)
-    if wanted.credentials is not None:
+def _google(bucket: str, prefix: str, options: StoreOptions, clock: Clock, listener: Listener) -> ObjectStore:
+    _not_for_s3_only("gs", options)
+    if options.credentials is not None:
         raise InvalidRequest(
             "a gs:// store has no access key: it uses Google's application default credentials",
             bucket=bucket,
@@ -87,49 +85,29 @@ def _google(bucket: str, prefix: str, wanted: S3Options, clock: Clock, listener:
         )
     try:
         from .gcs import GcsStore
-        from .gcs_options import GcsOptions
     except ImportError as error:
         raise MissingExtra("gcs", "a gs:// store") from error
-    options = GcsOptions(
-        endpoint=wanted.endpoint,
-        proxy=wanted.proxy,
-        connect_timeout=wanted.connect_timeout,
-        read_timeout=wanted.read_timeout,
-        limits=wanted.limits,
-        part_bytes=wanted.part_bytes,
-    )
     return GcsStore(bucket, prefix, options, clock, listener=listener)
 
 
-def _azure(container: str, prefix: str, wanted: S3Options, clock: Clock, listener: Listener) -> ObjectStore:
-    _not_for_s3_only("az", wanted)
+def _azure(container: str, prefix: str, options: StoreOptions, clock: Clock, listener: Listener) -> ObjectStore:
+    _not_for_s3_only("az", options)
     try:
         from .azure import AzureStore
-        from .azure_options import CONNECTION_STRING, AzureOptions
+        from .azure_options import CONNECTION_STRING
     except ImportError as error:
         raise MissingExtra("azure", "an az:// store") from error
     # The account's key first, then the connection string of the environment, else Microsoft's own search.
-    text = os.environ.get(CONNECTION_STRING) if wanted.credentials is None else None
-    options = AzureOptions(
-        endpoint=wanted.endpoint,
-        credentials=wanted.credentials,
-        connection_string=text or None,
-        proxy=wanted.proxy,
-        connect_timeout=wanted.connect_timeout,
-        read_timeout=wanted.read_timeout,
-        limits=wanted.limits,
-        part_bytes=wanted.part_bytes,
-        concurrency=wanted.concurrency,
-    )
-    return AzureStore(container, prefix, options, clock, listener=listener)
+    text = os.environ.get(CONNECTION_STRING) if options.credentials is None else None
+    return AzureStore(container, prefix, options, clock, listener=listener, connection_string=text or None)
 
 
-def _not_for_s3_only(scheme: str, wanted: S3Options) -> None:
+def _not_for_s3_only(scheme: str, options: StoreOptions) -> None:
     """What would be dropped in silence is refused: who asks for encryption must not believe that he has it."""
     asked = {
-        "region": wanted.region is not None,
-        "path_style": wanted.path_style is not None,
-        "sse": wanted.sse != "none",
+        "region": options.region is not None,
+        "path_style": options.path_style is not None,
+        "sse": options.sse != "none",
     }
     if names := [name for name, is_asked in asked.items() if is_asked]:
         raise InvalidRequest(f"a {scheme}:// store has no {', '.join(names)}: only s3:// has")

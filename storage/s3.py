@@ -25,10 +25,11 @@ from ..state.errors import (
 from ..state.objects import ObjectInfo, UnfinishedUpload, checked_key
 from ..state.offsets import ByteRange, TimestampMs
 from .object_store import DEFAULT_PART_BYTES, MIB, Data, over_limit
+from .options import StoreOptions
 from .parts import drained, parts_of
 from .s3_body import SentBody, arriving
 from .s3_errors import answered
-from .s3_options import S3Options as S3Options
+from .s3_options import part_size, write_arguments
 from .s3_requests import MARKER, S3Requests
 from .s3_upload import MultipartUpload, abort, crc32_of, unfinished
 
@@ -46,7 +47,7 @@ class S3Store:
         self,
         bucket: str,
         prefix: str = "",
-        options: S3Options | None = None,
+        options: StoreOptions | None = None,
         clock: Clock | None = None,
         ids: IdSource | None = None,
         listener: Listener = ignore,
@@ -55,7 +56,7 @@ class S3Store:
             raise InvalidRequest("an S3 store has a bucket", example="s3://bucket/prefix")
         self._bucket = bucket
         self._prefix = f"{checked_key(prefix.strip('/'))}/" if prefix.strip("/") else ""
-        self._options = options or S3Options()
+        self._options = options or StoreOptions()
         self._clock = clock or SystemClock()
         self._requests = S3Requests(bucket, self.description, self._options, self._clock, ids or RandomIds(), listener)
         self._client = self._requests.client
@@ -76,7 +77,7 @@ class S3Store:
 
     def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
         full = self._full(key)
-        size = self._options.part_size(part_bytes)
+        size = part_size(self._options, part_bytes)
         with self._requests.shares.upload() as share:
             parts = parts_of(pieces, size, share)
             first = next(parts)
@@ -163,7 +164,7 @@ class S3Store:
             Body=cast(Any, SentBody(data)),
             ChecksumCRC32=checksum,
             Metadata={MARKER: marker},
-            **cast(Any, {**condition, **self._options.write_arguments}),
+            **cast(Any, {**condition, **write_arguments(self._options)}),
         )
 
     def _whole(self, key: str, full: str, limit: int | None = None) -> tuple[bytes, str]:

@@ -15,10 +15,11 @@ from ..runtime.listener import Listener
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound, TierstateError, Unavailable
 from ..state.offsets import ByteRange
 from .object_store import RangeNotSatisfiable, beyond_end
+from .options import StoreOptions
 from .parts import PartShares
 from .patience import Patience, never
 from .s3_errors import translated
-from .s3_options import S3Options, s3_client
+from .s3_options import s3_client
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -37,7 +38,7 @@ class S3Requests:
     """``store`` names the store in errors. Raises InvalidRequest when no client can be built. Thread-safe."""
 
     def __init__(
-        self, bucket: str, store: str, options: S3Options, clock: Clock, ids: IdSource, listener: Listener
+        self, bucket: str, store: str, options: StoreOptions, clock: Clock, ids: IdSource, listener: Listener
     ) -> None:
         self.bucket, self.store, self.options, self._ids = bucket, store, options, ids
         self.patience = Patience(options.limits, clock, ids, listener, store)

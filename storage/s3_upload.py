@@ -17,6 +17,7 @@ from .object_store import Data
 from .parts import Part, UploadShare
 from .s3_body import SentBody
 from .s3_errors import UploadGone
+from .s3_options import write_arguments
 from .s3_requests import MARKER, S3Requests
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class MultipartUpload:
                 **self._where,
                 ChecksumAlgorithm="CRC32",
                 Metadata={MARKER: self._marker},
-                **cast(Any, self._requests.options.write_arguments),
+                **cast(Any, write_arguments(self._requests.options)),
             )["UploadId"]
 
         upload_id = self._requests.write(self._key, request)

@@ -9,13 +9,11 @@ import pytest
 
 from tests.rules.expiring import BOUNDS, TERM, build, delete_started, doubtful, lease, moved, order, view_of
 from tests.state.conftest import KNOWN, NOW
+from tierstate.app.deletion import DeletePlan, Obeyed, plan_delete
+from tierstate.app.orders import give, issuer, needed, new_order, order_each, told
+from tierstate.app.positions import AtOffset, Earliest, FromEnd, Latest, offset_before
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.broker.memory_tier_topic import MemoryTierTopic
-from tierstate.cli.delete_plan import DeletePlan, Obeyed, plan_delete
-from tierstate.cli.delete_records import offset_meant
-from tierstate.cli.give_order import give, issuer, new_order, told
-from tierstate.cli.positions import AtOffset, Earliest, FromEnd, Latest
-from tierstate.cli.standing_order import needed, order_each
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.rules.orders import standing
@@ -185,16 +183,16 @@ def test_a_plan_is_settled_only_when_the_brokers_log_begins_there_too() -> None:
 
 
 def test_earliest_is_the_log_start_over_both_tiers_even_when_that_is_zero() -> None:
-    assert offset_meant(Earliest(), view_of(log_start=0), BOUNDS) == 0
+    assert offset_before(Earliest(), view_of(log_start=0), BOUNDS) == 0
     assert planned(0).nothing
 
 
 def test_the_end_is_the_last_stable_offset() -> None:
     pinned = replace(BOUNDS, last_stable_offset=Offset(410))
-    assert offset_meant(Latest(), view_of(), pinned) == 410
-    assert offset_meant(FromEnd(10), view_of(), pinned) == 400
-    assert offset_meant(FromEnd(10_000), view_of(log_start=42), pinned) == 42
-    assert offset_meant(AtOffset(Offset(0)), view_of(), pinned) == 0
+    assert offset_before(Latest(), view_of(), pinned) == 410
+    assert offset_before(FromEnd(10), view_of(), pinned) == 400
+    assert offset_before(FromEnd(10_000), view_of(log_start=42), pinned) == 42
+    assert offset_before(AtOffset(Offset(0)), view_of(), pinned) == 0
 
 
 # --- orders ----------------------------------------------------------------------------------------------------------

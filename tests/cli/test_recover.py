@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from tierstate.cli.recover import require_no_agent, require_silent
+from tierstate.app.recovery import require_no_agent, require_silent
 from tierstate.state.errors import Fenced
 
 

@@ -28,7 +28,9 @@ class TieredTopic:
     local_start: int
 
     def read(self, start: int, end: int, topic: str = TOPIC, partition: int = 0) -> pa.Table:
-        batches = read_records(self.kafka, self.store, topic, partition, start, end, tier_state_topic=FACTS)
+        batches = read_records(
+            self.kafka, self.store, topic, partition, start, end, settings={"tier_state.topic": FACTS}
+        )
         return pa.Table.from_batches(list(batches))
 
 
@@ -94,7 +96,7 @@ def test_a_topic_or_partition_that_is_not_there_is_named(tiered: TieredTopic, to
 
 @pytest.mark.kafka
 def test_leaving_early_closes_what_was_opened(tiered: TieredTopic) -> None:
-    batches = read_records(tiered.kafka, tiered.store, TOPIC, 0, 0, RECORDS, tier_state_topic=FACTS)
+    batches = read_records(tiered.kafka, tiered.store, TOPIC, 0, 0, RECORDS, settings={"tier_state.topic": FACTS})
     assert next(batches).num_rows > 0
     following = {thread for thread in threading.enumerate() if thread.name == "follower"}
     assert following

@@ -17,7 +17,7 @@ from tests.histories.interruptions import Interruptions
 from tests.histories.process import Process, follow
 from tests.histories.promises import Promises, listed
 from tests.histories.topic import DAY, HOUR, MINUTE, HistoryTopic
-from tierstate.cli.delete_plan import plan_delete
+from tierstate.app.deletion import plan_delete
 from tierstate.follower.follower import Follower
 from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import decode_fact, encode_fact

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tierstate.app.archived_deletes import ArchivedDeletes
 from tierstate.broker.tier_topic import TierTopic
-from tierstate.cli.archived_deletes import ArchivedDeletes
 from tierstate.follower.archive import archive
 from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.leader.act import run

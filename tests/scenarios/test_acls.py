@@ -150,7 +150,9 @@ def secured(guarded: Guarded) -> dict[str, str]:
 def records_read(guarded: Guarded) -> int:
     """By Python. The agent of other tests may have copied more since: what was there at first is asked for."""
     store, tier_topic = guarded.house.store.as_uri(), guarded.house.tier_topic
-    found = read_records(secured(guarded), store, guarded.topic, 0, 0, RECORDS, tier_state_topic=tier_topic)
+    found = read_records(
+        secured(guarded), store, guarded.topic, 0, 0, RECORDS, settings={"tier_state.topic": tier_topic}
+    )
     return sum(batch.num_rows for batch in found)
 
 

@@ -224,7 +224,9 @@ def test_a_topic_that_is_gone_comes_back_beside_what_agents_say_and_is_read_by_i
     assert house.run("consume", by_id, *beside).stdout == copied
     assert len(house.json("segments", by_id, *beside)) == len(house.manifests(gone))
     kafka, store = {"bootstrap.servers": house.kafka.bootstrap}, house.store.as_uri()
-    batches = read_records(kafka, store, described["topic_id"], 0, 0, 100, tier_state_topic="recovery-beside")
+    batches = read_records(
+        kafka, store, described["topic_id"], 0, 0, 100, settings={"tier_state.topic": "recovery-beside"}
+    )
     assert sum(batch.num_rows for batch in batches) == 100
     assert house.json("verify", ours, *beside)["summary"]["segments"] > 0
     again = house.run("recover", "--execute", "--topic-id", old, *beside, code=4).stderr

@@ -20,7 +20,8 @@ from tierstate.sandbox.store_server import versitygw
 from tierstate.state.errors import StorageUnavailable
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.object_store import ObjectStore
-from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.options import StoreOptions
+from tierstate.storage.s3 import S3Store
 
 pytestmark = pytest.mark.kafka
 
@@ -63,7 +64,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: PassingClock) -
         )
         client.create_bucket(Bucket="bucket")
         client.close()
-        options = S3Options(
+        options = StoreOptions(
             server.url, "us-east-1", credentials=SECRET, connect_timeout=2, read_timeout=10, max_attempts=3
         )
         yield Store(

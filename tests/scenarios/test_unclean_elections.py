@@ -36,7 +36,9 @@ def by_consumer(story: Story, end: int) -> dict[int, bytes]:
     """Of somebody's own program."""
     sandbox, cluster = story.sandbox, story.cluster
     name, store = story.topic("orders").name, cluster.store_folder.as_uri()
-    batches = read_records(sandbox.client_config, store, name, 0, 0, end, tier_state_topic=cluster.spec.name)
+    batches = read_records(
+        sandbox.client_config, store, name, 0, 0, end, settings={"tier_state.topic": cluster.spec.name}
+    )
     rows = [row for batch in batches for row in batch.select(["offset", "value"]).to_pylist()]
     found = {row["offset"]: row["value"] for row in rows}
     assert len(found) == len(rows), "a record was read twice"

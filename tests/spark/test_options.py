@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from tierstate.spark.options import Assigned, Matching, Subscribed, parse_options
+from tierstate.app.connection import store_options
+from tierstate.runtime.settings_load import load_settings
+from tierstate.spark.options import Assigned, Matching, Subscribed, options_of, parse_options
 from tierstate.spark.positions import EARLIEST, LATEST, ByOffset, ByTime, Edge
-from tierstate.state.errors import InvalidRequest
+from tierstate.state.errors import InvalidRequest, InvalidSettings
 from tierstate.state.offsets import TimestampMs
 from tierstate.state.routing import Isolation, Tier
 
@@ -24,7 +26,7 @@ def test_the_defaults_are_those_of_sparks_kafka_source() -> None:
     assert (options.fail_on_data_loss, options.min_partitions, options.latest_when_no_match) == (True, None, False)
     assert options.isolation is Isolation.READ_UNCOMMITTED
     assert options.tier is Tier.PREFER_REMOTE
-    assert options.tier_state_topic == "_tier-state"
+    assert options.settings.tier_state.topic == "_tier-state"
     assert options.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 
@@ -139,7 +141,7 @@ def test_a_java_clients_login_is_translated_and_its_tuning_left_out() -> None:
             "kafka.group.id": "g",
         }
     )
-    assert options.kafka == {
+    assert options.settings.kafka == {
         "bootstrap.servers": "127.0.0.1:9",
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
@@ -161,3 +163,43 @@ def test_a_secret_is_in_no_message_and_in_no_repr() -> None:
 def test_options_travel() -> None:
     options = parse_options({**KAFKA, "subscribePattern": "orders-.*", "startingTimestamp": "5"})
     assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_every_setting_of_a_store_is_an_option_of_the_driver() -> None:
+    more = {"path_style": "true", "proxy": "http://proxy:3128", "read_timeout": "2s", "max_attempts": "7"}
+    options = parse_options(
+        BASE | {"tierstate.endpoint": "https://e"} | {f"tierstate.store.{k}": more[k] for k in more}
+    )
+    found = store_options(options.settings)
+    assert (found.endpoint, found.path_style, found.proxy) == ("https://e", True, "http://proxy:3128")
+    assert (found.read_timeout, found.max_attempts) == (2.0, 7)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"tierstate.store.max_attempts": "many"}, "option tierstate.store.max_attempts"),
+        ({"tierstate.store.path_stile": "true"}, "option tierstate.store.path_stile"),
+        ({"tierstate.store": "ftp://host"}, "option tierstate.store"),
+        ({"tierstate.cache.memory": "lots"}, "option tierstate.cache.memory"),
+    ],
+)
+def test_a_setting_that_is_wrong_is_told_by_the_option_that_gave_it(changed: dict[str, str], says: str) -> None:
+    with pytest.raises((InvalidSettings, InvalidRequest), match=says):
+        parse_options(BASE | changed)
+
+
+def test_one_setting_by_two_options_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"tierstate\.region.*tierstate\.store\.region"):
+        parse_options(BASE | {"tierstate.region": "eu", "tierstate.store.region": "us"})
+
+
+def test_what_the_command_line_was_told_reaches_spark_whole() -> None:
+    environ = {"TIERSTATE_STORE__ACCESS_KEY_ID": "id", "TIERSTATE_STORE__SECRET_ACCESS_KEY": "hunter2"}
+    given = ["store.read_timeout=90s", "store.path_style=false", "format.key_prefix=a/", "cache.memory=1MiB"]
+    settings = load_settings(None, given, environ, "127.0.0.1:9", "s3://bucket/a", searched=())
+    options = parse_options(options_of(settings) | {"subscribe": "orders"})
+    assert store_options(options.settings) == store_options(settings)
+    assert options.settings.kafka == settings.kafka
+    assert (options.settings.format.key_prefix, options.settings.cache.memory) == ("a/", 2**20)
+    assert "hunter2" not in repr(options)

@@ -20,10 +20,8 @@ from tierstate.runtime.clock import ManualClock
 from tierstate.sandbox.store_programs import AZURITE, FAKE_GCS, INSTALL, StoreProgram, has_installer
 from tierstate.sandbox.store_server import azurite, fake_gcs_server
 from tierstate.storage.azure import AzureStore
-from tierstate.storage.azure_options import AzureOptions
 from tierstate.storage.gcs import GcsStore
-from tierstate.storage.gcs_options import GcsOptions
-from tierstate.storage.patience import Limits
+from tierstate.storage.options import StoreOptions
 
 from .faulty_proxy import FaultyProxy
 
@@ -63,7 +61,7 @@ def gcs_bucket(gcs_endpoint: str) -> str:
 
 @pytest.fixture
 def gcs_store(gcs_endpoint: str, gcs_bucket: str) -> Iterator[GcsStore]:
-    store = GcsStore(gcs_bucket, "some/prefix", GcsOptions(gcs_endpoint))
+    store = GcsStore(gcs_bucket, "some/prefix", StoreOptions(gcs_endpoint))
     yield store
     store.close()
 
@@ -78,7 +76,7 @@ def gcs_proxy(gcs_endpoint: str) -> Iterator[FaultyProxy]:
 @pytest.fixture
 def broken_gcs_store(gcs_proxy: FaultyProxy, gcs_bucket: str) -> Iterator[GcsStore]:
     """Behind the proxy; three attempts, ten seconds for throttling, and its waiting takes no time."""
-    options = GcsOptions(gcs_proxy.endpoint, limits=Limits(max_attempts=3, throttle_timeout=10))
+    options = StoreOptions(gcs_proxy.endpoint, max_attempts=3, throttle_timeout=10)
     store = GcsStore(gcs_bucket, "", options, ManualClock())
     yield store
     store.close()
@@ -103,7 +101,7 @@ def azure_client(azure_endpoint: str) -> Iterator[ContainerClient]:
 
 @pytest.fixture
 def azure_store(azure_endpoint: str, azure_client: ContainerClient) -> Iterator[AzureStore]:
-    options = AzureOptions(azure_endpoint, KEY)
+    options = StoreOptions(azure_endpoint, credentials=KEY)
     store = AzureStore(azure_client.container_name, "some/prefix", options)
     yield store
     store.close()
@@ -119,7 +117,12 @@ def azure_proxy(azure_endpoint: str) -> Iterator[FaultyProxy]:
 @pytest.fixture
 def broken_azure_store(azure_proxy: FaultyProxy, azure_client: ContainerClient) -> Iterator[AzureStore]:
     """Behind the proxy; two attempts, ten seconds for throttling, and its waiting (but Microsoft's) takes no time."""
-    where, limits = f"{azure_proxy.endpoint}/{ACCOUNT}", Limits(max_attempts=2, throttle_timeout=10)
-    store = AzureStore(azure_client.container_name, "", AzureOptions(where, KEY, limits=limits), ManualClock())
+    where = f"{azure_proxy.endpoint}/{ACCOUNT}"
+    store = AzureStore(
+        azure_client.container_name,
+        "",
+        StoreOptions(where, credentials=KEY, max_attempts=2, throttle_timeout=10),
+        ManualClock(),
+    )
     yield store
     store.close()

@@ -24,7 +24,8 @@ from tierstate.state.segment import AbortedRange, AbortedRanges, Compression, Re
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import ObjectStore
-from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.options import StoreOptions
+from tierstate.storage.s3 import S3Store
 from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.chunks import first_offsets
 from tierstate.storage.segment.encryption import IV_BYTES, SegmentCipher
@@ -89,7 +90,7 @@ def versitygw_bucket(versitygw_endpoint: str) -> str:
 
 @pytest.fixture
 def versitygw_store(versitygw_endpoint: str, versitygw_bucket: str) -> Iterator[S3Store]:
-    options = S3Options(versitygw_endpoint, "us-east-1", credentials=("test", "test"), max_attempts=3)
+    options = StoreOptions(versitygw_endpoint, "us-east-1", credentials=("test", "test"), max_attempts=3)
     store = S3Store(versitygw_bucket, "some/prefix", options)
     yield store
     store.close()
@@ -97,7 +98,7 @@ def versitygw_store(versitygw_endpoint: str, versitygw_bucket: str) -> Iterator[
 
 @pytest.fixture
 def s3_store(s3_endpoint: str, s3_bucket: str) -> Iterator[S3Store]:
-    options = S3Options(s3_endpoint, "us-east-1", credentials=("test", "test"), max_attempts=1)
+    options = StoreOptions(s3_endpoint, "us-east-1", credentials=("test", "test"), max_attempts=1)
     store = S3Store(s3_bucket, "some/prefix", options)
     yield store
     store.close()

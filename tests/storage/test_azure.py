@@ -25,8 +25,8 @@ from tierstate.state.errors import (
 from tierstate.state.offsets import ByteRange
 from tierstate.storage.azure import AzureStore
 from tierstate.storage.azure_errors import answered
-from tierstate.storage.azure_options import AzureOptions
 from tierstate.storage.object_store import MIB, RangeNotSatisfiable
+from tierstate.storage.options import StoreOptions
 from tierstate.storage.patience import NotRepeatable
 
 from .cloud_stores import ACCOUNT, KEY
@@ -57,7 +57,7 @@ def answering(kind: type[Answering]) -> Iterator[AzureStore]:
     with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         endpoint = f"http://127.0.0.1:{server.server_port}/{ACCOUNT}"
-        store = AzureStore("container", "", AzureOptions(endpoint, KEY), ManualClock())
+        store = AzureStore("container", "", StoreOptions(endpoint, credentials=KEY), ManualClock())
         try:
             yield store
         finally:
@@ -87,7 +87,7 @@ def test_two_uploads_of_one_key_never_mix_their_blocks(azure_store: AzureStore) 
 
 
 def test_an_upload_that_never_ends_leaves_another_one_whole(azure_endpoint: str, azure_client: ContainerClient) -> None:
-    store = AzureStore(azure_client.container_name, "", AzureOptions(azure_endpoint, KEY, concurrency=1))
+    store = AzureStore(azure_client.container_name, "", StoreOptions(azure_endpoint, credentials=KEY, concurrency=1))
 
     def failing() -> Iterator[bytes]:
         yield from [b"b" * MIB] * 4
@@ -135,7 +135,7 @@ def test_a_store_that_answers_another_range_is_found_out(told: str | None) -> No
 
 
 def test_a_store_that_does_not_answer_is_unavailable() -> None:
-    options = AzureOptions(f"http://127.0.0.1:1/{ACCOUNT}", KEY, connect_timeout=1)
+    options = StoreOptions(f"http://127.0.0.1:1/{ACCOUNT}", credentials=KEY, connect_timeout=1)
     store = AzureStore("container", "", options, ManualClock())
     for call in (lambda: store.get("key"), lambda: store.put_if_absent("key", b""), lambda: store.delete("key")):
         with pytest.raises(StorageUnavailable):

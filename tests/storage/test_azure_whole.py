@@ -26,10 +26,10 @@ from tierstate.state.errors import (
 )
 from tierstate.state.offsets import ByteRange
 from tierstate.storage.azure import AzureStore
-from tierstate.storage.azure_options import AzureOptions
 from tierstate.storage.contract import PROMISES
 from tierstate.storage.contract_evidence import Promise
 from tierstate.storage.object_store import MIB
+from tierstate.storage.options import StoreOptions
 
 from .cloud_stores import ACCOUNT, KEY
 from .cloud_stores import azure_client as azure_client
@@ -169,7 +169,7 @@ def test_a_store_that_goes_on_asking_to_slow_down_is_throttling(
 
 
 def test_a_missing_container_does_not_read_as_a_missing_object(azure_endpoint: str) -> None:
-    store = AzureStore("no-such-container", "", AzureOptions(azure_endpoint, KEY))
+    store = AzureStore("no-such-container", "", StoreOptions(azure_endpoint, credentials=KEY))
     calls: tuple[Callable[[], object], ...] = (
         lambda: store.get("key"),
         lambda: store.get_range("key", ByteRange(0, 1)),
@@ -188,7 +188,7 @@ def test_a_missing_container_does_not_read_as_a_missing_object(azure_endpoint: s
 
 def test_a_wrong_key_is_denied_and_not_repeated(azure_endpoint: str, azure_client: ContainerClient) -> None:
     wrong = "d3Jvbmcga2V5"
-    options = AzureOptions(azure_endpoint, (ACCOUNT, wrong))
+    options = StoreOptions(azure_endpoint, credentials=(ACCOUNT, wrong))
     assert wrong not in repr(options)
     store = AzureStore(azure_client.container_name, "", options)
     for call in (lambda: store.get("key"), lambda: store.head("key"), lambda: store.put_if_absent("key", b"")):

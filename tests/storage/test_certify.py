@@ -21,7 +21,8 @@ from tierstate.storage.contract import ADAPTER_PROMISES, PROMISES, STORE_PROMISE
 from tierstate.storage.contract_evidence import Promise
 from tierstate.storage.contract_trial import Trial
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.options import StoreOptions
+from tierstate.storage.s3 import S3Store
 
 from .breakers import BREAKERS, forbids_what_is_missing, refuses_conditions
 from .breaking_proxy import Breaker, BreakingProxy
@@ -46,7 +47,7 @@ def proxy(s3_endpoint: str) -> Iterator[BreakingProxy]:
 @pytest.fixture
 def proxied(proxy: BreakingProxy, s3_bucket: str) -> Iterator[S3Store]:
     """Repeats: moto answers 500 now and then to a read that meets a replacement (its buffer is closed meanwhile)."""
-    options = S3Options(proxy.endpoint, "us-east-1", credentials=("test", "test"), max_attempts=3)
+    options = StoreOptions(proxy.endpoint, "us-east-1", credentials=("test", "test"), max_attempts=3)
     store = S3Store(s3_bucket, "some/prefix", options, ManualClock())
     yield store
     store.close()
@@ -220,7 +221,7 @@ def test_a_store_that_cannot_be_reached_is_not_judged(kind: type[TierstateError]
 
 
 def test_a_long_prefix_of_the_stores_url_is_not_the_stores_fault(s3_endpoint: str, s3_bucket: str) -> None:
-    options = S3Options(s3_endpoint, "us-east-1", credentials=("test", "test"), max_attempts=1)
+    options = StoreOptions(s3_endpoint, "us-east-1", credentials=("test", "test"), max_attempts=1)
     store = S3Store(s3_bucket, "p" * 150, options)
     assert first_broken(store, (BY_NAME["long keys are kept"],)) is None
     store.close()

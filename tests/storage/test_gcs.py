@@ -42,9 +42,10 @@ from tierstate.storage.contract import PROMISES
 from tierstate.storage.contract_evidence import Promise
 from tierstate.storage.gcs import GcsStore
 from tierstate.storage.gcs_errors import answered
-from tierstate.storage.gcs_options import GcsOptions, authorized_session
+from tierstate.storage.gcs_options import authorized_session
 from tierstate.storage.gcs_upload import STEP, ResumableUpload
 from tierstate.storage.object_store import MIB, RangeNotSatisfiable
+from tierstate.storage.options import StoreOptions
 from tierstate.storage.parts import PartShares, parts_of
 
 from .cloud_stores import broken_gcs_store as broken_gcs_store
@@ -182,7 +183,7 @@ def test_a_store_that_goes_on_asking_to_slow_down_is_throttling(
 
 def test_waiting_for_a_store_that_asks_to_slow_down_is_told(gcs_proxy: FaultyProxy, gcs_bucket: str) -> None:
     told: list[Event] = []
-    store = GcsStore(gcs_bucket, "", GcsOptions(gcs_proxy.endpoint), ManualClock(), listener=told.append)
+    store = GcsStore(gcs_bucket, "", StoreOptions(gcs_proxy.endpoint), ManualClock(), listener=told.append)
     gcs_proxy.fault = at("503", "POST", *range(20))
     store.put_if_absent("key", b"whole")
     store.close()
@@ -190,7 +191,7 @@ def test_waiting_for_a_store_that_asks_to_slow_down_is_told(gcs_proxy: FaultyPro
 
 
 def test_a_store_that_does_not_answer_is_unavailable() -> None:
-    store = GcsStore("bucket", "", GcsOptions("http://127.0.0.1:1", connect_timeout=1), ManualClock())
+    store = GcsStore("bucket", "", StoreOptions("http://127.0.0.1:1", connect_timeout=1), ManualClock())
     for call in (lambda: store.get("key"), lambda: store.put_if_absent("key", b""), lambda: store.delete("key")):
         with pytest.raises(StorageUnavailable):
             call()
@@ -198,7 +199,7 @@ def test_a_store_that_does_not_answer_is_unavailable() -> None:
 
 
 def test_a_missing_bucket_does_not_read_as_a_missing_object(gcs_endpoint: str) -> None:
-    store = GcsStore("no-such-bucket", "", GcsOptions(gcs_endpoint))
+    store = GcsStore("no-such-bucket", "", StoreOptions(gcs_endpoint))
     calls: tuple[Callable[[], object], ...] = (
         lambda: store.get("key"),
         lambda: store.get_range("key", ByteRange(0, 1)),
@@ -251,7 +252,7 @@ def test_without_credentials_the_cloud_is_denied_and_an_endpoint_is_anonymous(mo
     with pytest.raises(AccessDenied, match="no credentials"):
         GcsStore("bucket")
     for endpoint in ("https://127.0.0.1:1", "http://127.0.0.1:1"):
-        session = authorized_session(GcsOptions(endpoint), "gs://bucket")
+        session = authorized_session(StoreOptions(endpoint), "gs://bucket")
         assert isinstance(session.credentials, AnonymousCredentials)
         session.close()
 

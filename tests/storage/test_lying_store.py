@@ -18,8 +18,9 @@ from tierstate.sandbox.store_server import StoreServer, toxiproxy
 from tierstate.state.errors import ObjectExists, ObjectNotFound, StorageUnavailable, Throttled, TierstateError
 from tierstate.state.offsets import ByteRange
 from tierstate.storage.object_store import MIB
+from tierstate.storage.options import StoreOptions
 from tierstate.storage.probe import probe_conditional_put, warn_if_overwriting
-from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.s3 import S3Store
 
 from .faulty_proxy import FaultyProxy
 from .toxics import Toxics
@@ -70,7 +71,7 @@ def connect(versitygw_bucket: str) -> Iterator[Connect]:
             "part_bytes": 5 * MIB,
             **more,
         }
-        options = S3Options(endpoint, "us-east-1", credentials=("test", "test"), **limits)
+        options = StoreOptions(endpoint, "us-east-1", credentials=("test", "test"), **limits)
         told = events if events is not None else []
         stores.append(S3Store(versitygw_bucket, "", options, clock or SystemClock(), listener=told.append))
         return stores[-1]
@@ -353,7 +354,7 @@ def test_a_storm_that_does_not_end_fails_after_the_time_that_was_set(
 def test_a_store_that_ignores_the_condition_is_told_of(
     s3_store: S3Store, s3_bucket: str, faulty_proxy: FaultyProxy
 ) -> None:
-    options = S3Options(faulty_proxy.endpoint, "us-east-1", credentials=("test", "test"))
+    options = StoreOptions(faulty_proxy.endpoint, "us-east-1", credentials=("test", "test"))
     events: list[Event] = []
     store = S3Store(s3_bucket, "", options)
     assert probe_conditional_put(store)

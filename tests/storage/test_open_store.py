@@ -11,13 +11,13 @@ from azure.storage.blob import ContainerClient
 
 from tierstate.state.errors import InvalidRequest, MissingExtra
 from tierstate.storage.azure import AzureStore
-from tierstate.storage.azure_options import AzureOptions
 from tierstate.storage.azure_options import azure_client as connected
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.gcs import GcsStore
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.open import open_store
-from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.options import StoreOptions
+from tierstate.storage.s3 import S3Store
 
 from .cloud_stores import ACCOUNT, KEY
 from .cloud_stores import azure_client as azure_client
@@ -31,13 +31,13 @@ def test_each_scheme_opens_its_store(tmp_path: Path) -> None:
     folder = open_store((tmp_path / "with space").as_uri())
     assert isinstance(folder, DirectoryStore)
     assert folder.description == (tmp_path / "with space").as_uri()
-    store = open_store("s3://bucket/a/b/", endpoint="http://127.0.0.1:1", region="us-east-1")
+    store = open_store("s3://bucket/a/b/", StoreOptions("http://127.0.0.1:1", "us-east-1"))
     assert isinstance(store, S3Store)
     assert store.description == "s3://bucket/a/b"
-    google = open_store("gs://bucket/a/b/", endpoint="http://127.0.0.1:1")
+    google = open_store("gs://bucket/a/b/", StoreOptions("http://127.0.0.1:1"))
     assert isinstance(google, GcsStore)
     assert google.description == "gs://bucket/a/b"
-    azure = open_store("az://container/a/b/", endpoint="https://account.blob.core.windows.net")
+    azure = open_store("az://container/a/b/", StoreOptions("https://account.blob.core.windows.net"))
     assert isinstance(azure, AzureStore)
     assert azure.description == "az://container/a/b"
     google.close()
@@ -47,8 +47,8 @@ def test_each_scheme_opens_its_store(tmp_path: Path) -> None:
 def test_keys_are_relative_to_the_prefix(s3_endpoint: str, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    inner = open_store(f"s3://{s3_bucket}/a/b", endpoint=s3_endpoint, region="us-east-1")
-    outer = open_store(f"s3://{s3_bucket}", endpoint=s3_endpoint, region="us-east-1")
+    inner = open_store(f"s3://{s3_bucket}/a/b", StoreOptions(s3_endpoint, "us-east-1"))
+    outer = open_store(f"s3://{s3_bucket}", StoreOptions(s3_endpoint, "us-east-1"))
     inner.put_if_absent("key", b"x")
     assert [found.key for found in outer.list()] == ["a/b/key"]
     assert [found.key for found in inner.list()] == ["key"]
@@ -89,24 +89,26 @@ def test_a_secret_in_a_url_is_refused_and_not_repeated() -> None:
 
 def test_an_endpoint_is_for_clouds_only(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="endpoint"):
-        open_store(tmp_path.as_uri(), endpoint="http://127.0.0.1:9000")
+        open_store(tmp_path.as_uri(), StoreOptions("http://127.0.0.1:9000"))
 
 
 @pytest.mark.parametrize("scheme", ["gs", "az"])
 @pytest.mark.parametrize(
-    ("options", "region", "says"),
-    [(S3Options(sse="AES256"), None, "sse"), (S3Options(path_style=True), None, "path_style"), (None, "eu", "region")],
+    ("options", "says"),
+    [
+        (StoreOptions(sse="AES256"), "sse"),
+        (StoreOptions(path_style=True), "path_style"),
+        (StoreOptions(region="eu"), "region"),
+    ],
 )
-def test_what_only_s3_has_is_refused_elsewhere_not_dropped(
-    scheme: str, options: S3Options | None, region: str | None, says: str
-) -> None:
+def test_what_only_s3_has_is_refused_elsewhere_not_dropped(scheme: str, options: StoreOptions, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
-        open_store(f"{scheme}://name", endpoint="http://127.0.0.1:1", region=region, s3=options)
+        open_store(f"{scheme}://name", options)
 
 
 def test_a_google_store_has_no_access_key_and_does_not_repeat_it() -> None:
     with pytest.raises(InvalidRequest, match="application default") as raised:
-        open_store("gs://bucket", s3=S3Options(credentials=("id", "hunter2")))
+        open_store("gs://bucket", StoreOptions(credentials=("id", "hunter2")))
     assert "hunter2" not in str(raised.value)
 
 
@@ -122,12 +124,12 @@ def test_a_missing_library_is_named_by_its_extra(
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(MissingExtra, match=rf"tierstate\[{extra}\]"):
-        open_store(url, endpoint="http://127.0.0.1:1")
+        open_store(url, StoreOptions("http://127.0.0.1:1"))
 
 
 def test_a_google_store_is_opened_by_its_settings(gcs_endpoint: str, gcs_bucket: str) -> None:
-    inner = open_store(f"gs://{gcs_bucket}/a/b", endpoint=gcs_endpoint)
-    outer = open_store(f"gs://{gcs_bucket}", endpoint=gcs_endpoint)
+    inner = open_store(f"gs://{gcs_bucket}/a/b", StoreOptions(gcs_endpoint))
+    outer = open_store(f"gs://{gcs_bucket}", StoreOptions(gcs_endpoint))
     inner.put_if_absent("key", b"x")
     assert [found.key for found in outer.list()] == ["a/b/key"]
     assert [found.key for found in inner.list()] == ["key"]
@@ -138,12 +140,12 @@ def test_an_azure_store_is_opened_by_its_settings_or_by_a_connection_string(
     azure_endpoint: str, azure_client: ContainerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"az://{azure_client.container_name}/a/b"
-    by_key = open_store(url, endpoint=azure_endpoint, s3=S3Options(credentials=KEY))
+    by_key = open_store(url, StoreOptions(azure_endpoint, credentials=KEY))
     by_key.put_if_absent("key", b"x")
     text = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY[1]};BlobEndpoint={azure_endpoint};"
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
     for endpoint in (None, azure_endpoint):
-        by_text = open_store(url, endpoint=endpoint)
+        by_text = open_store(url, StoreOptions(endpoint))
         assert by_text.get("key") == b"x"
         by_text.close()
     by_key.close()
@@ -155,31 +157,30 @@ SECRET = b64encode(b"hunter2").decode()
 def test_of_azures_credentials_the_key_comes_first_then_the_connection_string_then_microsofts_search() -> None:
     text = f"AccountName=two;AccountKey={SECRET}"
     for options, account, searches in (
-        (AzureOptions(None, ("one", SECRET), text), "one", False),
-        (AzureOptions(None, None, text), "two", False),
-        (AzureOptions("https://three.blob.core.windows.net"), "three", True),
+        (StoreOptions(credentials=("one", SECRET)), "one", False),
+        (StoreOptions(), "two", False),
+        (StoreOptions("https://three.blob.core.windows.net"), "three", True),
     ):
-        client, search = connected("container", options, "az://container")
+        known = None if options.endpoint else text
+        client, search = connected("container", options, known, "az://container")
         assert client.url == f"https://{account}.blob.core.windows.net/container"
         assert (search is not None) == searches
         client.close()
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "connection_string", "says"),
     [
-        (
-            AzureOptions("https://two.blob.core.windows.net", None, f"AccountName=one;AccountKey={SECRET}"),
-            "another acc",
-        ),
-        (AzureOptions(None, None, f"AccountKey={SECRET};nonsense"), "cannot be built"),
-        (AzureOptions("http://one.blob.core.windows.net"), "https"),
-        (AzureOptions(), "needs its account"),
+        (StoreOptions("https://two.blob.core.windows.net"), f"AccountName=one;AccountKey={SECRET}", "another acc"),
+        (StoreOptions(), f"AccountKey={SECRET};nonsense", "cannot be built"),
+        (StoreOptions("http://one.blob.core.windows.net"), None, "https"),
+        (StoreOptions(), None, "needs its account"),
     ],
 )
-def test_azure_credentials_that_cannot_work_are_refused_and_not_repeated(options: AzureOptions, says: str) -> None:
-    assert SECRET not in repr(options)
+def test_azure_credentials_that_cannot_work_are_refused_and_not_repeated(
+    options: StoreOptions, connection_string: str | None, says: str
+) -> None:
     with pytest.raises(InvalidRequest, match=says) as raised:
-        AzureStore("container", "", options)
+        AzureStore("container", "", options, connection_string=connection_string)
     assert SECRET not in str(raised.value)
     assert raised.value.__cause__ is None

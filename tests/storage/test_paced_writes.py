@@ -13,7 +13,8 @@ from tierstate.runtime.listener import Event, WriteRepeated
 from tierstate.runtime.quota import ByteQuota, repeats_taken_from
 from tierstate.state.segment import Compression
 from tierstate.storage.object_store import MIB
-from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.options import StoreOptions
+from tierstate.storage.s3 import S3Store
 from tierstate.storage.segment.writer import SegmentSource, put_indexes, put_log
 
 RATE = 16 * MIB
@@ -40,7 +41,7 @@ def test_a_store_never_gets_more_than_the_rate_and_one_seconds_worth(
         failed.add(path)
         return None if again else failure
 
-    options = S3Options(faulty_proxy.endpoint, "us-east-1", credentials=("test", "test"), concurrency=1)
+    options = StoreOptions(faulty_proxy.endpoint, "us-east-1", credentials=("test", "test"), concurrency=1)
     store = S3Store(s3_bucket, "", options, listener=listen)
     faulty_proxy.fault, began = fault, time.monotonic()
     source = SegmentSource(pieces(), LOG_BYTES, bytes(INDEX_BYTES), b"", b"", b"", None)

@@ -14,8 +14,9 @@ import pytest
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import TimedOut, Unavailable
 from tierstate.storage.object_store import MIB, ObjectStore
+from tierstate.storage.options import StoreOptions
 from tierstate.storage.parts import MORE_PARTS, PartShares, UploadShare, parts_of
-from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.s3 import S3Store
 
 from .faulty_proxy import FaultyProxy
 
@@ -170,7 +171,9 @@ def test_twelve_uploads_to_s3_hold_no_more_than_the_stated_parts(versitygw_store
 def test_an_upload_whose_parts_are_refused_frees_its_share_for_the_others(
     faulty_proxy: FaultyProxy, s3_bucket: str
 ) -> None:
-    options = S3Options(faulty_proxy.endpoint, "us-east-1", credentials=("test", "test"), max_attempts=2, concurrency=1)
+    options = StoreOptions(
+        faulty_proxy.endpoint, "us-east-1", credentials=("test", "test"), max_attempts=2, concurrency=1
+    )
     store = S3Store(s3_bucket, "", options, ManualClock())
     faulty_proxy.fault = lambda method, path: "503" if method == "PUT" and "refused" in path else None
 

@@ -14,8 +14,9 @@ from tierstate.state.errors import StorageUnavailable, Throttled
 from tierstate.state.objects import UnfinishedUpload
 from tierstate.state.offsets import ByteRange, TimestampMs
 from tierstate.storage.object_store import MIB, ObjectStore
+from tierstate.storage.options import StoreOptions
 from tierstate.storage.patience import ABORT_SECONDS, Limits, Patience
-from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.s3 import S3Store
 
 from .faulty_proxy import FaultyProxy
 
@@ -136,7 +137,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def s3(faulty_proxy: FaultyProxy, s3_bucket: str, clock: ManualClock, events: list[Event]) -> Iterator[S3Store]:
-    options = S3Options(faulty_proxy.endpoint, "us-east-1", credentials=("test", "test"), part_bytes=5 * MIB)
+    options = StoreOptions(faulty_proxy.endpoint, "us-east-1", credentials=("test", "test"), part_bytes=5 * MIB)
     store = S3Store(s3_bucket, "", options, clock, listener=events.append)
     yield store
     store.close()
@@ -201,7 +202,7 @@ def test_an_upload_that_fails_does_not_wait_for_its_own_throttled_parts(
     faulty_proxy: FaultyProxy, s3_bucket: str, clock: ManualClock
 ) -> None:
     """Parts on their way are waited for before the abort: one that lands later would keep the upload alive."""
-    options = S3Options(faulty_proxy.endpoint, "us-east-1", credentials=("test", "test"), throttle_timeout=20_000)
+    options = StoreOptions(faulty_proxy.endpoint, "us-east-1", credentials=("test", "test"), throttle_timeout=20_000)
     store, storming = S3Store(s3_bucket, "", options, clock), Signal()
 
     def fault(method: str, path: str) -> str | None:

@@ -21,7 +21,8 @@ from tierstate.state.errors import (
 )
 from tierstate.state.offsets import ByteRange
 from tierstate.storage.object_store import MIB
-from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.options import StoreOptions
+from tierstate.storage.s3 import S3Store
 from tierstate.storage.s3_errors import UploadGone, answered
 
 from .faulty_proxy import FaultyProxy
@@ -35,7 +36,7 @@ def connect(faulty_proxy: FaultyProxy, s3_bucket: str) -> Iterator[Connect]:
     stores: list[S3Store] = []
 
     def connect(max_attempts: int) -> S3Store:
-        options = S3Options(
+        options = StoreOptions(
             faulty_proxy.endpoint,
             "us-east-1",
             credentials=("test", "test"),
@@ -143,14 +144,16 @@ def test_a_store_that_asks_to_slow_down_is_throttling(connect: Connect, faulty_p
 
 
 def test_a_store_that_does_not_answer_is_unavailable() -> None:
-    options = S3Options("http://127.0.0.1:1", "us-east-1", credentials=("a", "b"), max_attempts=1, connect_timeout=1)
+    options = StoreOptions("http://127.0.0.1:1", "us-east-1", credentials=("a", "b"), max_attempts=1, connect_timeout=1)
     store = S3Store("bucket", "", options)
     with pytest.raises(StorageUnavailable):
         store.get("key")
 
 
 def test_a_missing_bucket_does_not_read_as_a_missing_object(s3_endpoint: str) -> None:
-    store = S3Store("no-such-bucket", "", S3Options(s3_endpoint, "us-east-1", credentials=("a", "b"), max_attempts=1))
+    store = S3Store(
+        "no-such-bucket", "", StoreOptions(s3_endpoint, "us-east-1", credentials=("a", "b"), max_attempts=1)
+    )
     with pytest.raises(InvalidRequest, match="bucket"):
         store.get("key")
     with pytest.raises(InvalidRequest, match="bucket"):

@@ -12,7 +12,8 @@ import pytest
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import InvalidRequest, StorageUnavailable, Throttled
 from tierstate.storage.object_store import MIB
-from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.options import StoreOptions
+from tierstate.storage.s3 import S3Store
 
 from .faulty_proxy import FaultyProxy
 
@@ -29,7 +30,7 @@ def open_s3(faulty_proxy: FaultyProxy, s3_bucket: str) -> Iterator[Open]:
         wanted = {
             "endpoint": faulty_proxy.endpoint, "region": "us-east-1", "credentials": ("test", "test"), **more,
         }  # fmt: skip
-        stores.append(S3Store(bucket, "", S3Options(**wanted), ManualClock()))
+        stores.append(S3Store(bucket, "", StoreOptions(**wanted), ManualClock()))
         return stores[-1]
 
     yield open_s3
@@ -75,7 +76,7 @@ def test_nothing_is_asked_of_the_bucket_by_default(open_s3: Open, faulty_proxy: 
 
 def test_a_kms_key_without_kms_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="aws:kms"):
-        S3Options(sse="AES256", sse_kms_key_id="my-key")
+        StoreOptions(sse="AES256", sse_kms_key_id="my-key")
 
 
 def test_a_large_put_under_kms_whose_answer_was_lost_is_done(open_s3: Open, faulty_proxy: FaultyProxy) -> None:
@@ -143,7 +144,7 @@ def test_parts_have_the_size_that_was_asked_for(open_s3: Open, faulty_proxy: Fau
     sizes = [int(headers["content-length"]) for path, headers in faulty_proxy.seen if "partNumber=" in path]
     assert sorted(sizes) == [5 * MIB, 6 * MIB]
     with pytest.raises(InvalidRequest, match="5 MiB"):
-        S3Options(part_bytes=5 * MIB - 1)
+        StoreOptions(part_bytes=5 * MIB - 1)
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
@@ -180,7 +181,7 @@ def test_a_session_token_of_the_environment_is_sent(
 
 
 def test_secrets_and_proxies_are_not_shown() -> None:
-    assert "hunter2" not in repr(S3Options(credentials=("id", "hunter2"), proxy="http://me:hunter2@proxy"))
+    assert "hunter2" not in repr(StoreOptions(credentials=("id", "hunter2"), proxy="http://me:hunter2@proxy"))
 
 
 def test_no_body_waits_for_a_go_ahead(open_s3: Open, faulty_proxy: FaultyProxy) -> None:

@@ -11,13 +11,16 @@ from tierstate.leader.orphan_watch import OrphanWatch
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.ids import RemoteSegmentId, TopicId
 from tierstate.state.object_keys import ObjectKind, object_key
-from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.options import StoreOptions
+from tierstate.storage.s3 import S3Store
 
 
 def test_a_dead_attempts_parts_are_aborted_and_nobody_elses(
     versitygw_endpoint: str, versitygw_bucket: str, tmp_path: Path
 ) -> None:
-    store = S3Store(versitygw_bucket, "a/b", S3Options(versitygw_endpoint, "us-east-1", credentials=("test", "test")))
+    store = S3Store(
+        versitygw_bucket, "a/b", StoreOptions(versitygw_endpoint, "us-east-1", credentials=("test", "test"))
+    )
     world = World(tmp_path, "none", {"local.retention.bytes": "0"})
     late = Late(world)
     late.tools = replace(late.tools, store=store)

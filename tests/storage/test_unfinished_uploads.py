@@ -16,7 +16,8 @@ from tierstate.state.objects import UnfinishedUpload
 from tierstate.state.offsets import TimestampMs
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.object_store import MIB, ObjectStore
-from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.options import StoreOptions
+from tierstate.storage.s3 import S3Store
 
 _DIES = """
 import os, sys
@@ -72,7 +73,9 @@ def test_a_folder_aborts_nothing_outside_its_temporary_folder(tmp_path: Path) ->
 
 
 def test_more_uploads_than_a_page_are_all_told(versitygw_endpoint: str, versitygw_bucket: str) -> None:
-    store = S3Store(versitygw_bucket, "a/b", S3Options(versitygw_endpoint, "us-east-1", credentials=("test", "test")))
+    store = S3Store(
+        versitygw_bucket, "a/b", StoreOptions(versitygw_endpoint, "us-east-1", credentials=("test", "test"))
+    )
     client = store._client
     keys = [f"k/{(number + 1) // 2:04d}" for number in range(1005)]  # a page ends between two uploads of one key
     for key in keys:
@@ -97,7 +100,7 @@ def test_an_upload_holds_a_few_parts_whatever_the_objects_size(versitygw_store: 
 
 def test_an_unknown_access_key_is_denied_not_missing(versitygw_endpoint: str, versitygw_bucket: str) -> None:
     store = S3Store(
-        versitygw_bucket, "", S3Options(versitygw_endpoint, "us-east-1", credentials=("nobody", "x"), max_attempts=1)
+        versitygw_bucket, "", StoreOptions(versitygw_endpoint, "us-east-1", credentials=("nobody", "x"), max_attempts=1)
     )
     for call in (lambda: store.get("key"), lambda: store.head("key"), lambda: list(store.list())):
         with pytest.raises(AccessDenied):

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from tests.leader.expiry import say
 from tests.leader.world import World
+from tierstate.app.partitions import both_tiers_now
 from tierstate.broker.control import BrokerControl
-from tierstate.cli.opened import both_tiers_now
 from tierstate.rules.cut_elsewhere import cut_elsewhere
 from tierstate.state.facts import LocalTrimIntended
 from tierstate.state.ids import BrokerId

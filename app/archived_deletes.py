@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..follower.rocksdb_view import ViewIdentity
-    from ..runtime.clock import Clock
-    from ..runtime.listener import Listener
-    from ..state.ids import RemoteSegmentId, TopicIdPartition
-    from ..storage.object_store import ObjectStore
+from ..follower.rocksdb_view import ViewIdentity
+from ..follower.time_travel import archived_entries
+from ..leader.archived_deletes import deleted_in
+from ..runtime.clock import Clock
+from ..runtime.listener import ChoreFailed, Listener
+from ..state.errors import TierstateError
+from ..state.ids import RemoteSegmentId, TopicIdPartition
+from ..state.keys import tier_partition_of
+from ..storage.object_store import ObjectStore
 
-    Asked = tuple[TopicIdPartition, RemoteSegmentId]
+Asked = tuple[TopicIdPartition, RemoteSegmentId]
 
 ASK_AGAIN_S = 7 * 86_400.0
 """An answer means reading the whole archive of a tier-state partition, and what is erased tomorrow is seen to be
@@ -48,12 +50,6 @@ class ArchivedDeletes:
             return {asked[1]: self._deleted[asked] for asked in wanted if asked in self._deleted}
 
     def _ask(self, partition: TopicIdPartition, wanted: list[Asked], now: float) -> None:
-        from ..follower.time_travel import archived_entries
-        from ..leader.archived_deletes import deleted_in
-        from ..runtime.listener import ChoreFailed
-        from ..state.errors import TierstateError
-        from ..state.keys import tier_partition_of
-
         number = tier_partition_of(partition, self._identity.partitions)
         try:
             found = deleted_in(archived_entries(self._store, self._identity, number), wanted)

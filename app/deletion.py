@@ -1,4 +1,4 @@
-"""What a delete-records order would take, what holds it up, and what agents did of it so far. Pure."""
+"""delete-records: what an order would take, what holds it up, giving it, and what agents did of it so far."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from ..broker.groups import GroupPosition, TopicGroups
+from ..broker.control import BrokerControl
+from ..broker.groups import GroupPosition, GroupProblem, TopicGroups
+from ..follower.follower import Follower
 from ..rules.decide import paused
 from ..rules.leases import is_over
 from ..rules.orders import holds_below, standing
+from ..rules.reasons import Reason, moment
 from ..rules.trim import doubt_of_orders
+from ..runtime.id_source import RandomIds
 from ..state.epochs import Lineage
-from ..state.errors import NotTiered, OffsetOutOfRange, Unavailable
+from ..state.errors import AccessDenied, NotTiered, OffsetOutOfRange, TimedOut, Unavailable
 from ..state.facts import OperatorOrder, OrderKind, ReaderLease
 from ..state.ids import RemoteSegmentId
 from ..state.lineage import below, holds_up_to
@@ -20,10 +24,16 @@ from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment, SegmentState
-from .give_order import told
-from .meant import moment
+from .connection import Connection
+from .orders import give, new_order, told
+from .partition_facts import ask_agent, why_untiered
 
 NOBODY = TopicGroups(())
+WAIT_S = 60.0
+"""For the log start; agents look at a partition every few seconds."""
+LINGER_S = 5.0
+"""For the rest that happens at once, after the log start moved: the broker's log, and readable segments."""
+LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,3 +245,65 @@ class Obeyed:
     def settled(self, before: Offset) -> bool:
         """Only objects are left to be deleted."""
         return self.reached(before) and self.local_start >= before and self.readable == 0
+
+
+def require_obeyed(connection: Connection, topic: str) -> None:
+    """No agent cuts the log of a topic that it refuses. Raises NotTiered."""
+    why = why_untiered(connection.broker.control, connection.settings, topic)
+    if why is not None and why.kind is not Reason.EXCLUDED:
+        raise NotTiered(
+            "no agent deletes records of this topic: use Kafka's own tool; `tierstate disable --remote delete` gives "
+            "up what is remote",
+            topic=topic,
+            because=why,
+        )
+
+
+def groups_told(broker: BrokerControl, topic: str) -> TopicGroups:
+    """They are told of, and hold nothing up: a listing that fails is shown."""
+    try:
+        return broker.groups(topic)
+    except (Unavailable, AccessDenied) as error:
+        return TopicGroups((), (GroupProblem(None, str(error)),))
+
+
+def order_delete(connection: Connection, follower: Follower, plan: DeletePlan) -> OperatorOrder:
+    """The order that says it all already, or a new one, given now."""
+    if plan.already is not None:
+        return plan.already
+    order = new_order(
+        plan.view.partition,
+        OrderKind.DELETE_RECORDS,
+        connection.clock,
+        RandomIds(),
+        before=plan.before,
+        force=plan.force,
+        lineage=plan.lineage,
+    )
+    give(connection.topic, follower, order)
+    return order
+
+
+def wait_obeyed(connection: Connection, follower: Follower, topic: str, plan: DeletePlan) -> Obeyed:
+    """Until both tiers begin there, or it takes longer than `WAIT_S`."""
+    clock, partition = connection.clock, plan.view.partition
+    deadline, lingering = clock.monotonic() + WAIT_S, False
+    while True:
+        follower.require_fresh(follower.tier_partition(partition), LOOK_S)
+        bounds = connection.broker.control.bounds(topic, partition.partition)
+        obeyed = Obeyed.of(plan, follower.partition(partition), bounds)
+        if obeyed.reached(plan.before) and not lingering:
+            lingering, deadline = True, clock.monotonic() + LINGER_S
+        if obeyed.settled(plan.before) or clock.monotonic() >= deadline:
+            return obeyed
+        clock.sleep(LOOK_S)
+
+
+def require_reached(plan: DeletePlan, obeyed: Obeyed, topic: str) -> None:
+    """Raises TimedOut when no agent obeyed yet, with what the agent says of it; the order stands."""
+    if obeyed.reached(plan.before):
+        return
+    said = ask_agent(plan.view, topic)
+    if isinstance(said, dict):
+        said = said.get("refused") or said.get("last_error") or said.get("not_expired")
+    raise TimedOut("the order stands, and no agent has obeyed yet", log_start=obeyed.log_start, agent=said)

@@ -14,7 +14,7 @@ from ..state.facts import OrderKind
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import in_force
 from .end_transaction import EndTransaction, end_transaction
-from .give_order import told
+from .orders import told
 
 if TYPE_CHECKING:
     from ..broker.control import BrokerControl
@@ -89,7 +89,7 @@ def look_at(
     lost: str | None = None,
     leader: BrokerId | None = None,
 ) -> PartitionFacts:
-    """``bounds``: the broker's, asked for before ``view`` was read (`opened.both_tiers_now`); None: it did not answer.
+    """``bounds``: the broker's, asked for before ``view`` was read (`both_tiers_now`); None: it did not answer.
 
     ``bootstrap``: what commands of Kafka's own that are shown are to be given. ``leader``: the broker that leads now.
     """

@@ -1,22 +1,32 @@
-"""What a sweep by hand found, what of it goes, and why. Values only."""
+"""A sweep by hand: what no segment needs in the store, what of it goes and why, and its deletion."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ..leader.sweeper import Look
+from ..broker.control import BrokerControl
+from ..follower.follower import Follower
+from ..leader.quarantine import Quarantine
+from ..leader.sweeper import Look, SweepTools, delete_orphan, look
 from ..rules.decide import paused
 from ..rules.sweep import Finding, Leftover, only_copy
 from ..rules.trim import doubt_of
-from ..state.errors import Fenced, InvalidRequest
+from ..runtime.listener import ignore
+from ..state.errors import Fenced, InvalidRequest, TierstateError
+from ..state.ids import TopicId, TopicIdPartition
 from ..state.object_keys import base_of
 from ..state.object_name import not_own
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
+from .archived_deletes import ArchivedDeletes
+from .connection import Connection, view_now
+from .keeping import newest_identity
+from .partitions import spoken_of
 
 ABANDONED, CONDEMNED, ORPHAN, UNKNOWN, UPLOAD = "abandoned", "condemned", "orphan", "unknown", "upload"
 BY_AGENT = "the agent sweeps it once it has seen it so for sweep.grace"
@@ -108,3 +118,71 @@ def totals(rows: Collection[Row]) -> Mapping[str, dict[str, int]]:
     kinds = (ABANDONED, CONDEMNED, ORPHAN, UNKNOWN, UPLOAD)
     by_kind = {kind: [row for row in rows if row.kind == kind] for kind in kinds}
     return {kind: {"count": len(some), "bytes": sum(row.bytes or 0 for row in some)} for kind, some in by_kind.items()}
+
+
+def sweep_tools(connection: Connection) -> SweepTools:
+    """As an agent sweeps, with the settings of whoever asks."""
+    settings = connection.settings
+    identity = newest_identity(connection.store, connection.cluster_id, connection.topic)
+    archived = ArchivedDeletes(connection.store, identity, connection.clock, connection.listener)
+    aside = Quarantine(settings.sweep.quarantine_prefix)
+    return SweepTools(connection.store, connection.names, archived, settings.sweep.grace, ignore, aside)
+
+
+def partitions_to_sweep(
+    connection: Connection, follower: Follower, topic_id: TopicId | None, number: int | None
+) -> list[TopicIdPartition]:
+    """Those that facts name, and those of topics that are tiered or meant: what is left may have no fact any more."""
+    found = set(spoken_of(follower, topic_id, number))
+    for described in connection.broker.control.topics():
+        tiered = topic_id is None and not described.internal and connection.settings.tiering.covers(described.name)
+        if tiered or described.topic_id == topic_id:
+            found |= {TopicIdPartition(described.topic_id, each.partition) for each in described.partitions}
+    return sorted(each for each in found if number in (None, each.partition))
+
+
+class SweepByHand:
+    """What was found, partition by partition, and its deletion. ``explicit``: keys that go although no fact says so."""
+
+    def __init__(self, connection: Connection, follower: Follower, explicit: frozenset[str]) -> None:
+        self._broker, self._clock = connection.broker.control, connection.clock
+        self._tools, self._follower, self._explicit = sweep_tools(connection), follower, explicit
+        self._names = {described.topic_id: described.name for described in self._broker.topics()}
+        self.rows: list[Row] = []
+        self.looks: list[Look] = []
+
+    def look(self, partition: TopicIdPartition) -> None:
+        """Its objects are listed before its facts are read once more."""
+        before = self._follower.partition(partition)
+        name = before.topic or self._names.get(partition.topic_id)
+        if name is None:
+            return
+        fresh = partial(view_now, self._follower, partition)
+        found = look(self._tools, name, before, fresh, self._clock.now_ms())
+        self.looks.append(found)
+        self.rows += rows_of(name, found, _bounds(self._broker, name, partition), self._explicit)
+
+    def check(self, *, execute: bool) -> None:
+        """Before anything is deleted. Raises InvalidRequest, Fenced."""
+        check_explicit(self.rows, self.looks, self._explicit)
+        for row in self.rows:
+            if execute and row.sweep:
+                check_may_act(row.view)
+
+    def delete(self) -> Iterator[str]:
+        """Each key once it is gone. Every one is judged anew, by facts up to that moment."""
+        for row in self.rows:
+            if row.sweep and row.item is not None:
+                trusted = partial(self._trusted, row.view.partition)
+                delete_orphan(self._tools, row.item, row.topic, trusted, condemned_only=row.condemned)
+                yield row.key
+
+    def _trusted(self, partition: TopicIdPartition) -> PartitionView:
+        return check_may_act(view_now(self._follower, partition))
+
+
+def _bounds(broker: BrokerControl, name: str, partition: TopicIdPartition) -> LocalBounds | None:
+    try:
+        return broker.bounds(name, partition.partition)
+    except TierstateError:
+        return None

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tierstate.cli.check import _checks
+from tierstate.app.checks import checks
+from tierstate.app.connection import Connection
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import InvalidRequest, StorageUnavailable
 from tierstate.storage.open import open_store
 
 
 def look(store: str, name: str) -> str:
-    settings = Settings.model_validate({"store": {"url": store}})
-    return dict(_checks(settings, lambda: None, tuple))[name]()
+    settings = Settings.model_validate({"store": {"url": store}, "kafka": {"bootstrap.servers": "127.0.0.1:1"}})
+    with Connection(settings) as connection:
+        return dict(checks(connection))[name]()
 
 
 def test_a_store_that_honours_conditional_puts_is_said_to(tmp_path: Path) -> None:

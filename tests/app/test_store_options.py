@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tierstate.cli.opened import s3_options_of
+from tierstate.app.connection import store_options
 from tierstate.runtime.settings import Settings
 from tierstate.state.errors import InvalidSettings
-from tierstate.storage.s3 import S3Options
+from tierstate.storage.options import StoreOptions
 
 MIB = 1024 * 1024
 
@@ -19,7 +19,7 @@ def test_every_setting_of_the_store_reaches_it() -> None:
         "read_timeout": "2s", "request_timeout": "3s", "throttle_timeout": "4s", "max_attempts": 6,
         "part_bytes": "7MiB", "upload_concurrency": 8,
     }  # fmt: skip
-    assert s3_options_of(Settings.model_validate({"store": store})) == S3Options(
+    assert store_options(Settings.model_validate({"store": store})) == StoreOptions(
         path_style=True,
         proxy="http://proxy:3128",
         sse="aws:kms",
@@ -36,9 +36,9 @@ def test_every_setting_of_the_store_reaches_it() -> None:
 
 
 def test_defaults_of_the_settings_are_those_of_the_store() -> None:
-    assert s3_options_of(Settings.model_validate({})) == S3Options()
+    assert store_options(Settings.model_validate({})) == StoreOptions()
 
 
 def test_half_a_key_pair_is_refused() -> None:
     with pytest.raises(InvalidSettings, match="both or neither"):
-        s3_options_of(Settings.model_validate({"store": {"access_key_id": "id"}}))
+        store_options(Settings.model_validate({"store": {"access_key_id": "id"}}))

@@ -1,0 +1,131 @@
+"""Everything an agent needs, asked before one starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ..broker.acls import lacking
+from ..broker.tier_topic_setup import look_at_tier_topic
+from ..follower.archives import Archives
+from ..leader.discovery import led_unseen
+from ..log.local_log import LogDirs
+from ..log.partition import folder_name
+from ..runtime.id_source import RandomIds
+from ..state.errors import AccessDenied, InvalidRequest, TierstateError
+from ..state.ids import FactId
+from ..storage.probe import probe_conditional_put
+from ..storage.segment.keyring import KeyRing
+from .connection import Connection, tier_topic_spec
+from .keeping import newest_identity
+from .watching import UNSEEN_NAMED
+
+Check = tuple[str, Callable[[], str]]
+"""A name, and what tells how well it is; it raises a typed error when it is not."""
+
+
+def checks(connection: Connection) -> Iterator[Check]:
+    """In the order in which one builds on another."""
+    settings, broker = connection.settings, connection.broker.control
+
+    def settings_are_right() -> str:
+        return f"tiering {', '.join(settings.tiering.include) or 'nothing (tiering.include is empty)'}"
+
+    def broker_answers() -> str:
+        found = broker.cluster()
+        return f"cluster {found.cluster_id}, brokers {', '.join(str(broker) for broker in found.brokers)}"
+
+    def folders_are_this_brokers() -> str:
+        found = broker.cluster()
+        with LogDirs(settings.agent.log_dirs, alone=False) as log:  # an agent may be running
+            if log.cluster_id != found.cluster_id:
+                raise InvalidRequest("log folders of another cluster", folders=log.cluster_id, cluster=found.cluster_id)
+            if log.node_id not in found.brokers:
+                raise InvalidRequest("the cluster does not know this broker", node_id=log.node_id)
+            here = log.partitions()
+            tiered = (each for each in broker.topics() if settings.tiering.covers(each.name) and not each.internal)
+            unseen = [name for topic in tiered for name in led_unseen(topic, log.node_id, here)]
+            if unseen:
+                raise InvalidRequest(
+                    "partitions that this broker leads are in no folder of agent.log_dirs: does it name all of them, "
+                    "and are they mounted here?",
+                    partitions=",".join(unseen[:UNSEEN_NAMED]),
+                    count=len(unseen),
+                )
+            lost = "".join(f"; goes on without {folder}: {why}" for folder, why in log.broker_folders.lost.items())
+            return f"node {log.node_id}, {len(log.broker_folders.live)} folder(s){lost}"
+
+    def store_takes_and_gives() -> str:
+
+        store = connection.store
+        key = f"_tierstate/check/{FactId.of(RandomIds().uuid())}"
+        try:
+            store.put_if_absent(key, b"tierstate check")
+            if store.get(key) != b"tierstate check":
+                raise InvalidRequest("the store gave back other bytes than it took", object=key)
+        finally:
+            store.delete(key)
+        return store.description
+
+    def condition_is_honoured() -> str:
+
+        try:
+            if probe_conditional_put(connection.store):
+                return "honoured"
+        except TierstateError:
+            return "not asked: the object store is not fit"
+        return "ignored: writers are kept apart by their keys alone, which are never reused; see tierstate certify"
+
+    def key_ring_opens() -> str:
+
+        if settings.encryption.keyring is None:
+            return "none: segments are not encrypted"
+        ring = KeyRing.load(settings.encryption.keyring)
+        return f"{settings.encryption.keyring}, active key {ring.active}"
+
+    def topic_is_safe() -> str:
+        broker.cluster()  # fails at once, where librdkafka would go on trying
+        found = look_at_tier_topic(settings.kafka, tier_topic_spec(settings))
+        if found.problems:
+            raise InvalidRequest("; ".join(found.problems))
+        more = f"; its last {found.unmapped} partitions, added later, stay empty" if found.unmapped else ""
+        return f"{settings.tier_state.topic}{more}"
+
+    def topic_and_archive_agree() -> str:
+
+        try:
+            store, topic = connection.store, connection.topic
+        except TierstateError:
+            return "not asked: broker, object store or topic is not fit"
+        identity = newest_identity(store, connection.cluster_id, topic)
+        archives = Archives(topic, store, identity, connection.clock)
+        for number in range(topic.mapped_partitions):
+            archives.check(number)
+        return f"the topic goes on where its archive ends (history {identity.history})"
+
+    def rights_are_enough() -> str:
+
+        try:
+            never = {settings.tier_state.topic: True, "__cluster_metadata": True}  # KRaft's own log has a folder too
+            internal = {each.name: each.internal for each in broker.topics()} | never
+        except TierstateError:
+            return "not asked: the broker is not fit"
+        folders = [each for folder in settings.agent.log_dirs if folder.is_dir() for each in folder.iterdir()]
+        here = {named[0] for each in folders if (named := folder_name(each)) is not None}  # also of what is hidden
+        tiered = (name for name in here | internal.keys() if not internal.get(name, False))
+        covered = sorted(name for name in tiered if settings.tiering.covers(name))
+        found = lacking(connection.broker.admin, settings.tier_state.topic, covered)
+        if found:
+            first = "; ".join(map(str, found))
+            commands = "; ".join(each.command(settings.kafka) for each in found)
+            raise AccessDenied(f"lacking: {first}. An administrator adds them: {commands}")
+        return f"all that an agent needs, on {len(covered)} topics"
+
+    yield "settings", settings_are_right
+    yield "broker", broker_answers
+    yield "log folders", folders_are_this_brokers
+    yield "object store", store_takes_and_gives
+    yield "conditional put", condition_is_honoured
+    yield "key ring", key_ring_opens
+    yield "rights", rights_are_enough
+    yield "tier-state topic", topic_is_safe
+    yield "history", topic_and_archive_agree

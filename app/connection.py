@@ -1,0 +1,256 @@
+"""One cluster and its remote tier, as every face opens them: the command line, Python, Spark, the gateway, an agent.
+
+Each part is opened when it is first asked for, once, and all are closed in reverse order. Modules are imported then,
+too: a wrong name of a topic is said before a second is spent on what would read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+
+from ..runtime.clock import SystemClock
+from ..runtime.listener import ignore
+from ..runtime.settings import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..broker.open import Broker
+    from ..broker.tier_topic import KafkaTierTopic
+    from ..broker.tier_topic_setup import TierTopicSpec
+    from ..fetch.reader import LogReader
+    from ..follower.follower import Follower
+    from ..runtime.clock import Clock
+    from ..runtime.listener import Listener
+    from ..runtime.settings import Settings
+    from ..state.ids import TopicIdPartition
+    from ..state.object_keys import ObjectKeys
+    from ..state.partition_view import PartitionView
+    from ..state.view import TierView
+    from ..storage.object_store import ObjectStore
+    from ..storage.options import StoreOptions
+    from ..storage.segment.keyring_file import KeyRingFile
+
+SILENCE_S = 20.0
+"""How long reading the tier-state topic may bring nothing before it is given up."""
+
+BROKER, STORE = "kafka.bootstrap.servers", "store.url"
+"""The settings without which there is no such part."""
+
+FOR_READERS: Mapping[str, object] = {"tier_state.partitions": 1, "tier_state.replication_factor": 1}
+"""A reader can do without the promises that writers need of the tier-state topic: replicas and in-sync replicas."""
+
+Advance = Callable[[int], None]
+"""Tells that so much more is done."""
+
+
+class Progress(Protocol):
+    """Shows how long work gets on: a label, and how much there is to do; None: unknown."""
+
+    def __call__(self, label: str, total: int | None = None, /) -> AbstractContextManager[Advance]: ...
+
+
+@contextmanager
+def untold(label: str, total: int | None = None, /) -> Iterator[Advance]:
+    """A `Progress` that nobody watches."""
+    yield lambda amount: None
+
+
+class Connection:
+    """What is opened lies in the properties; nothing is connected before it is asked. Use as a context manager.
+
+    Raises InvalidSettings for a part whose settings are missing or half given, and what opening the part raises.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock | None = None,
+        *,
+        listener: Listener = ignore,
+        progress: Progress = untold,
+    ) -> None:
+        self.settings, self.clock, self.listener, self.progress = settings, clock or SystemClock(), listener, progress
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The last opened first."""
+        self._opened.close()
+
+    @cached_property
+    def broker(self) -> Broker:
+        """The cluster. Nothing is connected before something is asked of it."""
+        from ..broker.open import open_broker
+
+        require(self.settings, BROKER)
+        return self._keep(open_broker(self.settings.kafka, self.clock))
+
+    @cached_property
+    def cluster_id(self) -> str:
+        """Asked of the broker, once. Raises BrokerUnavailable."""
+        return self.broker.control.cluster().cluster_id
+
+    @cached_property
+    def topic(self) -> KafkaTierTopic:
+        """The tier-state topic, checked. Raises what `open_tier_topic` does.
+
+        A broker is asked by ourselves before librdkafka is: that would go on for ten seconds, and its error names no
+        address.
+        """
+        from ..broker.tier_topic_setup import open_tier_topic
+
+        self.broker.control.cluster()
+        return self._keep(open_tier_topic(self.settings.kafka, tier_topic_spec(self.settings)))
+
+    @cached_property
+    def store(self) -> ObjectStore:
+        return self._keep(open_store_of(self.settings, self.clock, self.listener))
+
+    @cached_property
+    def keys(self) -> KeyRingFile | None:
+        """What opens encrypted segments. Raises InvalidRequest."""
+        from ..storage.segment.keyring_file import KeyRingFile
+
+        ring = self.settings.encryption.keyring
+        return KeyRingFile(ring, self.listener) if ring else None
+
+    @cached_property
+    def names(self) -> ObjectKeys:
+        """As agents with these settings name objects."""
+        from ..state.object_keys import ObjectKeys
+
+        form = self.settings.format
+        return ObjectKeys.minting(form.key_prefix, self.cluster_id, form.salt_bits)
+
+    def view(self, partitions: Iterable[TopicIdPartition] | None = None, folder: Path | None = None) -> Follower:
+        """A follower that has every fact of now, of the tier-state partitions these map to (None: all).
+
+        In memory and of these alone; or of all of them in ``folder``/view, where the next one goes on from.
+        Raises ViewBehind when it does not get on.
+        """
+        from ..follower.open import open_view
+        from ..state.keys import tier_partition_of
+
+        mapped = self.topic.mapped_partitions
+        named = None if partitions is None else sorted({tier_partition_of(each, mapped) for each in partitions})
+        wanted = named or list(range(mapped))
+        follower = self._keep(
+            open_view(
+                self.topic,
+                "" if folder is None else self.cluster_id,
+                self.clock,
+                state_dir=folder,
+                tier_partitions=None if folder else wanted,
+            )
+        )
+        with self.progress("reading the tier-state topic", len(wanted)) as advance:
+            for number in wanted:
+                _catch_up(follower, number, wanted)
+                advance(1)
+        return follower
+
+    def reader(self, view: TierView) -> LogReader:
+        """Of both tiers, by this view."""
+        from ..fetch.open import open_reader
+
+        return self._keep(
+            open_reader(
+                view,
+                self.broker,
+                self.store,
+                clock=self.clock,
+                cache=self.settings.cache,
+                state_dir=self.settings.state_dir,
+                keys=self.keys,
+                names=self.names,
+                listener=self.listener,
+            )
+        )
+
+    def _keep(self, part: Closed) -> Closed:
+        self._opened.enter_context(closing(part))
+        return part
+
+
+class _Closeable(Protocol):
+    def close(self) -> None: ...
+
+
+Closed = TypeVar("Closed", bound=_Closeable)
+
+
+def tier_topic_spec(settings: Settings) -> TierTopicSpec:
+    """What the settings ask of the tier-state topic."""
+    from ..broker.tier_topic_setup import TierTopicSpec
+
+    wanted = settings.tier_state
+    return TierTopicSpec(wanted.topic, wanted.partitions, wanted.replication_factor)
+
+
+def open_store_of(
+    settings: Settings, clock: Clock | None = None, listener: Listener = ignore, *, make: bool = False
+) -> ObjectStore:
+    """The object store of the settings. ``make``: a folder that is not there is made."""
+    from ..storage.open import open_store
+
+    require(settings, STORE)
+    return open_store(settings.store.url, store_options(settings), clock=clock, listener=listener, make=make)
+
+
+def store_options(settings: Settings) -> StoreOptions:
+    """Section ``[store]`` without its URL. Raises InvalidSettings for half a key pair, InvalidRequest."""
+    from ..state.errors import InvalidSettings
+    from ..storage.options import StoreOptions
+
+    wanted = settings.store
+    if bool(wanted.access_key_id) != (wanted.secret_access_key is not None):
+        raise InvalidSettings(["store.access_key_id, store.secret_access_key: both or neither"])
+    secret = wanted.secret_access_key
+    return StoreOptions(
+        endpoint=wanted.endpoint or None,
+        region=wanted.region or None,
+        path_style=wanted.path_style,
+        proxy=wanted.proxy or None,
+        sse=wanted.sse,
+        sse_kms_key_id=wanted.sse_kms_key_id or None,
+        connect_timeout=wanted.connect_timeout,
+        read_timeout=wanted.read_timeout,
+        max_attempts=wanted.max_attempts,
+        request_timeout=wanted.request_timeout,
+        throttle_timeout=wanted.throttle_timeout,
+        part_bytes=wanted.part_bytes,
+        concurrency=wanted.upload_concurrency,
+        credentials=(wanted.access_key_id, secret.get_secret_value()) if secret is not None else None,
+    )
+
+
+def view_now(follower: Follower, partition: TopicIdPartition) -> PartitionView:
+    """Up to now."""
+    follower.require_fresh(follower.tier_partition(partition), 0, SILENCE_S)
+    return follower.partition(partition)
+
+
+def _catch_up(follower: Follower, number: int, wanted: list[int]) -> None:
+    """Until the view has the end of this partition, however long that takes, as long as it gets on."""
+    from ..state.errors import ViewBehind
+
+    while True:
+        before = [follower.store.position(each) for each in wanted]
+        try:
+            return follower.require_fresh(number, 0, SILENCE_S)
+        except ViewBehind:
+            if [follower.store.position(each) for each in wanted] == before:
+                raise

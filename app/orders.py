@@ -1,0 +1,102 @@
+"""What a person decides, as facts: who says it, how it is told, how it is written, one partition after another."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Iterable
+
+from ..broker.tier_topic import TierTopic
+from ..follower.follower import Follower
+from ..leader.termless import say, unsay
+from ..rules.orders import standing
+from ..rules.reasons import moment
+from ..runtime.clock import Clock, SystemClock
+from ..runtime.id_source import IdSource, RandomIds
+from ..state.epochs import Lineage
+from ..state.errors import NotTiered, UnknownOutcome
+from ..state.facts import ContradictionSettled, LineageSettled, OperatorOrder, OrderKind
+from ..state.ids import FactId, TopicIdPartition
+from ..state.offsets import Offset
+from ..state.partition_view import PartitionView
+from .connection import Connection
+
+
+def told(order: OperatorOrder) -> str:
+    """An order as people are told of it."""
+    what = order.kind.value if order.before is None else f"{order.kind.value} before {order.before}"
+    forced = " with --force" if order.force else ""
+    return f"{what}{forced} since {moment(order.at)} by {order.issued_by}"
+
+
+def issuer() -> str:
+    """Who runs this process: ``user@machine``. A container may have no name for its user."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+def new_order(
+    partition: TopicIdPartition,
+    kind: OrderKind,
+    clock: Clock,
+    ids: IdSource,
+    *,
+    before: Offset | None = None,
+    force: bool = False,
+    lineage: Lineage | None = None,
+) -> OperatorOrder:
+    """By whoever runs this process, now. ``before``, ``force`` and ``lineage`` are for delete-records."""
+    identity, known = FactId.of(ids.uuid()), lineage or Lineage()
+    return OperatorOrder(partition, identity, kind, before, force, issuer(), clock.now_ms(), known)
+
+
+def give(topic: TierTopic, follower: Follower, fact: OperatorOrder | ContradictionSettled | LineageSettled) -> None:
+    """Write it, and wait until the view has it.
+
+    An append whose outcome nobody knows is looked up; UnknownOutcome when it is not there (it may land later).
+    """
+    try:
+        say(topic, follower, fact.partition, fact)
+    except UnknownOutcome:
+        follower.require_fresh(follower.tier_partition(fact.partition), 0)
+        view = follower.partition(fact.partition)
+        if fact not in (*view.orders, *view.settled, *view.settled_lineages):
+            raise
+
+
+def take_back(connection: Connection, follower: Follower, partition: TopicIdPartition, keys: Iterable[str]) -> None:
+    """Tombstones by a person's order, one after another, each in the view before the next."""
+    for key in keys:
+        unsay(connection.topic, follower, partition, key)
+
+
+def needed(view: PartitionView, kind: OrderKind) -> bool:
+    """Whether this order would change what stands; resume is what stands where nobody ordered anything."""
+    now = standing(view)
+    return kind is not (OrderKind.RESUME if now is None else now.kind)
+
+
+def require_tiered(connection: Connection, topic: str, views: Iterable[PartitionView]) -> None:
+    """Raises NotTiered when no agent would obey an order for this topic."""
+    if connection.settings.tiering.covers(topic) or any(view.others or view.segments for view in views):
+        return
+    raise NotTiered("no fact is about it, and tiering.include does not name it: no agent obeys", topic=topic)
+
+
+def order_each(
+    topic: TierTopic, follower: Follower, views: Iterable[PartitionView], kind: OrderKind, outcomes: dict[int, str]
+) -> None:
+    """One after another; the first that fails ends it. ``outcomes`` (by partition number) says how far it came."""
+    for view in views:
+        number = view.partition.partition
+        outcomes[number] = "failed"
+        try:
+            give(topic, follower, new_order(view.partition, kind, SystemClock(), RandomIds()))
+        except UnknownOutcome:
+            outcomes[number] = "unknown"
+            raise
+        outcomes[number] = "ordered"

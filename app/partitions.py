@@ -1,0 +1,80 @@
+"""What a name means: partitions of a topic that is there by its name, of one that is gone by its topic id."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..state.errors import InvalidRequest, TierstateError, UnknownTopic
+from ..state.ids import TopicId, TopicIdPartition
+from .connection import view_now
+
+if TYPE_CHECKING:
+    from ..broker.control import BrokerControl
+    from ..follower.follower import Follower
+    from ..state.partition_view import PartitionView
+    from ..state.routing import LocalBounds
+
+
+def partitions_of(broker: BrokerControl, topic: str, partition: int | None) -> list[TopicIdPartition]:
+    """The partitions of a topic by its name, or one of them. Raises UnknownTopic."""
+    described = broker.topic(topic)
+    numbers = [each.partition for each in described.partitions]
+    if partition is not None and partition not in numbers:
+        raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=len(numbers))
+    return [TopicIdPartition(described.topic_id, each) for each in numbers if partition in (None, each)]
+
+
+def partitions_meant(broker: BrokerControl, topic: str, partition: int | None) -> list[TopicIdPartition] | None:
+    """As `partitions_of`, and of a topic that is gone by its topic id; None: all of one that is gone, and only facts
+    tell which there are. Raises UnknownTopic.
+    """
+    from ..fetch.gone import gone_id
+
+    try:
+        return partitions_of(broker, topic, partition)
+    except UnknownTopic:
+        found = gone_id(broker, topic)
+        if found is None:
+            raise
+        return None if partition is None else [TopicIdPartition(found, partition)]
+
+
+def id_meant(broker: BrokerControl, topic: str) -> TopicId:
+    """The topic id that a name or a topic id means. Raises UnknownTopic."""
+    try:
+        return broker.topic(topic).topic_id
+    except UnknownTopic as error:
+        try:
+            return TopicId(topic)
+        except InvalidRequest:
+            raise error from None
+
+
+def spoken_of(follower: Follower, topic_id: TopicId | None, partition: int | None) -> list[TopicIdPartition]:
+    """The partitions of a topic id with a live fact, or one of them; None: of every topic."""
+    return [
+        each
+        for each in follower.partitions()
+        if topic_id in (None, each.topic_id) and partition in (None, each.partition)
+    ]
+
+
+def to_follow(topic_id: TopicId | None, partition: int | None) -> list[TopicIdPartition] | None:
+    """What `Connection.view` must follow for it: one partition where one is named, else everything."""
+    return None if topic_id is None or partition is None else [TopicIdPartition(topic_id, partition)]
+
+
+def both_tiers_now(
+    broker: BrokerControl, follower: Follower, topic: str | None, partition: TopicIdPartition
+) -> tuple[LocalBounds | None, PartitionView]:
+    """What the broker has, None where it does not answer or the topic is gone (None); then the view, up to after that.
+
+    In this order: every trim that the bounds show is in the view, so nothing that it took looks missing, or as if
+    somebody else had cut it.
+    """
+    bounds = None
+    if topic is not None:
+        with suppress(TierstateError):
+            bounds = broker.bounds(topic, partition.partition)
+    return bounds, view_now(follower, partition)

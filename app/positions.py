@@ -1,0 +1,133 @@
+"""Where to read from and to, as people write it, and the offset that it means.
+
+earliest  latest  17  -5  @2026-01-31T12:00:00Z  @1767225604250  @-3d
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, assert_never
+
+from ..state.errors import InvalidRequest, OffsetOutOfRange
+from ..state.offsets import Offset, TimestampMs
+
+if TYPE_CHECKING:
+    from ..fetch.source import RecordSource
+    from ..state.partition_view import PartitionView
+    from ..state.routing import Isolation, LocalBounds, Tier
+
+_NO_POSITION = "not a position: write earliest, latest, N, -N (from the end) or @TIME (ISO 8601, epoch ms, @-3d)"
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """The log start offset over both tiers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The end: high watermark, or last stable offset under read_committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class FromEnd:
+    """``count`` offsets before the end."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record at or after this time."""
+
+    timestamp: TimestampMs
+
+
+Position = Earliest | Latest | AtOffset | FromEnd | AtTime
+
+
+def parse_position(text: str, now: TimestampMs) -> Position:
+    """InvalidRequest when it is none. ``now`` is what ``@-3d`` counts back from. A time without a zone is UTC."""
+    if text == "earliest":
+        return Earliest()
+    if text == "latest":
+        return Latest()
+    if re.fullmatch("[0-9]{1,19}", text) and int(text) < 2**63:
+        return AtOffset(Offset(int(text)))
+    if re.fullmatch("-[0-9]{1,18}", text):
+        return FromEnd(int(text[1:]))
+    if text.startswith("@"):
+        return AtTime(parse_time(text[1:], now))
+    raise InvalidRequest(_NO_POSITION, position=repr(text))
+
+
+def parse_time(body: str, now: TimestampMs) -> TimestampMs:
+    """What stands behind the ``@``. InvalidRequest when it is no time."""
+    if re.fullmatch("[0-9]{1,16}", body):  # digits alone are milliseconds, never a date
+        return TimestampMs(int(body))
+    try:
+        if body.startswith("-") and body[1:2].isdigit():
+            from ..runtime.units import parse_duration
+
+            if not body[-1].isalpha():
+                raise ValueError("a unit is missing")
+            return TimestampMs(now - round(parse_duration(body[1:]) * 1000))
+        when = datetime.fromisoformat(body)
+    except ValueError:
+        raise InvalidRequest(_NO_POSITION, position=repr(f"@{body}")) from None
+    zoned = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+    since = zoned - datetime(1970, 1, 1, tzinfo=UTC)
+    return TimestampMs((since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000)
+
+
+def offset_of(
+    position: Position, source: RecordSource, topic: str, partition: int, isolation: Isolation, tier: Tier
+) -> Offset:
+    """What a position means now. A time after the last record is the end. Raises OffsetOutOfRange."""
+    start, end = source.extent(topic, partition, isolation, tier)
+    match position:
+        case Earliest():
+            return start
+        case Latest():
+            return end
+        case AtOffset(offset=offset):
+            if not start <= offset <= end:
+                raise OffsetOutOfRange(
+                    "offset out of range",
+                    valid_start=start,
+                    valid_end=end,
+                    topic=topic,
+                    partition=partition,
+                    offset=offset,
+                )
+            return offset
+        case FromEnd(count=count):
+            return Offset(max(start, end - count))
+        case AtTime(timestamp=timestamp):
+            found = source.first_at(topic, partition, timestamp)
+            return end if found is None else Offset(min(max(found, start), end))
+        case _:
+            assert_never(position)
+
+
+def offset_before(before: Earliest | Latest | AtOffset | FromEnd, view: PartitionView, bounds: LocalBounds) -> Offset:
+    """Of `delete-records`: counted from the last stable offset. Whether it may be is another question."""
+    start = bounds.local_start if view.log_start is None else view.log_start
+    match before:
+        case Earliest():
+            return start
+        case Latest():
+            return bounds.last_stable_offset
+        case AtOffset(offset=offset):
+            return offset
+        case FromEnd(count=count):
+            return Offset(max(start, bounds.last_stable_offset - count))
+        case _:
+            assert_never(before)

@@ -1,0 +1,181 @@
+"""Views rebuilt from the topic or from the archive, as of now or of a position or time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..follower.archive_reader import archived_topics
+from ..follower.histories import has_parted
+from ..follower.resume import ViewFolder
+from ..follower.rocksdb_view import ViewIdentity
+from ..follower.time_travel import Replayed, replay_archive, replay_topic
+from ..schemas.codec import decode_fact
+from ..state.errors import BrokerUnavailable, InvalidRequest
+from ..state.ids import TopicIdPartition
+from ..state.keys import tier_partition_of
+from ..state.offsets import Position, TimestampMs
+from ..state.view import Entry, MemoryView, ViewStore
+from .connection import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """How far: to a position (excluded), to the first record of a time (ms), or, with neither, to the end.
+
+    ``without``: withhold the fact under this key.
+    """
+
+    position: Position | None = None
+    time: TimestampMs | None = None
+    without: str | None = None
+
+    @property
+    def keep(self) -> Callable[[int, Entry], bool] | None:
+        return None if self.without is None else lambda number, entry: entry.key != self.without
+
+
+def topic_identity(connection: Connection) -> ViewIdentity:
+    """Whose view the topic makes."""
+    topic = connection.topic
+    return ViewIdentity(connection.cluster_id, topic.topic_id, topic.mapped_partitions)
+
+
+def archive_identity(connection: Connection, history: int | None = None) -> tuple[ViewIdentity, str | None]:
+    """Whose archive is in the store, of this history or of the newest; and why it is not the topic's own any more.
+
+    Kafka is asked only when there is more than one. Raises InvalidRequest when there is none.
+    """
+    found = archived_topics(connection.store, history)
+    if len(found) > 1:
+        found = [each for each in found if each.topic_id == connection.topic.topic_id]
+    if not found:
+        raise InvalidRequest("no archive of the tier-state topic in this store", store=connection.store.description)
+    parted = has_parted(connection.store, found[0].topic_id, found[0].history)
+    why = None if parted is None else f"history {found[0].history} is not the topic's any more: {parted.message}"
+    return found[0], why
+
+
+def replay_from_topic(
+    connection: Connection, numbers: Iterable[int], store: ViewStore, target: Target
+) -> list[Replayed]:
+    """Raises what `replay_topic` raises."""
+    now = connection.clock.now_ms()
+    with connection.progress("reading the tier-state topic") as advance:
+        return [
+            replay_topic(
+                connection.topic,
+                number,
+                store,
+                now,
+                to_position=target.position,
+                to_time=target.time,
+                keep=target.keep,
+                progress=_steps(advance),
+            )
+            for number in numbers
+        ]
+
+
+def replay_from_archive(
+    connection: Connection, identity: ViewIdentity, numbers: Iterable[int], store: ViewStore, target: Target
+) -> list[Replayed]:
+    """Raises what `replay_archive` raises, and InvalidRequest when the topic has records that the archive lacks."""
+    with connection.progress("reading the archive") as advance:
+        said = [
+            replay_archive(
+                connection.store,
+                identity,
+                number,
+                store,
+                to_position=target.position,
+                to_time=target.time,
+                keep=target.keep,
+                progress=_steps(advance),
+            )
+            for number in numbers
+        ]
+    if target.time is not None and not all(each.reached for each in said):
+        return _settled(connection, said, target.time)
+    return said
+
+
+def tier_partitions(identity: ViewIdentity, partitions: Iterable[TopicIdPartition] | None) -> list[int]:
+    """Where the facts of these partitions are; None: of all."""
+    if partitions is None:
+        return list(range(identity.partitions))
+    return sorted({tier_partition_of(each, identity.partitions) for each in partitions})
+
+
+def rebuild_into(
+    out: Path | None, identity: ViewIdentity, fill: Callable[[ViewStore], list[Replayed]]
+) -> tuple[ViewStore, list[Replayed]]:
+    """In memory, or a view folder that counts only once it is complete."""
+    if out is None:
+        memory = MemoryView(decode_fact, identity.partitions)
+        return memory, fill(memory)
+    folder = ViewFolder(out / "view", decode_fact)
+    view = folder.fresh(identity)
+    try:
+        said = fill(view)
+    except BaseException:
+        view.close()
+        raise
+    folder.install(view)
+    return view, said
+
+
+def stored_view(connection: Connection, folder: Path) -> ViewStore:
+    """The view that a stopped process, or `replay --out`, left there. Close it. Raises InvalidRequest."""
+    if not (folder / "view").is_dir():
+        raise InvalidRequest("no view in this folder", path=folder)
+    view = ViewFolder(folder / "view", decode_fact).resume(topic_identity(connection), connection.clock.now_ms())
+    if view is None:
+        raise InvalidRequest("the folder holds no view of this tier-state topic", path=folder)
+    return view
+
+
+def archived_view(connection: Connection, target: Target, number: int | None) -> tuple[ViewStore, str | None]:
+    """As the archive had it, of one tier-state partition or of all; and why it is not the topic's own any more.
+
+    Raises InvalidRequest, and what `replay_from_archive` does.
+    """
+    identity, parted = archive_identity(connection)
+    if number is not None and number >= identity.partitions:
+        raise InvalidRequest("no such tier-state partition", number=number, partitions=identity.partitions)
+    store = MemoryView(decode_fact, identity.partitions)
+    numbers = range(identity.partitions) if number is None else (number,)
+    replay_from_archive(connection, identity, numbers, store, target)
+    return store, parted
+
+
+def _settled(connection: Connection, said: list[Replayed], time: TimestampMs) -> list[Replayed]:
+    """A quiet partition has no record at or after the time. The topic knows whether that is all there was."""
+    settled = []
+    try:
+        for each in said:
+            wanted = each.position if each.reached else connection.topic.position_at(each.tier_partition, time)
+            if wanted > each.position:
+                raise InvalidRequest(
+                    "the archive does not reach this time yet",
+                    tier_partition=each.tier_partition,
+                    archived_to=each.position,
+                    needed=wanted,
+                )
+            settled.append(replace(each, reached=True))
+    except BrokerUnavailable:
+        return said  # what was said just before that time may not be archived: `reached` says so
+    return settled
+
+
+def _steps(advance: Callable[[int], None]) -> Callable[[int], None]:
+    """A progress bar wants what is new, a replay says how much there is."""
+    seen = 0
+
+    def progress(read: int) -> None:
+        nonlocal seen
+        advance(read - seen)
+        seen = read
+
+    return progress

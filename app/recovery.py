@@ -1,0 +1,207 @@
+"""The tier-state topic from the bucket alone: what would be written, why not more, and the writing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import urllib3
+
+from ..broker.control import BrokerControl
+from ..follower.archive_chain import chain_of, read_header
+from ..follower.histories import has_parted, left_behind, newest_history, places
+from ..follower.rocksdb_view import ViewIdentity
+from ..follower.time_travel import archived_entries
+from ..leader.recover import RecoverTools, check_target, recover_all
+from ..leader.recover_archive import continued, read_history
+from ..leader.recover_scan import Bucket, Found, scan_bucket, sort_out
+from ..rules.recovery import ArchivedPartition, FoundSegment, PartitionPlan, Verdict, plan_partitions
+from ..runtime.id_source import RandomIds
+from ..state.errors import Fenced, HistoryBroken, InvalidRequest, TierstateError
+from ..state.ids import RemoteSegmentId, TopicId, TopicIdPartition
+from ..state.offsets import Offset
+from ..storage.object_store import ObjectStore
+from .connection import Connection
+
+AGENT_TIMEOUT_S = 2.0
+AGENTS_METRIC = b"remote_copy_lag_segments"
+AGENT_RUNS = "an agent still runs: stop every agent first"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """``names``: topics the cluster knows, by id. ``addresses``: where agents of archived terms answered; ``hosts``: of
+    the brokers, beside which agents run.
+
+    ``archived_to``: the position after the last archived one, by "topic id/tier-state partition"; None: no archive.
+    """
+
+    cluster_id: str
+    bucket: Bucket
+    plans: tuple[PartitionPlan, ...]
+    names: Mapping[TopicId, str]
+    archived_to: Mapping[str, int] | None
+    addresses: frozenset[str]
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def all_gone(self) -> bool:
+        """The cluster has none of these topics, so the agents that run here lead none of their partitions."""
+        return bool(self.plans) and not any(plan.partition.topic_id in self.names for plan in self.plans)
+
+    @property
+    def writing(self) -> int:
+        return sum(plan.writes for plan in self.plans)
+
+    @property
+    def corrupt(self) -> int:
+        """Damaged manifests, missing segments, and partitions refused although they should be there."""
+        refused = sum(plan.refused is not None and not plan.ended for plan in self.plans)
+        return len(self.bucket.damaged) + refused + sum(len(plan.missing) for plan in self.plans)
+
+    @property
+    def gaps(self) -> int:
+        return sum(len(plan.gaps) for plan in self.plans)
+
+    @property
+    def left_out(self) -> int:
+        """Lost and unproven segments: whole in the bucket, and no longer named by any fact. And unproven offsets."""
+        segments = sum(len(plan.of(Verdict.LOST)) + len(plan.of(Verdict.UNPROVEN)) for plan in self.plans)
+        return segments + sum(len(plan.unproven) for plan in self.plans)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryRequest:
+    """Which segments: of these lost tier-state topics, oldest first (none named: of all that the bucket has), of
+    ``cluster_id`` (None: the one that answers), under the archive of ``history`` (None: the newest). ``from_archive``:
+    demanded, refused, or None: it binds where there is one.
+    """
+
+    topic_ids: tuple[TopicId, ...] = ()
+    cluster_id: str | None = None
+    from_archive: bool | None = None
+    history: int | None = None
+
+
+def plan_recovery(connection: Connection, asked: RecoveryRequest) -> Recovery:
+    """Reads every manifest and, where it binds, the archive. Writes nothing."""
+    store, broker = connection.store, connection.broker.control
+    here = broker.cluster()
+    cluster = asked.cluster_id or here.cluster_id
+    names = {described.topic_id: described.name for described in broker.topics()}
+    with connection.progress("reading manifests") as advance:
+
+        def counted() -> Iterator[Found]:
+            for found in scan_bucket(store):
+                advance(1)
+                yield found
+
+        bucket = sort_out(counted(), cluster, asked.topic_ids)
+    lost = asked.topic_ids or tuple({each.tier_state_topic_id for each in bucket.ours})
+    archive: Mapping[TopicIdPartition, ArchivedPartition] = {}
+    archived_to: dict[str, int] | None = None
+    if asked.from_archive is not False:
+        archive, archived_to = _archived(store, lost, cluster, asked.history, demanded=asked.from_archive is True)
+    left = frozenset[RemoteSegmentId]().union(*(left_behind(store, topic_id, asked.history) for topic_id in lost))
+    plans = plan_partitions(bucket.ours, archive, _local_starts(broker, bucket.ours, names), left)
+    addresses = frozenset(address for each in archive.values() for address in each.addresses)
+    return Recovery(cluster, bucket, plans, names, archived_to, addresses, here.hosts)
+
+
+def _archived(
+    store: ObjectStore, lost: tuple[TopicId, ...], cluster_id: str, history: int | None, *, demanded: bool
+) -> tuple[Mapping[TopicIdPartition, ArchivedPartition], dict[str, int] | None]:
+    """What the archives of the lost topics say, oldest first, and how far each goes."""
+    archive: Mapping[TopicIdPartition, ArchivedPartition] = {}
+    ends: dict[str, int] = {}
+    if history is None:
+        for topic_id in lost:
+            require_whole(store, topic_id)
+    every = places(store, history)
+    for topic_id in lost:
+        said: dict[TopicIdPartition, ArchivedPartition] = {}
+        for place in (each for each in every if each.topic_id == topic_id):
+            chain = chain_of(store, place)
+            if not chain.names:
+                continue
+            header = read_header(store, place, chain.names[-1])
+            identity = ViewIdentity(cluster_id, topic_id, header.partitions, history=place.history)
+            said.update(read_history(archived_entries(store, identity, place.tier_partition)))
+            ends[f"{topic_id}/{place.tier_partition}"] = chain.end
+        archive = continued(archive, said)
+    if demanded and not ends:
+        raise InvalidRequest("there is no archive of this tier-state topic in the bucket", ids=", ".join(lost) or None)
+    return archive, ends or None
+
+
+def require_whole(store: ObjectStore, topic_id: TopicId) -> None:
+    """Raises HistoryBroken when the topic had parted from its archive, and nobody has said which of the two counts."""
+    newest = newest_history(store, topic_id)
+    parted = has_parted(store, topic_id, newest)
+    if parted is not None:
+        raise HistoryBroken(
+            "the lost topic had parted from its archive, and nobody said which counts: name --history to restore what "
+            "was archived of the history that was lost, or restore --without-archive",
+            topic_id=topic_id,
+            history=newest,
+            said=parted.message,
+        )
+
+
+def _local_starts(
+    broker: BrokerControl, found: tuple[FoundSegment, ...], names: Mapping[TopicId, str]
+) -> dict[TopicIdPartition, Offset]:
+    """Where the brokers' logs begin, as far as they tell."""
+    starts: dict[TopicIdPartition, Offset] = {}
+    for partition in sorted({each.segment.partition for each in found}):
+        name = names.get(partition.topic_id)
+        try:
+            if name is not None:
+                starts[partition] = broker.bounds(name, partition.partition).local_start
+        except TierstateError:
+            continue  # a gap above what is restored is then not seen
+    return starts
+
+
+def write_recovery(connection: Connection, recovery: Recovery, *, resume: bool) -> bool:
+    """Whether everything stood already. Raises Fenced when an agent runs or the topic is not a fresh one."""
+    if not recovery.all_gone:
+        require_silent(recovery.addresses)
+        port = connection.settings.management.listen.port
+        require_no_agent(f"{host}:{port}" for host in recovery.hosts if port)
+    steps = sum(1 + 2 * len(plan.restored) for plan in recovery.plans)
+    follower = connection.view()
+    if check_target(connection.topic, follower, recovery.plans, resume=resume):
+        return True
+    tools = RecoverTools(connection.topic, follower, connection.clock, RandomIds())
+    with connection.progress("writing facts", steps) as advance:
+        for _ in recover_all(recovery.plans, tools):
+            advance(1)
+    return False
+
+
+def require_silent(addresses: Iterable[str]) -> None:
+    """No agent that an archived term names answers, whatever it would say. Raises Fenced."""
+
+    for address in sorted(addresses):
+        if _answer(f"http://{address}/healthz") is not None:
+            raise Fenced(AGENT_RUNS, address=address)
+
+
+def require_no_agent(addresses: Iterable[str]) -> None:
+    """Nothing that measures what an agent measures answers where agents would beside their brokers. Raises Fenced.
+
+    Others may have taken that port there, so here what it answers counts.
+    """
+
+    for address in addresses:
+        if AGENTS_METRIC in (_answer(f"http://{address}/metrics") or b""):
+            raise Fenced(AGENT_RUNS, address=address)
+
+
+def _answer(url: str) -> bytes | None:
+    """What is answered, with whatever status; None when nothing is."""
+    try:
+        return urllib3.PoolManager(retries=False).request("GET", url, timeout=AGENT_TIMEOUT_S).data
+    except urllib3.exceptions.HTTPError:
+        return None

@@ -1,0 +1,89 @@
+"""Everything that can be verified of some partitions: the view, the objects behind it, the archive; level by level."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from ..fetch.verify import Finding, Severity, check_view, overlap_bytes
+from ..fetch.verify_objects import Checked, Verifier
+from ..follower.archive_reader import verify_archive
+from ..follower.archives import Archives
+from ..follower.follower import Follower
+from ..follower.rocksdb_view import ViewIdentity
+from ..state.errors import TierstateError
+from ..state.ids import TopicIdPartition
+from ..storage.object_store import ObjectStore
+from .connection import Connection, view_now
+from .keeping import newest_identity
+from .lost_state import why_lost
+from .partitions import both_tiers_now
+
+HIGHEST_LEVEL = 3
+
+
+@dataclass
+class Verification:
+    """``overlapping``: bytes that more than one segment has. What waits to go by itself is no finding."""
+
+    findings: list[Finding] = field(default_factory=list)
+    checked: Checked = field(default_factory=Checked)
+    overlapping: int = 0
+
+
+def verify(connection: Connection, topic: str, partitions: Sequence[TopicIdPartition], level: int) -> Verification:
+    """Level 0: the view against itself and the broker. 1: objects exist, and facts name every object. 2: sizes and
+    manifests, and the archive is whole and the topic's own. 3: every byte, by checksum.
+    """
+    done = Verification()
+    broker, follower = connection.broker.control, connection.view(partitions)
+    views = []
+    for partition in partitions:
+        bounds, view = both_tiers_now(broker, follower, topic, partition)
+        views.append(view)
+        done.findings += check_view(view, bounds)
+        if (lost := why_lost(connection, follower, topic, view)) is not None:
+            done.findings.append(Finding(0, Severity.CORRUPT, partition, lost))
+        done.overlapping += overlap_bytes(view)
+    if level >= 1:
+        with connection.progress("verifying segments", sum(len(view.readable) for view in views)) as advance:
+            verifier = Verifier(
+                connection.store,
+                connection.topic.topic_id,
+                level,
+                partial(view_now, follower),
+                connection.keys,
+                connection.names,
+                advance,
+                done.checked,
+            )
+            for view in views:
+                done.findings += verifier.objects(view)
+            if level >= 2:
+                done.findings += _archives(connection, follower, partitions)
+    return done
+
+
+def _archives(connection: Connection, follower: Follower, partitions: Sequence[TopicIdPartition]) -> Iterator[Finding]:
+    identity = newest_identity(connection.store, connection.cluster_id, connection.topic)
+    archives = Archives(connection.topic, connection.store, identity, connection.clock)
+    for number in sorted({follower.tier_partition(each) for each in partitions}):
+        yield from _damaged(connection.store, identity, number)
+        yield from _parted(archives, number)
+
+
+def _damaged(store: ObjectStore, identity: ViewIdentity, tier_partition: int) -> Iterator[Finding]:
+    for found in verify_archive(store, identity.topic_id, tier_partition, identity.history):
+        at = f" at position {found.position}" if found.position is not None else ""
+        yield Finding(2, Severity.CORRUPT, None, f"archive: {found.problem}{at}", object=found.object_key)
+
+
+def _parted(archives: Archives, tier_partition: int) -> Iterator[Finding]:
+    """Each of the two may be whole, and of another history."""
+    try:
+        archives.check(tier_partition)
+    except TierstateError:
+        if archives.broken is None:  # also where it could not be written down for everybody: readers may not
+            raise
+        yield Finding(2, Severity.CORRUPT, None, f"archive: {archives.broken}")
