@@ -122,8 +122,8 @@ class _Certificate:
     def finish(self, left: list[str], now_ms: int) -> None:
         from importlib.metadata import version
 
+        from ..state.offsets import moment
         from ..storage.contract import STORE_PROMISES
-        from .meant import moment
 
         kept, all_of_them = len(self._rows) - len(self.broken), len(STORE_PROMISES)
         document = {

@@ -16,12 +16,11 @@ from ..state.errors import NotTiered, OffsetOutOfRange, Unavailable
 from ..state.facts import OperatorOrder, OrderKind, ReaderLease
 from ..state.ids import RemoteSegmentId
 from ..state.lineage import below, holds_up_to
-from ..state.offsets import Offset, OffsetRange, TimestampMs
+from ..state.offsets import Offset, OffsetRange, TimestampMs, moment
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment, SegmentState
 from .give_order import told
-from .meant import moment
 
 NOBODY = TopicGroups(())
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import click
 
+from ..state.offsets import moment
 from .context import Context
 from .flags import pass_context
-from .meant import moment
 from .opened import following, opened_broker, opened_topic, user_partitions
 from .positions import AtOffset, AtTime, Earliest, FromEnd, Latest, Position, PositionType
 from .topic_argument import TopicArgument, TopicType

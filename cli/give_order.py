@@ -8,7 +8,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from ..state.facts import OperatorOrder, OrderKind
-from .meant import moment
+from ..state.offsets import moment
 
 if TYPE_CHECKING:
     from ..broker.tier_topic import TierTopic

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..state.offsets import moment
 from .context import Context
 from .flags import pass_context
-from .meant import erase_facts, facts_of, ids_meant, moment, wanted_of
+from .meant import erase_facts, facts_of, ids_meant, wanted_of
 from .opened import opened_view
 from .topic_argument import TopicArgument, TopicType
 

@@ -58,10 +58,3 @@ def erase_facts(context: Context, follower: Follower, partition: TopicIdPartitio
     with opened_topic(context) as topic:
         for key in keys:
             unsay(topic, follower, partition, key)
-
-
-def moment(ms: int) -> str:
-    """ISO 8601, UTC, seconds."""
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
