@@ -247,7 +247,7 @@ class KafkaTierTopic:
         found = self._on_leader(
             tier_partition, lambda broker: offset_at(self._raw, broker, self._name, tier_partition, timestamp_ms)
         )
-        return end if found is None else Position(found)
+        return end if found is None else Position(found[0])
 
     def _on_leader(self, tier_partition: int, ask: Callable[[BrokerId], Answer]) -> Answer:
         try:
