@@ -142,7 +142,7 @@ def test_offsets_are_found_by_time(broker: Broker, topics: Any, topic_name: str)
 def test_a_client_that_was_closed_still_answers_and_keeps_nothing(broker: Broker, topics: Any, topic_name: str) -> None:
     topics.append(topics.create(topic_name), 0, 5)
     broker.close()
-    assert fetch(broker, topic_name, 0).high_watermark == 5
+    assert fetch(broker, topic_name, 0).bounds.high_watermark == 5
 
 
 def test_whole_batches_leaves_out_what_was_cut() -> None:
