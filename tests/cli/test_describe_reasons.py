@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.state.conftest import Build
-from tierstate.broker.memory_broker import MemoryBroker
+from tests.twins.memory_broker import MemoryBroker
 from tierstate.cli.end_transaction import EndTransaction, end_transaction
 from tierstate.cli.partition_facts import look_at, why_untiered
 from tierstate.rules.reasons import Reason

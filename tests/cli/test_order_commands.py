@@ -9,8 +9,8 @@ import pytest
 
 from tests.rules.expiring import BOUNDS, TERM, build, delete_started, doubtful, lease, moved, order, view_of
 from tests.state.conftest import KNOWN, NOW
+from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
-from tierstate.broker.memory_tier_topic import MemoryTierTopic
 from tierstate.cli.delete_plan import DeletePlan, Obeyed, plan_delete
 from tierstate.cli.delete_records import offset_meant
 from tierstate.cli.give_order import give, issuer, new_order, told

@@ -17,7 +17,7 @@ from tests.leader.custody_world import Ward
 from tests.leader.test_agent import Loop, partition
 from tests.leader.world import World
 from tests.scenarios.house import eventually
-from tierstate.broker.tier_topic import MemoryTierTopic
+from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.cli.watching import feed_loop_gauges, longest_silence, why_hanging, why_unhealthy
 from tierstate.follower.follower import Follower
 from tierstate.follower.generations import InMemory
