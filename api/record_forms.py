@@ -65,15 +65,7 @@ def kafka_records(blocks: Iterable[RecordBlock], topic: str, partition: int, *, 
 def _kafka_records(
     block: RecordBlock, topic: str, partition: int, embed: Callable[[bytes | None], object]
 ) -> Iterator[bytes]:
-    columns = (
-        block.offsets.tolist(),
-        block.timestamps.tolist(),
-        block.types.tolist(),
-        block.binary(KEY_AT).to_pylist(),
-        block.binary(VALUE_AT).to_pylist(),
-        block.headers().to_pylist(),
-    )
-    for offset, timestamp, kind, key, value, headers in zip(*columns, strict=True):
+    for offset, timestamp, kind, key, value, headers in block.rows():
         yield orjson.dumps(
             {
                 "topic": topic,

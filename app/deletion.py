@@ -12,7 +12,7 @@ from ..follower.follower import Follower
 from ..rules.decide import paused
 from ..rules.leases import is_over
 from ..rules.orders import holds_below, standing
-from ..rules.reasons import Reason, moment
+from ..rules.reasons import Reason
 from ..rules.trim import doubt_of_orders
 from ..runtime.id_source import RandomIds
 from ..state.epochs import Lineage
@@ -20,7 +20,7 @@ from ..state.errors import AccessDenied, NotTiered, OffsetOutOfRange, TimedOut, 
 from ..state.facts import OperatorOrder, OrderKind, ReaderLease
 from ..state.ids import RemoteSegmentId
 from ..state.lineage import below, holds_up_to
-from ..state.offsets import Offset, OffsetRange, TimestampMs
+from ..state.offsets import Offset, OffsetRange, TimestampMs, moment
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment, SegmentState

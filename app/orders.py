@@ -11,14 +11,13 @@ from ..broker.tier_topic import TierTopic
 from ..follower.follower import Follower
 from ..leader.termless import say, unsay
 from ..rules.orders import standing
-from ..rules.reasons import moment
 from ..runtime.clock import Clock, SystemClock
 from ..runtime.id_source import IdSource, RandomIds
 from ..state.epochs import Lineage
 from ..state.errors import NotTiered, UnknownOutcome
 from ..state.facts import ContradictionSettled, LineageSettled, OperatorOrder, OrderKind
 from ..state.ids import FactId, TopicIdPartition
-from ..state.offsets import Offset
+from ..state.offsets import Offset, moment
 from ..state.partition_view import PartitionView
 from .connection import Connection
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import boto3
 
-from tierstate.sandbox.store_server import StoreServer, versitygw
+from tests.servers.store_server import StoreServer, versitygw
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

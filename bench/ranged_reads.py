@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from Crypto.PublicKey import RSA
 
-from tierstate.sandbox.store_server import toxiproxy
+from tests.servers.store_server import toxiproxy
 from tierstate.state.segment import Compression
 from tierstate.storage.object_store import MIB
 from tierstate.storage.options import StoreOptions

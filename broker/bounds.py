@@ -97,14 +97,16 @@ def read_end_of_epoch(
     return epoch_end(epoch, found.leader_epoch, found.offset, first.leader_epoch)
 
 
-def offset_at(raw: RawClient, broker: BrokerId, topic: str, partition: int, at: TimestampMs) -> Offset | None:
-    """The first offset whose timestamp is ``at`` or later, in the local log; None when there is none.
+def offset_at(
+    raw: RawClient, broker: BrokerId, topic: str, partition: int, at: TimestampMs
+) -> tuple[Offset, TimestampMs] | None:
+    """The first offset whose timestamp is ``at`` or later, in the local log, and that; None when there is none.
 
     A known trap (reading.md, "By time"): the answer may lie below the broker's own log start.
     """
     facts = {"topic": topic, "partition": partition, "broker": broker}
     found = _checked(raw.list_offset(broker, topic, partition, at), facts)
-    return found.offset if found.offset >= 0 else None
+    return (found.offset, found.timestamp) if found.offset >= 0 else None
 
 
 def _checked(said: RawOffset, facts: dict[str, object]) -> RawOffset:

@@ -1,7 +1,7 @@
 """The seam through which agents and commands see a cluster: leadership, bounds, truncation, groups.
 
 Two implementations pass one contract suite (`tests/broker/test_broker_control.py`): Kafka's here, and the in-memory
-twin in `memory_broker.py`.
+twin in `tests/twins/memory_broker.py`.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from ..state.epochs import LeaderEpoch
 from ..state.errors import OffsetOutOfRange
 from ..state.ids import BrokerId, TopicId
 from ..state.lineage import EpochEnd
-from ..state.offsets import Offset
+from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation, LocalBounds
 from .answers import FetchSpec
-from .bounds import bounds_of_leader, read_bounds, read_end_of_epoch
+from .bounds import bounds_of_leader, offset_at, read_bounds, read_end_of_epoch
 from .error_codes import OFFSET_OUT_OF_RANGE, error_of
 from .leadership import Leadership
 from .raw import RawClient
@@ -28,14 +28,12 @@ BATCH_PREFIX = struct.Struct(">qi")
 class LocalFetch:
     """``batches``: whole record batches, the first of which holds the offset asked for or begins after it.
 
-    ``aborted``: (producer id, first offset) of aborted transactions in them, under read_committed only. The bounds
-    are those of this answer; ``log_start`` is where the local tier begins.
+    ``aborted``: (producer id, first offset) of aborted transactions in them, under read_committed only. ``bounds`` are
+    those of this answer.
     """
 
     batches: bytes
-    high_watermark: Offset
-    last_stable_offset: Offset
-    log_start: Offset
+    bounds: LocalBounds
     aborted: tuple[tuple[int, Offset], ...]
 
 
@@ -73,6 +71,12 @@ class LocalReader:
         """Where the local tier begins and ends, from whoever leads."""
         return bounds_of_leader(self._raw, self._leadership, topic, partition, epoch, patience=self._patience)
 
+    def offset_at(self, topic: str, partition: int, at: TimestampMs) -> tuple[Offset, TimestampMs] | None:
+        """`bounds.offset_at`, from whoever leads."""
+        return self._leadership.on_leader(
+            topic, partition, lambda broker: offset_at(self._raw, broker, topic, partition, at), self._patience
+        )
+
     def end_of_epoch(
         self, topic: str, partition: int, epoch: LeaderEpoch, leader_epoch: LeaderEpoch
     ) -> EpochEnd | None:
@@ -104,8 +108,8 @@ class LocalReader:
         error = error_of(said.code, **facts)
         if error is not None:
             raise error
-        ends = said.high_watermark, said.last_stable_offset, said.log_start
-        return LocalFetch(whole_batches(said.batches), *ends, said.aborted)
+        found = LocalBounds(said.log_start, said.high_watermark, said.last_stable_offset, spec.leader_epoch)
+        return LocalFetch(whole_batches(said.batches), found, said.aborted)
 
 
 def whole_batches(data: bytes) -> bytes:

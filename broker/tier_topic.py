@@ -1,4 +1,4 @@
-"""The tier-state topic as its writers and readers see it: the seam, and Kafka's own. `MemoryTierTopic` is the twin.
+"""The tier-state topic as its writers and readers see it: the seam, and Kafka's own.
 
 Appends are idempotent with ``acks=all``; any failure after sending is an *unknown outcome*, never repeated here.
 """
@@ -34,7 +34,6 @@ from .bounds import offset_at
 from .client_config import admin_config, kafka_error, producer_config
 from .error_codes import OFFSET_OUT_OF_RANGE, denied, error_of
 from .leadership import Leadership
-from .memory_tier_topic import MemoryTierTopic as MemoryTierTopic
 from .raw import EARLIEST, LATEST, RawClient
 from .tier_reader import KafkaReader, check_head, key_bytes
 from .tier_reader import TierBatch as TierBatch
@@ -247,7 +246,7 @@ class KafkaTierTopic:
         found = self._on_leader(
             tier_partition, lambda broker: offset_at(self._raw, broker, self._name, tier_partition, timestamp_ms)
         )
-        return end if found is None else Position(found)
+        return end if found is None else Position(found[0])
 
     def _on_leader(self, tier_partition: int, ask: Callable[[BrokerId], Answer]) -> Answer:
         try:

@@ -122,7 +122,7 @@ class _Certificate:
     def finish(self, left: list[str], now_ms: int) -> None:
         from importlib.metadata import version
 
-        from ..rules.reasons import moment
+        from ..state.offsets import moment
         from ..storage.contract import STORE_PROMISES
 
         kept, all_of_them = len(self._rows) - len(self.broken), len(STORE_PROMISES)

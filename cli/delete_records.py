@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..app.positions import AtOffset, AtTime, Position, offset_before, offset_of
-from ..rules.reasons import moment
+from ..state.offsets import moment
 from ..state.routing import Isolation, Tier
 from .context import Context
 from .flags import pass_context

@@ -98,20 +98,20 @@ def _opened(context: Context, path: str, keyring: Path | None) -> Iterator[Dumpe
     from ..app.connection import store_options
     from ..fetch.copied_segment import open_copied
     from ..fetch.folder_objects import FolderObjects
-    from ..storage.object_store import ObjectStore
+    from ..storage.object_store import ObjectReader
     from ..storage.open import open_store
 
     with ExitStack() as opened:
-        store: ObjectStore
+        store: ObjectReader
         if "://" in path and not path.startswith("file://"):
             scheme, _, rest = path.partition("://")
             bucket, _, key = rest.partition("/")
-            store = open_store(f"{scheme}://{bucket}", store_options(context.settings))
+            store = whole = open_store(f"{scheme}://{bucket}", store_options(context.settings))
+            opened.callback(whole.close)
         else:
             file = Path(path.removeprefix("file://")).absolute()
             root = file.parents[min(2, len(file.parents) - 1)]
             store, key = FolderObjects(root), file.relative_to(root).as_posix()
-        opened.callback(store.close)
         segment = open_copied(store, key, keys=_keys(context, keyring))
         yield Dumped(segment.topic, segment.partition.partition, segment)
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from ..rules.reasons import moment
+from ..state.offsets import moment
 from .context import Context
 from .flags import pass_context
 from .topic_argument import TopicArgument, TopicType

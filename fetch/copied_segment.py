@@ -21,7 +21,7 @@ from ..state.ids import TopicIdPartition
 from ..state.object_keys import ObjectKeys, ObjectKind, base_of, object_key
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader
@@ -66,7 +66,7 @@ class CopiedSegment:
             yield from iter_batches(data, source=self.key, position=position)
 
 
-def open_copied(store: ObjectStore, manifest_key: str, *, keys: KeyUnwrapper | None = None) -> CopiedSegment:
+def open_copied(store: ObjectReader, manifest_key: str, *, keys: KeyUnwrapper | None = None) -> CopiedSegment:
     """Raises ObjectNotFound, CorruptData, InvalidRequest (not a manifest's key; encrypted and no key ring given)."""
     prefix = "".join(part + "/" for part in manifest_key.split("/")[:-3])
     parsed = ObjectKeys(prefix).parse(manifest_key)
@@ -130,7 +130,7 @@ def _end_of_whole(data: bytes, position: int) -> int:
 
 
 def _following(
-    store: ObjectStore, manifest_key: str, before: SegmentReader, keys: KeyUnwrapper | None
+    store: ObjectReader, manifest_key: str, before: SegmentReader, keys: KeyUnwrapper | None
 ) -> Iterator[SegmentReader]:
     """The segments of this partition that come next in the bucket, as long as each begins where the last one ended."""
     folder, _, name = base_of(manifest_key).rpartition("/")

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from ..state.errors import AccessDenied, ObjectNotFound, StorageUnavailable
-from ..state.objects import ObjectInfo, UnfinishedUpload
+from ..state.errors import ObjectNotFound, StorageUnavailable
+from ..state.objects import ObjectInfo
 from ..state.offsets import ByteRange, TimestampMs
-from ..storage.object_store import DEFAULT_PART_BYTES, MIB, Data, beyond_end, over_limit
+from ..storage.object_store import MIB, beyond_end, over_limit
 
 
 class FolderObjects:
-    """An `ObjectStore` over files below ``root``; everything that writes raises AccessDenied."""
+    """An `ObjectReader` over files below ``root``."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-
-    @property
-    def description(self) -> str:
-        return str(self._root)
 
     def get(self, key: str, limit: int | None = None) -> bytes:
         size = self.head(key).size
@@ -55,31 +51,6 @@ class FolderObjects:
             key = path.relative_to(self._root).as_posix()
             if key.startswith(prefix) and key > (start_after or ""):
                 yield self.head(key)
-
-    def put_if_absent(self, key: str, data: Data) -> None:
-        raise AccessDenied("this folder is only read", file=self._root / key)
-
-    def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
-        raise AccessDenied("this folder is only read", file=self._root / key)
-
-    def delete(self, key: str) -> None:
-        raise AccessDenied("this folder is only read", file=self._root / key)
-
-    def delete_many(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            self.delete(key)
-
-    def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
-        raise AccessDenied("this folder is only read", file=self._root / key)
-
-    def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
-        return iter(())
-
-    def abort_upload(self, upload: UnfinishedUpload) -> None:
-        raise AccessDenied("this folder is only read", file=self._root)
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def _read(self, key: str, start: int, stop: int) -> bytes:
         try:

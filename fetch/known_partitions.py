@@ -6,14 +6,14 @@ from ..state.ids import TopicIdPartition
 from ..state.object_keys import ObjectKeys
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader
 from ..storage.segment.known import check_known
 
 
 class KnownPartitions:
     """Of all partitions that a process reads. Thread-safe. ``names``: of the objects of this cluster."""
 
-    def __init__(self, store: ObjectStore, names: ObjectKeys) -> None:
+    def __init__(self, store: ObjectReader, names: ObjectKeys) -> None:
         self._store, self._names = store, names
         self._new = set[TopicIdPartition]()
 

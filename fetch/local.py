@@ -13,15 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..broker.error_codes import error_of
-from ..broker.local_reads import PATIENCE_S
 from ..broker.open import Broker
 from ..log.batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches
 from ..log.isolation import AbortFilter, MarkerCheck
 from ..log.markers import ABORT, marker_type
 from ..state.epochs import LeaderEpoch
 from ..state.errors import BrokerUnavailable
-from ..state.ids import BrokerId, TopicIdPartition
+from ..state.ids import TopicIdPartition
 from ..state.lineage import EpochEnd
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation, LocalBounds
@@ -82,7 +80,7 @@ class BrokerTier:
     """The real one: through whoever leads."""
 
     def __init__(self, broker: Broker) -> None:
-        self._reader, self._leadership, self._raw = broker.reads, broker.leadership, broker.raw
+        self._reader = broker.reads
 
     def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
         return self._reader.bounds(topic, partition.partition)
@@ -95,14 +93,7 @@ class BrokerTier:
     def offset_at(
         self, topic: str, partition: TopicIdPartition, timestamp: TimestampMs
     ) -> tuple[Offset, TimestampMs] | None:
-        def ask(broker: BrokerId) -> tuple[Offset, TimestampMs] | None:
-            said = self._raw.list_offset(broker, topic, partition.partition, timestamp)
-            error = error_of(said.code, topic=topic, partition=partition.partition)
-            if error is not None:
-                raise error
-            return (said.offset, said.timestamp) if said.offset >= 0 else None
-
-        return self._leadership.on_leader(topic, partition.partition, ask, PATIENCE_S)
+        return self._reader.offset_at(topic, partition.partition, timestamp)
 
     def fetch(
         self,
@@ -125,25 +116,24 @@ class BrokerTier:
             wait_ms=int(wait_s * 1000),
             topic_id=partition.topic_id,
         )
-        bounds = LocalBounds(said.log_start, said.high_watermark, said.last_stable_offset, leader_epoch)
         if not said.batches:
-            if offset < bounds.end(isolation):
+            if offset < said.bounds.end(isolation):
                 # never skipped: whether offsets are missing here or the broker held them back cannot be told apart
                 raise BrokerUnavailable(
                     "the broker returned no batch below its end",
                     topic=topic,
                     partition=partition.partition,
                     offset=offset,
-                    end=bounds.end(isolation),
+                    end=said.bounds.end(isolation),
                 )
-            return LocalPiece(b"", (), offset, bounds)
+            return LocalPiece(b"", (), offset, said.bounds)
         source = f"{topic}-{partition.partition}@{offset}"
         headers = list(iter_batches(said.batches, source=source, verify_crc=False))  # the decoder checks
         last = headers[-1].last_offset
         aborted: tuple[AbortedRange, ...] = ()
         if isolation is Isolation.READ_COMMITTED:
             aborted = hidden_ranges(said.batches, headers, said.aborted, source)
-        return LocalPiece(said.batches, aborted, Offset(last + 1), bounds)
+        return LocalPiece(said.batches, aborted, Offset(last + 1), said.bounds)
 
 
 def hidden_ranges(

@@ -10,7 +10,7 @@ from ..runtime.listener import Listener, ignore
 from ..runtime.settings import Cache
 from ..state.object_keys import ObjectKeys
 from ..state.view import TierView
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.disk_cache import open_disk_cache
 from ..storage.segment.encryption import KeyUnwrapper
@@ -24,7 +24,7 @@ CHUNKS_FOLDER = "chunks"
 def open_reader(
     view: TierView,
     broker: Broker,
-    store: ObjectStore,
+    store: ObjectReader,
     *,
     clock: Clock,
     cache: Cache | None = None,
@@ -41,7 +41,7 @@ def open_reader(
 
 
 def open_remote(
-    store: ObjectStore,
+    store: ObjectReader,
     *,
     clock: Clock,
     cache: Cache | None = None,

@@ -21,7 +21,7 @@ from ..state.ids import TopicId, TopicIdPartition
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import AtEnd, Isolation, ReadRemote, Tier
 from ..state.segment import RemoteSegment
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
 from .local import LocalTier
@@ -160,7 +160,7 @@ Reroute = Callable[[PlannedSplit], Iterable[PlannedSplit]]
 
 def read_split(
     split: PlannedSplit,
-    store: ObjectStore,
+    store: ObjectReader,
     local: LocalTier | None,
     clock: Clock,
     *,
@@ -179,7 +179,7 @@ def read_split(
 
 def _read_split(
     split: PlannedSplit,
-    store: ObjectStore,
+    store: ObjectReader,
     local: LocalTier | None,
     clock: Clock,
     keys: KeyUnwrapper | None,

@@ -27,7 +27,7 @@ from ..state.object_name import require_own
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import Isolation
 from ..state.segment import AbortedRange, AbortedRanges, RemoteSegment
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.reader import SegmentReader, require_described
@@ -68,7 +68,7 @@ class RemoteTier:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: ObjectReader,
         cache: ChunkCache,
         clock: Clock,
         *,

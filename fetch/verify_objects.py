@@ -23,7 +23,7 @@ from ..state.object_name import not_own
 from ..state.objects import ObjectInfo
 from ..state.partition_view import PartitionView
 from ..state.segment import RemoteSegment, SegmentState
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.manifest import SegmentManifest, metadata_of
 from ..storage.segment.reader import SegmentReader, described_otherwise, read_manifest
@@ -62,7 +62,7 @@ class Verifier:
     ``look`` gives a view of a partition that is up to now. ``advance`` is told of segments that are done.
     """
 
-    store: ObjectStore
+    store: ObjectReader
     tier_state_topic_id: str
     level: int
     look: Callable[[TopicIdPartition], PartitionView]

@@ -26,7 +26,7 @@ from ..state.errors import (
 )
 from ..state.keys import said_by_people
 from ..state.offsets import Position, TimestampMs
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader, ObjectStore
 from .archive_chain import START, archived_to, furthest_of, reached_by, read_piece
 from .archive_piece import (
     MAX_PLAIN_BYTES,
@@ -103,7 +103,7 @@ def archive(
     raise Unavailable("others write this archive faster", tier_partition=tier_partition)
 
 
-def _names(objects: ObjectStore, place: TierPlace, known: Position) -> list[PieceName]:
+def _names(objects: ObjectReader, place: TierPlace, known: Position) -> list[PieceName]:
     """What the archive continues from is among them."""
     names = list(place.pieces(objects, since=max(known - 1, 0) // WINDOW * WINDOW))
     if not names and (known or place.bases(objects)):
@@ -151,7 +151,7 @@ def _nothing_to_write(
 
 
 def _furthest(
-    objects: ObjectStore, place: TierPlace, identity: ViewIdentity, names: Sequence[PieceName]
+    objects: ObjectReader, place: TierPlace, identity: ViewIdentity, names: Sequence[PieceName]
 ) -> Piece | None:
     """The piece to continue from, verified."""
     name = furthest_of(names)

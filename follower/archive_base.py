@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from ..state.errors import CorruptData, ObjectExists
 from ..state.offsets import Position, TimestampMs
 from ..state.view import ViewStore
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader, ObjectStore
 from .archive_chain import Chain, chain_of, read_header
 from .archive_piece import WINDOW
 from .live_set_object import BASE, put_live_set, scratch_folder, write_live_set
@@ -65,7 +65,7 @@ def cut_archive(
     return cut
 
 
-def _cut(objects: ObjectStore, chain: Chain, older_than: TimestampMs) -> Position:
+def _cut(objects: ObjectReader, chain: Chain, older_than: TimestampMs) -> Position:
     """The end of the last whole window whose records are all older; the last piece stays in any case."""
     cut = chain.start
     for name in chain.names:

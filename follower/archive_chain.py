@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ..state.offsets import ByteRange, Position
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader
 from .archive_piece import NO_PREVIOUS, WINDOW, Piece, PieceHeader, decode_header, decode_piece
 from .envelope import HEAD_BYTES
 from .object_names import PieceName, PositionName, TierPlace
@@ -67,7 +67,7 @@ class Chain:
         return Position(self.names[-1].last + 1) if self.names else self.start
 
 
-def archived_to(objects: ObjectStore, place: TierPlace, known: Position = START) -> Position:
+def archived_to(objects: ObjectReader, place: TierPlace, known: Position = START) -> Position:
     """Every record below this position is in the archive. One LIST; ``known`` (an earlier answer) makes it short.
 
     Judged by names, which is what the gate before erasing needs; what the pieces hold is for `verify_archive`.
@@ -92,7 +92,7 @@ def furthest_of(names: Iterable[PieceName]) -> PieceName | None:
     return min(names, key=lambda name: (-name.last, name.first), default=None)
 
 
-def chain_of(objects: ObjectStore, place: TierPlace) -> Chain:
+def chain_of(objects: ObjectReader, place: TierPlace) -> Chain:
     """The chain by names; two LIST, and one small read for each piece whose predecessor is not the only candidate."""
     bases = place.bases(objects)
     base = bases[-1] if bases else None
@@ -120,7 +120,7 @@ def _longest(names: list[PieceName]) -> PieceName:
     return min(names, key=lambda name: name.first)
 
 
-def _named_by(objects: ObjectStore, place: TierPlace, name: PieceName, candidates: list[PieceName]) -> PieceName:
+def _named_by(objects: ObjectReader, place: TierPlace, name: PieceName, candidates: list[PieceName]) -> PieceName:
     try:
         wanted = read_header(objects, place, name).previous_first
     except (CorruptData, InvalidRequest):
@@ -128,17 +128,17 @@ def _named_by(objects: ObjectStore, place: TierPlace, name: PieceName, candidate
     return next((each for each in candidates if each.first == wanted), _longest(candidates))
 
 
-def read_header(objects: ObjectStore, place: TierPlace, name: PieceName) -> PieceHeader:
+def read_header(objects: ObjectReader, place: TierPlace, name: PieceName) -> PieceHeader:
     """Of one piece, without its body. Raises CorruptData, InvalidRequest."""
     return decode_header(objects.get_range(name.key, ByteRange(0, HEAD_BYTES)), place, name)[0]
 
 
-def read_piece(objects: ObjectStore, place: TierPlace, name: PieceName) -> Piece:
+def read_piece(objects: ObjectReader, place: TierPlace, name: PieceName) -> Piece:
     """One piece, verified by itself. Raises CorruptData, InvalidRequest."""
     return decode_piece(objects.get(name.key, MAX_PIECE_BYTES), place, name)
 
 
-def checked(objects: ObjectStore, chain: Chain) -> Iterator[Piece | ArchiveFinding]:
+def checked(objects: ObjectReader, chain: Chain) -> Iterator[Piece | ArchiveFinding]:
     """The pieces of the chain in order, each verified by itself, by its place in the chain and by its side pieces.
 
     What is wrong comes as a finding in its place. Memory: three pieces.
@@ -164,7 +164,7 @@ def checked(objects: ObjectStore, chain: Chain) -> Iterator[Piece | ArchiveFindi
         reached = Position(name.last + 1)
 
 
-def _piece_or_finding(objects: ObjectStore, place: TierPlace, name: PieceName) -> Piece | ArchiveFinding:
+def _piece_or_finding(objects: ObjectReader, place: TierPlace, name: PieceName) -> Piece | ArchiveFinding:
     try:
         return read_piece(objects, place, name)
     except (CorruptData, InvalidRequest, ObjectNotFound) as error:
@@ -183,7 +183,7 @@ def _link_problems(chain: Chain, before: Piece | None, piece: Piece) -> Iterator
         yield ArchiveFinding(piece.name.key, first, "it stands first and is not the first")
 
 
-def _side_problems(objects: ObjectStore, place: TierPlace, piece: Piece, side: PieceName) -> Iterator[ArchiveFinding]:
+def _side_problems(objects: ObjectReader, place: TierPlace, piece: Piece, side: PieceName) -> Iterator[ArchiveFinding]:
     other = _piece_or_finding(objects, place, side)
     if isinstance(other, ArchiveFinding):
         yield other

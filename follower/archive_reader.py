@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ..state.offsets import Position
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader
 from .archive_chain import ArchiveFinding, Chain, chain_of, checked, read_header
 from .archive_piece import Piece
 from .histories import places
@@ -16,7 +16,7 @@ from .object_names import TierPlace
 from .rocksdb_view import ViewIdentity
 
 
-def read_archive(objects: ObjectStore, chain: Chain, before: Position | None = None) -> Iterator[Piece]:
+def read_archive(objects: ObjectReader, chain: Chain, before: Position | None = None) -> Iterator[Piece]:
     """The pieces that begin below ``before``, in order.
 
     Raises CorruptData naming object, position and reason at the first thing that is wrong: a changed byte, a missing
@@ -32,7 +32,7 @@ def read_archive(objects: ObjectStore, chain: Chain, before: Position | None = N
         yield piece
 
 
-def archived_topics(objects: ObjectStore, history: int | None = None) -> list[ViewIdentity]:
+def archived_topics(objects: ObjectReader, history: int | None = None) -> list[ViewIdentity]:
     """Every tier-state topic that the store has an archive of, by the header of one piece each; its newest history, or
     this one.
 
@@ -48,7 +48,7 @@ def archived_topics(objects: ObjectStore, history: int | None = None) -> list[Vi
 
 
 def verify_archive(
-    objects: ObjectStore, topic_id: str, tier_partition: int, history: int = 0
+    objects: ObjectReader, topic_id: str, tier_partition: int, history: int = 0
 ) -> Iterator[ArchiveFinding]:
     """Everything that is wrong with one partition's archive.
 

@@ -25,7 +25,7 @@ from ..state.errors import (
 from ..state.keys import KeyKind, parse_key
 from ..state.offsets import Position, TimestampMs
 from ..state.view import READY_AGE_S, Entry, ViewStore
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader, ObjectStore
 from .as_of import MAX_AGE_MS
 from .live_set_object import (
     CHECKPOINT,
@@ -95,7 +95,7 @@ def checkpoint(
 def _caught_up(
     view: ViewStore,
     topic: TierTopic,
-    older: ObjectStore | None,
+    older: ObjectReader | None,
     identity: ViewIdentity,
     tier_partition: int,
     clock: Clock,
@@ -149,7 +149,7 @@ class CheckpointSeed:
     """
 
     def __init__(
-        self, topic: TierTopic, objects: ObjectStore, identity: ViewIdentity, clock: Clock, refused: Refused
+        self, topic: TierTopic, objects: ObjectReader, identity: ViewIdentity, clock: Clock, refused: Refused
     ) -> None:
         self._topic, self._objects, self._identity = topic, objects, identity
         self._clock, self._refused = clock, refused
@@ -168,7 +168,7 @@ class CheckpointSeed:
 def start_from_checkpoint(
     store: ViewStore,
     topic: TierTopic,
-    objects: ObjectStore,
+    objects: ObjectReader,
     identity: ViewIdentity,
     tier_partition: int,
     end: Position,
@@ -204,7 +204,7 @@ def start_from_checkpoint(
 
 
 def read_checkpoint(
-    objects: ObjectStore,
+    objects: ObjectReader,
     identity: ViewIdentity,
     tier_partition: int,
     name: PositionName,

@@ -23,7 +23,7 @@ import orjson
 from ..state.errors import CorruptData, HistoryBroken, InvalidRequest, ObjectExists, ObjectNotFound
 from ..state.ids import RemoteSegmentId
 from ..state.offsets import TimestampMs
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader, ObjectWriter
 from .envelope import seal, unseal
 from .object_names import TierPlace, first_places, history_key, numbers_under, parted_key
 
@@ -55,12 +55,12 @@ class History:
     left: frozenset[RemoteSegmentId]
 
 
-def newest_history(objects: ObjectStore, topic_id: str) -> int:
+def newest_history(objects: ObjectReader, topic_id: str) -> int:
     """The one that counts."""
     return max(numbers_under(objects, history_key(topic_id, 0)), default=0)
 
 
-def places(objects: ObjectStore, history: int | None = None) -> list[TierPlace]:
+def places(objects: ObjectReader, history: int | None = None) -> list[TierPlace]:
     """Every partition of every tier-state topic of which anything is kept, in its newest history or in this one."""
     newest: dict[str, int] = {}
     found = first_places(objects)
@@ -71,7 +71,7 @@ def places(objects: ObjectStore, history: int | None = None) -> list[TierPlace]:
 
 
 def begin_history(
-    objects: ObjectStore, topic_id: str, number: int, at: TimestampMs, why: str, left: Collection[RemoteSegmentId]
+    objects: ObjectWriter, topic_id: str, number: int, at: TimestampMs, why: str, left: Collection[RemoteSegmentId]
 ) -> None:
     """From now on history ``number`` counts. Raises InvalidRequest when somebody was faster."""
     body = orjson.dumps(sorted(left))
@@ -82,7 +82,7 @@ def begin_history(
         raise InvalidRequest("this history has begun already: look again", topic_id=topic_id, number=number) from error
 
 
-def read_histories(objects: ObjectStore, topic_id: str) -> list[History]:
+def read_histories(objects: ObjectReader, topic_id: str) -> list[History]:
     """Those that a person began, oldest first. Raises CorruptData."""
     found = []
     for number in numbers_under(objects, history_key(topic_id, 0)):
@@ -98,13 +98,13 @@ def read_histories(objects: ObjectStore, topic_id: str) -> list[History]:
     return found
 
 
-def left_behind(objects: ObjectStore, topic_id: str, history: int | None = None) -> frozenset[RemoteSegmentId]:
+def left_behind(objects: ObjectReader, topic_id: str, history: int | None = None) -> frozenset[RemoteSegmentId]:
     """Segments that only a history knew which was left for the newest, or for this one. Raises CorruptData."""
     found = read_histories(objects, topic_id)
     return frozenset(chain.from_iterable(each.left for each in found if history is None or each.number <= history))
 
 
-def say_parted(objects: ObjectStore, topic_id: str, number: int, at: TimestampMs, why: str) -> None:
+def say_parted(objects: ObjectWriter, topic_id: str, number: int, at: TimestampMs, why: str) -> None:
     """The topic is no longer of history ``number``, and a person must say what counts."""
     header = HistoryHeader(topic_id, number, at, why, 0, NO_BODY)
     try:
@@ -113,7 +113,7 @@ def say_parted(objects: ObjectStore, topic_id: str, number: int, at: TimestampMs
         return  # others saw it first
 
 
-def has_parted(objects: ObjectStore, topic_id: str, number: int) -> HistoryBroken | None:
+def has_parted(objects: ObjectReader, topic_id: str, number: int) -> HistoryBroken | None:
     """What somebody said about history ``number``; None: nobody saw anything. Raises CorruptData."""
     key = parted_key(topic_id, number)
     try:

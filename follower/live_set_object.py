@@ -19,7 +19,7 @@ from ..state.anchor import Anchor
 from ..state.errors import CorruptData, DiskFull, InvalidRequest, Unavailable
 from ..state.offsets import ByteRange, Position
 from ..state.view import Entry, ViewStore
-from ..storage.object_store import MIB, ObjectStore
+from ..storage.object_store import MIB, ObjectReader, ObjectWriter
 from .digests import SetDigest, add_entry
 from .envelope import HEAD_BYTES, seal, unseal
 from .live_table import read_live_table, write_live_table
@@ -133,7 +133,7 @@ def write_live_set(
     return Table(header, path)
 
 
-def put_live_set(objects: ObjectStore, key: str, kind: str, table: Table) -> None:
+def put_live_set(objects: ObjectWriter, key: str, kind: str, table: Table) -> None:
     """One object, whole or not at all. Raises ObjectExists, and what the store raises."""
     objects.put_stream(key, itertools.chain((seal(kind, table.header),), _pieces(table.path)))
 
@@ -145,7 +145,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 
 def read_header(
-    objects: ObjectStore, name: PositionName, kind: str, place: TierPlace, identity: ViewIdentity | None
+    objects: ObjectReader, name: PositionName, kind: str, place: TierPlace, identity: ViewIdentity | None
 ) -> tuple[LiveSetHeader, int]:
     """The header and where the body begins. ``identity`` None: whoever's it is.
 
@@ -169,7 +169,7 @@ def read_header(
     return header, start
 
 
-def check_body(objects: ObjectStore, key: str, header: LiveSetHeader, start: int) -> Iterator[bytes]:
+def check_body(objects: ObjectReader, key: str, header: LiveSetHeader, start: int) -> Iterator[bytes]:
     """The body in pieces, and CorruptData in its place or after it when a byte is missing, added or changed."""
     hashed = hashlib.sha256()
     if objects.head(key).size != start + header.body_bytes:
@@ -182,7 +182,7 @@ def check_body(objects: ObjectStore, key: str, header: LiveSetHeader, start: int
         raise CorruptData("live set does not match its hash", file=key, position=start)
 
 
-def fetch_table(objects: ObjectStore, key: str, header: LiveSetHeader, start: int, folder: Path) -> Table:
+def fetch_table(objects: ObjectReader, key: str, header: LiveSetHeader, start: int, folder: Path) -> Table:
     """The body into ``folder``, every byte checked. Raises CorruptData."""
     path = folder / "table"
     with path.open("wb") as file:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from ..state.errors import InvalidRequest
 from ..state.ids import TopicId
 from ..state.offsets import Position
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader
 
 ROOT = "_tierstate/"
 _POSITION = re.compile("[0-9]{20}")
@@ -77,19 +77,19 @@ class TierPlace:
     def pieces_prefix(self) -> str:
         return f"{self.prefix}archive/"
 
-    def checkpoints(self, store: ObjectStore) -> list[PositionName]:
+    def checkpoints(self, store: ObjectReader) -> list[PositionName]:
         """Oldest first."""
         return self._positions(store, f"{self.prefix}checkpoint/")
 
-    def bases(self, store: ObjectStore) -> list[PositionName]:
+    def bases(self, store: ObjectReader) -> list[PositionName]:
         """Oldest first."""
         return self._positions(store, f"{self.prefix}archive-base/")
 
-    def _positions(self, store: ObjectStore, prefix: str) -> list[PositionName]:
+    def _positions(self, store: ObjectReader, prefix: str) -> list[PositionName]:
         names = ((each.key, _POSITION.fullmatch(each.key, len(prefix))) for each in store.list(prefix))
         return [PositionName(Position(int(found[0])), key) for key, found in names if found and int(found[0]) < 2**63]
 
-    def pieces(self, store: ObjectStore, since: int = 0) -> Iterator[PieceName]:
+    def pieces(self, store: ObjectReader, since: int = 0) -> Iterator[PieceName]:
         """Those that begin at ``since`` or later, in order of their first position, then of their last."""
         after = f"{self.pieces_prefix}{since:020d}" if since else None
         for each in store.list(self.pieces_prefix, after):
@@ -118,14 +118,14 @@ def parted_key(topic_id: str, number: int) -> str:
     return f"{ROOT}{TopicId(topic_id)}/parted/{number}"
 
 
-def numbers_under(store: ObjectStore, key: str) -> list[int]:
+def numbers_under(store: ObjectReader, key: str) -> list[int]:
     """Of the objects beside this one, ascending."""
     prefix = key[: key.rindex("/") + 1]
     names = (each.key[len(prefix) :] for each in store.list(prefix))
     return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
 
 
-def first_places(store: ObjectStore) -> list[TierPlace]:
+def first_places(store: ObjectReader) -> list[TierPlace]:
     """Every partition of every tier-state topic that anything is kept of, in its first history: one LIST request each,
     not all keys.
     """

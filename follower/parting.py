@@ -8,7 +8,7 @@ from itertools import repeat
 
 from ..broker.tier_topic import TierTopic
 from ..state.offsets import Position, TimestampMs
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader
 from .archive import batches_until
 from .archive_chain import chain_of
 from .archive_piece import ArchivedEntry
@@ -32,7 +32,7 @@ class Parting:
     lost: tuple[ArchivedEntry, ...] = field(repr=False)
 
 
-def find_parting(topic: TierTopic, objects: ObjectStore, identity: ViewIdentity, tier_partition: int) -> Parting:
+def find_parting(topic: TierTopic, objects: ObjectReader, identity: ViewIdentity, tier_partition: int) -> Parting:
     """Reads both whole. Memory: what is lost. Raises CorruptData for a damaged archive, BrokerUnavailable."""
     end = topic.end(tier_partition)
     chain = chain_of(objects, identity.place(tier_partition))

@@ -14,7 +14,7 @@ from ..broker.tier_topic import TierTopic
 from ..state.errors import InvalidRequest
 from ..state.offsets import Position, TimestampMs
 from ..state.view import Entry, ViewStore
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader
 from .archive_chain import Chain, chain_of
 from .archive_piece import Piece
 from .archive_reader import read_archive
@@ -89,7 +89,7 @@ def replay_topic(
 
 
 def replay_archive(
-    objects: ObjectStore,
+    objects: ObjectReader,
     identity: ViewIdentity,
     tier_partition: int,
     store: ViewStore,
@@ -141,7 +141,7 @@ def replay_archive(
 
 
 def _load_base(
-    objects: ObjectStore,
+    objects: ObjectReader,
     identity: ViewIdentity,
     chain: Chain,
     store: ViewStore,
@@ -174,7 +174,7 @@ def _below(piece: Piece, to_position: Position | None, to_time: TimestampMs | No
     return chosen, False
 
 
-def archived_entries(objects: ObjectStore, identity: ViewIdentity, tier_partition: int) -> Iterator[Entry]:
+def archived_entries(objects: ObjectReader, identity: ViewIdentity, tier_partition: int) -> Iterator[Entry]:
     """Every fact and tombstone of the archive in order: the base's live set first (by key), then piece by piece.
 
     Raises what `replay_archive` raises.

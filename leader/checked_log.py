@@ -10,12 +10,12 @@ and the indexes twice, the broker's and ours: 3 MiB for 1 GiB of batches of 16 K
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from ..log.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, iter_batches
 from ..log.local_log import SegmentFiles
 from ..log.offset_index import OffsetIndexBuilder, OffsetIndexCheck, offset_index_entries
-from ..log.time_index import TimeIndexBuilder, TimeIndexEntry, time_index_entries
+from ..log.time_index import TimeIndexBuilder, TimeIndexCheck, time_index_entries
 from ..log.transaction_check import TransactionIndexCheck
 from ..state.errors import CorruptData
 from ..state.offsets import Offset, OffsetRange, TimestampMs
@@ -173,39 +173,7 @@ class CheckedLog:
         return (own, None) if difference is None else (check.bytes() or None, difference)
 
 
-class _TimeIndexCheck:
-    """Whether a time index fits a log: push the log's batches, then ask `fits`.
-
-    An entry (timestamp, offset) says that nothing up to ``offset`` is younger; the last one is the segment's highest.
-    """
-
-    def __init__(self, entries: Iterable[TimeIndexEntry]) -> None:
-        self._entries, self._last = iter(entries), -1
-        self._highest = -1
-        self._wrong = False
-        self._next = self._take()
-
-    def add(self, batch: BatchHeader, highest: int) -> None:
-        """``highest``: the highest timestamp of the log up to this batch."""
-        self._highest = highest
-        while (entry := self._next) is not None and entry.offset <= batch.last_offset:
-            self._wrong |= entry.offset < batch.base_offset or entry.timestamp != highest
-            self._last = entry.timestamp
-            self._next = self._take()
-
-    def _take(self) -> TimeIndexEntry | None:
-        try:
-            return next(self._entries, None)
-        except CorruptData:
-            self._wrong = True
-            return None
-
-    @property
-    def fits(self) -> bool:
-        return self._next is None and not self._wrong and self._last == self._highest != -1
-
-
-def _broker_index(files: SegmentFiles, offsets: OffsetRange) -> tuple[OffsetIndexCheck | None, _TimeIndexCheck | None]:
+def _broker_index(files: SegmentFiles, offsets: OffsetRange) -> tuple[OffsetIndexCheck | None, TimeIndexCheck | None]:
     """The broker's own indexes, ready to be checked against the log; None for one that is missing."""
     check, times = None, None
     if files.offset_index is not None:
@@ -213,5 +181,5 @@ def _broker_index(files: SegmentFiles, offsets: OffsetRange) -> tuple[OffsetInde
         check = OffsetIndexCheck(entries, offsets.end)
     if files.time_index is not None:
         source = str(files.path.with_suffix(".timeindex"))
-        times = _TimeIndexCheck(time_index_entries(files.time_index, offsets.start, source))
+        times = TimeIndexCheck(time_index_entries(files.time_index, offsets.start, source))
     return check, times

@@ -26,7 +26,7 @@ from ..state.facts import (
 from ..state.ids import RemoteSegmentId
 from ..state.object_keys import ObjectKeys
 from ..state.segment import CopyAttempt, RemoteSegment
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader, ObjectStore, ObjectWriter
 from ..storage.segment.writer import delete_segment
 from .act import Act
 from .term import Reign
@@ -103,7 +103,7 @@ def _check_format(files: SegmentFiles, candidate: CopyCandidate) -> None:
         )
 
 
-def _check_answers(store: ObjectStore, attempt: CopyAttempt) -> None:
+def _check_answers(store: ObjectReader, attempt: CopyAttempt) -> None:
     """Raises what the store raises when it is away, before anything is said*: nobody can erase facts of an attempt
     before its store is back, so an outage of hours would leave two facts an attempt, of every partition.
 
@@ -140,7 +140,7 @@ def _check_again(reign: Reign, candidate: CopyCandidate, files: SegmentFiles) ->
     reign.view(max_age=0)  # up to now: a finish that is fenced would leave its objects to the sweeper
 
 
-def _give_up(reign: Reign, attempt: CopyAttempt, store: ObjectStore, error: Exception) -> Act[None]:
+def _give_up(reign: Reign, attempt: CopyAttempt, store: ObjectWriter, error: Exception) -> Act[None]:
     """Remove the attempt's objects and say so, as far as that is still possible. Never raises a tierstate error.
 
     Objects first: no reader ever knew them, and a fenced term may still remove what it wrote itself. That they are gone

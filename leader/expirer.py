@@ -21,7 +21,7 @@ from ..state.object_name import require_own
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import CopyAttempt, RemoteSegment, SegmentState
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader, ObjectStore
 from ..storage.segment.writer import delete_segment
 from .act import Act
 from .quarantine import NO_QUARANTINE, Quarantine
@@ -128,7 +128,7 @@ def remove_objects(
     listener(SegmentDeleted(reign.partition, reign.name, segment.segment_id, subject.offsets, size))
 
 
-def check_gone(store: ObjectStore, base_key: str) -> None:
+def check_gone(store: ObjectReader, base_key: str) -> None:
     """None of the three objects is there. Raises StorageUnavailable naming the one that is."""
     for kind in ObjectKind:
         key = object_key(base_key, kind)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..broker.transactions import OpenTransaction
-from ..rules.reasons import Reason, moment
+from ..rules.reasons import Reason
 from ..state.errors import TierstateError
 from ..state.ids import TopicIdPartition
-from ..state.offsets import Offset, TimestampMs
+from ..state.offsets import Offset, TimestampMs, moment
 from ..state.routing import LocalBounds
 from .status import PartitionStatus, PinnedBy
 from .term import Seat

@@ -19,7 +19,7 @@ from ..state.object_name import require_own
 from ..state.objects import ObjectInfo, checked_key
 from ..state.offsets import ByteRange
 from ..state.segment import CopyAttempt, RemoteSegment
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader, ObjectStore
 
 SUFFIX = ".quarantined"
 
@@ -73,7 +73,7 @@ class Quarantine:
             with suppress(ObjectNotFound):
                 self.keep(store, object_key(segment.object_key, kind))
 
-    def _pieces(self, store: ObjectStore, found: ObjectInfo) -> Iterator[bytes]:
+    def _pieces(self, store: ObjectReader, found: ObjectInfo) -> Iterator[bytes]:
         if not found.size:
             return
         for piece in store.stream_range(found.key, ByteRange(0, found.size)):

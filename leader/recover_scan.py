@@ -18,7 +18,7 @@ from ..state.object_keys import ObjectKind, base_of, object_key
 from ..state.object_name import not_own
 from ..state.objects import ObjectInfo
 from ..state.offsets import TimestampMs
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader
 from ..storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of
 from ..storage.segment.reader import read_manifest
 
@@ -54,7 +54,7 @@ class Uncommitted:
 Found = FoundSegment | DamagedManifest | ForeignManifest | Uncommitted
 
 
-def scan_bucket(store: ObjectStore) -> Iterator[Found]:
+def scan_bucket(store: ObjectReader) -> Iterator[Found]:
     """Everything in the store that has the name of a segment's object. Raises Unavailable kinds, AccessDenied.
 
     Memory: `WINDOW` manifests, of which `AT_ONCE` are read at a time.
@@ -69,7 +69,7 @@ def scan_bucket(store: ObjectStore) -> Iterator[Found]:
             yield from pool.map(lambda each: _look(store, *each), window)
 
 
-def _look(store: ObjectStore, base: str, objects: dict[str, ObjectInfo]) -> Found:
+def _look(store: ObjectReader, base: str, objects: dict[str, ObjectInfo]) -> Found:
     key = object_key(base, ObjectKind.MANIFEST)
     if key not in objects:
         return Uncommitted(base, sum(found.size for found in objects.values()))

@@ -19,7 +19,7 @@ from ..state.object_name import not_own
 from ..state.objects import ObjectInfo, UnfinishedUpload
 from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader, ObjectStore
 from .act import Act
 from .expirer import last_look, trusted_view
 from .quarantine import NO_QUARANTINE, Quarantine
@@ -112,7 +112,7 @@ def look(
     return Look(view, everything, tuple(findings), tuple(leftovers), unseen, missing)
 
 
-def _listed(store: ObjectStore, folder: str, folders: Iterable[str]) -> list[ObjectInfo]:
+def _listed(store: ObjectReader, folder: str, folders: Iterable[str]) -> list[ObjectInfo]:
     """One prefix of before may lie below another: what is in the longer one is not looked at twice."""
     inner = tuple(each for each in folders if each != folder and each.startswith(folder))
     return [each for each in store.list(folder) if not (inner and each.key.startswith(inner))]

@@ -21,7 +21,7 @@ from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader
 from .act import Act
 from .term import Reign
 
@@ -34,7 +34,7 @@ AskGroups = Callable[[TopicIdPartition, str, LocalBounds, float], Mapping[str, O
 """See `Observer.groups_after`."""
 
 
-def trim_local(reign: Reign, store: ObjectStore, before: Offset, listener: Listener, groups: AskGroups) -> Act[Offset]:
+def trim_local(reign: Reign, store: ObjectReader, before: Offset, listener: Listener, groups: AskGroups) -> Act[Offset]:
     """Trim below ``before``; returns the broker's log start. It is where it was when a group needs something there by
     now: the next look goes by the listing that said so.
 
@@ -119,7 +119,7 @@ def given_up(view: PartitionView, local_start: Offset, before: Offset) -> list[R
     return list(segments.values())
 
 
-def check_objects(store: ObjectStore, segment: RemoteSegment) -> None:
+def check_objects(store: ObjectReader, segment: RemoteSegment) -> None:
     """All three objects are there, with the sizes the fact names. Raises CorruptData naming the object."""
     for key, size in objects_of(segment).items():
         try:

@@ -14,7 +14,7 @@ from ..state.ids import TopicId
 from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import Offset
 from ..state.segment import AbortedRange, AbortedRanges, Compression, CopyAttempt, RemoteSegment
-from ..storage.object_store import ObjectStore
+from ..storage.object_store import ObjectReader, ObjectStore
 from ..storage.segment.encryption import IV_BYTES, KeyWrapper, SegmentCipher
 from ..storage.segment.manifest import (
     Encryption,
@@ -143,7 +143,7 @@ def upload(
     return manifest.tierstate.segment
 
 
-def _verify(store: ObjectStore, base_key: str, kind: ObjectKind, expected: int) -> None:
+def _verify(store: ObjectReader, base_key: str, kind: ObjectKind, expected: int) -> None:
     key = object_key(base_key, kind)
     try:
         size = store.head(key).size

@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from .kernels import KEY_AT, VALUE_AT
 from .record_block import RecordBlock
 
 Json = bytes | str | dict[str, str] | None
@@ -39,15 +38,7 @@ def block_lines(
     block: RecordBlock, topic: str, partition: int, encoding: Encoding = Encoding.UTF8, tier: str | None = None
 ) -> Iterator[bytes]:
     """One line a record, with its newline; times as Kafka has them, whatever microseconds can hold."""
-    columns = (
-        block.offsets.tolist(),
-        block.timestamps.tolist(),
-        block.types.tolist(),
-        block.binary(KEY_AT).to_pylist(),
-        block.binary(VALUE_AT).to_pylist(),
-        block.headers().to_pylist(),
-    )
-    for row in zip(*columns, strict=True):
+    for row in block.rows():
         yield _line(topic, partition, row, encoding, tier)
 
 

@@ -1,7 +1,7 @@
 """``.index``: offset to byte position, 8 bytes an entry: relative offset int32, position int32.
 
 An entry names the *last* offset of an append and the byte where that append begins; an append may hold several batches.
-The active segment's file is preallocated: zero entries at its end are not data (Kafka's ``OffsetIndex``).
+(Kafka's ``OffsetIndex``.)
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from .batch import BatchHeader
+from .index_entries import EntriesInTurn, index_entries
 
 _ENTRY = struct.Struct(">ii")
 INTERVAL_BYTES = 4096
@@ -32,22 +32,17 @@ def parse_offset_index(data: bytes, base_offset: int, source: str) -> list[Offse
 
 
 def offset_index_entries(data: bytes, base_offset: int, source: str) -> Iterator[OffsetIndexEntry]:
-    """`parse_offset_index`, one after the other: as objects the entries of 1 GiB may be 30 MiB."""
-    if len(data) % _ENTRY.size:
-        raise CorruptData("offset index is cut off", file=source, bytes=len(data))
-    last: OffsetIndexEntry | None = None
-    for number, (relative, position) in enumerate(_ENTRY.iter_unpack(data)):
-        if last is not None and relative == 0 and position == 0:
-            break
-        if relative == 0 and position == 0 and not any(data):
-            break
-        entry = OffsetIndexEntry(Offset(base_offset + relative), position)
+    """`parse_offset_index`, one after the other."""
+
+    def meaning(relative: int, position: int) -> OffsetIndexEntry | None:
         if relative < 0 or position < 0:
-            raise CorruptData("offset index entry is negative", file=source, position=number * _ENTRY.size)
-        if last is not None and (entry.offset <= last.offset or entry.position <= last.position):
-            raise CorruptData("offset index does not increase", file=source, position=number * _ENTRY.size)
-        last = entry
-        yield entry
+            return None
+        return OffsetIndexEntry(Offset(base_offset + relative), position)
+
+    def increases(last: OffsetIndexEntry, entry: OffsetIndexEntry) -> bool:
+        return entry.offset > last.offset and entry.position > last.position
+
+    return index_entries(data, _ENTRY, meaning, increases, "offset index", source)
 
 
 def lookup_position(entries: list[OffsetIndexEntry], offset: int) -> int:
@@ -84,26 +79,18 @@ class OffsetIndexCheck:
     """
 
     def __init__(self, entries: Iterable[OffsetIndexEntry], end_offset: int) -> None:
-        self._entries, self._end_offset = iter(entries), end_offset
-        self._wrong = False
-        self._next = self._take()
+        self._entries, self._end_offset = EntriesInTurn(entries), end_offset
 
     def add(self, batch: BatchHeader) -> None:
-        entry = self._next
+        entries, entry = self._entries, self._entries.next
         if entry is not None and entry.position <= batch.position:
-            self._wrong |= entry.position < batch.position or not batch.base_offset <= entry.offset <= self._end_offset
-            self._next = self._take()
-
-    def _take(self) -> OffsetIndexEntry | None:
-        try:
-            return next(self._entries, None)
-        except CorruptData:
-            self._wrong = True
-            return None
+            in_order = batch.base_offset <= entry.offset <= self._end_offset
+            entries.wrong |= entry.position < batch.position or not in_order
+            entries.take()
 
     @property
     def fits(self) -> bool:
-        return self._next is None and not self._wrong
+        return self._entries.next is None and not self._entries.wrong
 
 
 def build_offset_index(batches: Iterable[BatchHeader], base_offset: int, interval_bytes: int = INTERVAL_BYTES) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -134,6 +134,18 @@ class RecordBlock:
         struct = pa.StructArray.from_arrays([key, value], fields=list(HEADERS.value_type))
         buffers = [pa.py_buffer(table.present), pa.py_buffer(table.lists)]
         return pa.Array.from_buffers(HEADERS, len(self), buffers, int(self.sums[kernels.HEADERLESS]), children=[struct])
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """A record each: offset, timestamp (ms), its type, key, value, headers (None without any)."""
+        columns = (
+            self.offsets.tolist(),
+            self.timestamps.tolist(),
+            self.types.tolist(),
+            self.binary(kernels.KEY_AT).to_pylist(),
+            self.binary(kernels.VALUE_AT).to_pylist(),
+            self.headers().to_pylist(),
+        )
+        return zip(*columns, strict=True)
 
     def encoded(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
         """The record digest's bytes (`record_digest.py`), and where each record ends in them."""

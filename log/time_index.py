@@ -1,6 +1,6 @@
 """``.timeindex``: the highest timestamp so far, and its offset, 12 bytes an entry: timestamp int64, relative int32.
 
-Zero entries at the end of an active segment's preallocated file are not data (Kafka's ``TimeIndex``).
+(Kafka's ``TimeIndex``.)
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..state.errors import CorruptData
 from ..state.offsets import Offset, TimestampMs
 from .batch import BatchHeader
+from .index_entries import EntriesInTurn, index_entries
 from .offset_index import INTERVAL_BYTES, OffsetIndexBuilder
 
 _ENTRY = struct.Struct(">qi")
@@ -31,20 +31,15 @@ def parse_time_index(data: bytes, base_offset: int, source: str) -> list[TimeInd
 
 
 def time_index_entries(data: bytes, base_offset: int, source: str) -> Iterator[TimeIndexEntry]:
-    """`parse_time_index`, one after the other: as objects the entries of 1 GiB may be 30 MiB."""
-    if len(data) % _ENTRY.size:
-        raise CorruptData("time index is cut off", file=source, bytes=len(data))
-    last: TimeIndexEntry | None = None
-    for number, (timestamp, relative) in enumerate(_ENTRY.iter_unpack(data)):
-        if timestamp == 0 and relative == 0 and (last is not None or not any(data)):
-            break
-        if relative < 0:
-            raise CorruptData("time index entry is negative", file=source, position=number * _ENTRY.size)
-        entry = TimeIndexEntry(TimestampMs(timestamp), Offset(base_offset + relative))
-        if last is not None and (entry.timestamp < last.timestamp or entry.offset < last.offset):
-            raise CorruptData("time index does not increase", file=source, position=number * _ENTRY.size)
-        last = entry
-        yield entry
+    """`parse_time_index`, one after the other."""
+
+    def meaning(timestamp: int, relative: int) -> TimeIndexEntry | None:
+        return TimeIndexEntry(TimestampMs(timestamp), Offset(base_offset + relative)) if relative >= 0 else None
+
+    def increases(last: TimeIndexEntry, entry: TimeIndexEntry) -> bool:
+        return entry.timestamp >= last.timestamp and entry.offset >= last.offset
+
+    return index_entries(data, _ENTRY, meaning, increases, "time index", source)
 
 
 def lookup_offset(entries: list[TimeIndexEntry], timestamp: int) -> Offset | None:
@@ -81,6 +76,29 @@ class TimeIndexBuilder:
         """With the entry that rolling a segment adds."""
         self._append()
         return bytes(self._entries)
+
+
+class TimeIndexCheck:
+    """Whether an index file fits a log: push the log's batches, then ask `fits`.
+
+    An entry (timestamp, offset) says that nothing up to ``offset`` is younger; the last one is the segment's highest.
+    ``entries`` are taken as the log goes on; when they end in CorruptData, they do not fit.
+    """
+
+    def __init__(self, entries: Iterable[TimeIndexEntry]) -> None:
+        self._entries, self._last, self._highest = EntriesInTurn(entries), -1, -1
+
+    def add(self, batch: BatchHeader, highest: int) -> None:
+        """``highest``: the highest timestamp of the log up to this batch."""
+        entries, self._highest = self._entries, highest
+        while (entry := entries.next) is not None and entry.offset <= batch.last_offset:
+            entries.wrong |= entry.offset < batch.base_offset or entry.timestamp != highest
+            self._last = entry.timestamp
+            entries.take()
+
+    @property
+    def fits(self) -> bool:
+        return self._entries.next is None and not self._entries.wrong and self._last == self._highest != -1
 
 
 def build_time_index(batches: Iterable[BatchHeader], base_offset: int, interval_bytes: int = INTERVAL_BYTES) -> bytes:

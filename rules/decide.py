@@ -12,7 +12,7 @@ from enum import StrEnum
 from ..state.epochs import Lineage
 from ..state.facts import OrderKind
 from ..state.ids import RemoteSegmentId
-from ..state.offsets import Offset, Position, TimestampMs
+from ..state.offsets import Offset, Position, TimestampMs, moment
 from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment, TopicRetention
 from ..state.routing import LocalBounds
@@ -33,7 +33,7 @@ from .expire import (
 from .gone import Aged
 from .missing import MissingObject, still_missing, why_missing
 from .orders import CutLocal, next_cut, standing
-from .reasons import Reason, Why, moment
+from .reasons import Reason, Why
 from .sweep import NoSweep, SweepOrphans, failed_attempt, next_orphans, next_sweep
 from .trim import GroupsSeen, NoTrim, TrimBefore, TrimPolicy, trim_before, why_degraded
 

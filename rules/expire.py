@@ -16,7 +16,7 @@ from ..state.facts import DeleteReason, SegmentDeleteStarted
 from ..state.ids import RemoteSegmentId
 from ..state.lineage import is_below
 from ..state.object_name import not_own
-from ..state.offsets import Offset, OffsetRange, Position, TimestampMs
+from ..state.offsets import Offset, OffsetRange, Position, TimestampMs, moment
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.retention import (
     UNLIMITED,
@@ -32,7 +32,7 @@ from ..state.segment import RemoteSegment, SegmentState
 from .gone import Aged
 from .leases import lease_on
 from .orders import delete_before, gives_up_remote, is_forced, reason_of, waiting_order
-from .reasons import Reason, Why, moment, seconds
+from .reasons import Reason, Why, seconds
 from .trim import doubt_of, doubt_of_orders
 
 KEEPS_ALL = TopicRetention(UNLIMITED, UNLIMITED, UNLIMITED, UNLIMITED)

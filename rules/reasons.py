@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 
 from ..state import errors
@@ -104,11 +103,6 @@ def why_failed(error: TierstateError, times: int = 1, *, reading_tiers: bool = F
     if (reading_tiers or "tier_partition" in error.facts) and kind in (Reason.BROKER_AWAY, Reason.FAILED):
         kind = Reason.TIER_STATE_AWAY
     return Why(kind, f"{error}" if times < 2 else f"{error} (failed {times} times in a row)")
-
-
-def moment(ms: int) -> str:
-    """ISO 8601, UTC, seconds."""
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def seconds(ms: int) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..state.offsets import Offset, TimestampMs
+from ..state.offsets import Offset, TimestampMs, moment
 from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment, TopicRetention, local_retention_end
 from ..state.routing import LocalBounds
 from .candidates import why_not_stable
-from .reasons import Reason, Why, moment, seconds
+from .reasons import Reason, Why, seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import NewType
 
 from .errors import InvalidRequest
@@ -15,6 +16,11 @@ Position = NewType("Position", int)
 
 TimestampMs = NewType("TimestampMs", int)
 """Milliseconds since the epoch; -1 means none, as in Kafka."""
+
+
+def moment(ms: int) -> str:
+    """ISO 8601, UTC, seconds."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True, order=True)

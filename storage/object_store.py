@@ -1,7 +1,7 @@
 """The seam: what tierstate asks of any object store. `contract.py` says and checks every promise.
 
-Implementations: `memory.py` (the twin), `directory.py`, `s3.py`, `gcs.py`, `azure.py`. All are synchronous and
-thread-safe.
+Reader, writer, uploads: a function takes the smallest of them that it uses. Implementations of all three: `memory.py`
+(the twin), `directory.py`, `s3.py`, `gcs.py`, `azure.py`. All are synchronous and thread-safe.
 
 Errors an implementation may raise, and nothing else: ObjectNotFound, ObjectExists, RangeNotSatisfiable, InvalidRequest,
 AccessDenied, Throttled, StorageFull, StorageUnavailable, CorruptData (the store answered what was not asked).
@@ -27,25 +27,8 @@ class RangeNotSatisfiable(InvalidRequest):
     """A range begins at or past the end of its object."""
 
 
-class ObjectStore(Protocol):
-    """Keys are relative to the store's URL. No object is overwritten, but by `replace_if_same`."""
-
-    @property
-    def description(self) -> str:
-        """The store's URL, without secrets."""
-        ...
-
-    def put_if_absent(self, key: str, data: Data) -> None:
-        """One object, whole or not at all. Raises ObjectExists when the key is taken."""
-        ...
-
-    def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
-        """One object from pieces of any size; returns its bytes. Nobody sees it before it is complete.
-
-        A piece is not used after the next one is asked for. Memory is bounded by parts in flight, whatever the
-        object's size. Whatever fails, the iterator included, aborts the upload. Raises ObjectExists.
-        """
-        ...
+class ObjectReader(Protocol):
+    """What is there. Keys are relative to the store's URL."""
 
     def get(self, key: str, limit: int | None = None) -> bytes:
         """The whole object. Raises InvalidRequest when it has more than ``limit`` bytes, without reading it."""
@@ -67,12 +50,20 @@ class ObjectStore(Protocol):
         """Every object whose key begins with the text ``prefix``, in key order, fetched page by page."""
         ...
 
-    def delete(self, key: str) -> None:
-        """Idempotent: a missing object is no error."""
+
+class ObjectWriter(Protocol):
+    """Objects made and deleted. None is overwritten, but by `replace_if_same`."""
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        """One object, whole or not at all. Raises ObjectExists when the key is taken."""
         ...
 
-    def delete_many(self, keys: Iterable[str]) -> None:
-        """In batches where the store has them, in no promised order. Idempotent."""
+    def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
+        """One object from pieces of any size; returns its bytes. Nobody sees it before it is complete.
+
+        A piece is not used after the next one is asked for. Memory is bounded by parts in flight, whatever the
+        object's size. Whatever fails, the iterator included, aborts the upload. Raises ObjectExists.
+        """
         ...
 
     def replace_if_same(self, key: str, data: Data, previous: bytes) -> bool:
@@ -82,6 +73,18 @@ class ObjectStore(Protocol):
         Raises ObjectNotFound when it is gone; it does not come back.
         """
         ...
+
+    def delete(self, key: str) -> None:
+        """Idempotent: a missing object is no error."""
+        ...
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """In batches where the store has them, in no promised order. Idempotent."""
+        ...
+
+
+class ObjectUploads(Protocol):
+    """What large puts that never ended have left."""
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[UnfinishedUpload]:
         """Uploads of keys below ``prefix`` that were begun and neither completed nor aborted, whoever began them.
@@ -93,6 +96,15 @@ class ObjectStore(Protocol):
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         """Removes what was uploaded of it. Idempotent; an upload that completed meanwhile keeps its object."""
+        ...
+
+
+class ObjectStore(ObjectReader, ObjectWriter, ObjectUploads, Protocol):
+    """All of it, as `open_store` gives it: for who reads and writes, and who opens and closes."""
+
+    @property
+    def description(self) -> str:
+        """The store's URL, without secrets."""
         ...
 
     def close(self) -> None:

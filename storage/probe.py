@@ -8,13 +8,13 @@ from ..runtime.id_source import IdSource, RandomIds
 from ..runtime.listener import ConditionalPutIgnored, Listener
 from ..state.errors import ObjectExists, TierstateError
 from ..state.ids import FactId
-from .object_store import ObjectStore
+from .object_store import ObjectStore, ObjectWriter
 
 PROBES = "_tierstate/check/"
 """Where probes are written, below the store's URL."""
 
 
-def probe_conditional_put(store: ObjectStore, ids: IdSource | None = None) -> bool:
+def probe_conditional_put(store: ObjectWriter, ids: IdSource | None = None) -> bool:
     """Puts one object of a few bytes twice and deletes it: False when the second put was taken, too.
 
     Costs two PUTs, one DELETE and, where the condition is honoured, one HEAD. What streams and racing writers get is

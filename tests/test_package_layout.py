@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -39,6 +40,30 @@ def test_a_checkout_whose_links_became_files_builds_no_empty_wheel_but_says_so(t
     done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode != 0
     assert "src/tierstate/state is a file and not a link to a folder" in done.stdout + done.stderr
+
+
+def test_no_module_of_the_wheel_is_there_for_tests_alone() -> None:
+    modules = {
+        path.relative_to(ROOT).with_suffix("").parts: path for room in rooms() for path in (ROOT / room).rglob("*.py")
+    }
+    wanted = imported(ROOT / "__init__.py", ("__init__",))
+    wanted |= imported(ROOT / "src" / "pyspark_tierstate" / "__init__.py", ())
+    for name, path in modules.items():
+        wanted |= imported(path, name)
+    started = {name for name, path in modules.items() if name[0] == "cli" or "__main__" in path.read_text()}
+    assert modules.keys() - wanted - started - {name for name in modules if name[-1] == "__init__"} == set()
+
+
+def imported(path: Path, name: tuple[str, ...]) -> set[tuple[str, ...]]:
+    """Modules of ours that a file may mean, each as the parts of its path below the checkout."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            said = tuple((node.module or "").split(".")) if node.module else ()
+            module = (*name[: -node.level], *said) if node.level else said[1:] if said[:1] == ("tierstate",) else None
+            if module is not None:
+                found |= {module, *((*module, each.name) for each in node.names)}
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from ...state.errors import TierStateLost
 from ...state.object_keys import ObjectKeys, ObjectKind
 from ...state.partition_view import PartitionView
-from ..object_store import ObjectStore
+from ..object_store import ObjectReader
 
 
-def check_known(view: PartitionView, topic: str, store: ObjectStore, names: ObjectKeys) -> None:
+def check_known(view: PartitionView, topic: str, store: ObjectReader, names: ObjectKeys) -> None:
     """An empty view beside a full bucket is a lost state, not a new partition*.
 
     Whoever takes it for a new one says the broker's own start for the log's, and whatever is remote lies below that:

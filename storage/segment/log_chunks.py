@@ -25,7 +25,7 @@ WINDOW_BYTES = 8 * MIB
 
 
 class ObjectReads(Protocol):
-    """What reading a segment asks of a store (`object_store.ObjectStore` says the promises)."""
+    """What reading a segment asks of a store (`object_store.ObjectReader` says the promises)."""
 
     def get(self, key: str, limit: int | None = None) -> bytes: ...
 

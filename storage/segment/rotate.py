@@ -20,7 +20,7 @@ from typing import Protocol
 
 from ...state.errors import CorruptData, InvalidRequest, ObjectNotFound
 from ...state.object_keys import ObjectKind, may_be_of
-from ..object_store import ObjectStore
+from ..object_store import ObjectReader, ObjectStore
 from .encryption import KeyUnwrapper, KeyWrapper, open_data_key
 from .manifest import MAX_MANIFEST_BYTES, SegmentManifest, format_manifest, parse_manifest
 
@@ -151,7 +151,7 @@ def _stays(key_id: str | None, keys: RotatingKeys, rotation: Rotation) -> Outcom
     return None if keys.opens(key_id) else Outcome.LOCKED
 
 
-def count_by_key(store: ObjectStore) -> Iterator[tuple[str, str | None]]:
+def count_by_key(store: ObjectReader) -> Iterator[tuple[str, str | None]]:
     """(manifest key, key id) of every segment in the store; None: not encrypted. A damaged manifest is left out."""
     found = (each.key for each in store.list() if each.key.endswith(ObjectKind.MANIFEST))
 

@@ -13,7 +13,7 @@ from ...state.errors import CorruptData, InvalidRequest
 from ...state.object_keys import ObjectKind, object_key
 from ...state.object_name import require_own
 from ...state.segment import Compression, CopyAttempt, RemoteSegment
-from ..object_store import DEFAULT_PART_BYTES, Data, ObjectStore
+from ..object_store import DEFAULT_PART_BYTES, Data, ObjectWriter
 from .chunks import MAX_CHUNK_BYTES, MAX_INT, ChunkIndex
 from .encryption import SegmentCipher
 from .manifest import IndexKind, IndexSpan, IndexSpans, SegmentManifest, format_manifest
@@ -82,7 +82,7 @@ def plan_compression(setting: str, first_batch_codec: int) -> Compression:
 
 
 def put_log(
-    store: ObjectStore,
+    store: ObjectWriter,
     base_key: str,
     source: SegmentSource,
     compression: Compression,
@@ -121,7 +121,7 @@ def put_log(
 
 
 def put_indexes(
-    store: ObjectStore,
+    store: ObjectWriter,
     base_key: str,
     source: SegmentSource,
     *,
@@ -156,7 +156,7 @@ def put_indexes(
     return IndexesObject(spans, len(stored), plain.digest())
 
 
-def put_manifest(store: ObjectStore, base_key: str, manifest: SegmentManifest, *, pace: Pace = at_once) -> int:
+def put_manifest(store: ObjectWriter, base_key: str, manifest: SegmentManifest, *, pace: Pace = at_once) -> int:
     """Commits the segment and returns the manifest's bytes. Raises ObjectExists.
 
     Call `manifest.with_own_size` first when there is a descriptor in it: InvalidRequest otherwise.
@@ -175,7 +175,7 @@ def _paced(pieces: Iterable[Data], pace: Pace) -> Iterator[Data]:
         yield piece
 
 
-def delete_segment(store: ObjectStore, segment: CopyAttempt | RemoteSegment) -> None:
+def delete_segment(store: ObjectWriter, segment: CopyAttempt | RemoteSegment) -> None:
     """Idempotent. The manifest goes first: what is half deleted is never taken for a segment.
 
     Raises CorruptData, and touches nothing, when the objects named are another segment's*.

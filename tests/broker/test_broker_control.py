@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.leader.real import eventually
+from tests.twins.memory_broker import MemoryBroker
 from tierstate.broker.control import BrokerControl
-from tierstate.broker.memory_broker import MemoryBroker
 from tierstate.broker.open import open_broker
 from tierstate.log.batch import iter_batches
 from tierstate.state.epochs import LeaderEpoch

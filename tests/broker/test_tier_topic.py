@@ -12,8 +12,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.broker.beheading import alter, cut
+from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_reader import KafkaReader
-from tierstate.broker.tier_topic import KafkaTierTopic, MemoryTierTopic, TierBatch, TierReader, TierTopic
+from tierstate.broker.tier_topic import KafkaTierTopic, TierBatch, TierReader, TierTopic
 from tierstate.broker.tier_topic_setup import TierTopicSpec, check_tier_topic, create_tier_topic, open_tier_topic
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox

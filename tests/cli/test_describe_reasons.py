@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.state.conftest import Build
+from tests.twins.memory_broker import MemoryBroker
 from tierstate.app.end_transaction import EndTransaction, end_transaction
 from tierstate.app.partition_facts import look_at, why_untiered
-from tierstate.broker.memory_broker import MemoryBroker
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import Lineage

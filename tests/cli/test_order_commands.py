@@ -9,11 +9,11 @@ import pytest
 
 from tests.rules.expiring import BOUNDS, TERM, build, delete_started, doubtful, lease, moved, order, view_of
 from tests.state.conftest import KNOWN, NOW
+from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.app.deletion import DeletePlan, Obeyed, plan_delete
 from tierstate.app.orders import give, issuer, needed, new_order, order_each, told
 from tierstate.app.positions import AtOffset, Earliest, FromEnd, Latest, offset_before
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
-from tierstate.broker.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.rules.orders import standing

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fetch.two_tiers import Golden, OneTopic, TwoTiers, rows_of
-from tierstate.broker.tier_topic import MemoryTierTopic
+from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.fetch.plan import plan
 from tierstate.fetch.reader import LogReader
 from tierstate.fetch.remote import RemoteTier

@@ -13,8 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.histories.epoch_cache import said_of_epoch
+from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.control import ClusterDescription
-from tierstate.broker.tier_topic import MemoryTierTopic, TierTopic
+from tierstate.broker.tier_topic import TierTopic
 from tierstate.broker.topics import PartitionDescription, TopicDescription
 from tierstate.fetch.local import LocalPiece, closed_ranges
 from tierstate.fetch.reader import Fetched, LogReader, records

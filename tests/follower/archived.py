@@ -6,7 +6,8 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from tierstate.broker.tier_topic import MemoryTierTopic, TierBatch, TierReader
+from tests.twins.memory_tier_topic import MemoryTierTopic
+from tierstate.broker.tier_topic import TierBatch, TierReader
 from tierstate.follower.archive import archive
 from tierstate.follower.archive_chain import archived_to, chain_of
 from tierstate.follower.archive_piece import Piece

@@ -9,7 +9,7 @@ import pytest
 
 from tests.follower.checkpointed import NewStore, World
 from tests.follower.said import PARTITIONS, Topic, identity
-from tierstate.broker.tier_topic import MemoryTierTopic
+from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.follower.rocksdb_view import RocksView

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
+from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_reader import TierBatch, TierReader
-from tierstate.broker.tier_topic import MemoryTierTopic
 from tierstate.follower.checkpoint import checkpoint, start_from_checkpoint
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from tierstate.broker.tier_topic import MemoryTierTopic, TierReader
+from tests.twins.memory_tier_topic import MemoryTierTopic
+from tierstate.broker.tier_topic import TierReader
 from tierstate.state.anchor import Anchor
 from tierstate.state.errors import BrokerUnavailable, DiskFull, TierstateError
 from tierstate.state.ids import TopicIdPartition

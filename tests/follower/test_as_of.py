@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tierstate.broker.tier_topic import MemoryTierTopic
+from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.as_of import MAX_AGE_MS, AsOf
 from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import decode_fact

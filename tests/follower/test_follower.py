@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
-from tierstate.broker.tier_topic import MemoryTierTopic, TierReader
+from tests.twins.memory_tier_topic import MemoryTierTopic
+from tierstate.broker.tier_topic import TierReader
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import ManualClock, SystemClock

@@ -11,7 +11,7 @@ from tests.follower.archived import Archived, run
 from tests.follower.checkpointed import World
 from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
 from tests.follower.test_hosted_partitions import MINE, NUMBER, THEIRS, Hosted, speak
-from tierstate.broker.tier_topic import MemoryTierTopic
+from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.fetch.recent_views import RecentViews
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view

@@ -13,7 +13,8 @@ from tests.follower.file_topic import PARTITIONS as FILE_PARTITIONS
 from tests.follower.file_topic import FileTopic
 from tests.follower.moody import NO_ROOM, MoodyTopic, MoodyView
 from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
-from tierstate.broker.tier_topic import MemoryTierTopic, TierReader
+from tests.twins.memory_tier_topic import MemoryTierTopic
+from tierstate.broker.tier_topic import TierReader
 from tierstate.follower.digests import digests_of
 from tierstate.follower.follower import Follower
 from tierstate.follower.generations import InMemory

@@ -11,7 +11,7 @@ from contextlib import suppress
 from random import Random
 
 from tests.follower.archived import DAY_MS, OWNER
-from tierstate.broker.memory_tier_topic import MemoryTierTopic
+from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.archive import archive
 from tierstate.follower.archive_chain import chain_of
 from tierstate.follower.archive_reader import read_archive

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from tests.leader.world import World
-from tierstate.broker.memory_tier_topic import MemoryTierTopic
+from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.follower.digests import meaning_digest
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view

@@ -17,8 +17,8 @@ from tests.leader.custody_world import Ward
 from tests.leader.test_agent import Loop, partition
 from tests.leader.world import World
 from tests.scenarios.house import eventually
+from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.app.watching import feed_loop_gauges, longest_silence, why_hanging, why_unhealthy
-from tierstate.broker.tier_topic import MemoryTierTopic
 from tierstate.follower.follower import Follower
 from tierstate.follower.generations import InMemory
 from tierstate.follower.view_watch import ViewWatch

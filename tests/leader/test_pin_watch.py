@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.leader.world import Process, World
-from tierstate.broker.memory_broker import MemoryBroker
+from tests.twins.memory_broker import MemoryBroker
 from tierstate.broker.transactions import OpenTransaction
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.leader.pin_watch import ASK_EVERY_S, NAMED_AFTER_S

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tierstate.broker.memory_broker import MemoryBroker
-from tierstate.broker.memory_tier_topic import MemoryTierTopic
+from tests.twins.memory_broker import MemoryBroker
+from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_reader import TierReader
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view

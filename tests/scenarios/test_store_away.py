@@ -13,10 +13,10 @@ import pytest
 from tests.scenarios.outages import HOUR_S, STEP_S, PassingClock, gauge, hours_pass
 from tests.scenarios.story import Effect, Story, observes
 from tests.scenarios.story_agents import StoryAgent
+from tests.servers.store_programs import INSTALL, VERSITYGW, has_installer
+from tests.servers.store_server import versitygw
 from tierstate.leader.setbacks import MAX_BACKOFF_S
 from tierstate.rules.reasons import Reason
-from tierstate.sandbox.store_programs import INSTALL, VERSITYGW, has_installer
-from tierstate.sandbox.store_server import versitygw
 from tierstate.state.errors import StorageUnavailable
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.object_store import ObjectStore

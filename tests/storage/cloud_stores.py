@@ -16,9 +16,9 @@ from azure.storage.blob import ContainerClient
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
+from tests.servers.store_programs import AZURITE, FAKE_GCS, INSTALL, StoreProgram, has_installer
+from tests.servers.store_server import azurite, fake_gcs_server
 from tierstate.runtime.clock import ManualClock
-from tierstate.sandbox.store_programs import AZURITE, FAKE_GCS, INSTALL, StoreProgram, has_installer
-from tierstate.sandbox.store_server import azurite, fake_gcs_server
 from tierstate.storage.azure import AzureStore
 from tierstate.storage.gcs import GcsStore
 from tierstate.storage.options import StoreOptions

@@ -14,8 +14,8 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from tierstate.sandbox.store_programs import INSTALL, VERSITYGW, has_installer
-from tierstate.sandbox.store_server import versitygw
+from tests.servers.store_programs import INSTALL, VERSITYGW, has_installer
+from tests.servers.store_server import versitygw
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from tierstate.state.object_keys import ObjectKind, base_of, object_key

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.servers.store_server import StoreServer, toxiproxy
 from tierstate.runtime.clock import Clock, ManualClock, SystemClock
 from tierstate.runtime.listener import ConditionalPutIgnored, Event, StoreThrottled
-from tierstate.sandbox.store_server import StoreServer, toxiproxy
 from tierstate.state.errors import ObjectExists, ObjectNotFound, StorageUnavailable, Throttled, TierstateError
 from tierstate.state.offsets import ByteRange
 from tierstate.storage.object_store import MIB

@@ -6,7 +6,7 @@ from types import TracebackType
 
 import httpx
 
-from tierstate.sandbox.store_server import StoreServer
+from tests.servers.store_server import StoreServer
 
 
 class Toxics:

@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
-from ..state.errors import TimedOut, Unavailable
-from .artifacts import Progress
-from .ports import PortLease
-from .process import TETHER
-from .store_programs import AZURITE, FAKE_GCS, TOXIPROXY, VERSITYGW, StoreProgram, store_program
+from tests.servers.store_programs import AZURITE, FAKE_GCS, TOXIPROXY, VERSITYGW, StoreProgram, store_program
+from tierstate.sandbox.artifacts import Progress
+from tierstate.sandbox.ports import PortLease
+from tierstate.sandbox.process import TETHER
+from tierstate.state.errors import TimedOut, Unavailable
 
 START_SECONDS = 60.0
 STOP_SECONDS = 5.0

@@ -7,9 +7,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ..runtime.id_source import CountingIds, IdSource
-from ..state.epochs import LeaderEpoch
-from ..state.errors import (
+from tierstate.broker.answers import Place
+from tierstate.broker.control import ClusterDescription
+from tierstate.broker.error_codes import LeaderMoved
+from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
+from tierstate.broker.topics import PartitionDescription, TopicDescription
+from tierstate.broker.transactions import OpenTransaction
+from tierstate.broker.truncation import LONGEST_SECONDS
+from tierstate.runtime.id_source import CountingIds, IdSource
+from tierstate.state.epochs import LeaderEpoch
+from tierstate.state.errors import (
     AccessDenied,
     BrokerUnavailable,
     Fenced,
@@ -20,17 +27,10 @@ from ..state.errors import (
     TimedOut,
     UnknownTopic,
 )
-from ..state.ids import BrokerId, TopicId
-from ..state.offsets import Offset, TimestampMs
-from ..state.routing import LocalBounds
-from ..state.topics import TopicConfig
-from .answers import Place
-from .control import ClusterDescription
-from .error_codes import LeaderMoved
-from .groups import GroupPosition, GroupProblem, TopicGroups
-from .topics import PartitionDescription, TopicDescription
-from .transactions import OpenTransaction
-from .truncation import LONGEST_SECONDS
+from tierstate.state.ids import BrokerId, TopicId
+from tierstate.state.offsets import Offset, TimestampMs
+from tierstate.state.routing import LocalBounds
+from tierstate.state.topics import TopicConfig
 
 V = TypeVar("V")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tierstate.sandbox.store_programs import AZURITE, TOXIPROXY, has_installer, store_program
+from tests.servers.store_programs import AZURITE, TOXIPROXY, has_installer, store_program
 from tierstate.state.errors import InvalidRequest, Unavailable
 
 WRITES = """#!/bin/sh

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
-from ..runtime.clock import Clock, SystemClock
-from ..state.anchor import Anchor
-from ..state.errors import PositionLost, TierstateError
-from ..state.offsets import Position, TimestampMs
-from ..state.view import Entry
-from .tier_reader import UNKNOWN_EPOCH, TierBatch, TierReader, check_head, lost_heads
+from tierstate.broker.tier_reader import UNKNOWN_EPOCH, TierBatch, TierReader, check_head, lost_heads
+from tierstate.runtime.clock import Clock, SystemClock
+from tierstate.state.anchor import Anchor
+from tierstate.state.errors import PositionLost, TierstateError
+from tierstate.state.offsets import Position, TimestampMs
+from tierstate.state.view import Entry
 
 NAME = "_tier-state"
 

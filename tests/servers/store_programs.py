@@ -15,8 +15,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..state.errors import InvalidRequest, Unavailable
-from .artifacts import Progress, cache_folder, only_one
+from tierstate.sandbox.artifacts import Progress, cache_folder, only_one
+from tierstate.state.errors import InvalidRequest, Unavailable
 
 
 @dataclass(frozen=True, slots=True)
