@@ -11,10 +11,10 @@ from collections.abc import Iterable
 import uvicorn
 
 from ..runtime.clock import Clock
-from ..runtime.heartbeat import UNWATCHED, Heart, Heartbeats
 from ..runtime.service import Service as Process
 from ..runtime.setting_types import Address
 from ..runtime.settings import Gateway
+from ..runtime.watchdog import alive, loop
 from ..state.errors import InvalidSettings
 from .app import create_app
 from .auth import read_tokens
@@ -28,8 +28,7 @@ DRAIN_SECONDS = 10
 class GatewayServer:
     """Bound when constructed; serves while its `process` runs."""
 
-    def __init__(self, service: Service, settings: Gateway, heartbeats: Heartbeats = UNWATCHED) -> None:
-        self._heartbeats = heartbeats
+    def __init__(self, service: Service, settings: Gateway) -> None:
         tokens = read_tokens(settings.auth)
         _check_tls(settings)
         tls = settings.tls
@@ -69,8 +68,7 @@ class GatewayServer:
 
     def _serve(self, stopping: threading.Event) -> None:
         if not stopping.is_set():
-            with self._heartbeats.of("gateway") as heart:
-                self._server.heart = heart
+            with loop("gateway"):
                 self._server.run(sockets=[self._socket])
 
     def _stop(self) -> None:
@@ -81,12 +79,10 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
-        self.heart: Heart | None = None
 
     async def on_tick(self, counter: int) -> bool:
         """Several times a second, unless something blocks the loop."""
-        if self.heart is not None:
-            self.heart.beat()
+        alive()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -94,18 +90,12 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def open_gateway(
-    reader: Reader,
-    settings: Gateway,
-    clock: Clock,
-    hidden: Iterable[str] = (),
-    heartbeats: Heartbeats = UNWATCHED,
-) -> GatewayServer:
+def open_gateway(reader: Reader, settings: Gateway, clock: Clock, hidden: Iterable[str] = ()) -> GatewayServer:
     """``hidden``: topics that are never served, as the tier-state topic.
 
     Raises InvalidSettings for an address that is taken, TLS files or tokens that cannot be used.
     """
-    return GatewayServer(Service(reader, settings, clock, hidden), settings, heartbeats)
+    return GatewayServer(Service(reader, settings, clock, hidden), settings)
 
 
 def _listen(listen: Address) -> socket.socket:

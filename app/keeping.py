@@ -22,12 +22,10 @@ if TYPE_CHECKING:
     from ..leader.term import Seat
     from ..leader.wanted import Wanted
     from ..runtime.clock import Clock
-    from ..runtime.heartbeat import Heartbeats
     from ..runtime.listener import Listener
     from ..runtime.settings import Settings
     from ..state.errors import TierstateError
     from ..state.offsets import Position
-    from ..state.partition_view import PartitionView
     from ..state.view import ViewStore
     from ..storage.object_store import ObjectStore
 
@@ -92,14 +90,13 @@ def keeper_of(
     identity: ViewIdentity,
     archives: Archives,
     listener: Listener,
-    heartbeats: Heartbeats,
 ) -> Keeper:
     """Of a running agent."""
     from ..broker.tier_topic_setup import read_meta
     from ..leader.custodian import Custody
     from ..leader.custody import ClusterLook, Custodian, led_by
     from ..leader.keeper import Keeper
-    from ..rules.custody import CustodyPolicy, Evidence
+    from ..rules.custody import CustodyPolicy
 
     led = led_by(seat.broker, settings.tier_state.topic, seat.broker_id, topic.mapped_partitions)
     policy = CustodyPolicy(
@@ -114,21 +111,15 @@ def keeper_of(
         lambda: [*topic.problems(), *([str(archives.broken)] if archives.broken else [])],
         seat.clock,
     )
-
-    def look_alive(view: PartitionView) -> Evidence:
-        """With a broker away, a look at each of thousands of partitions takes its time."""
-        heartbeats.alive()
-        return look(view)
-
-    custody = Custody(seat, look_alive, policy, store, listener, archives.archived_to)
+    custody = Custody(seat, look, policy, store, listener, archives.archived_to)
 
     def look_around() -> None:
         if wanted.refresh():
             follower.reconsider()
 
-    chores = chores_of(settings, topic, store, identity, archives, seat.clock, listener, heartbeats)
+    chores = chores_of(settings, topic, store, identity, archives, seat.clock, listener)
     # wanted was refreshed right before: by the look around
-    return Keeper(lambda: wanted.leads, chores, Custodian(custody, led), look_around, seat.clock, listener, heartbeats)
+    return Keeper(lambda: wanted.leads, chores, Custodian(custody, led), look_around, seat.clock, listener)
 
 
 def chores_of(
@@ -139,7 +130,6 @@ def chores_of(
     archives: Archives,
     clock: Clock,
     listener: Listener,
-    heartbeats: Heartbeats,
 ) -> list[Chore]:
     """Archive first: what is archived may be erased."""
     from ..follower.archive import archive
@@ -170,7 +160,7 @@ def chores_of(
     def archived(number: int, stop: threading.Event) -> Act[None]:
         archives.check(number)
         now, known = clock.now_ms(), archives.known(number)
-        read = UntilStopped(topic, stop, heartbeats.alive)
+        read = UntilStopped(topic, stop)
         spoken = archives.spoken(number)
         archives.heard(number)
         try:
@@ -183,7 +173,7 @@ def chores_of(
     def checkpointed(number: int, stop: threading.Event) -> Act[object]:
         archives.check(number)  # no checkpoint of a history that nobody chose
         keep, refused = settings.checkpoint.keep, _refused(listener)
-        read = UntilStopped(topic, stop, heartbeats.alive)
+        read = UntilStopped(topic, stop)
         with _scratch() as fresh:
             return (yield from checkpoint(read, store, identity, number, clock, keep, fresh, refused))
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from ..follower.view_watch import ViewWatch
     from ..leader.open import Leader
     from ..runtime.clock import Clock
-    from ..runtime.heartbeat import Heartbeats
     from ..runtime.metrics import Metrics
     from ..runtime.service import Service
     from ..runtime.settings import Settings
+    from ..runtime.watchdog import Watchdog
     from ..storage.object_store import ObjectStore
     from ..storage.store_watch import StoreWatch
 
@@ -71,15 +71,15 @@ class AgentWatches:
         archives: Archives,
         rights: RightsWatch,
         clock: Clock,
-        heartbeats: Heartbeats,
+        watchdog: Watchdog,
     ) -> None:
         from ..follower.view_watch import ViewWatch
         from ..storage.store_watch import StoreWatch
 
-        self.view = ViewWatch(topic, follower, clock, heartbeats)
-        self.store = StoreWatch(store, clock, heartbeats)
+        self.view = ViewWatch(topic, follower, clock)
+        self.store = StoreWatch(store, clock)
         self.rights = rights
-        self._follower, self._heartbeats, self._archives = follower, heartbeats, archives
+        self._follower, self._watchdog, self._archives = follower, watchdog, archives
         self.services: list[Service] = []
         """Of the whole process, once it runs."""
 
@@ -100,10 +100,10 @@ class AgentWatches:
         return None if status is None else status | {"rights_lacking": list(self.rights.lacking)}
 
     def not_healthy(self) -> list[str]:
-        return why_unhealthy(self.services, self._follower, self._heartbeats)
+        return why_unhealthy(self.services, self._follower, self._watchdog)
 
     def not_ready(self, leader: Leader) -> list[str]:
-        found = why_hanging(self._heartbeats) + why_topic_away(self.view) + why_beheaded(self.view)
+        found = why_hanging(self._watchdog) + why_topic_away(self.view) + why_beheaded(self.view)
         found += why_behind(self._follower, self.view, FRESH_S)
         found += [str(self._archives.broken)] if self._archives.broken else []
         found += [f"a right lacks: {each}" for each in self.rights.lacking]
@@ -118,7 +118,7 @@ class AgentWatches:
     def feed(self, metrics: Metrics, leader: Leader, chores: Sequence[str]) -> None:
         """Gauges of the process; those of its partitions are in `leader/gauges.py`."""
         feed_view_gauges(metrics, self.view)
-        feed_loop_gauges(metrics, self._heartbeats)
+        feed_loop_gauges(metrics, self._watchdog)
         metrics.gauge("tierstate_copy_quota_waited_seconds_total", lambda: [((), leader.quota.waited)])
         metrics.gauge("tierstate_discovery_failing", lambda: [((), leader.agent.last_error is not None)])
         metrics.gauge("tierstate_partitions_not_seen", lambda: [((), len(leader.unseen()))])
@@ -146,14 +146,14 @@ def ending_with(follower: Follower, check_over: Callable[[], None] = lambda: Non
     return Service("view's end", work)
 
 
-def why_unhealthy(services: Sequence[Service], follower: Follower, heartbeats: Heartbeats) -> list[str]:
+def why_unhealthy(services: Sequence[Service], follower: Follower, watchdog: Watchdog) -> list[str]:
     """What only a new process brings back: a thread that ended, or hangs."""
-    found = [service.ended for service in services if service.ended] + why_hanging(heartbeats)
+    found = [service.ended for service in services if service.ended] + why_hanging(watchdog)
     return found if follower.failure is None else [*found, f"the follower of the view ended: {follower.failure}"]
 
 
-def why_hanging(heartbeats: Heartbeats) -> list[str]:
-    return [str(each) for each in heartbeats.hangs()]
+def why_hanging(watchdog: Watchdog) -> list[str]:
+    return [str(each) for each in watchdog.hangs()]
 
 
 def why_topic_away(watch: ViewWatch) -> list[str]:
@@ -203,12 +203,11 @@ def feed_view_gauges(metrics: Metrics, watch: ViewWatch) -> None:
     metrics.gauge("tierstate_topic_problems", lambda: [] if watch.problems is None else [((), watch.problems)])
 
 
-def feed_loop_gauges(metrics: Metrics, heartbeats: Heartbeats) -> None:
+def feed_loop_gauges(metrics: Metrics, watchdog: Watchdog) -> None:
     """Of any process with loops."""
 
     def hanging() -> list[tuple[tuple[str], float]]:
-        hangs = [each.loop for each in heartbeats.hangs()]
-        return [((loop,), float(hangs.count(loop))) for loop in heartbeats.silent_s()]
+        hangs = [each.loop for each in watchdog.hangs()]
+        return [((loop,), float(hangs.count(loop))) for loop in watchdog.longest_s]
 
     metrics.gauge("tierstate_hung_threads", hanging)
-    metrics.gauge("tierstate_loop_silent_seconds", lambda: [((loop,), s) for loop, s in heartbeats.silent_s().items()])

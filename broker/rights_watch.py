@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from ..runtime.heartbeat import UNWATCHED, Heartbeats
+from ..runtime.watchdog import go_round
 from ..state.errors import TierstateError
 from .acls import Lacking
 
@@ -17,18 +17,15 @@ AGAIN_S = 5.0
 class RightsWatch:
     """``ask``: see `acls.lacking`. ``returned``: called when nothing lacks any more. Reading never waits."""
 
-    def __init__(self, ask: Callable[[], Sequence[Lacking]], heartbeats: Heartbeats = UNWATCHED) -> None:
-        self._ask, self._heartbeats = ask, heartbeats
+    def __init__(self, ask: Callable[[], Sequence[Lacking]]) -> None:
+        self._ask = ask
         self.lacking: tuple[str, ...] = ()
         """One sentence each."""
         self.returned: Callable[[], None] = lambda: None
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``."""
-        with self._heartbeats.of("rights watch") as heart:
-            while not stop.is_set():
-                self.look()
-                heart.rest(stop, AGAIN_S if self.lacking else LOOK_S)
+        go_round("rights watch", stop, self.look, lambda: AGAIN_S if self.lacking else LOOK_S)
 
     def look(self) -> None:
         """Ask once. A broker that does not answer takes no right away, and gives none."""

@@ -35,7 +35,6 @@ def command(context: Context, once: bool) -> None:
     from ..log.local_log import LogDirs
     from ..runtime.allocator import return_large_buffers
     from ..runtime.clock import SystemClock
-    from ..runtime.heartbeat import Heartbeats
     from ..runtime.id_source import RandomIds
     from ..runtime.listener import fan_out
     from ..runtime.logs import log_events
@@ -43,10 +42,10 @@ def command(context: Context, once: bool) -> None:
     from ..runtime.metrics import Metrics
     from ..runtime.quota import ByteQuota, repeats_taken_from
     from ..runtime.service import Service
-    from ..runtime.watchdog import Supervisor, Watchdog
+    from ..runtime.watchdog import Supervisor, Watchdog, loop
     from ..state.errors import AccessDenied, StorageUnavailable
     from ..state.keys import tier_partition_of
-    from ..storage.living_store import LivingStore
+    from ..storage.living_store import living
     from ..storage.probe import warn_if_overwriting
 
     return_large_buffers()
@@ -54,16 +53,16 @@ def command(context: Context, once: bool) -> None:
     clock, metrics = SystemClock(), Metrics()
     logger = service_logs(context)
     listener = fan_out(metrics.listen, log_events(logger))
-    heartbeats = Heartbeats(clock, longest_silence(settings))
-    starting = heartbeats.of("start")
     with ExitStack() as opened:
-        opened.callback(Watchdog(heartbeats, Supervisor(), logger.warning).start().close)
+        watchdog = Watchdog(clock, longest_silence(settings), Supervisor(), logger.warning)
+        opened.enter_context(watchdog)
+        starting = opened.enter_context(ExitStack())
+        starting.enter_context(loop("start"))
         log = opened.enter_context(LogDirs(settings.agent.log_dirs, listener=listener))
-        quota = ByteQuota(clock, settings.copy_.quota, heartbeats.alive)
+        quota = ByteQuota(clock, settings.copy_.quota)
         heard = fan_out(listener, repeats_taken_from(quota))
         connection = opened.enter_context(Connection(settings, clock, listener=heard))
-        broker, topic = connection.broker, connection.topic
-        store = LivingStore(connection.store, heartbeats.alive)
+        broker, topic, store = connection.broker, connection.topic, living(connection.store)
         cluster = broker.control.cluster()
         identity = identity_in(store, cluster.cluster_id, topic)
         archives = Archives(topic, store, identity, clock, archive_every_s(settings))
@@ -79,12 +78,11 @@ def command(context: Context, once: bool) -> None:
             keep=wanted.keep,
             seed=seed_of(topic, store, identity, clock, listener),
             listener=fan_out(listener, attention.listen, archives.listen),
-            heartbeats=heartbeats,
         )
         opened.callback(follower.close)
 
-        rights = RightsWatch(lambda: lacking(broker.admin, name, leader.agent.led_topics), heartbeats)
-        watches = AgentWatches(topic, follower, store, archives, rights, clock, heartbeats)
+        rights = RightsWatch(lambda: lacking(broker.admin, name, leader.agent.led_topics))
+        watches = AgentWatches(topic, follower, store, archives, rights, clock, watchdog)
         server = ManagementServer(
             settings.management.listen,
             Health(
@@ -112,20 +110,17 @@ def command(context: Context, once: bool) -> None:
             lambda partition: archives.problem(follower.tier_partition(partition)),
             quota,
             attention,
-            heartbeats,
         )
         watches.store.returned = partial(leader.agent.returned, StorageUnavailable)
         watches.rights.returned = partial(leader.agent.returned, AccessDenied)
-        keeper = keeper_of(
-            settings, leader.seat, topic, follower, wanted, store, identity, archives, listener, heartbeats
-        )
+        keeper = keeper_of(settings, leader.seat, topic, follower, wanted, store, identity, archives, listener)
         feed_gauges(metrics, leader.board, follower, clock)
         watches.feed(metrics, leader, keeper.names)
 
         def work(stop: threading.Event) -> None:
             # said from here: signals are taken by now
             logger.info("agent ready", broker=log.node_id, cluster=cluster.cluster_id, management=str(server.address))
-            with heartbeats.of("start"):
+            with loop("start"):
                 warn_if_overwriting(store, listener)
             if once:
                 leader.agent.run_once(stop, lambda: keeper.advance(stop))
@@ -133,7 +128,7 @@ def command(context: Context, once: bool) -> None:
                 leader.agent.run(stop)
 
         context.deadline.cancel()
-        starting.end()
+        starting.close()
         kept = [] if once else [*watches.threads(), Service("keeper", keeper.run)]
         watches.services += [server.service(), *kept, Service("agent", work, on_stop=leader.quota.stop)]
         serve(context, watches.services, logger.warning)

@@ -35,15 +35,14 @@ def command(context: Context, listen: str | None) -> None:
     from ..follower.open import open_view
     from ..follower.view_watch import ViewWatch
     from ..runtime.clock import SystemClock
-    from ..runtime.heartbeat import Heartbeats
     from ..runtime.listener import fan_out
     from ..runtime.logs import log_events
     from ..runtime.management import Health, ManagementServer
     from ..runtime.metrics import Metrics
     from ..runtime.service import Service
-    from ..runtime.watchdog import Supervisor, Watchdog
+    from ..runtime.watchdog import Supervisor, Watchdog, loop
     from ..state.view import READY_AGE_S
-    from ..storage.living_store import LivingStore
+    from ..storage.living_store import living
 
     if listen is not None:
         context.overrides += (f"gateway.listen={listen}",)
@@ -51,10 +50,11 @@ def command(context: Context, listen: str | None) -> None:
     clock, metrics = SystemClock(), Metrics()
     logger = service_logs(context)
     listener = fan_out(metrics.listen, log_events(logger))
-    heartbeats = Heartbeats(clock, longest_silence(settings))
-    starting = heartbeats.of("start")
     with ExitStack() as opened:
-        opened.callback(Watchdog(heartbeats, Supervisor(), logger.warning).start().close)
+        watchdog = Watchdog(clock, longest_silence(settings), Supervisor(), logger.warning)
+        opened.enter_context(watchdog)
+        starting = opened.enter_context(ExitStack())
+        starting.enter_context(loop("start"))
         connection = opened.enter_context(Connection(settings, clock, listener=listener))
         topic, store, cluster_id = connection.topic, connection.store, connection.cluster_id
         identity = identity_in(store, cluster_id, topic)
@@ -63,24 +63,23 @@ def command(context: Context, listen: str | None) -> None:
             cluster_id,
             clock,
             state_dir=settings.state_dir / "gateway",
-            seed=seed_of(topic, LivingStore(store, heartbeats.alive), identity, clock, listener),
+            seed=seed_of(topic, living(store), identity, clock, listener),
             listener=listener,
-            heartbeats=heartbeats,
         )
         opened.callback(follower.close)
         reader = connection.reader(follower)
         add_cache_gauges(metrics, reader.remote)
-        server = open_gateway(reader, settings.gateway, clock, (settings.tier_state.topic,), heartbeats)
+        server = open_gateway(reader, settings.gateway, clock, (settings.tier_state.topic,))
         opened.callback(server.close)
 
-        watch = ViewWatch(topic, follower, clock, heartbeats)
+        watch = ViewWatch(topic, follower, clock)
         feed_view_gauges(metrics, watch)
-        feed_loop_gauges(metrics, heartbeats)
+        feed_loop_gauges(metrics, watchdog)
         services: list[Service] = []
         health = Health(
-            not_healthy=lambda: why_unhealthy(services, follower, heartbeats),
+            not_healthy=lambda: why_unhealthy(services, follower, watchdog),
             # reads go on from an older view, too
-            not_ready=lambda: why_hanging(heartbeats) + why_behind(follower, watch, READY_AGE_S),
+            not_ready=lambda: why_hanging(watchdog) + why_behind(follower, watch, READY_AGE_S),
             metrics=metrics.exposition,
             status=lambda name, partition: None,
         )
@@ -88,7 +87,7 @@ def command(context: Context, listen: str | None) -> None:
         opened.callback(management.close)
         _announce(context, server.url, str(management.address), open_to_all=settings.gateway.auth.tokens is None)
         context.deadline.cancel()
-        starting.end()
+        starting.close()
         watches = [
             Service("view watch", watch.run),
             Service("topic watch", watch.run_problems),

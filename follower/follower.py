@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from ..broker.tier_topic import TierReader, TierTopic
 from ..runtime.clock import Clock
-from ..runtime.heartbeat import UNWATCHED, Heart, Heartbeats
 from ..runtime.listener import FactsApplied, Listener, SecondValueSeen, ViewRebuilt, ignore
+from ..runtime.watchdog import alive, inherited, loop
 from ..state.errors import (
     AccessDenied,
     BrokerUnavailable,
@@ -75,9 +75,8 @@ class Follower:
         seed: Seed | None = None,
         tail: bool = True,
         listener: Listener = ignore,
-        heartbeats: Heartbeats = UNWATCHED,
     ) -> None:
-        self._topic, self._clock, self._listener, self._heartbeats = topic, clock, listener, heartbeats
+        self._topic, self._clock, self._listener = topic, clock, listener
         self._generations, self._tail = generations, tail
         self._partitions = list(range(topic.mapped_partitions) if tier_partitions is None else tier_partitions)
         self._store = store
@@ -93,10 +92,10 @@ class Follower:
         self._unproven = False
         self._generation = 0
         self._stop = threading.Event()
-        read = UntilStopped(topic, self._stop, heartbeats.alive)
+        read = UntilStopped(topic, self._stop)
         self._builder = Builder(read, generations, seed, self._interest, clock, self._partitions, self._stop)
         self._checked_topic_id = clock.monotonic()
-        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+        self._thread = threading.Thread(target=inherited(self._run), name="follower", daemon=True)
 
     def start(self) -> Follower:
         """Begin to tail. The view is usable at once and fresh after `require_fresh`."""
@@ -281,20 +280,17 @@ class Follower:
             self._progress.fails(error)
             raise
 
+    @loop("view")
     def _run(self) -> None:
-        with self._heartbeats.of("view") as heart:
-            self._tail_on(heart)
-
-    def _tail_on(self, heart: Heart) -> None:
         while not self._stop.is_set():
-            heart.beat()
+            alive()
             try:
                 self._turn(POLL_S)
             except BrokerUnavailable:
                 # reads go on from the view as it is; whoever needs a fresh one is told so by require_fresh
-                heart.rest(self._stop, BROKER_RETRY_S)
+                self._stop.wait(BROKER_RETRY_S)
             except MAY_PASS:
-                heart.rest(self._stop, RETRY_S)
+                self._stop.wait(RETRY_S)
             except TierstateError as error:
                 self._progress.fails(error)
                 break

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ..broker.tier_topic import TierTopic
 from ..runtime.clock import Clock
-from ..runtime.heartbeat import UNWATCHED, Heartbeats
 from ..runtime.listener import Listener, ignore
 from ..schemas.codec import decode_fact
 from .follower import Follower
@@ -29,7 +28,6 @@ def open_view(
     seed: Seed | None = None,
     tail: bool = True,
     listener: Listener = ignore,
-    heartbeats: Heartbeats = UNWATCHED,
 ) -> Follower:
     """A started follower: into ``state_dir``/view on disk, or in memory for a one-shot command.
 
@@ -50,7 +48,6 @@ def open_view(
             seed=seed,
             tail=tail,
             listener=listener,
-            heartbeats=heartbeats,
         ).start()
     folder = ViewFolder(state_dir / "view", decode_fact)
     folder.lock()
@@ -71,7 +68,6 @@ def open_view(
         seed=seed,
         tail=tail,
         listener=listener,
-        heartbeats=heartbeats,
     )
     try:
         return follower.start()

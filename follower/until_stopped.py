@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ..broker.tier_topic import TierBatch, TierReader, TierTopic
+from ..runtime.watchdog import alive
 from ..state.anchor import Anchor
 from ..state.errors import Unavailable
 from ..state.offsets import Position, TimestampMs
@@ -14,14 +15,10 @@ from ..state.offsets import Position, TimestampMs
 
 @dataclass(frozen=True, slots=True)
 class UntilStopped:
-    """A `TierTopic` whose readers raise Unavailable once ``stop`` is set; all else is the topic's own.
-
-    ``alive`` is called at every poll: whoever reads for long goes on.
-    """
+    """A `TierTopic` whose readers raise Unavailable once ``stop`` is set; all else is the topic's own."""
 
     topic: TierTopic
     stop: threading.Event
-    alive: Callable[[], object] = lambda: None
 
     @property
     def topic_id(self) -> str:
@@ -50,7 +47,7 @@ class UntilStopped:
         return self.topic.anchor_at(tier_partition, position)
 
     def reader(self, positions: Mapping[int, Position], epochs: Mapping[int, int] | None = None) -> TierReader:
-        return _Reader(self.topic.reader(positions, epochs), self.stop, self.alive)
+        return _Reader(self.topic.reader(positions, epochs), self.stop)
 
     def problems(self) -> list[str]:
         return self.topic.problems()
@@ -66,12 +63,11 @@ class UntilStopped:
 class _Reader:
     reader: TierReader
     stop: threading.Event
-    alive: Callable[[], object]
 
     def poll(self, timeout: float) -> list[TierBatch]:
         if self.stop.is_set():
             raise Unavailable("this process stops")
-        self.alive()
+        alive()  # whoever reads for long goes on
         return self.reader.poll(timeout)
 
     def close(self) -> None:

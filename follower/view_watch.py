@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..broker.tier_topic import TierTopic
 from ..runtime.clock import Clock
-from ..runtime.heartbeat import UNWATCHED, Heartbeats
+from ..runtime.watchdog import alive, go_round
 from ..state.errors import TierstateError
 from ..state.offsets import Position
 from .follower import Follower
@@ -30,8 +30,8 @@ class _End:
 class ViewWatch:
     """Of every tier-state partition. Reading is thread-safe and never waits."""
 
-    def __init__(self, topic: TierTopic, follower: Follower, clock: Clock, heartbeats: Heartbeats = UNWATCHED) -> None:
-        self._topic, self._follower, self._clock, self._heartbeats = topic, follower, clock, heartbeats
+    def __init__(self, topic: TierTopic, follower: Follower, clock: Clock) -> None:
+        self._topic, self._follower, self._clock = topic, follower, clock
         self._numbers = range(topic.mapped_partitions)
         self._began = clock.monotonic()
         self._ends: dict[int, _End] = {}
@@ -42,10 +42,7 @@ class ViewWatch:
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``."""
-        with self._heartbeats.of("view watch") as heart:
-            while not stop.is_set():
-                self.look(stop)
-                heart.rest(stop, LOOK_S)
+        go_round("view watch", stop, lambda: self.look(stop), lambda: LOOK_S)
 
     def look(self, stop: threading.Event) -> None:
         """Once at every end. A partition that does not answer keeps what was known of it."""
@@ -53,7 +50,7 @@ class ViewWatch:
         for number in self._numbers:
             if stop.is_set():
                 return
-            self._heartbeats.alive()  # with the topic away, each end takes its time
+            alive()  # with the topic away, each end takes its time
             self._settle(number)
             at = asked if number in ends else self._clock.monotonic()
             try:
@@ -65,10 +62,7 @@ class ViewWatch:
 
     def run_problems(self, stop: threading.Event) -> None:
         """Until ``stop``. In a thread of its own: where no broker answers, this waits for much longer."""
-        with self._heartbeats.of("topic watch") as heart:
-            while not stop.is_set():
-                self.look_at_problems()
-                heart.rest(stop, PROBLEMS_S)
+        go_round("topic watch", stop, self.look_at_problems, lambda: PROBLEMS_S)
 
     def look_at_problems(self) -> None:
         """Once at the topic's configuration and where it begins. What cannot be asked stands as it was last known."""

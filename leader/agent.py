@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from ..runtime.heartbeat import UNWATCHED, Heart, Heartbeats
+from ..runtime.watchdog import alive, go_round, inherited, loop
 from ..state.errors import TierstateError, Unavailable
 from ..state.ids import TopicIdPartition
 from .attention import Attention
@@ -59,10 +59,9 @@ class Agent:
         concurrency: int,
         attention: Attention,
         ahead: Ahead = nothing_ahead,
-        heartbeats: Heartbeats = UNWATCHED,
     ) -> None:
         self._hosted, self._new_worker, self._board = hosted, new_worker, board
-        self._attention, self._ahead, self._heartbeats = attention, ahead, heartbeats
+        self._attention, self._ahead = attention, ahead
         self._known: Mapping[TopicIdPartition, Hosted] = {}
         self._led_topics: frozenset[str] = frozenset()
         self._resting: set[TopicIdPartition] = set()
@@ -99,10 +98,7 @@ class Agent:
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``; acts in progress are finished first. Raises what only a bug raises."""
         try:
-            with self._heartbeats.of("agent") as heart:
-                while not stop.is_set():
-                    self.reconcile(stop)
-                    heart.rest(stop, RECONCILE_S)
+            go_round("agent", stop, lambda: self.reconcile(stop), lambda: RECONCILE_S)
         finally:
             self._finish()
         self._raise_bug()
@@ -226,13 +222,13 @@ class Agent:
             lent = max(0, min(self._queue.waits, most - self._hands))
             self._hands += lent
         for _ in range(lent):
-            self._pool.submit(self._work, stop)
+            self._pool.submit(inherited(self._work), stop)
 
     def _work(self, stop: threading.Event) -> None:
         """Whoever is next, until nobody waits."""
         while (worker := self._next()) is not None:
-            with self._heartbeats.of("acts", f"{worker.name}-{worker.partition.partition}") as heart:
-                self._turn(worker, heart, stop)
+            with loop("acts", f"{worker.name}-{worker.partition.partition}"):
+                self._turn(worker, stop)
 
     def _next(self) -> PartitionWorker | None:
         with self._turns:  # who comes now finds this thread, or that it is gone
@@ -241,12 +237,12 @@ class Agent:
             self._hands -= 1
         return None
 
-    def _turn(self, worker: PartitionWorker, heart: Heart, stop: threading.Event) -> None:
+    def _turn(self, worker: PartitionWorker, stop: threading.Event) -> None:
         """A few acts; then, while there is more to do, the end of the queue."""
         more = False
         try:
             for _ in range(ACTS_A_TURN):
-                heart.beat()
+                alive()
                 # whose leadership went rests as soon as its act is over, however much it has to do
                 over = self._over or stop.is_set() or worker.partition in self._resting
                 more = not over and worker.advance()

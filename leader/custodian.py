@@ -25,6 +25,7 @@ from ..rules.custody import (
     withdrawable,
 )
 from ..runtime.listener import Listener, SegmentDeleted
+from ..runtime.watchdog import alive
 from ..state.epochs import TERMINAL_EPOCH
 from ..state.errors import Fenced
 from ..state.facts import (
@@ -69,6 +70,7 @@ class Custody:
 
     def next(self, partition: TopicIdPartition) -> CustodyStep:
         """On fresh evidence and a fresh view: what stands in it stood after the cluster answered."""
+        alive()  # with a broker away, a look at each of thousands of partitions takes its time
         evidence = self.look(self.seat.view.partition(partition))
         archived_to = self.archived_to(self.seat.view.tier_partition(partition))
         return next_custody(self.view(partition), evidence, self.policy, self.seat.clock.now_ms(), archived_to)

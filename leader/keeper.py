@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from ..runtime.clock import Clock
-from ..runtime.heartbeat import UNWATCHED, Heartbeats
 from ..runtime.listener import ChoreFailed, Listener
+from ..runtime.watchdog import alive, go_round
 from ..state.errors import TierstateError
 from .act import Act, run
 from .custody import Custodian
@@ -48,9 +48,7 @@ class Keeper:
         look_around: Callable[[], None],
         clock: Clock,
         listener: Listener,
-        heartbeats: Heartbeats = UNWATCHED,
     ) -> None:
-        self._heartbeats = heartbeats
         self._led, self._chores, self._custodian = led, chores, custodian
         self._look_around, self._clock, self._listener = look_around, clock, listener
         self._due: dict[tuple[str, int], float] = {}
@@ -65,10 +63,7 @@ class Keeper:
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``."""
-        with self._heartbeats.of("keeper") as heart:
-            while not stop.is_set():
-                self.advance(stop)
-                heart.rest(stop, LOOK_S)
+        go_round("keeper", stop, lambda: self.advance(stop), lambda: LOOK_S)
 
     def advance(self, stop: threading.Event) -> None:
         """Everything that is due now."""
@@ -81,7 +76,7 @@ class Keeper:
         for number in led:
             for chore in self._chores:
                 if not stop.is_set():
-                    self._heartbeats.alive()
+                    alive()
                     self._take(chore, number, stop)
         if self._clock.monotonic() >= self._custody_due and not stop.is_set():
             self._look_after(stop)

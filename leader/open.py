@@ -12,7 +12,6 @@ from ..log.local_log import LocalLog, LogDirs
 from ..rules.decide import Policy, excluded, internal
 from ..rules.sweep import ArchivedDeletes, no_archived_deletes
 from ..runtime.clock import Clock
-from ..runtime.heartbeat import UNWATCHED, Heartbeats
 from ..runtime.id_source import IdSource
 from ..runtime.listener import Listener
 from ..runtime.quota import ByteQuota
@@ -75,7 +74,6 @@ def open_leader(
     archive_problem: ArchiveProblem = no_archive_problem,
     quota: ByteQuota | None = None,
     attention: Attention | None = None,
-    heartbeats: Heartbeats = UNWATCHED,
 ) -> Leader:
     """``attention``: one that already listens to what lands in the view. ``quota``: of all that is uploaded; None: one
     for the copies alone, of ``copy.quota``.
@@ -139,7 +137,7 @@ def open_leader(
         return PartitionWorker(seat, partition, name, observe, tools, policy, board, listener, archived_to, orphans)
 
     hosted = hosted_partitions(settings, log, broker, seat, attention)
-    agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, attention, observe.ahead, heartbeats)
+    agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, attention, observe.ahead)
     return Leader(agent, board, log, seat, hosted.afresh, new_worker, quota, hosted.unseen)
 
 

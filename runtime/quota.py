@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from ..state.errors import Unavailable
 from .clock import Clock
 from .listener import Event, Listener, WriteRepeated
+from .watchdog import alive
 
 LOOK_S = 0.2
 """How often somebody who waits looks whether it is time to stop."""
 
 
 class ByteQuota:
-    """``bytes_per_second`` on average, one second's worth in a burst; 0 is no limit.
+    """``bytes_per_second`` on average, one second's worth in a burst; 0 is no limit."""
 
-    ``alive`` is called again and again by who waits: a thread that waits for the quota does not hang.
-    """
-
-    def __init__(self, clock: Clock, bytes_per_second: int, alive: Callable[[], object] = lambda: None) -> None:
-        self._clock, self._alive = clock, alive
+    def __init__(self, clock: Clock, bytes_per_second: int) -> None:
+        self._clock = clock
         self._rate = bytes_per_second
         self._tokens = float(bytes_per_second)
         self._then = clock.monotonic()
@@ -42,9 +39,9 @@ class ByteQuota:
             seconds = self._charge(size)
         left = seconds
         while not self._stopped:
+            alive()  # at every piece, and however long it waits
             if left <= 0:
                 return seconds
-            self._alive()
             pause = min(left, LOOK_S)
             self._clock.sleep(pause)
             with self._lock:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 from ..state.errors import TimedOut
+from .watchdog import inherited
 
 STOP_SECONDS = 8.0
 """What all services together get to return after they were asked to. A process is gone 10 s after its signal."""
@@ -55,7 +56,7 @@ class Service:
     ) -> None:
         self.name = name
         self.failure: BaseException | None = None
-        self._work = work
+        self._work = inherited(work)
         self._on_stop = on_stop
         self._stopping = threading.Event()
         self._on_end: Callable[[], None] | None = None

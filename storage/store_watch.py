@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from ..runtime.clock import Clock
-from ..runtime.heartbeat import UNWATCHED, Heartbeats
+from ..runtime.watchdog import go_round
 from ..state.errors import ObjectNotFound, TierstateError
 from .object_store import ObjectStore
 from .probe import PROBES
@@ -25,18 +25,15 @@ class StoreWatch:
     ``returned``: called when it answers again.
     """
 
-    def __init__(self, store: ObjectStore, clock: Clock, heartbeats: Heartbeats = UNWATCHED) -> None:
-        self._store, self._clock, self._heartbeats = store, clock, heartbeats
+    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+        self._store, self._clock = store, clock
         self._asked_at: float | None = None
         self._trouble: str | None = None
         self.returned: Callable[[], None] = lambda: None
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``."""
-        with self._heartbeats.of("store watch") as heart:
-            while not stop.is_set():
-                self.look()
-                heart.rest(stop, AGAIN_S if self._trouble else LOOK_S)
+        go_round("store watch", stop, self.look, lambda: AGAIN_S if self._trouble else LOOK_S)
 
     def look(self) -> None:
         """Ask once."""

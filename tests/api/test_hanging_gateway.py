@@ -15,9 +15,9 @@ from tierstate.api.open import GatewayServer
 from tierstate.api.service import Service
 from tierstate.app.watching import longest_silence
 from tierstate.runtime.clock import ManualClock, SystemClock
-from tierstate.runtime.heartbeat import Heartbeats
 from tierstate.runtime.setting_types import Address
 from tierstate.runtime.settings import Gateway, Settings
+from tierstate.runtime.watchdog import Supervisor, Watchdog
 
 LIMIT_S = longest_silence(Settings())["gateway"]
 
@@ -39,9 +39,10 @@ class BlockingService(Service):
 class Running:
     def __init__(self) -> None:
         self.clock, self.service = ManualClock(), BlockingService()
-        self.heartbeats = Heartbeats(self.clock, {"gateway": LIMIT_S})
-        self.server = GatewayServer(self.service, self.service.settings, self.heartbeats)
-        self.process = self.server.process()
+        self.watchdog = Watchdog(self.clock, {"gateway": LIMIT_S}, Supervisor({}), lambda event, **facts: None)
+        self.server = GatewayServer(self.service, self.service.settings)
+        with self.watchdog:
+            self.process = self.server.process()
         self.process.start()
 
 
@@ -59,7 +60,7 @@ def test_a_gateway_that_is_asked_nothing_goes_round(running: Running) -> None:
     eventually(lambda: httpx.get(f"{running.server.url}/").status_code == 200)
     for _ in range(3):
         running.clock.advance(LIMIT_S)
-        eventually(lambda: running.heartbeats.silent_s() == {"gateway": 0})
+        eventually(lambda: running.watchdog.hangs() == [])
 
 
 def test_a_gateway_whose_loop_is_blocked_hangs_until_it_goes_on(running: Running) -> None:
@@ -68,7 +69,7 @@ def test_a_gateway_whose_loop_is_blocked_hangs_until_it_goes_on(running: Running
         answer = pool.submit(httpx.get, f"{running.server.url}{RECORDS}?offset=0", timeout=30)
         assert running.service.blocked.wait(30)
         running.clock.advance(LIMIT_S)
-        assert [each.loop for each in running.heartbeats.hangs()] == ["gateway"]
+        assert [each.loop for each in running.watchdog.hangs()] == ["gateway"]
         running.service.go_on.set()
         assert answer.result().status_code
-    eventually(lambda: running.heartbeats.hangs() == [])
+    eventually(lambda: running.watchdog.hangs() == [])

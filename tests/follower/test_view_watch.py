@@ -15,9 +15,9 @@ from tierstate.follower.generations import InMemory
 from tierstate.follower.until_stopped import UntilStopped
 from tierstate.follower.view_watch import ViewWatch
 from tierstate.runtime.clock import ManualClock, SystemClock
-from tierstate.runtime.heartbeat import UNWATCHED
 from tierstate.runtime.metrics import Metrics
 from tierstate.runtime.service import Service
+from tierstate.runtime.watchdog import Supervisor, Watchdog
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import DiskFull, IllegalTransition, TierStateLost, Unavailable
 from tierstate.state.keys import tier_partition_of
@@ -25,6 +25,7 @@ from tierstate.state.offsets import Position
 
 NUMBER = tier_partition_of(partition(0), PARTITIONS)
 GO = threading.Event()
+UNWATCHED = Watchdog(ManualClock(), {}, Supervisor({}), print)
 
 
 class Watched:

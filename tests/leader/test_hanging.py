@@ -17,6 +17,7 @@ from tests.leader.custody_world import Ward
 from tests.leader.test_agent import Loop, partition
 from tests.leader.world import World
 from tests.scenarios.house import eventually
+from tests.test_docs import section
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.app.watching import feed_loop_gauges, longest_silence, why_hanging, why_unhealthy
 from tierstate.follower.follower import Follower
@@ -27,14 +28,14 @@ from tierstate.leader.agent import Agent
 from tierstate.leader.discovery import Hosted
 from tierstate.leader.keeper import Chore, Keeper
 from tierstate.runtime.clock import ManualClock
-from tierstate.runtime.heartbeat import Heartbeats
 from tierstate.runtime.listener import ignore
 from tierstate.runtime.metrics import Metrics
 from tierstate.runtime.service import Service
 from tierstate.runtime.settings import Settings
+from tierstate.runtime.watchdog import Supervisor, Watchdog, alive, loop
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.offsets import Position
-from tierstate.storage.living_store import LivingStore
+from tierstate.storage.living_store import living
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.store_watch import StoreWatch
 
@@ -57,11 +58,11 @@ class Held:
 
 
 class Watched:
-    """Heartbeats of a real agent's limits, over a clock that only the test moves."""
+    """A watchdog with a real agent's limits, over a clock that only the test moves."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.heartbeats = Heartbeats(self.clock, LIMITS)
+        self.watchdog = Watchdog(self.clock, LIMITS, Supervisor({}), lambda event, **facts: None)
         self.held = Held()
 
     @contextmanager
@@ -78,33 +79,39 @@ class Watched:
 
     def hangs_until_let_go(self, loop: str, doing: str = "") -> None:
         assert self.held.reached.wait(30)
-        at = self.heartbeats.silent_s()[loop]
-        self.clock.advance(LIMITS[loop] - at - 1)
-        assert loop not in [each.loop for each in self.heartbeats.hangs()], "it may take that long"
-        self.clock.advance(2)
-        (said,) = [each for each in why_hanging(self.heartbeats) if f"loop={loop} " in each]
+        self.clock.advance(LIMITS[loop] - 1)
+        assert not self.hanging(loop), "it may take that long"
+        self.clock.advance(1)
+        (said,) = [each for each in why_hanging(self.watchdog) if f"loop={loop} " in each]
         assert doing in said
         self.held.let_go()
-        eventually(lambda: not [each for each in self.heartbeats.hangs() if each.loop == loop])
+        eventually(lambda: not self.hanging(loop))
+
+    def hanging(self, loop: str) -> bool:
+        return loop in [each.loop for each in self.watchdog.hangs()]
 
 
 @pytest.fixture
-def watched() -> Watched:
-    return Watched()
+def watched() -> Iterator[Watched]:
+    """It watches the thread of the test, and so whatever the test starts."""
+    found = Watched()
+    with found.watchdog:
+        yield found
 
 
-def agent_of(watched: Watched, loop: Loop) -> Agent:
-    return Agent(loop._hosted, loop._new_worker, loop.board, 2, loop.attention, heartbeats=watched.heartbeats)
+def agent_of(loop: Loop) -> Agent:
+    return Agent(loop._hosted, loop._new_worker, loop.board, 2, loop.attention)
 
 
 def test_an_act_that_hangs_is_named_with_its_partition_while_the_others_go_on(watched: Watched) -> None:
     loop = Loop((3, 0), (3, 0))
     loop.workers[partition(1)].before_act = watched.held.here
-    with watched.running("agent", agent_of(watched, loop).run):
+    with watched.running("agent", agent_of(loop).run):
         eventually(lambda: loop.journal == [0] * 3)
         watched.hangs_until_let_go("acts", "doing=t-1 ")
         eventually(lambda: sorted(loop.journal) == [0] * 3 + [1] * 3)
-    assert watched.heartbeats.silent_s()["acts"] == 0, "who waits for work does not hang"
+        watched.clock.advance(LONG_S)
+        assert not watched.hanging("acts"), "who waits for work does not hang"
 
 
 def test_an_act_that_says_that_it_goes_on_may_take_as_long_as_it_likes(watched: Watched) -> None:
@@ -113,12 +120,12 @@ def test_an_act_that_says_that_it_goes_on_may_take_as_long_as_it_likes(watched: 
     def copy() -> None:
         for _ in range(3):
             watched.clock.advance(LIMITS["acts"] - 1)
-            hangs.extend(each for each in watched.heartbeats.hangs() if each.loop == "acts")
-            watched.heartbeats.alive()
+            hangs.extend(each for each in watched.watchdog.hangs() if each.loop == "acts")
+            alive()
 
     loop = Loop((1, 0))
     loop.workers[partition(0)].before_act = copy
-    with watched.running("agent", agent_of(watched, loop).run):
+    with watched.running("agent", agent_of(loop).run):
         eventually(lambda: loop.journal == [0])
     assert hangs == []
 
@@ -129,11 +136,10 @@ def test_a_copy_goes_on_with_each_piece_and_each_answer_of_the_store(watched: Wa
     def slow(size: int) -> None:
         pieces.append(size)
         watched.clock.advance(LIMITS["acts"] - 1)
-        hangs.extend(watched.heartbeats.hangs())
+        hangs.extend(each for each in watched.watchdog.hangs() if each.loop == "acts")
 
-    store = LivingStore(world.store, watched.heartbeats.alive)
-    process.tools = replace(process.tools, store=store, throttle=slow)
-    with watched.heartbeats.of("acts"):
+    process.tools = replace(process.tools, store=living(world.store), throttle=slow)
+    with loop("acts"):
         worker = process.worker()
         while worker.advance():
             pass
@@ -146,11 +152,11 @@ def test_every_act_of_a_long_turn_has_its_own_time(watched: Watched) -> None:
 
     def act() -> None:
         watched.clock.advance(LIMITS["acts"] - 1)
-        hangs.extend(each for each in watched.heartbeats.hangs() if each.loop == "acts")
+        hangs.extend(each for each in watched.watchdog.hangs() if each.loop == "acts")
 
     loop = Loop((5, 0))
     loop.workers[partition(0)].before_act = act
-    with watched.running("agent", agent_of(watched, loop).run):
+    with watched.running("agent", agent_of(loop).run):
         eventually(lambda: len(loop.journal) == 5)
     assert hangs == []
 
@@ -162,7 +168,7 @@ def test_an_agent_whose_disks_never_answer_hangs(watched: Watched) -> None:
         watched.held.here()
         return {}
 
-    agent = Agent(hosted, loop._new_worker, loop.board, 1, loop.attention, heartbeats=watched.heartbeats)
+    agent = Agent(hosted, loop._new_worker, loop.board, 1, loop.attention)
     with watched.running("agent", agent.run):
         watched.hangs_until_let_go("agent")
 
@@ -173,20 +179,18 @@ def test_a_chore_that_hangs_holds_the_keeper(watched: Watched, world: World) -> 
         yield "archive"
 
     custodian = Ward(world).custodian
-    keeper = Keeper(
-        lambda: {0}, [Chore("archive", 60, act)], custodian, lambda: None, world.clock, ignore, watched.heartbeats
-    )
+    keeper = Keeper(lambda: {0}, [Chore("archive", 60, act)], custodian, lambda: None, world.clock, ignore)
     with watched.running("keeper", keeper.run):
         watched.hangs_until_let_go("keeper")
 
 
 def test_a_keeper_that_has_nothing_to_do_does_not_hang(watched: Watched, world: World) -> None:
     looked = threading.Event()
-    keeper = Keeper(list, [], Ward(world).custodian, looked.set, world.clock, ignore, watched.heartbeats)
+    keeper = Keeper(list, [], Ward(world).custodian, looked.set, world.clock, ignore)
     with watched.running("keeper", keeper.run):
         assert looked.wait(30)
         watched.clock.advance(LIMITS["keeper"])
-        eventually(lambda: watched.heartbeats.silent_s()["keeper"] == 0)
+        eventually(lambda: not watched.hanging("keeper"))
 
 
 class HoldingTopic(MemoryTierTopic):
@@ -209,8 +213,8 @@ class HoldingTopic(MemoryTierTopic):
 def test_what_waits_for_the_tier_state_topic_for_ever_hangs(watched: Watched, loop: str) -> None:
     topic = HoldingTopic(PARTITIONS)
     memory = InMemory(PARTITIONS)
-    follower = Follower(topic, memory.fresh(), memory, watched.clock, heartbeats=watched.heartbeats)
-    watch = ViewWatch(topic, follower, watched.clock, watched.heartbeats)
+    follower = Follower(topic, memory.fresh(), memory, watched.clock)
+    watch = ViewWatch(topic, follower, watched.clock)
     topic.held = watched.held
     works = {"view": lambda stop: None, "view watch": watch.run, "topic watch": watch.run_problems}
     if loop == "view":
@@ -222,28 +226,27 @@ def test_what_waits_for_the_tier_state_topic_for_ever_hangs(watched: Watched, lo
 
 def test_a_store_that_never_answers_in_spite_of_its_deadlines_holds_its_watch(watched: Watched) -> None:
     store = MemoryStore(faults=lambda operation, key, writes: watched.held.here())
-    with watched.running("store watch", StoreWatch(store, watched.clock, watched.heartbeats).run):
+    with watched.running("store watch", StoreWatch(store, watched.clock).run):
         watched.hangs_until_let_go("store watch")
 
 
 def test_what_hangs_is_unhealthy_and_counted_by_its_loop(watched: Watched) -> None:
     metrics, memory = Metrics(), InMemory(PARTITIONS)
     follower = Follower(MemoryTierTopic(PARTITIONS), memory.fresh(), memory, watched.clock, tail=False).start()
-    feed_loop_gauges(metrics, watched.heartbeats)
-    with watched.heartbeats.of("acts", "t-0"):
-        assert why_unhealthy([], follower, watched.heartbeats) == []
+    feed_loop_gauges(metrics, watched.watchdog)
+    with loop("acts", "t-0"):
+        assert why_unhealthy([], follower, watched.watchdog) == []
         watched.clock.advance(LONG_S)
-        assert why_unhealthy([], follower, watched.heartbeats) == why_hanging(watched.heartbeats) != []
+        assert why_unhealthy([], follower, watched.watchdog) == why_hanging(watched.watchdog) != []
         page = metrics.exposition().decode()
         assert 'tierstate_hung_threads{loop="acts"} 1.0' in page
         assert 'tierstate_hung_threads{loop="keeper"} 0.0' in page
-        assert f'tierstate_loop_silent_seconds{{loop="acts"}} {LONG_S}' in page
 
 
 def test_every_loop_has_a_limit_of_minutes_and_every_limit_a_loop() -> None:
     rooms = Path(tierstate.__file__).parent
     sources = [path.read_text() for room in rooms.iterdir() for path in room.rglob("*.py")]  # rooms may be links
-    named = {name for text in sources for name in re.findall(r'heartbeats\.of\("([a-z ]+)"', text)}
+    named = {name for text in sources for name in re.findall(r'(?:loop|go_round)\("([a-z ]+)"', text)}
     assert named == LIMITS.keys()
     assert min(LIMITS.values()) >= 300
 
@@ -251,3 +254,9 @@ def test_every_loop_has_a_limit_of_minutes_and_every_limit_a_loop() -> None:
 def test_a_store_that_is_given_longer_is_given_longer() -> None:
     patient = Settings.model_validate({"store": {"throttle_timeout": 3600}})
     assert longest_silence(patient)["acts"] > 3600
+
+
+def test_the_page_says_of_every_loop_how_long_it_may_be_silent() -> None:
+    rows = re.findall(r"^\| (`.+`) \| .+ \| (\d+) min", section("docs/operations.md", "A thread hangs"), re.M)
+    said = {name: int(minutes) for names, minutes in rows for name in re.findall("`(.+?)`", names)}
+    assert said == {name: round(seconds / 60) for name, seconds in LIMITS.items()}

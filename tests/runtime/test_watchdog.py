@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tierstate.runtime.clock import ManualClock
-from tierstate.runtime.heartbeat import Heartbeats
-from tierstate.runtime.watchdog import Supervisor, Watchdog
+from tierstate.runtime.watchdog import Supervisor, Watchdog, alive, inherited, loop
 
 Line = tuple[str, dict[str, object]]
 
@@ -21,11 +20,10 @@ class World:
 
     def __init__(self, address: str) -> None:
         self.clock, self.lines = ManualClock(), list[Line]()
-        self.heartbeats = Heartbeats(self.clock, {"keeper": 60})
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind("\0" + address[1:] if address.startswith("@") else address)
         self.socket.settimeout(10)
-        self.watchdog = Watchdog(self.heartbeats, Supervisor({"NOTIFY_SOCKET": address}), self.warn)
+        self.watchdog = Watchdog(self.clock, {"keeper": 60}, Supervisor({"NOTIFY_SOCKET": address}), self.warn)
 
     def warn(self, event: str, **facts: object) -> None:
         self.lines.append((event, facts))
@@ -47,22 +45,24 @@ class World:
 @pytest.fixture(params=["a file", "abstract"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     found = World(str(tmp_path / "notify") if request.param == "a file" else f"@{tmp_path}/notify")
-    yield found
-    found.watchdog.close()
+    with found.watchdog:
+        assert [found.heard(), found.heard()] == ["READY=1", "WATCHDOG=1"]
+        yield found
     found.socket.close()
 
 
-def test_it_says_that_the_process_is_ready_and_then_that_nothing_hangs(world: World) -> None:
-    world.watchdog.start()
-    assert [world.heard(), world.heard()] == ["READY=1", "WATCHDOG=1"]
+def test_it_says_that_the_process_is_ready_and_then_again_and_again_that_nothing_hangs(world: World) -> None:
+    for _ in range(3):
+        world.watchdog.look()
+        assert world.heard() == "WATCHDOG=1"
 
 
 def test_it_is_silent_while_a_thread_hangs_and_speaks_again_when_that_goes_on(world: World) -> None:
-    with world.heartbeats.of("keeper") as heart:
+    with loop("keeper"):
         world.clock.advance(60)
         world.watchdog.look()
         assert world.silence()
-        heart.beat()
+        alive()
         world.watchdog.look()
         assert world.heard() == "WATCHDOG=1"
 
@@ -71,11 +71,11 @@ def test_people_hear_of_a_hang_once_and_where_it_is_and_once_that_it_is_over(wor
     held, release = threading.Event(), threading.Event()
 
     def hang() -> None:
-        with world.heartbeats.of("keeper", "archive"):
+        with loop("keeper", "archive"):
             held.set()
             release.wait(30)
 
-    thread = threading.Thread(target=hang)
+    thread = threading.Thread(target=inherited(hang))
     thread.start()
     assert held.wait(10)
     world.clock.advance(61)

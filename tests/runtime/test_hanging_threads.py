@@ -1,0 +1,152 @@
+"""A thread that is silent for longer than it may is named; one that goes round, waits its turn or ended is not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.scenarios.house import eventually
+from tierstate.runtime.clock import ManualClock
+from tierstate.runtime.quota import ByteQuota
+from tierstate.runtime.service import Service
+from tierstate.runtime.watchdog import Supervisor, Watchdog, alive, go_round, inherited, loop
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def watchdog(clock: ManualClock) -> Iterator[Watchdog]:
+    """It watches the thread of the test."""
+    with Watchdog(clock, {"acts": 600, "keeper": 60}, Supervisor({}), lambda event, **facts: None) as found:
+        yield found
+
+
+def test_a_silent_thread_is_named_with_what_it_is_at_and_for_how_long_and_no_more_once_it_goes_on(
+    clock: ManualClock, watchdog: Watchdog
+) -> None:
+    with loop("acts", "orders-3"):
+        clock.advance(599)
+        assert watchdog.hangs() == []
+        clock.advance(1)
+        assert [str(each) for each in watchdog.hangs()] == ["a thread hangs. loop=acts doing=orders-3 seconds=600"]
+        assert watchdog.hangs()[0].thread == threading.get_ident()
+        alive()
+        assert watchdog.hangs() == []
+
+
+def test_each_loop_has_its_own_limit_and_the_longest_silence_comes_first(
+    clock: ManualClock, watchdog: Watchdog
+) -> None:
+    with loop("acts"):
+        clock.advance(530)
+        with loop("keeper"):
+            clock.advance(69)
+            assert [each.loop for each in watchdog.hangs()] == ["keeper"]
+            clock.advance(1)
+            assert [(each.loop, each.seconds) for each in watchdog.hangs()] == [("acts", 600), ("keeper", 70)]
+
+
+def test_a_thread_that_ended_does_not_hang_also_when_it_ended_with_an_error(
+    clock: ManualClock, watchdog: Watchdog
+) -> None:
+    def fail() -> None:
+        with loop("keeper"):
+            raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError):
+        fail()
+    clock.advance(1_000)
+    assert watchdog.hangs() == []
+
+
+def test_who_goes_round_does_not_hang_and_is_named_once_a_turn_never_ends(
+    clock: ManualClock, watchdog: Watchdog
+) -> None:
+    held, release, turns = threading.Event(), threading.Event(), list[int]()
+
+    def turn() -> None:
+        clock.advance(59)
+        turns.append(len(watchdog.hangs()))
+        if len(turns) == 3:
+            held.set()
+            release.wait(30)
+
+    service = Service("keeper", lambda stop: go_round("keeper", stop, turn, lambda: 0.0))
+    service.start()
+    assert held.wait(10)
+    assert turns == [0, 0, 0]
+    clock.advance(1)
+    assert [each.loop for each in watchdog.hangs()] == ["keeper"]
+    service.stop()
+    release.set()
+    assert service.join(10)
+    assert watchdog.hangs() == []
+
+
+def test_what_takes_long_within_a_turn_goes_on_for_its_own_thread_and_no_other(
+    clock: ManualClock, watchdog: Watchdog
+) -> None:
+    with loop("keeper"):
+        clock.advance(60)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(inherited(alive)).result()
+        assert len(watchdog.hangs()) == 1, "a thread that is in no loop says nothing about this one"
+        alive()
+        assert watchdog.hangs() == []
+    alive()
+
+
+def test_a_thread_is_watched_by_whoever_watches_the_thread_that_made_its_work(
+    clock: ManualClock, watchdog: Watchdog
+) -> None:
+    held, release = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with loop("acts", "orders-3"):
+            held.set()
+            release.wait(30)
+
+    def hand_on(stop: threading.Event) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(inherited(hang)).result()
+
+    service = Service("agent", hand_on)
+    service.start()
+    assert held.wait(10)
+    clock.advance(600)
+    assert [each.doing for each in watchdog.hangs()] == ["orders-3"]
+    release.set()
+    eventually(lambda: watchdog.hangs() == [])
+    assert service.join(10)
+
+
+def test_a_loop_that_nobody_gave_a_limit_is_a_bug_but_where_nobody_watches(watchdog: Watchdog) -> None:
+    with pytest.raises(KeyError), loop("unheard of"):
+        pass
+    watchdog.__exit__()
+    with loop("unheard of"):
+        alive()
+    assert watchdog.hangs() == []
+
+
+def test_who_waits_for_the_quota_does_not_hang_however_long(clock: ManualClock, watchdog: Watchdog) -> None:
+    hangs: list[int] = []
+
+    class Watching(ManualClock):
+        """Time passes while it sleeps; then somebody looks."""
+
+        def sleep(self, seconds: float) -> None:
+            clock.advance(seconds)
+            hangs.append(len(watchdog.hangs()))
+
+    quota = ByteQuota(Watching(), 1)
+    with loop("keeper"):
+        quota.take(200)
+    assert len(hangs) > 100
+    assert set(hangs) == {0}
