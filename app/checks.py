@@ -16,7 +16,6 @@ from ..state.ids import FactId
 from ..storage.probe import probe_conditional_put
 from ..storage.segment.keyring import KeyRing
 from .connection import Connection, tier_topic_spec
-from .keeping import newest_identity
 from .watching import UNSEEN_NAMED
 
 Check = tuple[str, Callable[[], str]]
@@ -96,7 +95,7 @@ def checks(connection: Connection) -> Iterator[Check]:
             store, topic = connection.store, connection.topic
         except TierstateError:
             return "not asked: broker, object store or topic is not fit"
-        identity = newest_identity(store, connection.cluster_id, topic)
+        identity = connection.identity
         archives = Archives(topic, store, identity, connection.clock)
         for number in range(topic.mapped_partitions):
             archives.check(number)

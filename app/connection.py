@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..broker.tier_topic_setup import TierTopicSpec
     from ..fetch.reader import LogReader
     from ..follower.follower import Follower
+    from ..follower.view_identity import ViewIdentity
     from ..runtime.clock import Clock
     from ..runtime.listener import Listener
     from ..runtime.settings import Settings
@@ -134,6 +135,17 @@ class Connection:
 
         form = self.settings.format
         return ObjectKeys.minting(form.key_prefix, self.cluster_id, form.salt_bits)
+
+    @cached_property
+    def identity(self) -> ViewIdentity:
+        """Of the tier-state topic and of the history that counts: whose archive and checkpoints. Raises what the store
+        does.
+        """
+        from ..follower.histories import newest_history
+        from ..follower.view_identity import ViewIdentity
+
+        topic_id, mapped = self.topic.topic_id, self.topic.mapped_partitions
+        return ViewIdentity(self.cluster_id, topic_id, mapped, history=newest_history(self.store, topic_id))
 
     def view(self, partitions: Iterable[TopicIdPartition] | None = None, folder: Path | None = None) -> Follower:
         """A follower that has every fact of now, of the tier-state partitions these map to (None: all).

@@ -12,7 +12,6 @@ from ..rules.lost_history import Aftermath, aftermath_of
 from ..state.errors import HistoryBroken, InvalidRequest
 from ..state.ids import TopicId
 from .connection import Connection
-from .keeping import newest_identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Break:
 def find_break(connection: Connection) -> Break:
     """Compares the topic with its archive, whole. Raises InvalidRequest when they have not parted."""
     store, topic = connection.store, connection.topic
-    identity = newest_identity(store, connection.cluster_id, topic)
+    identity = connection.identity
     archives, numbers = Archives(topic, store, identity, connection.clock), range(topic.mapped_partitions)
     with connection.progress("comparing topic and archive", len(numbers)) as advance:
         for number in numbers:

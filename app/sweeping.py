@@ -25,7 +25,6 @@ from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
 from .archived_deletes import ArchivedDeletes
 from .connection import Connection, view_now
-from .keeping import newest_identity
 from .partitions import spoken_of
 
 ABANDONED, CONDEMNED, ORPHAN, UNKNOWN, UPLOAD = "abandoned", "condemned", "orphan", "unknown", "upload"
@@ -123,8 +122,7 @@ def totals(rows: Collection[Row]) -> Mapping[str, dict[str, int]]:
 def sweep_tools(connection: Connection) -> SweepTools:
     """As an agent sweeps, with the settings of whoever asks."""
     settings = connection.settings
-    identity = newest_identity(connection.store, connection.cluster_id, connection.topic)
-    archived = ArchivedDeletes(connection.store, identity, connection.clock, connection.listener)
+    archived = ArchivedDeletes(connection.store, connection.identity, connection.clock, connection.listener)
     aside = Quarantine(settings.sweep.quarantine_prefix)
     return SweepTools(connection.store, connection.names, archived, settings.sweep.grace, ignore, aside)
 

@@ -16,7 +16,6 @@ from ..state.errors import TierstateError
 from ..state.ids import TopicIdPartition
 from ..storage.object_store import ObjectStore
 from .connection import Connection, view_now
-from .keeping import newest_identity
 from .lost_state import why_lost
 from .partitions import both_tiers_now
 
@@ -66,7 +65,7 @@ def verify(connection: Connection, topic: str, partitions: Sequence[TopicIdParti
 
 
 def _archives(connection: Connection, follower: Follower, partitions: Sequence[TopicIdPartition]) -> Iterator[Finding]:
-    identity = newest_identity(connection.store, connection.cluster_id, connection.topic)
+    identity = connection.identity
     archives = Archives(connection.topic, connection.store, identity, connection.clock)
     for number in sorted({follower.tier_partition(each) for each in partitions}):
         yield from _damaged(connection.store, identity, number)

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import closing
 from typing import Any
 
 import click
 
-from ..app.connection import Connection
-from ..app.keeping import identity_in, seed_of
-from ..app.watching import (
-    ending_with,
-    feed_loop_gauges,
-    feed_view_gauges,
-    longest_silence,
-    why_behind,
-    why_hanging,
-    why_unhealthy,
-)
 from .context import Context
 from .flags import pass_context
 from .serving import serve, service_logs
@@ -31,70 +20,20 @@ LOOPBACK = ("127.", "::1", "localhost")
 def command(context: Context, listen: str | None) -> None:
     """Serve both tiers over HTTP, with a console at /. Ends on SIGTERM after the answers in progress."""
     open_gateway = _gateway()
-    from ..fetch.cache_gauges import add_cache_gauges
-    from ..follower.open import open_view
-    from ..follower.view_watch import ViewWatch
-    from ..runtime.clock import SystemClock
-    from ..runtime.listener import fan_out
-    from ..runtime.logs import log_events
-    from ..runtime.management import Health, ManagementServer
-    from ..runtime.metrics import Metrics
-    from ..runtime.service import Service
-    from ..runtime.watchdog import Supervisor, Watchdog, loop
-    from ..state.view import READY_AGE_S
-    from ..storage.living_store import living
+    from ..app.gateway import open_gateway_parts
 
     if listen is not None:
         context.overrides += (f"gateway.listen={listen}",)
     settings = context.settings_with("kafka.bootstrap.servers", "store.url")
-    clock, metrics = SystemClock(), Metrics()
     logger = service_logs(context)
-    listener = fan_out(metrics.listen, log_events(logger))
-    with ExitStack() as opened:
-        watchdog = Watchdog(clock, longest_silence(settings), Supervisor(), logger.warning)
-        opened.enter_context(watchdog)
-        starting = opened.enter_context(ExitStack())
-        starting.enter_context(loop("start"))
-        connection = opened.enter_context(Connection(settings, clock, listener=listener))
-        topic, store, cluster_id = connection.topic, connection.store, connection.cluster_id
-        identity = identity_in(store, cluster_id, topic)
-        follower = open_view(
-            topic,
-            cluster_id,
-            clock,
-            state_dir=settings.state_dir / "gateway",
-            seed=seed_of(topic, living(store), identity, clock, listener),
-            listener=listener,
-        )
-        opened.callback(follower.close)
-        reader = connection.reader(follower)
-        add_cache_gauges(metrics, reader.remote)
-        server = open_gateway(reader, settings.gateway, clock, (settings.tier_state.topic,))
-        opened.callback(server.close)
-
-        watch = ViewWatch(topic, follower, clock)
-        feed_view_gauges(metrics, watch)
-        feed_loop_gauges(metrics, watchdog)
-        services: list[Service] = []
-        health = Health(
-            not_healthy=lambda: why_unhealthy(services, follower, watchdog),
-            # reads go on from an older view, too
-            not_ready=lambda: why_hanging(watchdog) + why_behind(follower, watch, READY_AGE_S),
-            metrics=metrics.exposition,
-            status=lambda name, partition: None,
-        )
-        management = ManagementServer(settings.management.listen, health)
-        opened.callback(management.close)
-        _announce(context, server.url, str(management.address), open_to_all=settings.gateway.auth.tokens is None)
-        context.deadline.cancel()
-        starting.close()
-        watches = [
-            Service("view watch", watch.run),
-            Service("topic watch", watch.run_problems),
-            ending_with(follower),
-        ]
-        services += [management.service(), *watches, server.process()]
-        serve(context, services, logger.warning)
+    with open_gateway_parts(settings, logger) as parts:
+        hidden = (settings.tier_state.topic,)
+        with closing(open_gateway(parts.reader, settings.gateway, parts.clock, hidden)) as server:
+            address = str(parts.management.address)
+            _announce(context, server.url, address, open_to_all=settings.gateway.auth.tokens is None)
+            context.deadline.cancel()
+            parts.services.append(server.process())
+            serve(context, parts.services, logger.warning)
 
 
 def _gateway() -> Any:

@@ -58,29 +58,48 @@ class Leader:
         self.log.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What an agent works with: one cluster, its tier-state topic, a view of that, its store."""
+
+    broker: BrokerControl
+    topic: TierTopic
+    view: TierView
+    store: ObjectStore
+    clock: Clock
+    ids: IdSource
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What runs beside an agent's own work. ``attention``: one that already listens to what lands in the view.
+    ``quota``: of all that is uploaded; None: one for the copies alone, of ``copy.quota``.
+    """
+
+    archived_to: ArchivedTo = no_archive
+    archived_deletes: ArchivedDeletes = no_archived_deletes
+    archive_problem: ArchiveProblem = no_archive_problem
+    quota: ByteQuota | None = None
+    attention: Attention | None = None
+
+
+NOTHING_BESIDE = Beside()
+
+
 def open_leader(
     settings: Settings,
     log: LogDirs,
-    broker: BrokerControl,
-    topic: TierTopic,
-    view: TierView,
-    store: ObjectStore,
-    clock: Clock,
-    ids: IdSource,
+    parts: Parts,
     listener: Listener,
     management_address: str,
-    archived_to: ArchivedTo = no_archive,
-    archived_deletes: ArchivedDeletes = no_archived_deletes,
-    archive_problem: ArchiveProblem = no_archive_problem,
-    quota: ByteQuota | None = None,
-    attention: Attention | None = None,
+    beside: Beside = NOTHING_BESIDE,
 ) -> Leader:
-    """``attention``: one that already listens to what lands in the view. ``quota``: of all that is uploaded; None: one
-    for the copies alone, of ``copy.quota``.
+    """``management_address``: where others reach this agent's.
 
     Raises InvalidRequest when the log folders belong to another cluster than the one that answers, or for a key ring
     that cannot be used.
     """
+    broker, topic, view, store, clock = parts.broker, parts.topic, parts.view, parts.store, parts.clock
     cluster = broker.cluster()
     if log.cluster_id != cluster.cluster_id:
         raise InvalidRequest(
@@ -92,9 +111,9 @@ def open_leader(
     keyring = settings.encryption.keyring
     keys = ObjectKeys.minting(settings.format.key_prefix, cluster.cluster_id, settings.format.salt_bits)
     others = OtherReplicas(log.node_id, view, ask_by_http)
-    seat = Seat(log.node_id, management_address, topic, view, broker, log, clock, ids, store, keys, others)
-    attention = attention or Attention(clock, view.tier_partition)
-    quota = quota or ByteQuota(clock, settings.copy_.quota)
+    seat = Seat(log.node_id, management_address, topic, view, broker, log, clock, parts.ids, store, keys, others)
+    attention = beside.attention or Attention(clock, view.tier_partition)
+    quota = beside.quota or ByteQuota(clock, settings.copy_.quota)
     tools = CopyTools(
         store=store,
         keys=keys,
@@ -119,7 +138,7 @@ def open_leader(
         clock,
         topic.problems,
         attention.wait_for_it,
-        archive_problem,
+        beside.archive_problem,
     )
     policy = Policy(
         copy_lag_ms=round(settings.copy_.lag * 1000),
@@ -129,12 +148,14 @@ def open_leader(
         sweep_grace_s=settings.sweep.grace,
     )
     quarantine = Quarantine(settings.sweep.quarantine_prefix, quota.take)
-    sweep = SweepTools(store, tools.keys, archived_deletes, settings.sweep.grace, listener, quarantine)
+    sweep = SweepTools(store, tools.keys, beside.archived_deletes, settings.sweep.grace, listener, quarantine)
     board = StatusBoard()
 
     def new_worker(partition: TopicIdPartition, name: str) -> PartitionWorker:
         orphans = OrphanWatch(seat, partition, name, sweep)
-        return PartitionWorker(seat, partition, name, observe, tools, policy, board, listener, archived_to, orphans)
+        return PartitionWorker(
+            seat, partition, name, observe, tools, policy, board, listener, beside.archived_to, orphans
+        )
 
     hosted = hosted_partitions(settings, log, broker, seat, attention)
     agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, attention, observe.ahead)

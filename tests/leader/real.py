@@ -19,7 +19,7 @@ from tierstate.broker.tier_topic_setup import TierTopicSpec, create_tier_topic, 
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.leader.attention import Attention
-from tierstate.leader.open import Leader, open_leader
+from tierstate.leader.open import Beside, Leader, Parts, open_leader
 from tierstate.leader.partition_worker import ArchivedTo, no_archive
 from tierstate.log.local_log import LogDirs
 from tierstate.rules.sweep import ArchivedDeletes, no_archived_deletes
@@ -122,17 +122,10 @@ class RealTopic:
             leader = open_leader(
                 self.settings(**trim),
                 log,
-                broker.control,
-                topic,
-                view,
-                self.store,
-                clock,
-                RandomIds(),
+                Parts(broker.control, topic, view, self.store, clock, RandomIds()),
                 events.append,
                 "127.0.0.1:1",
-                self.archived_to,
-                self.archived_deletes,
-                attention=attention,
+                Beside(archived_to=self.archived_to, archived_deletes=self.archived_deletes, attention=attention),
             )
             yield Job(leader, broker, view, events)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.leader.world import World
 from tierstate.leader.attention import Attention
 from tierstate.leader.discovery import Hosted
-from tierstate.leader.open import hosted_partitions, open_leader
+from tierstate.leader.open import Parts, hosted_partitions, open_leader
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.settings import Settings
@@ -85,12 +85,7 @@ def opened(world: World) -> Any:
     return open_leader(
         Settings.model_validate({"tiering": {"include": [".*"]}, "trim": {"delay": 0}}),
         world.log,
-        world.broker,
-        world.topic,
-        process.view,
-        world.store,
-        world.clock,
-        CountingIds(7),
+        Parts(world.broker, world.topic, process.view, world.store, world.clock, CountingIds(7)),
         process.events.append,
         "b1:1",
     )

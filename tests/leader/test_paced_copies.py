@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.leader.world import TRIMS_ALL, Process, World
-from tierstate.leader.open import Leader, open_leader
+from tierstate.leader.open import Leader, Parts, open_leader
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.listener import CopyFailed, Event, SegmentCopied
@@ -107,12 +107,7 @@ def leader_of(world: World, **settings: dict[str, Any]) -> tuple[Leader, list[Ev
     leader = open_leader(
         Settings.model_validate({"tiering": {"include": [".*"]}, **settings}),
         world.log,
-        world.broker,
-        world.topic,
-        seat.view,
-        world.store,
-        world.clock,
-        CountingIds(77),
+        Parts(world.broker, world.topic, seat.view, world.store, world.clock, CountingIds(77)),
         events.append,
         "b1:1",
     )

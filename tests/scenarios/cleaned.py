@@ -34,7 +34,7 @@ from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
 from tierstate.follower.time_travel import archived_entries
 from tierstate.leader.act import run
 from tierstate.leader.attention import Attention
-from tierstate.leader.open import Leader, open_leader
+from tierstate.leader.open import Beside, Leader, Parts, open_leader
 from tierstate.log.local_log import LogDirs
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import RandomIds
@@ -185,16 +185,10 @@ class Restless:
                 open_leader(
                     self._settings(keep_bytes),
                     log,
-                    broker.control,
-                    topic,
-                    view,
-                    store or self.store,
-                    self.clock,
-                    RandomIds(),
+                    Parts(broker.control, topic, view, store or self.store, self.clock, RandomIds()),
                     events.append,
                     "127.0.0.1:1",
-                    self._archive.archived_to,
-                    attention=attention,
+                    Beside(archived_to=self._archive.archived_to, attention=attention),
                 ),
                 view,
                 events,

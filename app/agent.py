@@ -1,0 +1,119 @@
+"""An agent, whole: everything it works with, opened in order; its threads; what its management port answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+from structlog.typing import FilteringBoundLogger
+
+from ..broker.acls import lacking
+from ..broker.rights_watch import RightsWatch
+from ..follower.open import open_view
+from ..leader.attention import Attention
+from ..leader.custody import led_by
+from ..leader.gauges import feed_gauges
+from ..leader.open import Beside, Leader, Parts, open_leader
+from ..leader.other_replicas import epochs_of
+from ..leader.wanted import Wanted
+from ..log.local_log import LogDirs
+from ..runtime.clock import SystemClock
+from ..runtime.id_source import RandomIds
+from ..runtime.listener import fan_out
+from ..runtime.logs import log_events
+from ..runtime.management import Health, ManagementServer
+from ..runtime.metrics import Metrics
+from ..runtime.quota import ByteQuota, repeats_taken_from
+from ..runtime.service import Service
+from ..runtime.settings import Settings
+from ..runtime.watchdog import Supervisor, Watchdog, loop
+from ..state.errors import AccessDenied, StorageUnavailable
+from ..state.keys import tier_partition_of
+from ..storage.living_store import living
+from ..storage.probe import warn_if_overwriting
+from .archived_deletes import ArchivedDeletes
+from .connection import Connection
+from .upkeep import Upkeep, seed_of
+from .watching import AgentWatches, longest_silence
+
+
+@contextmanager
+def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) -> Iterator[list[Service]]:
+    """Its services, not yet started. ``once``: they end when there is nothing left to do.
+
+    Raises InvalidRequest for log folders of another cluster, and what opening each part raises.
+    """
+    clock, metrics, name = SystemClock(), Metrics(), settings.tier_state.topic
+    listener = fan_out(metrics.listen, log_events(logger))
+    with ExitStack() as opened:
+        watchdog = Watchdog(clock, longest_silence(settings), Supervisor(), logger.warning)
+        opened.enter_context(watchdog)
+        starting = opened.enter_context(ExitStack())
+        starting.enter_context(loop("start"))
+        log = opened.enter_context(LogDirs(settings.agent.log_dirs, listener=listener))
+        quota = ByteQuota(clock, settings.copy_.quota)
+        heard = fan_out(listener, repeats_taken_from(quota))
+        connection = opened.enter_context(Connection(settings, clock, listener=heard))
+        broker, topic, store = connection.broker, connection.topic, living(connection.store)
+        upkeep = Upkeep(connection, store, listener)
+        archives = upkeep.archives
+        wanted = Wanted(log, led_by(broker.control, name, log.node_id, topic.mapped_partitions))
+        wanted.refresh()
+        attention = Attention(clock, lambda partition: tier_partition_of(partition, topic.mapped_partitions))
+        follower = open_view(
+            topic,
+            connection.cluster_id,
+            clock,
+            state_dir=settings.state_dir / "agent",
+            keep=wanted.keep,
+            seed=seed_of(connection, store, upkeep.identity, listener),
+            listener=fan_out(listener, attention.listen, archives.listen),
+        )
+        opened.callback(follower.close)
+
+        rights = RightsWatch(lambda: lacking(broker.admin, name, leader.agent.led_topics))
+        watches = AgentWatches(topic, follower, store, archives, rights, clock, watchdog)
+        server = ManagementServer(
+            settings.management.listen,
+            Health(
+                not_healthy=watches.not_healthy,
+                not_ready=lambda: watches.not_ready(leader),
+                metrics=metrics.exposition,
+                status=lambda name, partition: watches.told(leader.board.find(name, partition, clock.now_ms())),
+                epochs=lambda name, partition: epochs_of(log, name, partition),
+            ),
+        )
+        opened.callback(server.close)
+        beside = Beside(
+            archives.archived_to,
+            ArchivedDeletes(store, upkeep.identity, clock, listener),
+            lambda partition: archives.problem(follower.tier_partition(partition)),
+            quota,
+            attention,
+        )
+        parts = Parts(broker.control, topic, follower, store, clock, RandomIds())
+        leader: Leader = open_leader(settings, log, parts, listener, str(server.address), beside)
+        watches.store.returned = partial(leader.agent.returned, StorageUnavailable)
+        watches.rights.returned = partial(leader.agent.returned, AccessDenied)
+        keeper = upkeep.keeper(leader.seat, follower, wanted)
+        feed_gauges(metrics, leader.board, follower, clock)
+        watches.feed(metrics, leader, keeper.names)
+
+        def work(stop: threading.Event) -> None:
+            # said from here: signals are taken by now
+            logger.info(
+                "agent ready", broker=log.node_id, cluster=connection.cluster_id, management=str(server.address)
+            )
+            with loop("start"):
+                warn_if_overwriting(store, listener)
+            if once:
+                leader.agent.run_once(stop, lambda: keeper.advance(stop))
+            else:
+                leader.agent.run(stop)
+
+        starting.close()
+        kept = [] if once else [*watches.threads(), Service("keeper", keeper.run)]
+        watches.services += [server.service(), *kept, Service("agent", work, on_stop=leader.quota.stop)]
+        yield watches.services

@@ -1,0 +1,89 @@
+"""What a gateway reads with: a view that follows, a reader of both tiers, its management port, their threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from structlog.typing import FilteringBoundLogger
+
+from ..fetch.cache_gauges import add_cache_gauges
+from ..fetch.reader import LogReader
+from ..follower.open import open_view
+from ..follower.view_watch import ViewWatch
+from ..runtime.clock import Clock, SystemClock
+from ..runtime.listener import fan_out
+from ..runtime.logs import log_events
+from ..runtime.management import Health, ManagementServer
+from ..runtime.metrics import Metrics
+from ..runtime.service import Service
+from ..runtime.settings import Settings
+from ..runtime.watchdog import Supervisor, Watchdog, loop
+from ..state.view import READY_AGE_S
+from ..storage.living_store import living
+from .connection import Connection
+from .upkeep import identity_or_first, seed_of
+from .watching import (
+    ending_with,
+    feed_loop_gauges,
+    feed_view_gauges,
+    longest_silence,
+    why_behind,
+    why_hanging,
+    why_unhealthy,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayParts:
+    """``services``: of the whole process; the server that answers is added to them before they are run."""
+
+    reader: LogReader
+    clock: Clock
+    management: ManagementServer
+    services: list[Service] = field(default_factory=list)
+
+
+@contextmanager
+def open_gateway_parts(settings: Settings, logger: FilteringBoundLogger) -> Iterator[GatewayParts]:
+    """Raises what opening each part raises."""
+    clock, metrics = SystemClock(), Metrics()
+    listener = fan_out(metrics.listen, log_events(logger))
+    with ExitStack() as opened:
+        watchdog = Watchdog(clock, longest_silence(settings), Supervisor(), logger.warning)
+        opened.enter_context(watchdog)
+        with loop("start"):
+            connection = opened.enter_context(Connection(settings, clock, listener=listener))
+            topic = connection.topic
+            follower = open_view(
+                topic,
+                connection.cluster_id,
+                clock,
+                state_dir=settings.state_dir / "gateway",
+                seed=seed_of(connection, living(connection.store), identity_or_first(connection), listener),
+                listener=listener,
+            )
+            opened.callback(follower.close)
+            reader = connection.reader(follower)
+            add_cache_gauges(metrics, reader.remote)
+            watch = ViewWatch(topic, follower, clock)
+            feed_view_gauges(metrics, watch)
+            feed_loop_gauges(metrics, watchdog)
+            services: list[Service] = []
+            health = Health(
+                not_healthy=lambda: why_unhealthy(services, follower, watchdog),
+                # reads go on from an older view, too
+                not_ready=lambda: why_hanging(watchdog) + why_behind(follower, watch, READY_AGE_S),
+                metrics=metrics.exposition,
+                status=lambda name, partition: None,
+            )
+            management = ManagementServer(settings.management.listen, health)
+            opened.callback(management.close)
+            services += [
+                management.service(),
+                Service("view watch", watch.run),
+                Service("topic watch", watch.run_problems),
+                ending_with(follower),
+            ]
+        yield GatewayParts(reader, clock, management, services)

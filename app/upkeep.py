@@ -1,0 +1,152 @@
+"""What an agent keeps up for the tier-state partitions its broker leads: archive, checkpoints, custody."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ..broker.tier_topic_setup import read_meta
+from ..follower.archive import archive
+from ..follower.archive_base import cut_archive
+from ..follower.archives import Archives
+from ..follower.checkpoint import CheckpointSeed, checkpoint
+from ..follower.follower import Follower
+from ..follower.rebuild import Seed
+from ..follower.rocksdb_view import RocksView, ViewIdentity
+from ..follower.until_stopped import UntilStopped
+from ..leader.act import Act
+from ..leader.custodian import Custody
+from ..leader.custody import ClusterLook, Custodian, led_by
+from ..leader.keeper import Chore, Keeper
+from ..leader.term import Seat
+from ..leader.wanted import Wanted
+from ..rules.custody import CustodyPolicy
+from ..runtime.listener import CheckpointUsed, ChoreFailed, Listener
+from ..schemas.codec import decode_fact
+from ..state.errors import TierstateError, Unavailable
+from ..state.offsets import Position, TimestampMs
+from ..state.view import ViewStore
+from ..storage.object_store import ObjectStore
+from .connection import Connection
+
+ARCHIVE_EVERY_S = 60.0
+CHECKPOINT_EVERY_S = 6 * 3600.0
+CUT_EVERY_S = 24 * 3600.0
+
+
+def identity_or_first(connection: Connection) -> ViewIdentity:
+    """`Connection.identity`. A store that does not answer now leaves the first history: `Archives` looks again."""
+    try:
+        return connection.identity
+    except Unavailable:
+        topic = connection.topic
+        return ViewIdentity(connection.cluster_id, topic.topic_id, topic.mapped_partitions)
+
+
+def seed_of(connection: Connection, store: ObjectStore, identity: ViewIdentity, listener: Listener) -> Seed:
+    """Fills an empty view from the newest checkpoint, and tells."""
+    newest = CheckpointSeed(connection.topic, store, identity, connection.clock, _refused(listener))
+
+    def seed(view: ViewStore, tier_partition: int, end: Position) -> None:
+        header = newest(view, tier_partition, end)
+        if header is not None:
+            listener(CheckpointUsed(tier_partition, header.position, header.entries))
+
+    return seed
+
+
+def _refused(listener: Listener) -> Callable[[str, TierstateError], None]:
+    return lambda key, error: listener(ChoreFailed("checkpoint", -1, f"{key} is not used: {error}"))
+
+
+class Upkeep:
+    """Of a running agent. ``store``: the connection's, as the agent writes to it."""
+
+    def __init__(self, connection: Connection, store: ObjectStore, listener: Listener) -> None:
+        self._settings, self._topic, self._clock = connection.settings, connection.topic, connection.clock
+        self._store, self._listener, self.identity = store, listener, identity_or_first(connection)
+        self._every_s = min(ARCHIVE_EVERY_S, self._settings.archive.partial_after)
+        self.archives = Archives(self._topic, store, self.identity, self._clock, self._every_s)
+        self._scratch = self._settings.state_dir / "agent" / "scratch"
+
+    def keeper(self, seat: Seat, follower: Follower, wanted: Wanted) -> Keeper:
+        """Not yet running."""
+        settings, topic = self._settings, self._topic
+        led = led_by(seat.broker, settings.tier_state.topic, seat.broker_id, topic.mapped_partitions)
+        policy = CustodyPolicy(
+            grace_ms=round(settings.custodian.grace * 1000),
+            reader_grace_ms=round(settings.expire.grace * 1000),
+        )
+        recorded = read_meta(topic)
+        look = ClusterLook(
+            seat.broker,
+            recorded.cluster_id if recorded else "",
+            settings.tier_state.replication_factor,
+            self._topic_problems,
+            self._clock,
+        )
+        custody = Custody(seat, look, policy, self._store, self._listener, self.archives.archived_to)
+
+        def look_around() -> None:
+            if wanted.refresh():
+                follower.reconsider()
+
+        custodian = Custodian(custody, led)
+        # wanted was refreshed right before: by the look around
+        return Keeper(lambda: wanted.leads, self.chores(), custodian, look_around, self._clock, self._listener)
+
+    def chores(self) -> list[Chore]:
+        """Archive first: what is archived may be erased."""
+        # left by one that was killed: the agent's own view is locked, so ours
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        return [
+            Chore("archive", self._every_s, self._archive, self.archives.spoken),
+            Chore("checkpoint", CHECKPOINT_EVERY_S, self._checkpoint),
+            Chore("archive cut", CUT_EVERY_S, self._cut),
+        ]
+
+    def _topic_problems(self) -> list[str]:
+        return [*self._topic.problems(), *([str(self.archives.broken)] if self.archives.broken else [])]
+
+    def _archive(self, number: int, stop: threading.Event) -> Act[None]:
+        archives = self.archives
+        archives.check(number)
+        now, known = self._clock.now_ms(), archives.known(number)
+        partial_after_ms = round(self._settings.archive.partial_after * 1000)
+        read = UntilStopped(self._topic, stop)
+        spoken = archives.spoken(number)
+        archives.heard(number)
+        try:
+            steps = archive(read, self._store, self.identity, number, now, partial_after_ms, known, spoken)
+            archives.reached(number, (yield from steps))
+        except BaseException:
+            archives.unheard(number)
+            raise
+
+    def _checkpoint(self, number: int, stop: threading.Event) -> Act[object]:
+        self.archives.check(number)  # no checkpoint of a history that nobody chose
+        keep, refused, clock = self._settings.checkpoint.keep, _refused(self._listener), self._clock
+        read = UntilStopped(self._topic, stop)
+        with self._scratch_views() as fresh:
+            return (yield from checkpoint(read, self._store, self.identity, number, clock, keep, fresh, refused))
+
+    def _cut(self, number: int, stop: threading.Event) -> Act[object]:
+        older = TimestampMs(self._clock.now_ms() - round(self._settings.archive.keep * 1000))
+        with self._scratch_views() as fresh:
+            return (yield from cut_archive(self._store, self.identity, number, older, fresh))
+
+    @contextmanager
+    def _scratch_views(self) -> Iterator[Callable[[], ViewStore]]:
+        """Makes views on disk that are gone afterwards. Raises Unavailable."""
+        try:
+            self._scratch.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(dir=self._scratch) as folder:
+                numbers = count()
+                yield lambda: RocksView(Path(folder) / str(next(numbers)), self.identity, decode_fact)
+        except OSError as error:
+            raise Unavailable("scratch folder cannot be written", path=self._scratch, reason=error.strerror) from error
