@@ -17,7 +17,7 @@ from tests.leader.custody_world import Ward
 from tests.leader.test_agent import Loop, partition
 from tests.leader.world import World
 from tests.scenarios.house import eventually
-from tests.test_docs import ROOT, section
+from tests.test_docs import section
 from tierstate.broker.tier_topic import MemoryTierTopic
 from tierstate.cli.watching import feed_loop_gauges, longest_silence, why_hanging, why_unhealthy
 from tierstate.follower.follower import Follower
@@ -257,8 +257,6 @@ def test_a_store_that_is_given_longer_is_given_longer() -> None:
 
 
 def test_the_page_says_of_every_loop_how_long_it_may_be_silent() -> None:
-    rows = re.findall(
-        r"^\| (`.+`) \| .+ \| (\d+) min", section(ROOT / "docs" / "operations.md", "A thread hangs"), re.M
-    )
+    rows = re.findall(r"^\| (`.+`) \| .+ \| (\d+) min", section("docs/operations.md", "A thread hangs"), re.M)
     said = {name: int(minutes) for names, minutes in rows for name in re.findall("`(.+?)`", names)}
     assert said == {name: round(seconds / 60) for name, seconds in LIMITS.items()}
