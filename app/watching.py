@@ -119,9 +119,10 @@ class AgentWatches:
         """Gauges of the process; those of its partitions are in `leader/gauges.py`."""
         feed_view_gauges(metrics, self.view)
         feed_loop_gauges(metrics, self._watchdog)
-        metrics.gauge("tierstate_copy_quota_waited_seconds_total", lambda: [((), leader.quota.waited)])
+        metrics.tally("tierstate_copy_quota_waited_seconds_total", lambda: [((), leader.quota.waited)])
         metrics.gauge("tierstate_discovery_failing", lambda: [((), leader.agent.last_error is not None)])
         metrics.gauge("tierstate_partitions_not_seen", lambda: [((), len(leader.unseen()))])
+        metrics.gauge("tierstate_log_folders_lost", lambda: [((), len(leader.log.broker_folders.lost))])
         metrics.gauge("tierstate_history_broken", lambda: [((), self._archives.broken is not None)])
         metrics.gauge("tierstate_object_store_away", lambda: [((), self.store.trouble is not None)])
         for chore in chores:
@@ -192,13 +193,7 @@ def why_store_away(watch: StoreWatch) -> list[str]:
 
 def feed_view_gauges(metrics: Metrics, watch: ViewWatch) -> None:
     """Of any process with a view."""
-
-    def numbered(values: dict[int, float] | dict[int, int]) -> list[tuple[tuple[str], float]]:
-        return [((str(number),), float(value)) for number, value in values.items()]
-
-    metrics.gauge("tierstate_position", lambda: numbered(watch.positions()))
-    metrics.gauge("tierstate_apply_lag", lambda: numbered(watch.lags()))
-    metrics.gauge("tierstate_view_age_seconds", lambda: numbered(watch.ages()))
+    metrics.gauge("tierstate_view_age_seconds", lambda: [((str(n),), age) for n, age in watch.ages().items()])
     metrics.gauge("tierstate_heads_lost", lambda: [((), len(watch.beheaded))])
     metrics.gauge("tierstate_topic_problems", lambda: [] if watch.problems is None else [((), watch.problems)])
 

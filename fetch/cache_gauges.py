@@ -1,4 +1,4 @@
-"""The chunk cache and what is loaded ahead, as metrics of a process that serves readers."""
+"""The chunk cache, as metrics of a process that serves readers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEMORY, DISK = ("memory",), ("disk",)
 
 def add_cache_gauges(metrics: Metrics, remote: RemoteTier) -> None:
     """Without a disk cache there is no level ``disk``."""
-    cache, prefetch = remote.cache, remote.prefetch
+    cache = remote.cache
 
     def by_level(read: Callable[[CacheCounts | DiskCounts], int]) -> Callable[[], list[Sample]]:
         def samples() -> list[Sample]:
@@ -23,11 +23,7 @@ def add_cache_gauges(metrics: Metrics, remote: RemoteTier) -> None:
 
         return samples
 
-    metrics.gauge("tierstate_chunk_cache_hits_total", by_level(lambda counts: counts.hits))
-    metrics.gauge("tierstate_chunk_cache_misses_total", by_level(lambda counts: counts.misses))
-    metrics.gauge("tierstate_chunk_cache_evictions_total", by_level(lambda counts: counts.evictions))
-    metrics.gauge("tierstate_chunk_cache_bytes", by_level(lambda counts: counts.bytes))
+    metrics.tally("tierstate_chunk_cache_hits_total", by_level(lambda counts: counts.hits))
+    metrics.tally("tierstate_chunk_cache_misses_total", by_level(lambda counts: counts.misses))
     if (disk := cache.disk) is not None:
-        metrics.gauge("tierstate_chunk_cache_damaged_total", lambda: [((), disk.counts.damaged)])
-    metrics.gauge("tierstate_prefetch_bytes_total", lambda: [((), prefetch.bytes)])
-    metrics.gauge("tierstate_prefetch_failures_total", lambda: [((), prefetch.failures)])
+        metrics.tally("tierstate_chunk_cache_damaged_total", lambda: [((), disk.counts.damaged)])

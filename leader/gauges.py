@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from ..rules.cut_elsewhere import offsets_cut_elsewhere
 from ..rules.expire import future_segments
@@ -13,8 +13,7 @@ from ..runtime.metrics import Metrics, Sample
 from ..state.lineage import readable_ranges
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
-from ..state.retention import share
-from ..state.segment import RemoteSegment, SegmentState
+from ..state.segment import SegmentState
 from ..state.view import TierView
 from .status import PartitionStatus, StatusBoard
 
@@ -41,20 +40,6 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
 
     def total(value: Callable[[PartitionView], int]) -> Callable[[], Iterator[Sample]]:
         return lambda: iter([((), float(sum(number for _, number in by_view(value)())))])
-
-    def grown(value: Callable[[PartitionView], int]) -> Callable[[], Iterator[Sample]]:
-        """What was added since the process began: what it sees first counts, what is erased again is not taken off."""
-        last: dict[Sequence[str], float] = {}
-        counted = 0.0
-
-        def read() -> Iterator[Sample]:
-            nonlocal counted
-            for partition, number in by_view(value)():
-                counted += max(0.0, number - last.get(partition, 0.0))
-                last[partition] = number
-            yield (), counted
-
-        return read
 
     def sum_of(value: Callable[[PartitionStatus], int]) -> Callable[[], Iterator[Sample]]:
         return lambda: iter([((), float(sum(value(status) for status in board.all() if status.leads)))])
@@ -90,14 +75,10 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     metrics.gauge("tierstate_lso_pinned_seconds", by_status(lambda status: status.lso_pinned_s))
     metrics.gauge("tierstate_orphan_objects", sum_of(lambda status: status.orphan_objects or 0))
     metrics.gauge("tierstate_missing_objects", by_status(lambda status: status.missing_objects))
-    metrics.gauge("tierstate_orphan_bytes", sum_of(lambda status: status.orphan_bytes or 0))
     metrics.gauge("tierstate_remote_log_size_bytes", by_view(lambda found: sum(s.log_bytes for s in found.readable)))
-    metrics.gauge("tierstate_remote_log_segments", by_view(lambda found: len(found.readable)))
-    metrics.gauge("tierstate_remote_delete_lag_segments", by_view(lambda found: len(_leaving(found))))
-    metrics.gauge("tierstate_remote_delete_lag_bytes", by_view(_leaving_bytes))
+    metrics.gauge("tierstate_remote_delete_lag_segments", by_view(_leaving))
     metrics.gauge("tierstate_abandoned_segments", by_view(lambda found: len(found.in_state(SegmentState.ABANDONED))))
     metrics.gauge("tierstate_out_of_lineage_segments", by_view(_out_of_lineage))
-    metrics.gauge("tierstate_overlap_bytes", by_view(_overlap))
     metrics.gauge("tierstate_future_segments", by_view(lambda found: future_segments(found, clock.now_ms())))
     metrics.gauge("tierstate_gap_offsets", by_start(_missing))
     metrics.gauge("tierstate_cut_elsewhere_offsets", by_start(offsets_cut_elsewhere))
@@ -106,31 +87,14 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     metrics.gauge("tierstate_lineage_unknown_partitions", total(lambda found: found.lineage_unknown))
     metrics.gauge("tierstate_integrity_holds", total(lambda found: len(found.holds)))
     metrics.gauge("tierstate_fenced_facts", total(lambda found: len(found.fenced)))
-    metrics.gauge("tierstate_fenced_facts_total", grown(lambda found: len(found.fenced)))
 
 
-def _leaving(view: PartitionView) -> list[RemoteSegment | None]:
-    return [segment.remote for segment in view.in_state(SegmentState.DELETE_SEGMENT_STARTED)]
-
-
-def _leaving_bytes(view: PartitionView) -> int:
-    return sum(segment.log_bytes for segment in _leaving(view) if segment is not None)
+def _leaving(view: PartitionView) -> int:
+    return len(view.in_state(SegmentState.DELETE_SEGMENT_STARTED))
 
 
 def _out_of_lineage(view: PartitionView) -> int:
     return sum(not readable_ranges(segment, view.lineage) for segment in view.readable)
-
-
-def _overlap(view: PartitionView) -> int:
-    """What readable segments hold in lineage beside what they own: the same offsets, once more."""
-    held = sum(
-        share(segment.log_bytes, offsets, segment.offsets)
-        for segment in view.readable
-        for offsets in readable_ranges(segment, view.lineage)
-    )
-    return held - sum(
-        share(piece.segment.log_bytes, piece.offsets, piece.segment.offsets) for piece in view.coverage.owned
-    )
 
 
 def _missing(view: PartitionView, local_start: Offset) -> int:

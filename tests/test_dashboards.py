@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests import promql
 from tests.promql import Metric, PromqlError
+from tests.runtime.test_metrics import exposed_types, wrong_names
 from tests.scenarios.house import House, Running, eventually, get
-from tests.test_docs import ROOT, anchors, section
-from tierstate.runtime.metrics import COUNTERS, GAUGES, SECONDS
+from tests.test_deploy import parse
+from tests.test_docs import ROOT, actions, anchors, section
+from tierstate.runtime.metrics import COUNTERS, GAUGES, SECONDS, TALLIES
 from tierstate.sandbox.kafka import KafkaSandbox
 
 DEPLOY = ROOT / "deploy"
@@ -36,6 +39,8 @@ OTHERS = {"up": "", "probe_success": "tierstate-ready"}
 """Metrics that are not ours, and the job that a selector of them must name where only one has them."""
 CORE = {"row", "stat", "timeseries", "table"}
 SEVERITIES = {"critical", "warning", "info"}
+LABELS = {"topic": "orders", "partition": "3", "instance": "broker-1:9404"}
+OTHER_PROGRAMS = {"curl", "journalctl", "kafka-configs.sh", "promtool"}
 
 
 # --- what is exposed -------------------------------------------------------------------------------------------------
@@ -46,8 +51,8 @@ class Exposed:
     """``jobs``: the metrics of each kind of process, from its own ``/metrics``."""
 
     jobs: Mapping[str, Mapping[str, Metric]]
-    of_agent: str = ""
-    """The page itself."""
+    pages: Mapping[str, str]
+    """As they were read."""
 
     def metric_of(self, name: str, matchers: Mapping[str, str]) -> Metric:
         """Of one job, where a selector names one. Raises KeyError."""
@@ -73,7 +78,7 @@ def metrics_in(exposition: str) -> dict[str, Metric]:
             )
             found[sample.name] = Metric(labels, counts)
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        table = {**COUNTERS, **GAUGES}.get(name)
+        table = {**COUNTERS, **TALLIES, **GAUGES}.get(name)
         if table is not None:
             declared = Metric(TARGET | frozenset(table[1]), counts)
             assert found.setdefault(name, declared) == declared, f"{name} is not what its table says"
@@ -94,7 +99,7 @@ def exposed(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> It
             eventually(lambda: "tierstate_topic_problems 0.0" in agent.metrics())
             eventually(lambda: get(f"{url}/v1/topics/{topic}/partitions/0/records?offset=0")[0] == 200)
             pages = {"tierstate-agent": agent.metrics(), "tierstate-gateway": of_gateway(gateway)}
-            yield Exposed({job: metrics_in(page) for job, page in pages.items()}, pages["tierstate-agent"])
+            yield Exposed({job: metrics_in(page) for job, page in pages.items()}, pages)
     finally:
         house.close()
 
@@ -107,13 +112,22 @@ def of_gateway(running: Running) -> str:
 @pytest.mark.kafka
 def test_every_metric_that_is_declared_is_exposed_by_an_agent_or_a_gateway(exposed: Exposed) -> None:
     found = {name.removesuffix("_count") for metrics in exposed.jobs.values() for name in metrics}
-    assert {*COUNTERS, *SECONDS, *GAUGES} - found == set()
+    assert {*COUNTERS, *TALLIES, *SECONDS, *GAUGES} - found == set()
+
+
+@pytest.mark.kafka
+def test_what_is_really_exposed_is_in_the_table_of_actions_and_named_by_the_rules_of_prometheus(
+    exposed: Exposed,
+) -> None:
+    types = {name: kind for page in exposed.pages.values() for name, kind in exposed_types(page).items()}
+    assert wrong_names(types) == []
+    assert types.keys() == actions().keys()
 
 
 @pytest.mark.kafka
 def test_counters_begin_at_zero_also_by_topic_and_by_chore(exposed: Exposed) -> None:
     """What begins at 1 with its first event is an increase that no rule sees."""
-    zero = {line.rpartition(" ")[0] for line in exposed.of_agent.splitlines() if line.endswith(" 0.0")}
+    zero = {line.rpartition(" ")[0] for line in exposed.pages["tierstate-agent"].splitlines() if line.endswith(" 0.0")}
     topic = '{topic="dashboards-orders"}'
     for name in (
         "tierstate_remote_copy_errors_total",
@@ -123,7 +137,7 @@ def test_counters_begin_at_zero_also_by_topic_and_by_chore(exposed: Exposed) -> 
         assert name + topic in zero
     for chore in ("archive", "archive cut", "checkpoint", "custody", "look"):
         assert f'tierstate_chore_failures_total{{chore="{chore}"}}' in zero
-    assert "tierstate_terms_ended_total" in zero
+    assert "tierstate_second_values_total" in zero
 
 
 # --- alerts ----------------------------------------------------------------------------------------------------------
@@ -153,13 +167,23 @@ def test_an_alert_says_how_bad_what_how_much_and_what_to_do(rule: dict[str, Any]
     assert rule["labels"].keys() == {"severity"}
     assert rule["labels"]["severity"] in SEVERITIES
     notes = rule["annotations"]
-    assert notes.keys() == {"summary", "description", "runbook"}
+    assert notes.keys() == {"summary", "description", "command", "runbook"}
     assert not notes["summary"].endswith(".")
     assert re.search(r"\$value|\d", notes["description"]), "a description has a number"
     for text in (notes["summary"], notes["description"]):
         assert text.count("{{") == text.count("}}")
         for template in re.findall(r"{{(.*?)}}", text):
             assert re.fullmatch(r" (\$labels\.\w+|\$value( \| humanize(1024|Duration)?)?) ", template), template
+
+
+@pytest.mark.parametrize("rule", RULES, ids=by_name)
+def test_an_alert_names_the_command_to_type(rule: dict[str, Any]) -> None:
+    typed = re.sub(r"{{ \$labels\.(\w+) }}", lambda label: LABELS[label[1]], rule["annotations"]["command"])
+    program, *arguments = shlex.split(typed)
+    assert "{" not in typed
+    assert program in OTHER_PROGRAMS | {"tierstate"}
+    if program == "tierstate":
+        parse(arguments)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=by_name)
@@ -249,7 +273,7 @@ def test_every_metric_of_ours_that_a_process_exposes_is_drawn_or_alarmed_on(expo
     asked = [target["expr"] for path in BOARDS for panel in drawn(path) for target in panel["targets"]]
     asked += [rule["expr"] for rule in RULES]
     used = {metric for text in asked for metric in promql.read(text, exposed.metric_of).metrics}
-    ours = {name for metrics in exposed.jobs.values() for name in metrics if name in {*COUNTERS, *GAUGES}}
+    ours = {name for metrics in exposed.jobs.values() for name in metrics if name in {*COUNTERS, *TALLIES, *GAUGES}}
     assert ours - used == set()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tierstate.cli.table import BY_NAME
-from tierstate.runtime.metrics import COUNTERS, GAUGES, SECONDS
+from tierstate.runtime.metrics import COUNTERS, GAUGES, SECONDS, TALLIES, UNREADABLE
 from tierstate.runtime.settings_keys import FIELDS
 from tierstate.runtime.settings_load import load_settings
 
@@ -151,11 +151,26 @@ def test_every_setting_that_a_page_names_exists() -> None:
                 assert name in keys, f"{page.name}: {name}"
 
 
-def test_every_metric_that_operations_names_exists() -> None:
-    rows = re.findall(r"^\| ((?:`[a-z_]+`(?:, )?)+) \|", section("docs/operations.md", "What to watch"), re.MULTILINE)
-    named = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
-    assert named
-    assert named - COUNTERS.keys() - GAUGES.keys() - SECONDS.keys() - {"tierstate_unreadable_gauges"} == set()
+def actions() -> dict[str, str]:
+    """Of each metric, what a person does when it moves."""
+    table = section("docs/operations.md", "What to watch")
+    rows = re.findall(r"^\| (`tierstate_.+?`) \| (.+) \|$", table, re.MULTILINE)
+    named = [(name, what) for names, what in rows for name in re.findall(r"`(\w+)`", names)]
+    assert len(named) == len(dict(named)), "a metric has two rows"
+    return dict(named)
+
+
+def test_every_metric_has_a_sentence_what_a_person_does_when_it_moves_and_none_is_named_that_is_not_there() -> None:
+    found = actions()
+    assert found.keys() == {*COUNTERS, *TALLIES, *SECONDS, *GAUGES, UNREADABLE}
+    for name, what in found.items():
+        assert re.search(r"`[^`]+`|\]\(", what), f"{name}: no command, no setting, no page"
+
+
+def test_the_docs_speak_of_no_metric_that_is_not_there() -> None:
+    for page in PAGES:
+        if page.name != "CHANGELOG.md" and page.parent.name != "decisions":  # they speak of what was
+            assert set(re.findall(r"`(tierstate_[a-z_]+)`", page.read_text())) <= actions().keys(), page
 
 
 def test_every_message_in_the_troubleshooting_table_is_one_of_ours() -> None:

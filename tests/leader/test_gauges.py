@@ -105,12 +105,6 @@ def test_nothing_in_sight_of_retention_has_no_countdown() -> None:
     assert Gauges()["tierstate_uncopied_expires_in_seconds"] is None
 
 
-def test_offsets_that_another_segment_holds_too_are_overlap_bytes() -> None:
-    whole, half = segment(0, 99), segment(50, 149, seed=1)
-    assert Gauges(view_of(whole, half))["tierstate_overlap_bytes"] == 500
-    assert Gauges(view_of(whole, segment(100, 199)))["tierstate_overlap_bytes"] == 0
-
-
 @pytest.mark.parametrize(("local_start", "missing"), [(0, 0), (100, 0), (150, 50), (400, 200)])
 def test_offsets_below_the_local_start_that_neither_tier_has_are_a_gap(local_start: int, missing: int) -> None:
     """0..99 and 200..299 are remote."""
@@ -162,7 +156,6 @@ def test_a_partition_that_another_broker_leads_is_not_measured() -> None:
         "tierstate_gap_offsets",
         "tierstate_cut_elsewhere_offsets",
         "tierstate_consecutive_failures",
-        "tierstate_overlap_bytes",
         "tierstate_local_excess_bytes",
     ):
         assert gauges[name] is None

@@ -100,7 +100,7 @@ def test_an_agent_runs_with_the_disks_that_its_broker_runs_with(disks: TwoDisks)
         before = disks.copied(disks.on_first)
         disks.append(disks.on_first)
         eventually(lambda: disks.copied(disks.on_first) > before)
-        assert "tierstate_log_folders_lost_total 1.0" in agent.metrics()
+        assert "tierstate_log_folders_lost 1.0" in agent.metrics()
         disks.find()
         assert BrokerFolders([disks.first, disks.second], alone=False).lost == {disks.second: NOT_SERVED}
         assert not agent.events("log folder back")
@@ -109,7 +109,7 @@ def test_an_agent_runs_with_the_disks_that_its_broker_runs_with(disks: TwoDisks)
         before = disks.copied(disks.on_second)
         disks.append(disks.on_second)
         eventually(lambda: disks.copied(disks.on_second) > before)
-        assert "tierstate_log_folders_back_total 1.0" in agent.metrics()
+        assert "tierstate_log_folders_lost 0.0" in agent.metrics()
 
 
 def test_an_agent_goes_on_when_a_disk_fails_under_it(disks: TwoDisks) -> None:

@@ -182,11 +182,7 @@ def test_an_agent_as_people_run_it_sweeps_what_lands_late_and_counts_what_nobody
             stray = next(iter(gone)).with_name("stray")
             stray.write_bytes(b"12345")
             eventually(lambda: house.objects() == [stray], 90)
-            eventually(
-                lambda: (
-                    {"tierstate_orphan_objects 1.0", "tierstate_orphan_bytes 5.0"} <= set(agent.metrics().splitlines())
-                )
-            )
+            eventually(lambda: "tierstate_orphan_objects 1.0" in agent.metrics().splitlines())
         (row,) = house.json("sweep", topic, code=1)["found"]
         assert (row["kind"], row["bytes"], row["swept"]) == ("unknown", 5, False)
     finally:
