@@ -82,7 +82,7 @@ OF_ERROR: dict[type[BaseException], Problem] = {
 UNKNOWN_PARTITION = 40402
 INVALID_PARAMETER = 40051
 SHOWN = frozenset(
-    "topic partition partitions offset start end valid_start valid_end segment timestamp given allowed retry_after "
+    "topic partition partitions offset start end valid_start valid_end segment_id timestamp given allowed retry_after "
     "parameter name".split()
 )
 """Facts that a caller may see; each is a field of the body."""

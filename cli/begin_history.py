@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from .context import Context
@@ -73,9 +73,9 @@ def begin(context: Context, execute: bool) -> None:
 
 
 def _document(found: Break, executed: bool) -> dict[str, Any]:
-    def rows(segments: tuple[RemoteSegment, ...]) -> list[dict[str, str]]:
+    def rows(segments: tuple[RemoteSegment, ...]) -> list[dict[str, object]]:
         return [
-            {"segment_id": each.segment_id, "offsets": str(each.offsets), "object_key": each.object_key}
+            {"segment_id": each.segment_id, "offsets": asdict(each.offsets), "object_key": each.object_key}
             for each in segments
         ]
 
@@ -103,7 +103,7 @@ def _document(found: Break, executed: bool) -> dict[str, Any]:
                 "topic": each.view.topic,
                 "topic_id": each.partition.topic_id,
                 "partition": each.partition.partition,
-                "log_start": each.view.log_start,
+                "log_start_offset": each.view.log_start,
                 "readable": rows(each.view.readable),
                 "left": rows(each.left),
                 "gone": rows(each.gone),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..broker.groups import GroupPosition, TopicGroups
@@ -21,7 +21,6 @@ from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment, SegmentState
 from .give_order import told
-from .meant import moment
 
 NOBODY = TopicGroups(())
 
@@ -62,7 +61,7 @@ class DeletePlan:
         return begun and not (self.force and (self.going or self.condemned))
 
     @property
-    def offsets(self) -> int:
+    def offset_count(self) -> int:
         """That nobody reads any more: at most so many records."""
         return max(0, self.before - self.log_start)
 
@@ -91,35 +90,40 @@ class DeletePlan:
             "topic_id": self.view.partition.topic_id,
             "before": self.before,
             "force": self.force,
-            "log_start": self.log_start,
-            "offsets": self.offsets,
-            "local_start": self.bounds.local_start,
+            "log_start_offset": self.log_start,
+            "offset_count": self.offset_count,
+            "local_log_start_offset": self.bounds.local_start,
             "last_stable_offset": self.bounds.last_stable_offset,
             "remote": {
                 "segments": [
                     {
                         "segment_id": each.segment_id,
-                        "offsets": str(each.offsets),
-                        "records": each.record_count,
-                        "bytes": each.object_bytes,
+                        "offsets": asdict(each.offsets),
+                        "record_count": each.record_count,
+                        "object_bytes": each.object_bytes,
                     }
                     for each in self.going
                 ],
                 "records": sum(each.record_count for each in self.going),
                 "bytes": sum(each.object_bytes for each in self.going),
-                "stay_whole": [str(each.offsets) for each in self.across],
+                "stay_whole": [asdict(each.offsets) for each in self.across],
                 "condemned_already": len(self.condemned),
             },
             "local": {
-                "offsets": self.local_offsets,
+                "offset_count": self.local_offsets,
                 "never_copied": self.never_copied,
                 "copied_bytes": self.local_copied_bytes,
             },
             "leases": [
-                {"id": each.id, "holder": each.holder, "offsets": str(each.offsets), "until": moment(each.expires_at)}
+                {
+                    "id": each.id,
+                    "holder": each.holder,
+                    "offsets": asdict(each.offsets),
+                    "expires_at": each.expires_at,
+                }
                 for each in self.leases
             ],
-            "groups": [{"group": each.group, "committed": each.committed} for each in self.losing],
+            "groups": [{"group_id": each.group, "committed_offset": each.committed} for each in self.losing],
             "groups_unknown": self.groups.why_incomplete(),
             "waits_for": list(self.waits),
             "stands_already": self.already is not None,
@@ -212,8 +216,8 @@ def _waits(view: PartitionView) -> tuple[str, ...]:
 class Obeyed:
     """How far agents are with a plan. Of its segments ``readable`` are untouched, ``condemned`` keep objects yet."""
 
-    log_start: Offset
-    local_start: Offset
+    log_start_offset: Offset
+    local_log_start_offset: Offset
     readable: int
     condemned: int
     gone: int
@@ -230,8 +234,8 @@ class Obeyed:
 
     def reached(self, before: Offset) -> bool:
         """From here on nobody reads below it."""
-        return self.log_start >= before
+        return self.log_start_offset >= before
 
     def settled(self, before: Offset) -> bool:
         """Only objects are left to be deleted."""
-        return self.reached(before) and self.local_start >= before and self.readable == 0
+        return self.reached(before) and self.local_log_start_offset >= before and self.readable == 0

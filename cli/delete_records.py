@@ -164,7 +164,9 @@ def _show(context: Context, topic: TopicArgument, plan: DeletePlan) -> None:
     line, remote = context.output.line, plan.as_json()["remote"]
     line(f"{topic}  delete before {plan.before}{' with --force' if plan.force else ''}")
     stable = max(0, plan.bounds.last_stable_offset - plan.log_start)
-    line(f"  log start     {plan.log_start} becomes {plan.before}: {plan.offsets:,} of {stable:,} stable offsets go")
+    line(
+        f"  log start     {plan.log_start} becomes {plan.before}: {plan.offset_count:,} of {stable:,} stable offsets go"
+    )
     line(
         f"  remote tier   {len(plan.going)} segments go: {remote['records']:,} records, {remote['bytes']:,} bytes"
         + (f"; {len(plan.condemned)} more are condemned already" if plan.condemned else "")
@@ -219,9 +221,11 @@ def _conclude(context: Context, topic: TopicArgument, plan: DeletePlan, obeyed: 
         said = ask_agent(plan.view, topic.topic)
         if isinstance(said, dict):
             said = said.get("refused") or said.get("last_error") or said.get("not_expired")
-        raise TimedOut("the order stands, and no agent has obeyed yet", log_start=obeyed.log_start, agent=said)
+        raise TimedOut(
+            "the order stands, and no agent has obeyed yet", log_start_offset=obeyed.log_start_offset, agent=said
+        )
     line = context.output.note
-    line(f"the log begins at {obeyed.log_start}, the broker's at {obeyed.local_start}")
+    line(f"the log begins at {obeyed.log_start_offset}, the broker's at {obeyed.local_log_start_offset}")
     line(
         f"segments: {obeyed.gone} are gone, {obeyed.condemned} are condemned and wait for expire.grace and leases, "
         f"{obeyed.readable} are yet to be condemned"

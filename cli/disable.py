@@ -60,8 +60,8 @@ def _going(view: PartitionView, broker: BrokerControl) -> dict[str, Any]:
     known = start is not None
     going = [segment for segment in view.readable if start is not None and segment.offsets.end < start]
     return _kept(view, broker) | {
-        "log_start": view.log_start,
-        "local_start": start,
+        "log_start_offset": view.log_start,
+        "local_log_start_offset": start,
         "segments_go": len(going) if known else None,
         "records_go": sum(segment.record_count for segment in going) if known else None,
         "bytes_go": sum(segment.object_bytes for segment in going) if known else None,

@@ -52,7 +52,7 @@ def new(context: Context, key_id: str, folder: Path | None, bits: int, activate:
         add_key(key)
     rows = [
         ("key ring", str(key.ring)),
-        ("key", key.key_id),
+        ("key id", key.key_id),
         ("bits", key.bits),
         ("public", str(key.public)),
         ("private", str(key.private)),
@@ -76,7 +76,7 @@ def show(context: Context, keyring: Path | None, segments: bool) -> None:
         for key_id, pair in ring.keys.items()
     ]
     rows += [(key_id, False, False, None, None) for key_id in sorted(filter(None, counts)) if key_id not in ring.keys]
-    columns: tuple[str, ...] = ("key", "active", "private", "bits", "fingerprint")
+    columns: tuple[str, ...] = ("key_id", "active", "private", "bits", "fingerprint")
     if segments:
         columns, rows = (*columns, "segments"), [(*row, counts[str(row[0])]) for row in rows]
     keys = [dict(zip(columns, row, strict=True)) for row in rows]
@@ -118,8 +118,8 @@ def rotate(
     finally:
         store.close()
     rows = [(_said(outcome, execute), key_id, count) for (outcome, key_id), count in sorted(counts.items(), key=str)]
-    found = [{"outcome": outcome.name.lower(), "key": key, "segments": n} for (outcome, key), n in counts.items()]
-    problems = [{"object": each.manifest_key, "problem": each.problem} for each in wrong]
+    found = [{"outcome": outcome.name.lower(), "key_id": key, "segments": n} for (outcome, key), n in counts.items()]
+    problems = [{"object_key": each.manifest_key, "problem": each.problem} for each in wrong]
     document = {"active": ring.active, "executed": execute, "manifests": found, "problems": problems}
     context.output.table(("outcome", "key", "segments"), rows, document)
     for each in wrong:

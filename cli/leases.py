@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -60,16 +61,20 @@ def _show(context: Context, follower: Follower, leases: list[tuple[TopicIdPartit
     for partition, lease in sorted(leases, key=lambda each: (each[0], each[1].expires_at)):
         left = (lease.expires_at - now) / 1000
         name = follower.partition(partition).topic or partition.topic_id
-        shown: dict[str, Any] = {
-            "topic": name,
-            "partition": partition.partition,
-            "offsets": str(lease.offsets),
-            "holder": lease.holder,
-            "expires_at": moment(lease.expires_at),
-        }
-        rows.append([*shown.values(), _span(left), lease.id])
-        more = {"topic_id": partition.topic_id, "start": lease.offsets.start, "end": lease.offsets.end}
-        documents.append({**shown, **more, "expires_in_s": round(left), "id": lease.id})
+        until = moment(lease.expires_at)
+        rows.append([name, partition.partition, lease.offsets, lease.holder, until, _span(left), lease.id])
+        documents.append(
+            {
+                "topic": name,
+                "topic_id": partition.topic_id,
+                "partition": partition.partition,
+                "offsets": asdict(lease.offsets),
+                "holder": lease.holder,
+                "expires_at": lease.expires_at,
+                "expires_in_s": round(left),
+                "id": lease.id,
+            }
+        )
     columns = ("topic", "partition", "offsets", "holder", "expires_at", "expires_in", "id")
     context.output.table(columns, rows, documents)
 

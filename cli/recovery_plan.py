@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ def document(recovery: Recovery, executed: bool) -> dict[str, Any]:
         "tier_state_topic_ids": sorted({each.tier_state_topic_id for each in recovery.bucket.ours}),
         "archived_to": recovery.archived_to,
         "partitions": [_partition(recovery, plan) for plan in recovery.plans],
-        "foreign": [{"object": each.key, "why": each.why} for each in recovery.bucket.foreign],
-        "damaged": [{"object": each.key, "problem": each.problem} for each in recovery.bucket.damaged],
-        "uncommitted": [{"object": each.base_key, "bytes": each.bytes} for each in recovery.bucket.uncommitted],
+        "foreign": [{"object_key": each.key, "why": each.why} for each in recovery.bucket.foreign],
+        "damaged": [{"object_key": each.key, "problem": each.problem} for each in recovery.bucket.damaged],
+        "uncommitted": [{"object_key": each.base_key, "bytes": each.bytes} for each in recovery.bucket.uncommitted],
     }
 
 
@@ -77,26 +77,26 @@ def _partition(recovery: Recovery, plan: PartitionPlan) -> dict[str, Any]:
         "partition": plan.partition.partition,
         "topic_id": plan.partition.topic_id,
         "known_to_cluster": plan.partition.topic_id in recovery.names,
-        "epoch": plan.epoch,
+        "leader_epoch": plan.epoch,
         "lineage": [[entry.epoch, entry.start_offset] for entry in plan.lineage.entries],
-        "log_start": plan.log_start,
-        "log_start_from": plan.log_start_from,
+        "log_start_offset": plan.log_start,
+        "log_start_offset_from": plan.log_start_from,
         "restored": [
-            {"segment_id": each.segment.segment_id, "offsets": str(each.segment.offsets)} for each in plan.restored
+            {"segment_id": each.segment.segment_id, "offsets": asdict(each.segment.offsets)} for each in plan.restored
         ],
         "not_restored": [
             {
                 "segment_id": each.segment.segment_id,
-                "offsets": str(each.segment.offsets),
+                "offsets": asdict(each.segment.offsets),
                 "object_key": each.segment.object_key,
                 "verdict": each.verdict.value,
                 "why": each.why,
             }
             for each in plan.left_out
         ],
-        "missing": [{"segment_id": each.segment_id, "offsets": str(each.offsets)} for each in plan.missing],
-        "gaps": [str(gap) for gap in plan.gaps],
-        "unproven": [str(each) for each in plan.unproven],
+        "missing": [{"segment_id": each.segment_id, "offsets": asdict(each.offsets)} for each in plan.missing],
+        "gaps": [asdict(gap) for gap in plan.gaps],
+        "unproven": [asdict(each) for each in plan.unproven],
         "standing": [type(each).__name__ for each in plan.standing],
         "refused": plan.refused,
     }

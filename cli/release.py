@@ -37,8 +37,11 @@ def command(context: Context, topic: TopicArgument, hold: str | None, execute: b
         if execute and hold is None:
             raise InvalidRequest("name the hold to be released", topic=topic, holds=len(standing))
         if context.as_json:
-            documents = [{**asdict(each), "partition": each.partition.partition} for each in found]
-            context.output.document([{**each, "released": execute} for each in documents])
+            documents = [
+                {**asdict(each), "topic_id": each.partition.topic_id, "partition": each.partition.partition}
+                for each in found
+            ]
+            context.output.document([{**each, "executed": execute} for each in documents])
         for each in found if not context.as_json else ():
             context.output.line(f"{each.id}  since {moment(each.at)}, seen by the agent of broker {each.broker_id}")
             context.output.line(f"  {each.reason}")

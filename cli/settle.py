@@ -158,8 +158,10 @@ def _document(view: PartitionView, unknown: Unknown | None) -> dict[str, Any]:
         }
     )
     return {
+        "topic": view.topic,
+        "topic_id": view.partition.topic_id,
         "partition": view.partition.partition,
-        "lineage_unknown": pairs,
+        "unknown_lineage": pairs,
         "contradictions": [{"text": text, "facts": _quotes(view, text)} for text in view.contradictions],
         "settled": [{**asdict(fact), "partition": view.partition.partition} for fact in view.settled],
     }

@@ -46,7 +46,7 @@ class Row:
             "partition": self.view.partition.partition,
             "topic_id": self.view.partition.topic_id,
             "kind": self.kind,
-            "object": self.key,
+            "object_key": self.key,
             "bytes": self.bytes,
             "segment_id": self.item.segment_id if self.item else None,
             "why": self.why,
@@ -90,7 +90,7 @@ def check_explicit(rows: Collection[Row], looks: Collection[Look], explicit: Col
     for key in sorted(set(explicit) - found):
         there = any(each.key == key for look in looks for each in look.listed)
         said = "facts name this object: it is no orphan" if there else "no such object in these partitions"
-        raise InvalidRequest(said, object=key)
+        raise InvalidRequest(said, object_key=key)
 
 
 def check_may_act(view: PartitionView) -> PartitionView:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +19,9 @@ AGAIN = (
     "While the topic stays away the custodian declares it missing again within minutes, and its partitions end "
     "custodian.grace (7 days unless set) after that. Restore the topic under the same id, or copy its data before then."
 )
+
+
+COLUMNS = ("topic", "partition", "missing_since", "remote_segments", "remote_bytes")
 
 
 @click.command("undelete", epilog="Example: tierstate undelete KzQeK0bVSB6RjzJm1yCqDw --execute")
@@ -64,14 +67,17 @@ def _show(context: Context, views: list[PartitionView], execute: bool) -> None:
     rows, documents = [], []
     for view in views:
         since = max((fact.at for fact in view.missing), default=None)
-        shown: dict[str, Any] = {
+        document = {
             "topic": view.topic,
+            "topic_id": view.partition.topic_id,
             "partition": view.partition.partition,
-            "missing_since": None if since is None else moment(since),
-            "segments": len(view.readable),
-            "bytes": view.remote_bytes,
+            "missing_since": since,
+            "remote_segments": len(view.readable),
+            "remote_bytes": view.remote_bytes,
+            "erases": list(withdrawable(view)),
+            "executed": execute,
         }
-        rows.append(list(shown.values()))
-        more = {"topic_id": view.partition.topic_id, "erases": list(withdrawable(view)), "executed": execute}
-        documents.append({**shown, **more})
-    context.output.table(("topic", "partition", "missing_since", "segments", "bytes"), rows, documents)
+        shown = document | {"missing_since": None if since is None else moment(since)}
+        rows.append([shown[column] for column in COLUMNS])
+        documents.append(document)
+    context.output.table(COLUMNS, rows, documents)

@@ -161,7 +161,7 @@ def _row(found: Finding) -> dict[str, Any]:
         "severity": found.severity.value,
         "partition": found.partition.partition if found.partition else None,
         "segment_id": found.segment_id,
-        "object": found.object,
+        "object_key": found.object,
         "what": found.what,
     }
 

@@ -182,7 +182,7 @@ def _subject(custody: Custody, reign: Reign, step: StartDelete | RemoveObjects) 
     now = custody.must(reign.partition, type(step))
     segment = reign.view().segments.get(step.segment_id)
     if now != step or segment is None or segment.subject is None:
-        raise Fenced("the segment is not to be deleted any more", partition=reign.partition, segment=step.segment_id)
+        raise Fenced("the segment is not to be deleted any more", partition=reign.partition, segment_id=step.segment_id)
     return segment.subject
 
 

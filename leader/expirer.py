@@ -74,7 +74,9 @@ def start_delete(reign: Reign, segment: SegmentMeaning, reason: DeleteReason, li
     view = last_look(reign)
     subject = _condemned(view, reign, segment, reason)
     if subject is None:
-        raise Fenced("the segment is not to be deleted any more", partition=reign.partition, segment=segment.segment_id)
+        raise Fenced(
+            "the segment is not to be deleted any more", partition=reign.partition, segment_id=segment.segment_id
+        )
     require_own(subject)
     reign.append(SegmentDeleteStarted(subject, reign.term, reign.counter(), reason, reign.now()))
     listener(SegmentDeleteBegan(reign.partition, reign.name, segment.segment_id, subject.offsets, reason.value))
@@ -117,7 +119,7 @@ def remove_objects(
     standing = view.segments.get(segment.segment_id)
     kept = "the segment is erased" if standing is None else kept_because(view, standing, reign.now(), grace_ms)
     if standing is None or standing.subject is None or kept is not None:
-        raise Fenced("the objects stay", partition=reign.partition, segment=segment.segment_id, because=kept)
+        raise Fenced("the objects stay", partition=reign.partition, segment_id=segment.segment_id, because=kept)
     subject = standing.subject
     reign.confirm_leadership()
     delete_segment(store, subject)
@@ -136,7 +138,7 @@ def check_gone(store: ObjectStore, base_key: str) -> None:
             store.head(key)
         except ObjectNotFound:
             continue
-        raise StorageUnavailable("object is still there after it was deleted", object=key)
+        raise StorageUnavailable("object is still there after it was deleted", object_key=key)
 
 
 def delete_records_order(reign: Reign, before: Offset, listener: Listener) -> Act[Offset]:

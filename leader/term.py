@@ -175,7 +175,7 @@ class Reign:
         epoch, _ = confirmed(self.seat, self.partition, self.name)
         if epoch != self.term.epoch:
             self.end("the leader epoch changed")
-            raise Fenced("the leader epoch changed", partition=self.partition, term=self.term, epoch=epoch)
+            raise Fenced("the leader epoch changed", partition=self.partition, term=self.term, leader_epoch=epoch)
 
 
 def confirmed(seat: Seat, partition: TopicIdPartition, name: str) -> tuple[LeaderEpoch, LocalSnapshot]:
@@ -192,7 +192,7 @@ def confirmed(seat: Seat, partition: TopicIdPartition, name: str) -> tuple[Leade
             "the local epoch checkpoint does not end in the leader's epoch",
             partition=partition,
             topic=name,
-            epoch=epoch,
+            leader_epoch=epoch,
             checkpoint=local.lineage.last_epoch,
         )
     return epoch, local
@@ -227,7 +227,7 @@ def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]
     seat.view.require_fresh(tier_partition, 0)
     view = seat.view.partition(partition)
     if view.term is not None and view.term.epoch > epoch:
-        raise Fenced("a later epoch already rules", partition=partition, epoch=epoch, ruling=view.term)
+        raise Fenced("a later epoch already rules", partition=partition, leader_epoch=epoch, ruling=view.term)
     check_known(view, name, seat.store, seat.keys)
     elected = LeaderElected(
         partition=partition,

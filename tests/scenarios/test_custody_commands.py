@@ -85,7 +85,7 @@ def test_leases_are_listed_and_one_is_ended(told: Told) -> None:
         (1, "gateway a", other.id),
     ]
     assert 3_400 < listed[0]["expires_in_s"] <= 3_600
-    assert (listed[0]["start"], listed[0]["end"]) == (0, 99)
+    assert listed[0]["offsets"] == {"start": 0, "end": 99}
     printed = told.house.run("leases", f"{told.topic}:1").stdout
     assert "gateway a" in printed
     assert "spark" not in printed
