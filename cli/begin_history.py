@@ -144,7 +144,7 @@ def _show_parting(context: Context, parting: Parting) -> None:
 
 def _show_aftermath(context: Context, each: Aftermath) -> None:
     line, view = context.output.line, each.view
-    line(f"{view.topic or 'unknown'}:{each.partition.partition}  (topic id {each.partition.topic_id})")
+    line(f"{each.partition.named(view.topic or 'unknown')}  (topic id {each.partition.topic_id})")
     records = sum(segment.record_count for segment in view.readable)
     line(f"  readable   {len(view.readable)} segments, {records:,} records, log start {view.log_start}")
     for segment in each.left:

@@ -144,11 +144,14 @@ def plan_delete(
     the view speaks of*. An agent begins a term in seconds.
     """
     if view.log_start is None:
-        raise NotTiered("no agent has begun this partition: nobody would obey", partition=view.partition.partition)
+        raise NotTiered(
+            "no agent has begun this partition: nobody would obey", topic=view.topic, partition=view.partition
+        )
     if view.term is not None and bounds.leader_epoch is not None and bounds.leader_epoch > view.term.epoch:
         raise Unavailable(
             "no term of this leader epoch has begun yet: an agent beside the leader does so in seconds, try again then",
-            partition=view.partition.partition,
+            topic=view.topic,
+            partition=view.partition,
             term=view.term,
             leader_epoch=bounds.leader_epoch,
         )
@@ -158,7 +161,8 @@ def plan_delete(
             "records above the last stable offset cannot be deleted yet",
             valid_start=start,
             valid_end=end,
-            partition=view.partition.partition,
+            topic=view.topic,
+            partition=view.partition,
             before=before,
         )
     lineage = below(view.lineage, before)

@@ -108,7 +108,7 @@ def _refuse_untiered(context: Context, broker: BrokerControl, topic: TopicArgume
         raise NotTiered(
             "no agent deletes records of this topic: use Kafka's own tool; `tierstate disable --remote delete` gives "
             "up what is remote",
-            topic=topic,
+            **topic.facts,
             because=why,
         )
 

@@ -71,7 +71,7 @@ def missing_objects(facts: PartitionFacts) -> int:
 
 def _print(context: Context, facts: PartitionFacts) -> None:
     line = context.output.line
-    line(f"{facts.topic}:{facts.partition}  (topic id {facts.topic_id}, term {facts.term or 'none'})")
+    line(f"{facts.topic}-{facts.partition}  (topic id {facts.topic_id}, term {facts.term or 'none'})")
     local = "unknown: the broker did not answer"
     if facts.local_log_start_offset is not None:
         stable = f"last stable offset {facts.last_stable_offset}"

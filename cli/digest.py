@@ -93,7 +93,7 @@ def command(
         "ranges": [asdict(each) for each in parts],
     }
     rows: list[tuple[object, ...]] = [
-        (f"{topic.topic}:{each.partition}{kind}", each.start_offset, each.end_offset, each.records, each.digest)
+        (f"{topic.topic}-{each.partition}{kind}", each.start_offset, each.end_offset, each.records, each.digest)
         for kind, counted in (("", wholes), (" part", parts))
         for each in counted
     ]

@@ -124,7 +124,7 @@ def show(output: Output, recovery: Recovery, executed: bool) -> None:
 
 def _show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> None:
     topic_id, number = plan.partition.topic_id, plan.partition.partition
-    output.line(f"{plan.topic}:{number}  (topic id {topic_id})")
+    output.line(f"{plan.partition.named(plan.topic)}  (topic id {topic_id})")
     if plan.refused:
         output.line(f"  REFUSED  {plan.refused}")
         return

@@ -33,9 +33,9 @@ def command(context: Context, topic: TopicArgument, hold: str | None, execute: b
         standing = [each for partition in partitions for each in follower.partition(partition).holds]
         found = [each for each in standing if hold in (None, each.id)]
         if hold is not None and not found:
-            raise InvalidRequest("no such hold", topic=topic, hold=hold)
+            raise InvalidRequest("no such hold", **topic.facts, hold=hold)
         if execute and hold is None:
-            raise InvalidRequest("name the hold to be released", topic=topic, holds=len(standing))
+            raise InvalidRequest("name the hold to be released", **topic.facts, holds=len(standing))
         if context.as_json:
             documents = [
                 {**asdict(each), "topic_id": each.partition.topic_id, "partition": each.partition.partition}

@@ -62,10 +62,12 @@ def command(
     with opened_view(context, wanted_of(topic_id, number)) as follower:
         partitions = facts_of(follower, topic_id, number)
         if len(partitions) != 1:
-            raise NotTiered("no fact is about this partition" if not partitions else "name one partition", topic=topic)
+            raise NotTiered(
+                "no fact is about this partition" if not partitions else "name one partition", **topic.facts
+            )
         view = view_now(follower, partitions[0])
         unknown = unknown_of(view)
-        _show(context, str(topic), view, unknown)
+        _show(context, topic.typed, view, unknown)
         fact = _decided(view, unknown, lineage, contradiction, keep)
         if fact is None or not execute:
             stuck = unknown is not None or view.contradictions
@@ -89,7 +91,9 @@ def _decided(
     new, now = FactId.of(RandomIds().uuid()), SystemClock().now_ms()
     if lineage is not None:
         if unknown is None:
-            raise InvalidRequest("the lineage is known: nothing is to be settled", partition=view.partition)
+            raise InvalidRequest(
+                "the lineage is known: nothing is to be settled", topic=view.topic, partition=view.partition
+            )
         believed = unknown.continues if lineage == "continues" else unknown.anew
         return LineageSettled(view.partition, new, believed, issuer(), now)
     if contradiction is None:

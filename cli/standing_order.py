@@ -56,7 +56,7 @@ def _refuse_untiered(context: Context, argument: TopicArgument, views: list[Part
 
     if context.settings.tiering.covers(argument.topic) or any(view.others or view.segments for view in views):
         return
-    raise NotTiered("no fact is about it, and tiering.include does not name it: no agent obeys", topic=argument)
+    raise NotTiered("no fact is about it, and tiering.include does not name it: no agent obeys", **argument.facts)
 
 
 def order_each(

@@ -190,7 +190,7 @@ def _show(context: Context, sweep: _Sweep, swept: set[str], execute: bool) -> No
     done = "swept" if execute else "would go"
     shown = [
         (
-            f"{row.topic}:{row.view.partition.partition}",
+            row.view.partition.named(row.topic),
             row.kind,
             row.bytes,
             ((row.key in swept if execute else row.sweep) and done) or "stays",

@@ -97,9 +97,9 @@ def check_may_act(view: PartitionView) -> PartitionView:
     """``view``. Raises Fenced when nothing of the partition may be deleted now."""
     doubt = doubt_of(view)
     if doubt is not None:
-        raise Fenced(str(doubt), partition=view.partition)
+        raise Fenced(str(doubt), topic=view.topic, partition=view.partition)
     if paused(view) is not None:
-        raise Fenced("the partition is paused: `tierstate resume` it first", partition=view.partition)
+        raise Fenced("the partition is paused: `tierstate resume` it first", topic=view.topic, partition=view.partition)
     return view
 
 

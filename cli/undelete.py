@@ -58,7 +58,9 @@ def command(context: Context, topic_id: TopicArgument, execute: bool) -> None:
             erase_facts(context, follower, view.partition, withdrawable(view))
             follower.require_fresh(follower.tier_partition(view.partition), 0)
             if ending(follower.partition(view.partition)) is not None:
-                raise Fenced("too late: the partition ended at the same moment", partition=view.partition)
+                raise Fenced(
+                    "too late: the partition ended at the same moment", topic=view.topic, partition=view.partition
+                )
 
 
 def _show(context: Context, views: list[PartitionView], execute: bool) -> None:

@@ -149,7 +149,7 @@ def _print(context: Context, topic: str, findings: list[Finding], checked: Check
         context.output.document({"topic": topic, "findings": [_row(each) for each in findings], "summary": summary})
         return
     for each in findings:
-        row = [f"L{each.level}", each.severity, each.partition and f"{topic}:{each.partition.partition}"]
+        row = [f"L{each.level}", each.severity, each.partition and each.partition.named(topic)]
         row += [each.segment_id, each.object, each.what]
         context.output.line("  ".join(str(cell) for cell in row if cell is not None))
     context.output.line(", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in summary.items()))
