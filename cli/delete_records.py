@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 from .meant import moment
 from .opened import following, opened_broker, opened_topic, user_partitions
 from .positions import AtOffset, AtTime, Earliest, FromEnd, Latest, Position, PositionType
@@ -44,7 +44,7 @@ Example: tierstate delete-records orders:0 --before 40000
 )
 @click.option("--force", is_flag=True, help="Delete objects under readers' leases too.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until agents obey.")
-@click.option("--execute", is_flag=True, help="Do it; otherwise only show what would go.")
+@acts(unasked=False)
 @pass_context
 def command(
     context: Context, topic: TopicArgument, before: Position, force: bool, no_wait: bool, execute: bool
@@ -71,7 +71,8 @@ def command(
             view, bounds = follower.partition(partition), _bounds(broker.control, topic)
             wanted, groups = offset_meant(meant, view, bounds), _groups(broker.control, topic)
             plan = plan_delete(view, bounds, wanted, force, clock.now_ms(), groups)
-            document: dict[str, Any] = {"topic": topic.topic, **plan.as_json(), "order": None, "obeyed": None}
+            document: dict[str, Any] = {"topic": topic.topic, **plan.as_json(), "executed": False}
+            document |= {"order": None, "obeyed": None}
             _show(context, topic, plan)
             if execute and not plan.nothing:
                 order = plan.already
@@ -81,7 +82,7 @@ def command(
                         partition, kind, clock, ids, before=plan.before, force=force, lineage=plan.lineage
                     )
                     give(tier_topic, follower, order)
-                document["order"] = order.id
+                document |= {"executed": True, "order": order.id}
                 context.output.note(f"{'ordered already' if plan.already else 'ordered'}: {order.id}")
             else:
                 context.output.note(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ BACK = "`tierstate resume` takes the order back, not what is deleted."
 @click.option(
     "--remote", type=click.Choice(["keep", "delete"]), required=True, help="What becomes of what is remote already."
 )
-@click.option("--execute", is_flag=True, help="Do it; otherwise only show what would be ordered.")
+@acts(unasked=False)
 @pass_context
 def command(context: Context, topic: TopicArgument, remote: str, execute: bool) -> None:
     """Order every agent to tier a topic no more, and to keep or to delete its remote tier."""

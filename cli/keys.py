@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 from .opened import open_store_of
 from .topic_argument import TopicArgument, TopicType
 
@@ -38,9 +38,9 @@ def command() -> None:
 )
 @click.option("--bits", type=int, default=3072, show_default=True, help="Length of the RSA key.")
 @click.option("--activate", is_flag=True, help="Let it wrap from now on. A ring's first key does.")
-@click.option("--dry-run", is_flag=True, help="Show what would be written.")
+@acts(unasked=True)
 @pass_context
-def new(context: Context, key_id: str, folder: Path | None, bits: int, activate: bool, dry_run: bool) -> None:
+def new(context: Context, key_id: str, folder: Path | None, bits: int, activate: bool, execute: bool) -> None:
     """Make a key pair and add it to the key ring, which is begun when there is none.
 
     Hand the ring to every reader before you activate the key: who lacks it cannot read what is written then.
@@ -48,7 +48,7 @@ def new(context: Context, key_id: str, folder: Path | None, bits: int, activate:
     from ..storage.segment.new_key import add_key, plan_key
 
     key = plan_key(folder / RING_NAME if folder else _path(context, None), key_id, bits=bits, activate=activate)
-    if not dry_run:
+    if execute:
         add_key(key)
     rows = [
         ("key ring", str(key.ring)),
@@ -59,8 +59,8 @@ def new(context: Context, key_id: str, folder: Path | None, bits: int, activate:
         ("active", key.activates),
     ]
     written = {name.replace(" ", "_"): value for name, value in rows}
-    context.output.table(("what", "value"), rows, {**written, "executed": not dry_run})
-    context.output.note("nothing was written: --dry-run" if dry_run else "keep the private key where it cannot be lost")
+    context.output.table(("what", "value"), rows, {**written, "executed": execute})
+    context.output.note("keep the private key where it cannot be lost" if execute else "nothing was written: --dry-run")
 
 
 @command.command("list", epilog="Example: tierstate keys list --segments")
@@ -89,7 +89,7 @@ def show(context: Context, keyring: Path | None, segments: bool) -> None:
 @command.command("rotate", epilog="Example: tierstate keys rotate --from key1 --execute")
 @click.argument("topic", type=TopicType(), required=False)
 @click.option("--from", "from_id", metavar="ID", help="Only segments under this key.")
-@click.option("--execute", is_flag=True, help="Do it; otherwise everything is tried but nothing written.")
+@acts(unasked=False)
 @_keyring
 @pass_context
 def rotate(

@@ -10,7 +10,7 @@ import click
 
 from .begin_history import begin
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 from .opened import following, open_store_of, opened_broker, opened_topic
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ AGENT_RUNS = "an agent still runs: stop every agent first"
 
 
 @click.command("recover", epilog="Example: tierstate recover --store s3://bucket/prefix")
-@click.option("--execute", is_flag=True, help="Write it; without this the plan is printed.")
+@acts(unasked=False)
 @click.option("--resume", is_flag=True, help="Go on with a recovery that was interrupted.")
 @click.option(
     "--from-archive/--without-archive",

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 from .meant import erase_facts, facts_of, ids_meant, moment, wanted_of
 from .opened import opened_view
 from .topic_argument import TopicArgument, TopicType
@@ -16,7 +16,7 @@ from .topic_argument import TopicArgument, TopicType
 @click.command("release", epilog="Example: tierstate release orders:0 KzQeK0bVSB6RjzJm1yCqDw --execute")
 @click.argument("topic", type=TopicType(partition=True))
 @click.argument("hold", metavar="[HOLD_ID]", required=False)
-@click.option("--execute", is_flag=True, help="Do it; otherwise only show what would be done.")
+@acts(unasked=False)
 @pass_context
 def command(context: Context, topic: TopicArgument, hold: str | None, execute: bool) -> None:
     """Show the integrity holds of a partition, or release one, after a person has looked at both facts it quotes.

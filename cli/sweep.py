@@ -11,7 +11,7 @@ import click
 
 from .archived_deletes import ArchivedDeletes
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 from .keeping import newest_identity
 from .meant import facts_of, ids_meant, wanted_of
 from .opened import following, object_names, open_store_of, opened_broker, opened_topic
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @click.command("sweep", epilog="Example: tierstate sweep orders --execute")
 @click.argument("topic", type=TopicType(), required=False)
-@click.option("--execute", is_flag=True, help="Do it; otherwise only show what would be done.")
+@acts(unasked=False)
 @click.option("--orphan", "orphans", multiple=True, metavar="KEY", help="Delete this too, though no fact names it.")
 @click.option("--orphans-from", type=click.File(), metavar="FILE", help="And what is listed here, one key a line.")
 @pass_context

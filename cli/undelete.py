@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 from .meant import erase_facts, facts_of, moment, topic_id_of, wanted_of
 from .opened import opened_view
 from .topic_argument import TopicArgument, TopicType
@@ -26,7 +26,7 @@ COLUMNS = ("topic", "partition", "missing_since", "remote_segments", "remote_byt
 
 @click.command("undelete", epilog="Example: tierstate undelete KzQeK0bVSB6RjzJm1yCqDw --execute")
 @click.argument("topic_id", type=TopicType(), metavar="T_ID[:P]")
-@click.option("--execute", is_flag=True, help="Do it; otherwise only show what would be done.")
+@acts(unasked=False)
 @pass_context
 def command(context: Context, topic_id: TopicArgument, execute: bool) -> None:
     """Take back that a topic is missing, so that its remote tier is not deleted when custodian.grace is over.

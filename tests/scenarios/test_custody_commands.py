@@ -90,7 +90,10 @@ def test_leases_are_listed_and_one_is_ended(told: Told) -> None:
     assert "gateway a" in printed
     assert "spark" not in printed
     assert "no such lease" in told.house.run("leases", told.topic, "--end", str(new_id()), code=2).stderr
-    told.house.run("leases", "--end", str(one.id))
+    (would,) = told.house.json("leases", "--end", str(one.id))
+    assert (would["id"], would["executed"]) == (one.id, False)
+    (ended,) = told.house.json("leases", "--end", str(one.id), "--execute")
+    assert (ended["id"], ended["executed"]) == (one.id, True)
     assert [each["id"] for each in told.house.json("leases", f"{told.topic_id}")] == [other.id]
 
 
