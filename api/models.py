@@ -27,7 +27,7 @@ class Offsets(BaseModel):
 class TopicSummary(BaseModel):
     """A tiered topic; sizes are of the remote tier."""
 
-    name: str
+    topic: str
     topic_id: str
     partitions: int
     remote_segments: int
@@ -53,7 +53,7 @@ class Partition(BaseModel):
     topic_id: str
     partition: int
     log_start_offset: int | None = Field(description="First offset of the log, over both tiers.")
-    local_start_offset: int | None = Field(description="First offset the broker has.")
+    local_log_start_offset: int | None = Field(description="First offset the broker has.")
     highest_remote_offset: int | None = Field(description="Last offset in the object store; null: none.")
     last_stable_offset: int | None
     high_watermark: int | None
@@ -75,7 +75,7 @@ class Partition(BaseModel):
 
 
 class Topic(BaseModel):
-    name: str
+    topic: str
     topic_id: str
     partitions: list[Partition]
 

@@ -82,8 +82,8 @@ OF_ERROR: dict[type[BaseException], Problem] = {
 UNKNOWN_PARTITION = 40402
 INVALID_PARAMETER = 40051
 SHOWN = frozenset(
-    "topic partition partitions offset start end valid_start valid_end segment timestamp given allowed retry_after "
-    "parameter name".split()
+    "topic topic_id partition partitions offset start end valid_start valid_end segment_id timestamp given allowed "
+    "retry_after parameter name".split()
 )
 """Facts that a caller may see; each is a field of the body."""
 
@@ -101,8 +101,8 @@ def problem_response(error: BaseException) -> Response:
     found = problem_of(error)
     if not isinstance(error, TierstateError):
         return _response(found, "this is a bug in tierstate; its log says more", "InternalError", {})
-    facts = {name: _plain(value) for name, value in error.facts.items() if name in SHOWN}
-    message = " ".join([error.message + ("." if facts else ""), *(f"{name}={facts[name]}" for name in facts)])
+    facts = {name: _plain(value) for name, value in errors.apart(error.facts).items() if name in SHOWN}
+    message = f"{error.message}. {errors.shown(facts)}" if facts else error.message
     retry_after = error.facts.get("retry_after")
     if isinstance(retry_after, int):
         found = found._replace(retry_after=retry_after)

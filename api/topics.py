@@ -113,7 +113,7 @@ def _topics(service: Service) -> models.TopicList:
         views = [reader.view(name, number) for number in range(described.partitions)]
         found.append(
             models.TopicSummary(
-                name=name,
+                topic=name,
                 topic_id=described.topic_id,
                 partitions=described.partitions,
                 remote_segments=sum(len(view.readable) for view in views),
@@ -132,7 +132,7 @@ def _topic(reader: Reader, name: str) -> models.Topic:
             found.append(_partition(described, view, reader.bounds(name, number)))
         except Unavailable as error:  # one partition without a leader must not hide the others
             found.append(_partition(described, view, None, error.message))
-    return models.Topic(name=name, topic_id=described.topic_id, partitions=found)
+    return models.Topic(topic=name, topic_id=described.topic_id, partitions=found)
 
 
 def _partition(
@@ -153,7 +153,7 @@ def _partition(
         topic_id=topic.topic_id,
         partition=view.partition.partition,
         log_start_offset=start,
-        local_start_offset=bounds.local_start if bounds else None,
+        local_log_start_offset=bounds.local_start if bounds else None,
         highest_remote_offset=highest,
         last_stable_offset=bounds.last_stable_offset if bounds else None,
         high_watermark=bounds.high_watermark if bounds else None,

@@ -60,7 +60,7 @@ def checks(connection: Connection) -> Iterator[Check]:
         try:
             store.put_if_absent(key, b"tierstate check")
             if store.get(key) != b"tierstate check":
-                raise InvalidRequest("the store gave back other bytes than it took", object=key)
+                raise InvalidRequest("the store gave back other bytes than it took", object_key=key)
         finally:
             store.delete(key)
         return store.description

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..broker.control import BrokerControl
@@ -20,7 +20,7 @@ from ..state.errors import AccessDenied, NotTiered, OffsetOutOfRange, TimedOut, 
 from ..state.facts import OperatorOrder, OrderKind, ReaderLease
 from ..state.ids import RemoteSegmentId
 from ..state.lineage import below, holds_up_to
-from ..state.offsets import Offset, OffsetRange, TimestampMs, moment
+from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment, SegmentState
@@ -72,7 +72,7 @@ class DeletePlan:
         return begun and not (self.force and (self.going or self.condemned))
 
     @property
-    def offsets(self) -> int:
+    def offset_count(self) -> int:
         """That nobody reads any more: at most so many records."""
         return max(0, self.before - self.log_start)
 
@@ -101,35 +101,40 @@ class DeletePlan:
             "topic_id": self.view.partition.topic_id,
             "before": self.before,
             "force": self.force,
-            "log_start": self.log_start,
-            "offsets": self.offsets,
-            "local_start": self.bounds.local_start,
+            "log_start_offset": self.log_start,
+            "offset_count": self.offset_count,
+            "local_log_start_offset": self.bounds.local_start,
             "last_stable_offset": self.bounds.last_stable_offset,
             "remote": {
                 "segments": [
                     {
                         "segment_id": each.segment_id,
-                        "offsets": str(each.offsets),
-                        "records": each.record_count,
-                        "bytes": each.object_bytes,
+                        "offsets": asdict(each.offsets),
+                        "record_count": each.record_count,
+                        "object_bytes": each.object_bytes,
                     }
                     for each in self.going
                 ],
                 "records": sum(each.record_count for each in self.going),
                 "bytes": sum(each.object_bytes for each in self.going),
-                "stay_whole": [str(each.offsets) for each in self.across],
+                "stay_whole": [asdict(each.offsets) for each in self.across],
                 "condemned_already": len(self.condemned),
             },
             "local": {
-                "offsets": self.local_offsets,
+                "offset_count": self.local_offsets,
                 "never_copied": self.never_copied,
                 "copied_bytes": self.local_copied_bytes,
             },
             "leases": [
-                {"id": each.id, "holder": each.holder, "offsets": str(each.offsets), "until": moment(each.expires_at)}
+                {
+                    "id": each.id,
+                    "holder": each.holder,
+                    "offsets": asdict(each.offsets),
+                    "expires_at": each.expires_at,
+                }
                 for each in self.leases
             ],
-            "groups": [{"group": each.group, "committed": each.committed} for each in self.losing],
+            "groups": [{"group_id": each.group, "committed_offset": each.committed} for each in self.losing],
             "groups_unknown": self.groups.why_incomplete(),
             "waits_for": list(self.waits),
             "stands_already": self.already is not None,
@@ -150,11 +155,14 @@ def plan_delete(
     the view speaks of*. An agent begins a term in seconds.
     """
     if view.log_start is None:
-        raise NotTiered("no agent has begun this partition: nobody would obey", partition=view.partition.partition)
+        raise NotTiered(
+            "no agent has begun this partition: nobody would obey", topic=view.topic, partition=view.partition
+        )
     if view.term is not None and bounds.leader_epoch is not None and bounds.leader_epoch > view.term.epoch:
         raise Unavailable(
             "no term of this leader epoch has begun yet: an agent beside the leader does so in seconds, try again then",
-            partition=view.partition.partition,
+            topic=view.topic,
+            partition=view.partition,
             term=view.term,
             leader_epoch=bounds.leader_epoch,
         )
@@ -164,7 +172,8 @@ def plan_delete(
             "records above the last stable offset cannot be deleted yet",
             valid_start=start,
             valid_end=end,
-            partition=view.partition.partition,
+            topic=view.topic,
+            partition=view.partition,
             before=before,
         )
     lineage = below(view.lineage, before)
@@ -222,8 +231,8 @@ def _waits(view: PartitionView) -> tuple[str, ...]:
 class Obeyed:
     """How far agents are with a plan. Of its segments ``readable`` are untouched, ``condemned`` keep objects yet."""
 
-    log_start: Offset
-    local_start: Offset
+    log_start_offset: Offset
+    local_log_start_offset: Offset
     readable: int
     condemned: int
     gone: int
@@ -240,11 +249,11 @@ class Obeyed:
 
     def reached(self, before: Offset) -> bool:
         """From here on nobody reads below it."""
-        return self.log_start >= before
+        return self.log_start_offset >= before
 
     def settled(self, before: Offset) -> bool:
         """Only objects are left to be deleted."""
-        return self.reached(before) and self.local_start >= before and self.readable == 0
+        return self.reached(before) and self.local_log_start_offset >= before and self.readable == 0
 
 
 def require_obeyed(connection: Connection, topic: str) -> None:
@@ -306,4 +315,6 @@ def require_reached(plan: DeletePlan, obeyed: Obeyed, topic: str) -> None:
     said = ask_agent(plan.view, topic)
     if isinstance(said, dict):
         said = said.get("refused") or said.get("last_error") or said.get("not_expired")
-    raise TimedOut("the order stands, and no agent has obeyed yet", log_start=obeyed.log_start, agent=said)
+    raise TimedOut(
+        "the order stands, and no agent has obeyed yet", log_start_offset=obeyed.log_start_offset, agent=said
+    )

@@ -32,16 +32,16 @@ class PartitionFacts:
     topic: str
     partition: int
     topic_id: str
-    log_start: int | None
-    local_start: int | None
+    log_start_offset: int | None
+    local_log_start_offset: int | None
     high_watermark: int | None
     last_stable_offset: int | None
-    highest_remote: int | None
+    highest_remote_offset: int | None
     remote_segments: int
     remote_bytes: int
     remote_records: int
     term: str | None
-    gaps: tuple[str, ...]
+    gaps: tuple[OffsetRange, ...]
     orders: tuple[str, ...]
     """What people ordered and is not done."""
     degraded: tuple[str, ...]
@@ -104,16 +104,16 @@ def look_at(
         topic=topic,
         partition=partition,
         topic_id=view.partition.topic_id,
-        log_start=start,
-        local_start=local_start,
+        log_start_offset=start,
+        local_log_start_offset=local_start,
         high_watermark=bounds.high_watermark if bounds else None,
         last_stable_offset=bounds.last_stable_offset if bounds else None,
-        highest_remote=view.coverage.owned[-1].offsets.end if view.coverage.owned else None,
+        highest_remote_offset=view.coverage.owned[-1].offsets.end if view.coverage.owned else None,
         remote_segments=len(view.readable),
         remote_bytes=view.remote_bytes,
         remote_records=sum(segment.record_count for segment in view.readable),
         term=str(view.term) if view.term else None,
-        gaps=tuple(str(gap) for gap in gaps),
+        gaps=tuple(gaps),
         orders=_orders(view, local_start),
         degraded=view.degraded,
         holds=tuple(hold.reason for hold in view.holds),

@@ -55,7 +55,7 @@ class Row:
             "partition": self.view.partition.partition,
             "topic_id": self.view.partition.topic_id,
             "kind": self.kind,
-            "object": self.key,
+            "object_key": self.key,
             "bytes": self.bytes,
             "segment_id": self.item.segment_id if self.item else None,
             "why": self.why,
@@ -99,16 +99,16 @@ def check_explicit(rows: Collection[Row], looks: Collection[Look], explicit: Col
     for key in sorted(set(explicit) - found):
         there = any(each.key == key for look in looks for each in look.listed)
         said = "facts name this object: it is no orphan" if there else "no such object in these partitions"
-        raise InvalidRequest(said, object=key)
+        raise InvalidRequest(said, object_key=key)
 
 
 def check_may_act(view: PartitionView) -> PartitionView:
     """``view``. Raises Fenced when nothing of the partition may be deleted now."""
     doubt = doubt_of(view)
     if doubt is not None:
-        raise Fenced(str(doubt), partition=view.partition)
+        raise Fenced(str(doubt), topic=view.topic, partition=view.partition)
     if paused(view) is not None:
-        raise Fenced("the partition is paused: `tierstate resume` it first", partition=view.partition)
+        raise Fenced("the partition is paused: `tierstate resume` it first", topic=view.topic, partition=view.partition)
     return view
 
 

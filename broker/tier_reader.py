@@ -74,7 +74,7 @@ def check_head(name: str, positions: Mapping[int, Position], starts: Mapping[int
             raise TierStateLost(*lost_heads(name, {number: start}))
         if position < start:
             facts = {"topic": name, "tier_partition": number, "position": position}
-            raise PositionLost("the log begins above the position", **facts, log_start=start)
+            raise PositionLost("the log begins above the position", **facts, log_start_offset=start)
 
 
 def lost_heads(name: str, starts: Mapping[int, Position]) -> list[str]:
@@ -123,7 +123,7 @@ class KafkaReader:
         end = self._end_of_epoch(partition, epoch)
         if end < position:
             facts = {"topic": self._name, "tier_partition": partition, "position": position}
-            raise PositionLost("the log was truncated below the position", **facts, epoch=epoch, epoch_end=end)
+            raise PositionLost("the log was truncated below the position", **facts, leader_epoch=epoch, epoch_end=end)
 
     def poll(self, timeout: float) -> list[TierBatch]:
         entries: dict[int, list[Entry]] = {}

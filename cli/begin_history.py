@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from .context import Context
@@ -32,9 +33,9 @@ def begin(context: Context, execute: bool) -> None:
 
 
 def _document(found: Break, executed: bool) -> dict[str, Any]:
-    def rows(segments: tuple[RemoteSegment, ...]) -> list[dict[str, str]]:
+    def rows(segments: tuple[RemoteSegment, ...]) -> list[dict[str, object]]:
         return [
-            {"segment_id": each.segment_id, "offsets": str(each.offsets), "object_key": each.object_key}
+            {"segment_id": each.segment_id, "offsets": asdict(each.offsets), "object_key": each.object_key}
             for each in segments
         ]
 
@@ -62,7 +63,7 @@ def _document(found: Break, executed: bool) -> dict[str, Any]:
                 "topic": each.view.topic,
                 "topic_id": each.partition.topic_id,
                 "partition": each.partition.partition,
-                "log_start": each.view.log_start,
+                "log_start_offset": each.view.log_start,
                 "readable": rows(each.view.readable),
                 "left": rows(each.left),
                 "gone": rows(each.gone),
@@ -103,7 +104,7 @@ def _show_parting(context: Context, parting: Parting) -> None:
 
 def _show_aftermath(context: Context, each: Aftermath) -> None:
     line, view = context.output.line, each.view
-    line(f"{view.topic or 'unknown'}:{each.partition.partition}  (topic id {each.partition.topic_id})")
+    line(f"{each.partition.named(view.topic or 'unknown')}  (topic id {each.partition.topic_id})")
     records = sum(segment.record_count for segment in view.readable)
     line(f"  readable   {len(view.readable)} segments, {records:,} records, log start {view.log_start}")
     for segment in each.left:

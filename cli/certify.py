@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 
 if TYPE_CHECKING:
     from ..state.errors import TierstateError
@@ -22,9 +22,9 @@ PREFIX = "tierstate-certify-"
 @click.argument("url", required=False)
 @click.option("--promise", "names", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
 @click.option("--all", "go_on", is_flag=True, help="Go on after the first broken promise.")
-@click.option("--dry-run", is_flag=True, help="Show what would be written and asked; touch nothing.")
+@acts(unasked=True)
 @pass_context
-def command(context: Context, url: str | None, names: tuple[str, ...], go_on: bool, dry_run: bool) -> None:
+def command(context: Context, url: str | None, names: tuple[str, ...], go_on: bool, execute: bool) -> None:
     """Certify that an object store keeps every promise that tierstate relies on.
 
     URL as in [store] url, which is used when none is given; endpoint and credentials are those of [store]. It writes
@@ -37,7 +37,7 @@ def command(context: Context, url: str | None, names: tuple[str, ...], go_on: bo
     if url is not None:
         context.store = url
     settings = context.settings_with("store.url")
-    if dry_run:
+    if not execute:
         _estimate(context, settings.store.url, promises)
         return
     store = open_store_of(settings, make=True)

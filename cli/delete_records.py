@@ -11,7 +11,7 @@ from ..app.positions import AtOffset, AtTime, Position, offset_before, offset_of
 from ..state.offsets import moment
 from ..state.routing import Isolation, Tier
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 from .positions import PositionType
 from .reading import opened_source
 from .topic_argument import TopicArgument, TopicType
@@ -35,7 +35,7 @@ Example: tierstate delete-records orders:0 --before 40000
 )
 @click.option("--force", is_flag=True, help="Delete objects under readers' leases too.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until agents obey.")
-@click.option("--execute", is_flag=True, help="Do it; otherwise only show what would go.")
+@acts(unasked=False)
 @pass_context
 def command(
     context: Context, topic: TopicArgument, before: Position, force: bool, no_wait: bool, execute: bool
@@ -68,7 +68,8 @@ def command(
         view, bounds = follower.partition(partition), broker.bounds(topic.topic, partition.partition)
         wanted, groups = offset_before(meant, view, bounds), groups_told(broker, topic.topic)
         plan = plan_delete(view, bounds, wanted, force, connection.clock.now_ms(), groups)
-        document: dict[str, Any] = {"topic": topic.topic, **plan.as_json(), "order": None, "obeyed": None}
+        document: dict[str, Any] = {"topic": topic.topic, **plan.as_json(), "executed": False}
+        document |= {"order": None, "obeyed": None}
         _show(context, topic, plan)
         obeyed = None
         if plan.nothing:
@@ -76,7 +77,7 @@ def command(
         elif not execute:
             note("nothing was done: --execute does it")
         else:
-            document["order"] = order_delete(connection, follower, plan).id
+            document |= {"executed": True, "order": order_delete(connection, follower, plan).id}
             note(f"{'ordered already' if plan.already else 'ordered'}: {document['order']}")
             if not no_wait and not plan.waits:
                 note(f"waiting until agents obey, at most {WAIT_S:g} s")
@@ -86,7 +87,7 @@ def command(
             context.output.document(document)
         if obeyed is not None:
             require_reached(plan, obeyed, topic.topic)
-            note(f"the log begins at {obeyed.log_start}, the broker's at {obeyed.local_start}")
+            note(f"the log begins at {obeyed.log_start_offset}, the broker's at {obeyed.local_log_start_offset}")
             note(
                 f"segments: {obeyed.gone} are gone, {obeyed.condemned} are condemned and wait for expire.grace and "
                 f"leases, {obeyed.readable} are yet to be condemned"
@@ -107,7 +108,9 @@ def _show(context: Context, topic: TopicArgument, plan: DeletePlan) -> None:
     line, remote = context.output.line, plan.as_json()["remote"]
     line(f"{topic}  delete before {plan.before}{' with --force' if plan.force else ''}")
     stable = max(0, plan.bounds.last_stable_offset - plan.log_start)
-    line(f"  log start     {plan.log_start} becomes {plan.before}: {plan.offsets:,} of {stable:,} stable offsets go")
+    line(
+        f"  log start     {plan.log_start} becomes {plan.before}: {plan.offset_count:,} of {stable:,} stable offsets go"
+    )
     line(
         f"  remote tier   {len(plan.going)} segments go: {remote['records']:,} records, {remote['bytes']:,} bytes"
         + (f"; {len(plan.condemned)} more are condemned already" if plan.condemned else "")

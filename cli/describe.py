@@ -71,15 +71,16 @@ def missing_objects(facts: PartitionFacts) -> int:
 
 def _print(context: Context, facts: PartitionFacts) -> None:
     line = context.output.line
-    line(f"{facts.topic}:{facts.partition}  (topic id {facts.topic_id}, term {facts.term or 'none'})")
+    line(f"{facts.topic}-{facts.partition}  (topic id {facts.topic_id}, term {facts.term or 'none'})")
     local = "unknown: the broker did not answer"
-    if facts.local_start is not None:
-        local = f"{facts.local_start}..{facts.high_watermark} (last stable offset {facts.last_stable_offset})"
+    if facts.local_log_start_offset is not None:
+        stable = f"last stable offset {facts.last_stable_offset}"
+        local = f"{facts.local_log_start_offset}..{facts.high_watermark} ({stable})"
     line(f"  local tier    {local}")
     remote = "nothing"
-    if facts.highest_remote is not None:
+    if facts.highest_remote_offset is not None:
         remote = (
-            f"{facts.log_start}..{facts.highest_remote} in {facts.remote_segments} segments, "
+            f"{facts.log_start_offset}..{facts.highest_remote_offset} in {facts.remote_segments} segments, "
             f"{facts.remote_records:,} records, {facts.remote_bytes:,} bytes"
         )
     line(f"  remote tier   {remote}")

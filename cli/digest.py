@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Records of ``[start, end)`` of one partition, as one reader saw them."""
+    """Records of ``[start_offset, end_offset)`` of one partition, as one reader saw them."""
 
     partition: int
-    start: int
-    end: int
+    start_offset: int
+    end_offset: int
     records: int
     digest: str
 
@@ -94,7 +94,7 @@ def command(
         "ranges": [asdict(each) for each in parts],
     }
     rows: list[tuple[object, ...]] = [
-        (f"{topic.topic}:{each.partition}{kind}", each.start, each.end, each.records, each.digest)
+        (f"{topic.topic}-{each.partition}{kind}", each.start_offset, each.end_offset, each.records, each.digest)
         for kind, counted in (("", wholes), (" part", parts))
         for each in counted
     ]

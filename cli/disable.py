@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ BACK = "`tierstate resume` takes the order back, not what is deleted."
 @click.option(
     "--remote", type=click.Choice(["keep", "delete"]), required=True, help="What becomes of what is remote already."
 )
-@click.option("--execute", is_flag=True, help="Do it; otherwise only show what would be ordered.")
+@acts(unasked=False)
 @pass_context
 def command(context: Context, topic: TopicArgument, remote: str, execute: bool) -> None:
     """Order every agent to tier a topic no more, and to keep or to delete its remote tier."""
@@ -60,8 +60,8 @@ def _going(view: PartitionView, broker: BrokerControl) -> dict[str, Any]:
     known = start is not None
     going = [segment for segment in view.readable if start is not None and segment.offsets.end < start]
     return _kept(view, broker) | {
-        "log_start": view.log_start,
-        "local_start": start,
+        "log_start_offset": view.log_start,
+        "local_log_start_offset": start,
         "segments_go": len(going) if known else None,
         "records_go": sum(segment.record_count for segment in going) if known else None,
         "bytes_go": sum(segment.object_bytes for segment in going) if known else None,

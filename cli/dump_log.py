@@ -159,16 +159,16 @@ def _index_rows(path: str, log: LogFiles | CopiedSegment) -> Iterator[dict[str, 
 
     for base, offset_index, time_index, transaction_index in _indexes(log):
         for entry in parse_offset_index(offset_index, base, path):
-            yield {"index": "offset", "segment": base, "offset": entry.offset, "position": entry.position}
+            yield {"index": "offset", "base_offset": base, "offset": entry.offset, "position": entry.position}
         for time in parse_time_index(time_index, base, path):
-            yield {"index": "time", "segment": base, "timestamp": time.timestamp, "offset": time.offset}
+            yield {"index": "time", "base_offset": base, "timestamp": time.timestamp, "offset": time.offset}
         for aborted in parse_transaction_index(transaction_index, path):
             yield {
                 "index": "transaction",
-                "segment": base,
+                "base_offset": base,
                 "producer_id": aborted.range.producer_id,
-                "first": aborted.range.first,
-                "last": aborted.range.last,
+                "first_offset": aborted.range.first,
+                "last_offset": aborted.range.last,
                 "last_stable_offset": aborted.last_stable_offset,
             }
 

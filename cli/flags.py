@@ -10,6 +10,8 @@ import click
 
 from .context import Context
 
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
 
 class DurationType(click.ParamType[float]):
     """Seconds from ``30s``, ``5m``."""
@@ -58,6 +60,16 @@ def add_global_options(command: click.Command) -> None:
             add_global_options(below)
 
 
+def acts(*, unasked: bool) -> Decorator:
+    """``--execute/--dry-run``, the same for every command that changes something: do it, or only show it.
+
+    ``unasked``: what is done without either. What only adds acts; what destroys, rewrites or decides shows.
+    """
+    otherwise = "it is done, for it only adds" if unasked else "it is only shown"
+    said = f"Do it, or only show what would be done. Without either {otherwise}."
+    return click.option("--execute/--dry-run", "execute", default=unasked, help=said)
+
+
 def _into_context(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """What is given after the name wins over what is given before it; ``--set`` adds up."""
     context = ctx.ensure_object(Context)
@@ -77,8 +89,6 @@ def _version(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         click.echo(f"tierstate {version('tierstate')}")
         ctx.exit()
 
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 pass_context = click.make_pass_decorator(Context)
 """Gives a command function the `Context` as its first argument."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 
 if TYPE_CHECKING:
     from ..storage.object_store import ObjectStore
@@ -20,9 +20,9 @@ LOOKED_AT = 1_000
 @click.command("init", epilog="Example: tierstate init --bootstrap-server 127.0.0.1:9092 --replication-factor 1")
 @click.option("--partitions", type=click.IntRange(1, 10_000), help="Partitions; fixed for the topic's life.")
 @click.option("--replication-factor", type=click.IntRange(1, 100), help="Copies of each partition.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be created.")
+@acts(unasked=True)
 @pass_context
-def command(context: Context, partitions: int | None, replication_factor: int | None, dry_run: bool) -> None:
+def command(context: Context, partitions: int | None, replication_factor: int | None, execute: bool) -> None:
     """Create the tier-state topic, or check the one that is there; and the store's folder, where the store is one.
 
     Refuses a topic with a wrong configuration, or one that lost facts, and says what is wrong with it. A folder that is
@@ -39,9 +39,9 @@ def command(context: Context, partitions: int | None, replication_factor: int | 
     wanted = tier_topic_spec(settings)
     spec = TierTopicSpec(wanted.name, partitions or wanted.partitions, replication_factor or wanted.replication_factor)
     output = context.output
-    if dry_run:
+    if not execute:
         there = look_at_tier_topic(settings.kafka, spec).there
-        document = {"topic": spec.name, "would_create": not there, **spec.config}
+        document = {"topic": spec.name, "executed": False, "would_create": not there, **spec.config}
         output.table(("setting", "value"), list(document.items()), document)
         return
     used = False
@@ -51,7 +51,9 @@ def command(context: Context, partitions: int | None, replication_factor: int | 
     created = create_tier_topic(settings.kafka, spec, SystemClock().now_ms())
     look_at_tier_topic(settings.kafka, spec).require_safe()
     if output.as_json:
-        output.document({"topic": spec.name, "created": created, "bucket_is_used": used, "problems": []})
+        output.document(
+            {"topic": spec.name, "executed": True, "created": created, "bucket_is_used": used, "problems": []}
+        )
     else:
         output.line(f"{spec.name}: {'created' if created else 'already there'}, checked, ready")
     if created and used:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def command() -> None:
 )
 @click.option("--bits", type=int, default=3072, show_default=True, help="Length of the RSA key.")
 @click.option("--activate", is_flag=True, help="Let it wrap from now on. A ring's first key does.")
-@click.option("--dry-run", is_flag=True, help="Show what would be written.")
+@acts(unasked=True)
 @pass_context
-def new(context: Context, key_id: str, folder: Path | None, bits: int, activate: bool, dry_run: bool) -> None:
+def new(context: Context, key_id: str, folder: Path | None, bits: int, activate: bool, execute: bool) -> None:
     """Make a key pair and add it to the key ring, which is begun when there is none.
 
     Hand the ring to every reader before you activate the key: who lacks it cannot read what is written then.
@@ -47,19 +47,19 @@ def new(context: Context, key_id: str, folder: Path | None, bits: int, activate:
     from ..storage.segment.new_key import add_key, plan_key
 
     key = plan_key(folder / RING_NAME if folder else _path(context, None), key_id, bits=bits, activate=activate)
-    if not dry_run:
+    if execute:
         add_key(key)
     rows = [
         ("key ring", str(key.ring)),
-        ("key", key.key_id),
+        ("key id", key.key_id),
         ("bits", key.bits),
         ("public", str(key.public)),
         ("private", str(key.private)),
         ("active", key.activates),
     ]
     written = {name.replace(" ", "_"): value for name, value in rows}
-    context.output.table(("what", "value"), rows, {**written, "executed": not dry_run})
-    context.output.note("nothing was written: --dry-run" if dry_run else "keep the private key where it cannot be lost")
+    context.output.table(("what", "value"), rows, {**written, "executed": execute})
+    context.output.note("keep the private key where it cannot be lost" if execute else "nothing was written: --dry-run")
 
 
 @command.command("list", epilog="Example: tierstate keys list --segments")
@@ -75,7 +75,7 @@ def show(context: Context, keyring: Path | None, segments: bool) -> None:
         for key_id, pair in ring.keys.items()
     ]
     rows += [(key_id, False, False, None, None) for key_id in sorted(filter(None, counts)) if key_id not in ring.keys]
-    columns: tuple[str, ...] = ("key", "active", "private", "bits", "fingerprint")
+    columns: tuple[str, ...] = ("key_id", "active", "private", "bits", "fingerprint")
     if segments:
         columns, rows = (*columns, "segments"), [(*row, counts[str(row[0])]) for row in rows]
     keys = [dict(zip(columns, row, strict=True)) for row in rows]
@@ -88,7 +88,7 @@ def show(context: Context, keyring: Path | None, segments: bool) -> None:
 @command.command("rotate", epilog="Example: tierstate keys rotate --from key1 --execute")
 @click.argument("topic", type=TopicType(), required=False)
 @click.option("--from", "from_id", metavar="ID", help="Only segments under this key.")
-@click.option("--execute", is_flag=True, help="Do it; otherwise everything is tried but nothing written.")
+@acts(unasked=False)
 @_keyring
 @pass_context
 def rotate(
@@ -114,8 +114,8 @@ def rotate(
                 wrong += [each] if each.problem and len(wrong) < SHOWN else []
                 advance(1)
     rows = [(_said(outcome, execute), key_id, count) for (outcome, key_id), count in sorted(counts.items(), key=str)]
-    found = [{"outcome": outcome.name.lower(), "key": key, "segments": n} for (outcome, key), n in counts.items()]
-    problems = [{"object": each.manifest_key, "problem": each.problem} for each in wrong]
+    found = [{"outcome": outcome.name.lower(), "key_id": key, "segments": n} for (outcome, key), n in counts.items()]
+    problems = [{"object_key": each.manifest_key, "problem": each.problem} for each in wrong]
     document = {"active": ring.active, "executed": execute, "manifests": found, "problems": problems}
     context.output.table(("outcome", "key", "segments"), rows, document)
     for each in wrong:

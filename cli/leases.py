@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from ..state.offsets import moment
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -25,9 +26,10 @@ orders  0          0..4711  spark job 993  2026-03-01T12:00:00Z  3h 12m      KzQ
 
 @click.command("leases", epilog=EXAMPLE)
 @click.argument("topic", type=TopicType(), required=False)
-@click.option("--end", metavar="ID", help="End this lease now: what it keeps may be deleted under its reader.")
+@click.option("--end", metavar="ID", help="End this lease: what it keeps may be deleted under its reader.")
+@acts(unasked=False)
 @pass_context
-def command(context: Context, topic: TopicArgument | None, end: str | None) -> None:
+def command(context: Context, topic: TopicArgument | None, end: str | None, execute: bool) -> None:
     """Who pins what of the remote tier, and until when.
 
     A lease keeps the objects of segments that are being read. It delays the deletion of objects, never the log start.
@@ -47,31 +49,40 @@ def command(context: Context, topic: TopicArgument | None, end: str | None) -> N
             found = [each for each in found if each[1].id == end]
             if not found:
                 raise InvalidRequest("no such lease", id=end)
-            for partition, lease in found:
+            for partition, lease in found if execute else ():
                 take_back(connection, follower, partition, (key_of(lease),))
-            context.output.note("ended:")
-        _show(context, follower, found, connection.clock.now_ms())
+            context.output.note("ended:" if execute else "nothing was done: --execute ends it")
+        elif execute:
+            raise InvalidRequest("--execute ends a lease: name it by --end ID")
+        _show(context, follower, found, connection.clock.now_ms(), end is not None and execute)
 
 
 def _leases(follower: Follower, partitions: list[TopicIdPartition]) -> list[tuple[TopicIdPartition, ReaderLease]]:
     return [(each, lease) for each in partitions for lease in follower.partition(each).leases]
 
 
-def _show(context: Context, follower: Follower, leases: list[tuple[TopicIdPartition, ReaderLease]], now: int) -> None:
+def _show(
+    context: Context, follower: Follower, leases: list[tuple[TopicIdPartition, ReaderLease]], now: int, ended: bool
+) -> None:
     rows, documents = [], []
     for partition, lease in sorted(leases, key=lambda each: (each[0], each[1].expires_at)):
         left = (lease.expires_at - now) / 1000
         name = follower.partition(partition).topic or partition.topic_id
-        shown: dict[str, Any] = {
-            "topic": name,
-            "partition": partition.partition,
-            "offsets": str(lease.offsets),
-            "holder": lease.holder,
-            "expires_at": moment(lease.expires_at),
-        }
-        rows.append([*shown.values(), _span(left), lease.id])
-        more = {"topic_id": partition.topic_id, "start": lease.offsets.start, "end": lease.offsets.end}
-        documents.append({**shown, **more, "expires_in_s": round(left), "id": lease.id})
+        until = moment(lease.expires_at)
+        rows.append([name, partition.partition, lease.offsets, lease.holder, until, _span(left), lease.id])
+        documents.append(
+            {
+                "topic": name,
+                "topic_id": partition.topic_id,
+                "partition": partition.partition,
+                "offsets": asdict(lease.offsets),
+                "holder": lease.holder,
+                "expires_at": lease.expires_at,
+                "expires_in_s": round(left),
+                "id": lease.id,
+                "executed": ended,
+            }
+        )
     columns = ("topic", "partition", "offsets", "holder", "expires_at", "expires_in", "id")
     context.output.table(columns, rows, documents)
 

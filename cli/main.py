@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import click
 
-from ..state.errors import TierstateError, Unavailable
+from ..state.errors import TierstateError, Unavailable, apart
 from .context import Context
 from .exit_codes import BUG, DONE, INTERRUPTED, UNAVAILABLE, exit_code
 from .flags import add_global_options, global_options
@@ -65,7 +65,8 @@ root = Commands(
     "tierstate",
     params=list[click.Parameter](global_options(hidden=False)),
     help="Tiered storage for any Apache Kafka cluster, without touching the broker.",
-    epilog="T is a topic, T:P a partition. Flags may stand before or after the command. "
+    epilog="T is a topic, T:P a partition, which is printed as Kafka writes it: orders-0 (typed, that is a topic). "
+    "Flags may stand before or after the command. "
     "`tierstate COMMAND --help` shows an example.",
     no_args_is_help=True,
     subcommand_metavar="COMMAND …",
@@ -127,7 +128,7 @@ def _tell(context: Context, error: Exception, message: str, code: int) -> None:
     if not context.as_json:
         sys.stderr.write(f"tierstate: {message}\n")
         return
-    facts = {name: str(value) for name, value in getattr(error, "facts", {}).items()}
+    facts = {name: str(value) for name, value in apart(getattr(error, "facts", {})).items()}
     record = {"error": type(error).__name__, "message": message, "facts": facts, "exit_code": code}
     sys.stderr.write(json.dumps(record, ensure_ascii=False) + "\n")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
 
 MEANS = (
@@ -16,9 +16,9 @@ MEANS = (
 
 @click.command("pause", epilog="Example: tierstate pause orders:0")
 @click.argument("topic", type=TopicType())
-@click.option("--dry-run", is_flag=True, help="Show what would be ordered.")
+@acts(unasked=True)
 @pass_context
-def command(context: Context, topic: TopicArgument, dry_run: bool) -> None:
+def command(context: Context, topic: TopicArgument, execute: bool) -> None:
     """Order every agent to leave a topic or partition as it is, until `tierstate resume`.
 
     It takes the place of an order to disable. A paused partition also carries out no delete-records.
@@ -26,9 +26,9 @@ def command(context: Context, topic: TopicArgument, dry_run: bool) -> None:
     from ..state.facts import OrderKind
     from .standing_order import order_partitions
 
-    if not order_partitions(context, topic, OrderKind.PAUSE, execute=not dry_run):
+    if not order_partitions(context, topic, OrderKind.PAUSE, execute=execute):
         context.output.note("paused already: nothing was done")
-    elif dry_run:
+    elif not execute:
         context.output.note("nothing was done: --dry-run")
     else:
         context.output.note(MEANS)

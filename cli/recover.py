@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .begin_history import begin
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 
 if TYPE_CHECKING:
     from ..app.recovery import Recovery
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("recover", epilog="Example: tierstate recover --store s3://bucket/prefix")
-@click.option("--execute", is_flag=True, help="Write it; without this the plan is printed.")
+@acts(unasked=False)
 @click.option("--resume", is_flag=True, help="Go on with a recovery that was interrupted.")
 @click.option(
     "--from-archive/--without-archive",
@@ -93,9 +94,9 @@ def _document(recovery: Recovery, executed: bool) -> dict[str, Any]:
         "tier_state_topic_ids": sorted({each.tier_state_topic_id for each in recovery.bucket.ours}),
         "archived_to": recovery.archived_to,
         "partitions": [_partition(recovery, plan) for plan in recovery.plans],
-        "foreign": [{"object": each.key, "why": each.why} for each in recovery.bucket.foreign],
-        "damaged": [{"object": each.key, "problem": each.problem} for each in recovery.bucket.damaged],
-        "uncommitted": [{"object": each.base_key, "bytes": each.bytes} for each in recovery.bucket.uncommitted],
+        "foreign": [{"object_key": each.key, "why": each.why} for each in recovery.bucket.foreign],
+        "damaged": [{"object_key": each.key, "problem": each.problem} for each in recovery.bucket.damaged],
+        "uncommitted": [{"object_key": each.base_key, "bytes": each.bytes} for each in recovery.bucket.uncommitted],
     }
 
 
@@ -105,26 +106,26 @@ def _partition(recovery: Recovery, plan: PartitionPlan) -> dict[str, Any]:
         "partition": plan.partition.partition,
         "topic_id": plan.partition.topic_id,
         "known_to_cluster": plan.partition.topic_id in recovery.names,
-        "epoch": plan.epoch,
+        "leader_epoch": plan.epoch,
         "lineage": [[entry.epoch, entry.start_offset] for entry in plan.lineage.entries],
-        "log_start": plan.log_start,
-        "log_start_from": plan.log_start_from,
+        "log_start_offset": plan.log_start,
+        "log_start_offset_from": plan.log_start_from,
         "restored": [
-            {"segment_id": each.segment.segment_id, "offsets": str(each.segment.offsets)} for each in plan.restored
+            {"segment_id": each.segment.segment_id, "offsets": asdict(each.segment.offsets)} for each in plan.restored
         ],
         "not_restored": [
             {
                 "segment_id": each.segment.segment_id,
-                "offsets": str(each.segment.offsets),
+                "offsets": asdict(each.segment.offsets),
                 "object_key": each.segment.object_key,
                 "verdict": each.verdict.value,
                 "why": each.why,
             }
             for each in plan.left_out
         ],
-        "missing": [{"segment_id": each.segment_id, "offsets": str(each.offsets)} for each in plan.missing],
-        "gaps": [str(gap) for gap in plan.gaps],
-        "unproven": [str(each) for each in plan.unproven],
+        "missing": [{"segment_id": each.segment_id, "offsets": asdict(each.offsets)} for each in plan.missing],
+        "gaps": [asdict(gap) for gap in plan.gaps],
+        "unproven": [asdict(each) for each in plan.unproven],
         "standing": [type(each).__name__ for each in plan.standing],
         "refused": plan.refused,
     }
@@ -152,7 +153,7 @@ def _show(output: Output, recovery: Recovery, executed: bool) -> None:
 
 def _show_partition(output: Output, recovery: Recovery, plan: PartitionPlan) -> None:
     topic_id, number = plan.partition.topic_id, plan.partition.partition
-    output.line(f"{plan.topic}:{number}  (topic id {topic_id})")
+    output.line(f"{plan.partition.named(plan.topic)}  (topic id {topic_id})")
     if plan.refused:
         output.line(f"  REFUSED  {plan.refused}")
         return

@@ -8,14 +8,14 @@ import click
 
 from ..state.offsets import moment
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
 
 
 @click.command("release", epilog="Example: tierstate release orders:0 KzQeK0bVSB6RjzJm1yCqDw --execute")
 @click.argument("topic", type=TopicType(partition=True))
 @click.argument("hold", metavar="[HOLD_ID]", required=False)
-@click.option("--execute", is_flag=True, help="Do it; otherwise only show what would be done.")
+@acts(unasked=False)
 @pass_context
 def command(context: Context, topic: TopicArgument, hold: str | None, execute: bool) -> None:
     """Show the integrity holds of a partition, or release one, after a person has looked at both facts it quotes.
@@ -35,12 +35,15 @@ def command(context: Context, topic: TopicArgument, hold: str | None, execute: b
         standing = [each for partition in partitions for each in follower.partition(partition).holds]
         found = [each for each in standing if hold in (None, each.id)]
         if hold is not None and not found:
-            raise InvalidRequest("no such hold", topic=topic, hold=hold)
+            raise InvalidRequest("no such hold", **topic.facts, hold=hold)
         if execute and hold is None:
-            raise InvalidRequest("name the hold to be released", topic=topic, holds=len(standing))
+            raise InvalidRequest("name the hold to be released", **topic.facts, holds=len(standing))
         if context.as_json:
-            documents = [{**asdict(each), "partition": each.partition.partition} for each in found]
-            context.output.document([{**each, "released": execute} for each in documents])
+            documents = [
+                {**asdict(each), "topic_id": each.partition.topic_id, "partition": each.partition.partition}
+                for each in found
+            ]
+            context.output.document([{**each, "executed": execute} for each in documents])
         for each in found if not context.as_json else ():
             context.output.line(f"{each.id}  since {moment(each.at)}, seen by the agent of broker {each.broker_id}")
             context.output.line(f"  {each.reason}")

@@ -124,4 +124,4 @@ def _print(
         return
     context.output.line(f"{rows.facts} facts, live-set digest {rows.live_set}")
     for partition, topic, digest in rows.meanings:
-        context.output.line(f"  {topic or partition.topic_id}:{partition.partition}  meaning {digest}")
+        context.output.line(f"  {partition.named(topic)}  meaning {digest}")

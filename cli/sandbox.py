@@ -81,7 +81,7 @@ def _show(context: Context, sandbox: DetachedSandbox) -> None:
         "folder": sandbox.folder,
         "bootstrap_servers": sandbox.bootstrap,
         "cluster_id": sandbox.cluster_id,
-        "brokers": [dict(zip(columns, row, strict=True)) for row in rows],
+        "brokers": [{"broker_id": row[0], **dict(zip(columns[1:], row[1:], strict=True))} for row in rows],
     }
     if not context.as_json:
         context.output.line(f"bootstrap.servers  {sandbox.bootstrap}")

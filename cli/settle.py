@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ GO_ON = "--go-on: what its state says goes on: a segment that is not readable is
 @click.option("--anew", "lineage", flag_value="anew", help="What is remote below the broker's log is of another log.")
 @click.option("--contradiction", metavar="N|TEXT", help="The contradiction to settle: its number here, or its text.")
 @click.option("--keep/--go-on", "keep", default=None, help="What becomes of the segment's objects.")
-@click.option("--execute", is_flag=True, help="Do it; otherwise only show what is known, and what would be believed.")
+@acts(unasked=False)
 @pass_context
 def command(
     context: Context,
@@ -62,11 +62,16 @@ def command(
         follower = connection.view(to_follow(topic_id, topic.partition))
         partitions = spoken_of(follower, topic_id, topic.partition)
         if len(partitions) != 1:
-            raise NotTiered("no fact is about this partition" if not partitions else "name one partition", topic=topic)
+            raise NotTiered(
+                "no fact is about this partition" if not partitions else "name one partition", **topic.facts
+            )
         view = view_now(follower, partitions[0])
         unknown = unknown_of(view)
-        _show(context, str(topic), view, unknown)
-        fact = _decided(view, unknown, lineage, contradiction, keep)
+        fact = None
+        try:
+            fact = _decided(view, unknown, lineage, contradiction, keep)
+        finally:  # also beside what is refused: it names what there is to settle
+            _show(context, topic.typed, view, unknown, fact is not None and execute)
         if fact is None or not execute:
             stuck = unknown is not None or view.contradictions
             context.output.note("nothing was done: decide, and --execute" if stuck else "nothing is to be settled")
@@ -89,7 +94,9 @@ def _decided(
     new, now = FactId.of(RandomIds().uuid()), SystemClock().now_ms()
     if lineage is not None:
         if unknown is None:
-            raise InvalidRequest("the lineage is known: nothing is to be settled", partition=view.partition)
+            raise InvalidRequest(
+                "the lineage is known: nothing is to be settled", topic=view.topic, partition=view.partition
+            )
         believed = unknown.continues if lineage == "continues" else unknown.anew
         return LineageSettled(view.partition, new, believed, issuer(), now)
     if contradiction is None:
@@ -101,9 +108,9 @@ def _decided(
     return ContradictionSettled(view.partition, new, str(found), bool(keep), issuer(), now)
 
 
-def _show(context: Context, topic: str, view: PartitionView, unknown: Unknown | None) -> None:
+def _show(context: Context, topic: str, view: PartitionView, unknown: Unknown | None, executed: bool) -> None:
     if context.as_json:
-        context.output.document(_document(view, unknown))
+        context.output.document(_document(view, unknown, executed))
         return
     line = context.output.line
     if unknown is not None:
@@ -131,7 +138,7 @@ def _show(context: Context, topic: str, view: PartitionView, unknown: Unknown | 
         line(f"settled by {fact_of_lineage.settled_by}: {_told(fact_of_lineage.lineage.entries)}")
 
 
-def _document(view: PartitionView, unknown: Unknown | None) -> dict[str, Any]:
+def _document(view: PartitionView, unknown: Unknown | None, executed: bool) -> dict[str, Any]:
     from dataclasses import asdict
 
     pairs = (
@@ -143,8 +150,11 @@ def _document(view: PartitionView, unknown: Unknown | None) -> dict[str, Any]:
         }
     )
     return {
+        "topic": view.topic,
+        "topic_id": view.partition.topic_id,
         "partition": view.partition.partition,
-        "lineage_unknown": pairs,
+        "executed": executed,
+        "unknown_lineage": pairs,
         "contradictions": [{"text": text, "facts": _quotes(view, text)} for text in view.contradictions],
         "settled": [{**asdict(fact), "partition": view.partition.partition} for fact in view.settled],
     }

@@ -66,4 +66,5 @@ def _show(
         }
         rows.append(shown | more)
     columns = list(rows[0])
-    context.output.table(columns, [list(row.values()) for row in rows], rows)
+    documents = [row | {"executed": execute} for row in rows]
+    context.output.table(columns, [list(row.values()) for row in rows], documents)

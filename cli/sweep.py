@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command("sweep", epilog="Example: tierstate sweep orders --execute")
 @click.argument("topic", type=TopicType(), required=False)
-@click.option("--execute", is_flag=True, help="Do it; otherwise only show what would be done.")
+@acts(unasked=False)
 @click.option("--orphan", "orphans", multiple=True, metavar="KEY", help="Delete this too, though no fact names it.")
 @click.option("--orphans-from", type=click.File(), metavar="FILE", help="And what is listed here, one key a line.")
 @pass_context
@@ -79,7 +79,7 @@ def _show(context: Context, sweep: SweepByHand, swept: set[str], execute: bool) 
     done = "swept" if execute else "would go"
     shown = [
         (
-            f"{row.topic}:{row.view.partition.partition}",
+            row.view.partition.named(row.topic),
             row.kind,
             row.bytes,
             ((row.key in swept if execute else row.sweep) and done) or "stays",

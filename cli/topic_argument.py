@@ -1,4 +1,4 @@
-"""``T`` and ``T:P`` as arguments. Kafka's topic names hold no colon."""
+"""``T`` and ``T:P`` as arguments. Kafka's topic names hold no colon, and may end in ``-0``: ``T-P`` is no argument."""
 
 from __future__ import annotations
 
@@ -22,7 +22,17 @@ class TopicArgument:
     partition: int | None
 
     def __str__(self) -> str:
+        """As Kafka writes it: ``orders-0``. To be read; `typed` is what a command takes."""
+        return self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+
+    @property
+    def typed(self) -> str:
         return self.topic if self.partition is None else f"{self.topic}:{self.partition}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For the facts of an error."""
+        return {"topic": self.topic, "partition": self.partition}
 
 
 def parse_topic(text: str) -> TopicArgument:
@@ -35,6 +45,12 @@ def parse_topic(text: str) -> TopicArgument:
     if not _PARTITION.fullmatch(partition) or int(partition) >= 2**31:
         raise InvalidRequest("not a partition: write TOPIC:NUMBER", given=repr(text))
     return TopicArgument(topic, int(partition))
+
+
+def _as_typed(topic: str) -> str:
+    """What was probably meant, of a name that may have been copied from what Kafka or a command of ours printed."""
+    named = re.fullmatch(r"(.+)-([0-9]{1,10})", topic)
+    return f"{named[1]}:{named[2]}, or {topic}:0 if {topic} is the topic" if named else f"{topic}:0"
 
 
 class TopicType(click.ParamType[TopicArgument]):
@@ -52,7 +68,7 @@ class TopicType(click.ParamType[TopicArgument]):
         except InvalidRequest as error:
             self.fail(str(error), param, ctx)
         if self._partition is True and found.partition is None:
-            self.fail(f"one partition is needed: write {found.topic}:0", param, ctx)
+            self.fail(f"one partition is needed: write {_as_typed(found.topic)}", param, ctx)
         if self._partition is False and found.partition is not None:
             self.fail(f"a whole topic is needed: write {found.topic}", param, ctx)
         return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..state.offsets import moment
 from .context import Context
-from .flags import pass_context
+from .flags import acts, pass_context
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -20,9 +20,12 @@ AGAIN = (
 )
 
 
+COLUMNS = ("topic", "partition", "missing_since", "remote_segments", "remote_bytes")
+
+
 @click.command("undelete", epilog="Example: tierstate undelete KzQeK0bVSB6RjzJm1yCqDw --execute")
 @click.argument("topic_id", type=TopicType(), metavar="T_ID[:P]")
-@click.option("--execute", is_flag=True, help="Do it; otherwise only show what would be done.")
+@acts(unasked=False)
 @pass_context
 def command(context: Context, topic_id: TopicArgument, execute: bool) -> None:
     """Take back that a topic is missing, so that its remote tier is not deleted when custodian.grace is over.
@@ -58,7 +61,9 @@ def command(context: Context, topic_id: TopicArgument, execute: bool) -> None:
             take_back(connection, follower, view.partition, withdrawable(view))
             follower.require_fresh(follower.tier_partition(view.partition), 0)
             if ending(follower.partition(view.partition)) is not None:
-                raise Fenced("too late: the partition ended at the same moment", partition=view.partition)
+                raise Fenced(
+                    "too late: the partition ended at the same moment", topic=view.topic, partition=view.partition
+                )
 
 
 def _show(context: Context, views: list[PartitionView], execute: bool) -> None:
@@ -67,14 +72,17 @@ def _show(context: Context, views: list[PartitionView], execute: bool) -> None:
     rows, documents = [], []
     for view in views:
         since = max((fact.at for fact in view.missing), default=None)
-        shown: dict[str, Any] = {
+        document = {
             "topic": view.topic,
+            "topic_id": view.partition.topic_id,
             "partition": view.partition.partition,
-            "missing_since": None if since is None else moment(since),
-            "segments": len(view.readable),
-            "bytes": view.remote_bytes,
+            "missing_since": since,
+            "remote_segments": len(view.readable),
+            "remote_bytes": view.remote_bytes,
+            "erases": list(withdrawable(view)),
+            "executed": execute,
         }
-        rows.append(list(shown.values()))
-        more = {"topic_id": view.partition.topic_id, "erases": list(withdrawable(view)), "executed": execute}
-        documents.append({**shown, **more})
-    context.output.table(("topic", "partition", "missing_since", "segments", "bytes"), rows, documents)
+        shown = document | {"missing_since": None if since is None else moment(since)}
+        rows.append([shown[column] for column in COLUMNS])
+        documents.append(document)
+    context.output.table(COLUMNS, rows, documents)

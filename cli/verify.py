@@ -58,7 +58,7 @@ def _print(context: Context, topic: str, done: Verification) -> None:
         )
         return
     for each in done.findings:
-        row = [f"L{each.level}", each.severity, each.partition and f"{topic}:{each.partition.partition}"]
+        row = [f"L{each.level}", each.severity, each.partition and each.partition.named(topic)]
         row += [each.segment_id, each.object, each.what]
         context.output.line("  ".join(str(cell) for cell in row if cell is not None))
     context.output.line(", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in summary.items()))
@@ -70,7 +70,7 @@ def _row(found: Finding) -> dict[str, Any]:
         "severity": found.severity.value,
         "partition": found.partition.partition if found.partition else None,
         "segment_id": found.segment_id,
-        "object": found.object,
+        "object_key": found.object,
         "what": found.what,
     }
 

@@ -35,10 +35,10 @@ class Tiers:
     """One partition's picture: offsets, ends not included."""
 
     partition: int
-    log_start: int
-    local_start: int
-    remote_end: int
-    end: int
+    log_start_offset: int
+    local_log_start_offset: int
+    remote_end_offset: int
+    end_offset: int
 
 
 @dataclass
@@ -137,18 +137,22 @@ def show(report: Report, console: Console) -> None:
 
 
 def _bar(tiers: Tiers, width: int = 64) -> Text:
-    span = max(1, tiers.end - tiers.log_start)
+    span = max(1, tiers.end_offset - tiers.log_start_offset)
 
     def cells(start: int, end: int) -> int:
-        return round((end - tiers.log_start) / span * width) - round((start - tiers.log_start) / span * width)
+        return round((end - tiers.log_start_offset) / span * width) - round(
+            (start - tiers.log_start_offset) / span * width
+        )
 
-    remote = cells(tiers.log_start, min(tiers.local_start, tiers.remote_end))
-    both = cells(tiers.local_start, max(tiers.local_start, tiers.remote_end))
+    remote = cells(tiers.log_start_offset, min(tiers.local_log_start_offset, tiers.remote_end_offset))
+    both = cells(tiers.local_log_start_offset, max(tiers.local_log_start_offset, tiers.remote_end_offset))
     remote = min(remote, width - both - 1)
     local = width - remote - both
     text = Text(f"  {tiers.partition}  ")
     text.append("█" * remote, style="blue").append("█" * both, style="cyan").append("█" * local, style="yellow")
-    return text.append(f"  {tiers.log_start:,} … {tiers.local_start:,} … {tiers.end:,}", style="dim")
+    return text.append(
+        f"  {tiers.log_start_offset:,} … {tiers.local_log_start_offset:,} … {tiers.end_offset:,}", style="dim"
+    )
 
 
 # --- the page ----------------------------------------------------------------------------------------------------
@@ -222,15 +226,15 @@ log. No reader trusts another; each was compared record by record with what the 
 def _tiers_svg(partitions: list[Tiers]) -> str:
     rows = []
     for row, tiers in enumerate(partitions):
-        span, top = max(1, tiers.end - tiers.log_start), row * 44
+        span, top = max(1, tiers.end_offset - tiers.log_start_offset), row * 44
 
         def x(offset: int, tiers: Tiers = tiers, span: int = span) -> float:
-            return 40 + (offset - tiers.log_start) / span * 860
+            return 40 + (offset - tiers.log_start_offset) / span * 860
 
         parts = (
-            ("remote", tiers.log_start, min(tiers.local_start, tiers.remote_end)),
-            ("both", tiers.local_start, max(tiers.local_start, tiers.remote_end)),
-            ("local", max(tiers.local_start, tiers.remote_end), tiers.end),
+            ("remote", tiers.log_start_offset, min(tiers.local_log_start_offset, tiers.remote_end_offset)),
+            ("both", tiers.local_log_start_offset, max(tiers.local_log_start_offset, tiers.remote_end_offset)),
+            ("local", max(tiers.local_log_start_offset, tiers.remote_end_offset), tiers.end_offset),
         )
         rows.append(f"<text x=0 y={top + 17}>{tiers.partition}</text>")
         rows += [
@@ -239,8 +243,10 @@ def _tiers_svg(partitions: list[Tiers]) -> str:
             for name, a, b in parts
             if b > a
         ]
-        rows.append(f"<text x=40 y={top + 38}>{tiers.log_start:,}</text>")
-        rows.append(f"<text x=900 y={top + 38} text-anchor=end>{tiers.local_start:,} … {tiers.end:,}</text>")
+        rows.append(f"<text x=40 y={top + 38}>{tiers.log_start_offset:,}</text>")
+        rows.append(
+            f"<text x=900 y={top + 38} text-anchor=end>{tiers.local_log_start_offset:,} … {tiers.end_offset:,}</text>"
+        )
     picture = "".join(rows)
     height = len(partitions) * 44 + 4
     return f'<svg viewBox="0 0 910 {height}" role=img aria-label="tiers of each partition">{picture}</svg>'

@@ -159,21 +159,26 @@ class Story:
         described = self.house.json("describe", TOPIC)
         for p in described:
             status = p["agent"] if isinstance(p["agent"], dict) else {}
-            if p["local_start"] == 0 or status.get("not_trimmed_reason") not in ("local-retention", "only-active"):
+            if p["local_log_start_offset"] == 0 or status.get("not_trimmed_reason") not in (
+                "local-retention",
+                "only-active",
+            ):
                 return False
         # a file leaves the folder when its segment is below the log start; `.deleted` ones go a second later
         return all(
-            int(path.stem) >= p["local_start"]
+            int(path.stem) >= p["local_log_start_offset"]
             for p in described
             for path in self.house.log_dir.glob(f"{TOPIC}-{p['partition']}/*.log")
         )
 
     def _remember_tiers(self) -> None:
         for p in self.house.json("describe", TOPIC):
-            self.starts[p["partition"]] = p["local_start"]
-            remote_end = (p["highest_remote"] if p["highest_remote"] is not None else -1) + 1
+            self.starts[p["partition"]] = p["local_log_start_offset"]
+            remote_end = (p["highest_remote_offset"] if p["highest_remote_offset"] is not None else -1) + 1
             self.report.tiers.append(
-                Tiers(p["partition"], p["log_start"], p["local_start"], remote_end, p["high_watermark"])
+                Tiers(
+                    p["partition"], p["log_start_offset"], p["local_log_start_offset"], remote_end, p["high_watermark"]
+                )
             )
         self.report.segments_copied = sum(map(len, self.ranges.values()))
         self.report.remote_objects, self.report.remote_bytes = self.house.remote_objects()

@@ -33,7 +33,7 @@ class BatchOrder:
         if base < self._floor:
             raise CorruptData("batch offsets do not increase", **facts, expected_from=self._floor)
         if batch.last_offset >= self._end and batch.position + batch.size_bytes < self._log_bytes:
-            raise CorruptData("batches follow the last offset of the segment", **facts, last=self._end)
+            raise CorruptData("batches follow the last offset of the segment", **facts, last_offset=self._end)
         self._floor = Offset(batch.last_offset + 1)
         if self._firsts is None:
             return

@@ -62,7 +62,7 @@ class GatewayClient:
     def topics(self) -> list[str]:
         """Names of the tiered topics."""
         answer = self._json("/v1/topics")
-        return [str(topic["name"]) for topic in answer["topics"]]
+        return [str(topic["topic"]) for topic in answer["topics"]]
 
     def partitions(self, topic: str) -> list[int]:
         """Partition numbers of a topic, ascending. Raises UnknownTopic."""
@@ -76,7 +76,7 @@ class GatewayClient:
         highest = said["highest_remote_offset"]
         return LogicalBounds(
             log_start=Offset(said["log_start_offset"]),
-            local_start=Offset(said["local_start_offset"]),
+            local_start=Offset(said["local_log_start_offset"]),
             highest_remote=None if highest is None else Offset(highest),
             last_stable_offset=Offset(said["last_stable_offset"]),
             high_watermark=Offset(said["high_watermark"]),

@@ -300,10 +300,10 @@ class LogicalPartition:
             return _expired(segment, offset)
         return CorruptData(
             "an object of a live segment is missing",
-            object=error.facts.get("key", segment.object_key),
+            object_key=error.facts.get("key", segment.object_key),
             topic=self.topic,
             partition=self.partition,
-            segment=segment.segment_id,
+            segment_id=segment.segment_id,
             offsets=segment.offsets,
             offset=offset,
         )
@@ -312,7 +312,7 @@ class LogicalPartition:
 def _expired(segment: RemoteSegment, offset: Offset) -> SegmentExpired:
     return SegmentExpired(
         "segment was deleted while it was read",
-        segment=segment.segment_id,
+        segment_id=segment.segment_id,
         partition=segment.partition,
         topic=segment.topic,
         offsets=segment.offsets,

@@ -162,7 +162,7 @@ class Verifier:
             raise InvalidRequest(
                 "level 3 needs the key ring of an encrypted segment: set encryption.keyring",
                 key_id=manifest.encryption.key_id,
-                object=segment.object_key,
+                object_key=segment.object_key,
             )
         try:
             reader = SegmentReader(self.store, segment.object_key, manifest, keys=self.keys)

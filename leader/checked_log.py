@@ -103,7 +103,7 @@ class CheckedLog:
                 file=self._source,
                 position=batch.position,
                 batch=f"{first}..{last}",
-                segment=self._offsets,
+                offsets=self._offsets,
             )
         if not self._epoch_agrees(batch):
             raise CorruptData(

@@ -62,7 +62,7 @@ def copy_segment(reign: Reign, candidate: CopyCandidate, tools: CopyTools) -> Ac
     def paced(size: int) -> None:
         tools.throttle(size)
         if seat.clock.monotonic() - began > tools.longest_s:
-            raise TimedOut("the copy took too long", segment=candidate.offsets, seconds=tools.longest_s)
+            raise TimedOut("the copy took too long", offsets=candidate.offsets, seconds=tools.longest_s)
 
     with seat.log.open_segment(reign.partition, reign.name, candidate.base_offset, candidate.next_base) as files:
         _check_format(files, candidate)
@@ -99,7 +99,7 @@ def _check_format(files: SegmentFiles, candidate: CopyCandidate) -> None:
     head = files.head()
     if len(head) > MAGIC_AT and head[MAGIC_AT] < 2:
         raise NotTiered(
-            "message format older than v2", file=files.path, segment=candidate.offsets, magic=head[MAGIC_AT]
+            "message format older than v2", file=files.path, offsets=candidate.offsets, magic=head[MAGIC_AT]
         )
 
 
@@ -135,7 +135,9 @@ def _check_again(reign: Reign, candidate: CopyCandidate, files: SegmentFiles) ->
     reign.confirm_leadership()
     bounds = reign.bounds()
     if candidate.next_base > bounds.last_stable_offset:
-        raise Fenced("the last stable offset went back", segment=candidate.offsets, lso=bounds.last_stable_offset)
+        raise Fenced(
+            "the last stable offset went back", offsets=candidate.offsets, last_stable_offset=bounds.last_stable_offset
+        )
     files.confirm()
     reign.view(max_age=0)  # up to now: a finish that is fenced would leave its objects to the sweeper
 

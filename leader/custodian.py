@@ -184,7 +184,12 @@ def _subject(custody: Custody, reign: Reign, step: StartDelete | RemoveObjects) 
     now = custody.must(reign.partition, type(step))
     segment = reign.view().segments.get(step.segment_id)
     if now != step or segment is None or segment.subject is None:
-        raise Fenced("the segment is not to be deleted any more", partition=reign.partition, segment=step.segment_id)
+        raise Fenced(
+            "the segment is not to be deleted any more",
+            topic=reign.name,
+            partition=reign.partition,
+            segment_id=step.segment_id,
+        )
     return segment.subject
 
 
@@ -194,7 +199,9 @@ def _erase(custody: Custody, reign: Reign, keys: tuple[str, ...]) -> Act[None]:
         step = custody.next(reign.partition)
         if not isinstance(step, EraseFacts) or step.keys[0] != key:
             if at == 0:
-                raise Fenced("the fact is not to be erased now", partition=reign.partition, key=key, now=step)
+                raise Fenced(
+                    "the fact is not to be erased now", topic=reign.name, partition=reign.partition, key=key, now=step
+                )
             return  # what may go next changed with what has gone: decided anew
         reign.require_safe_topic()
         reign.view()

@@ -37,7 +37,7 @@ def trusted_view(reign: Reign, doubts: Callable[[PartitionView], Why | None] | N
     view = reign.view(max_age=0)
     doubt = (doubts or doubt_of)(view) or paused(view)
     if doubt is not None:
-        raise Fenced(doubt.said, partition=reign.partition)
+        raise Fenced(doubt.said, topic=reign.name, partition=reign.partition)
     return view
 
 
@@ -53,11 +53,16 @@ def advance_log_start(reign: Reign, log_start: Offset, reason: str, listener: Li
     ordered = reason.startswith(DeleteReason.OPERATOR_ORDER)
     view = last_look(reign, doubt_of_orders if ordered else None)
     if ordered and reason not in reasons_standing(view):
-        raise Fenced("the order was taken back", partition=reign.partition, reason=reason)
+        raise Fenced("the order was taken back", topic=reign.name, partition=reign.partition, reason=reason)
     reign.confirm_leadership()
     high_watermark = reign.bounds().high_watermark
     if log_start > high_watermark:
-        raise Fenced("the log ends below this log start", partition=reign.partition, high_watermark=high_watermark)
+        raise Fenced(
+            "the log ends below this log start",
+            topic=reign.name,
+            partition=reign.partition,
+            high_watermark=high_watermark,
+        )
     if view.log_start is not None and view.log_start >= log_start:
         return
     # what a person ordered away goes, of whatever log it is: else nothing would ever take what no lineage places
@@ -74,7 +79,12 @@ def start_delete(reign: Reign, segment: SegmentMeaning, reason: DeleteReason, li
     view = last_look(reign)
     subject = _condemned(view, reign, segment, reason)
     if subject is None:
-        raise Fenced("the segment is not to be deleted any more", partition=reign.partition, segment=segment.segment_id)
+        raise Fenced(
+            "the segment is not to be deleted any more",
+            topic=reign.name,
+            partition=reign.partition,
+            segment_id=segment.segment_id,
+        )
     require_own(subject)
     reign.append(SegmentDeleteStarted(subject, reign.term, reign.counter(), reason, reign.now()))
     listener(SegmentDeleteBegan(reign.partition, reign.name, segment.segment_id, subject.offsets, reason.value))
@@ -117,7 +127,9 @@ def remove_objects(
     standing = view.segments.get(segment.segment_id)
     kept = "the segment is erased" if standing is None else kept_because(view, standing, reign.now(), grace_ms)
     if standing is None or standing.subject is None or kept is not None:
-        raise Fenced("the objects stay", partition=reign.partition, segment=segment.segment_id, because=kept)
+        raise Fenced(
+            "the objects stay", topic=reign.name, partition=reign.partition, segment_id=segment.segment_id, because=kept
+        )
     subject = standing.subject
     reign.confirm_leadership()
     delete_segment(store, subject)
@@ -136,7 +148,7 @@ def check_gone(store: ObjectReader, base_key: str) -> None:
             store.head(key)
         except ObjectNotFound:
             continue
-        raise StorageUnavailable("object is still there after it was deleted", object=key)
+        raise StorageUnavailable("object is still there after it was deleted", object_key=key)
 
 
 def delete_records_order(reign: Reign, before: Offset, listener: Listener) -> Act[Offset]:

@@ -55,8 +55,8 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     def by_start(value: Callable[[PartitionView, Offset], int]) -> Callable[[], Iterator[Sample]]:
         def read() -> Iterator[Sample]:
             for partition, status in board.by_partition().items():
-                if status.leads and status.local_start is not None:
-                    number = value(view.partition(partition), Offset(status.local_start))
+                if status.leads and status.local_log_start_offset is not None:
+                    number = value(view.partition(partition), Offset(status.local_log_start_offset))
                     yield (status.topic, str(status.partition)), number
 
         return read

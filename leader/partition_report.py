@@ -33,7 +33,7 @@ def reported(
     status = before.saying(
         leads=True,
         copied_to=copied_offset(view, seen.bounds),
-        local_start=seen.bounds.local_start,
+        local_log_start_offset=seen.bounds.local_start,
         last_stable_offset=seen.bounds.last_stable_offset,
         not_erased=decision.erase.reason if isinstance(decision.erase, NothingToErase) else None,
         held_by=decision.trim.held_by,

@@ -63,7 +63,11 @@ class Quarantine:
         kept = store.head(target)
         if kept.size != found.size:
             raise StorageUnavailable(
-                "quarantined object has another size", object=key, quarantined=target, bytes=kept.size, was=found.size
+                "quarantined object has another size",
+                object_key=key,
+                quarantined=target,
+                bytes=kept.size,
+                was=found.size,
             )
 
     def keep_segment(self, store: ObjectStore, segment: CopyAttempt | RemoteSegment) -> None:

@@ -49,7 +49,7 @@ class PartitionStatus:
     refused: str | None = None
     refused_reason: Reason | None = None
     copied_to: int | None = None
-    local_start: int | None = None
+    local_log_start_offset: int | None = None
     last_stable_offset: int | None = None
     not_copied: str | None = None
     not_copied_reason: Reason | None = None

@@ -158,7 +158,7 @@ def _judge_again(
     else:
         again = next(iter(classify([item.found], keys, view, tools.archived_deletes)), None)
     if again is None or (condemned_only and not again.condemned):
-        raise Fenced("the object is not condemned any more", partition=view.partition, object=key)
+        raise Fenced("the object is not condemned any more", topic=view.topic, partition=view.partition, object_key=key)
 
 
 def sweep_orphans(reign: Reign, tools: SweepTools, ripe: dict[str, Finding | Leftover]) -> Act[int]:

@@ -97,12 +97,14 @@ class Reign:
         Raises Fenced once this term no longer rules, ViewBehind.
         """
         if self._ended:
-            raise Fenced(self._ended, partition=self.partition, term=self.term)
+            raise Fenced(self._ended, topic=self.name, partition=self.partition, term=self.term)
         self.seat.view.require_fresh(self._tier_partition, max_age)
         view = self.seat.view.partition(self.partition)
         if view.term != self.term:
             self.end("a higher term rules" if view.term and view.term.order > self.term.order else "its fact is gone")
-            raise Fenced("this term no longer rules", partition=self.partition, term=self.term, ruling=view.term)
+            raise Fenced(
+                "this term no longer rules", topic=self.name, partition=self.partition, term=self.term, ruling=view.term
+            )
         return view
 
     def log_start(
@@ -128,7 +130,7 @@ class Reign:
 
     def _append(self, key: str, value: bytes | None) -> Position:
         if self._ended:
-            raise Fenced(self._ended, partition=self.partition, term=self.term)
+            raise Fenced(self._ended, topic=self.name, partition=self.partition, term=self.term)
         try:
             position = self.seat.topic.append(self._tier_partition, key, value)
         except (UnknownOutcome, AccessDenied):  # an attempt before the one that was refused may have landed
@@ -167,7 +169,9 @@ class Reign:
         if now - self._safe_at >= SAFE_FOR_S:
             problem = next(iter(self.seat.topic.problems()), None)
             if problem is not None:
-                raise Fenced(f"the tier-state topic is not safe any more: {problem}", partition=self.partition)
+                raise Fenced(
+                    f"the tier-state topic is not safe any more: {problem}", topic=self.name, partition=self.partition
+                )
             self._safe_at = now
 
     def confirm_leadership(self) -> None:
@@ -175,7 +179,13 @@ class Reign:
         epoch, _ = confirmed(self.seat, self.partition, self.name)
         if epoch != self.term.epoch:
             self.end("the leader epoch changed")
-            raise Fenced("the leader epoch changed", partition=self.partition, term=self.term, epoch=epoch)
+            raise Fenced(
+                "the leader epoch changed",
+                topic=self.name,
+                partition=self.partition,
+                term=self.term,
+                leader_epoch=epoch,
+            )
 
 
 def confirmed(seat: Seat, partition: TopicIdPartition, name: str) -> tuple[LeaderEpoch, LocalSnapshot]:
@@ -192,7 +202,7 @@ def confirmed(seat: Seat, partition: TopicIdPartition, name: str) -> tuple[Leade
             "the local epoch checkpoint does not end in the leader's epoch",
             partition=partition,
             topic=name,
-            epoch=epoch,
+            leader_epoch=epoch,
             checkpoint=local.lineage.last_epoch,
         )
     return epoch, local
@@ -227,7 +237,9 @@ def begin_term(seat: Seat, partition: TopicIdPartition, name: str) -> Act[Reign]
     seat.view.require_fresh(tier_partition, 0)
     view = seat.view.partition(partition)
     if view.term is not None and view.term.epoch > epoch:
-        raise Fenced("a later epoch already rules", partition=partition, epoch=epoch, ruling=view.term)
+        raise Fenced(
+            "a later epoch already rules", topic=name, partition=partition, leader_epoch=epoch, ruling=view.term
+        )
     check_known(view, name, seat.store, seat.keys)
     elected = LeaderElected(
         partition=partition,

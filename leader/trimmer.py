@@ -125,6 +125,6 @@ def check_objects(store: ObjectReader, segment: RemoteSegment) -> None:
         try:
             found = store.head(key).size
         except ObjectNotFound as error:
-            raise CorruptData("object of a live segment is missing", object=key) from error
+            raise CorruptData("object of a live segment is missing", object_key=key) from error
         if found != size:
-            raise CorruptData("object of a live segment has another size", object=key, expected=size, found=found)
+            raise CorruptData("object of a live segment has another size", object_key=key, expected=size, found=found)

@@ -148,9 +148,9 @@ def _verify(store: ObjectReader, base_key: str, kind: ObjectKind, expected: int)
     try:
         size = store.head(key).size
     except ObjectNotFound as error:
-        raise CorruptData("object is missing right after it was written", object=key) from error
+        raise CorruptData("object is missing right after it was written", object_key=key) from error
     if size != expected:
-        raise CorruptData("object has another size than was written", object=key, expected=expected, found=size)
+        raise CorruptData("object has another size than was written", object_key=key, expected=expected, found=size)
 
 
 def _describe(

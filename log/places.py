@@ -65,7 +65,7 @@ class Places:
                     file=reign.file,
                     position=reign.position,
                     offsets=f"{reign.first}..{reign.last}",
-                    epoch=reign.epoch,
+                    leader_epoch=reign.epoch,
                     checkpoint=says.pop(),
                 )
 

@@ -70,11 +70,11 @@ class TrimRefused:
 
 @dataclass(frozen=True, slots=True)
 class LogStartMoved:
-    """The log begins at ``log_start`` from now on; ``reason`` as in the fact."""
+    """The log begins at ``log_start_offset`` from now on; ``reason`` as in the fact."""
 
     partition: TopicIdPartition
     topic: str
-    log_start: Offset
+    log_start_offset: Offset
     reason: str
 
 

@@ -6,13 +6,14 @@ import logging
 import re
 import sys
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any, TextIO
 
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from ..state.errors import InvalidSettings
+from ..state.errors import InvalidSettings, apart
+from ..state.offsets import OffsetRange
 from .listener import (
     ActFailed,
     ChoreFailed,
@@ -79,10 +80,10 @@ def open_logs(
         raise InvalidSettings([f"{FORMAT_VARIABLE} is 'json' or 'text', not {form!r}"])
     hidden = sorted({secret for secret in secrets if len(secret) >= SHORTEST_SECRET}, key=len, reverse=True)
     to = stream if stream is not None else sys.stderr
-    renderer: structlog.typing.Processor = structlog.processors.JSONRenderer(default=str)
+    renderers: list[structlog.typing.Processor] = [structlog.processors.JSONRenderer(default=_for_programs)]
     if not (as_json or form == "json"):
         colours = colour and not environ.get("NO_COLOR") and to.isatty()
-        renderer = structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=0, sort_keys=False)
+        renderers = [_for_people, structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=0, sort_keys=False)]
     logger: FilteringBoundLogger = structlog.wrap_logger(
         structlog.PrintLogger(to),
         processors=[
@@ -91,7 +92,7 @@ def open_logs(
             structlog.processors.format_exc_info,
             _mask,
             lambda logger, method, entry: _without(entry, hidden),
-            renderer,
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.INFO),
         context_class=dict,
@@ -103,7 +104,7 @@ def log_events(logger: FilteringBoundLogger) -> Listener:
     """A listener that logs what happens: trouble as warnings, what happens all the time only for debugging."""
 
     def tell(event: Event) -> None:
-        facts = {field.name: getattr(event, field.name) for field in fields(event)}
+        facts = apart({field.name: getattr(event, field.name) for field in fields(event)})
         name = _spaced(type(event).__name__)
         if isinstance(event, _WARNINGS):
             logger.warning(name, **facts)
@@ -131,6 +132,20 @@ class _Forward(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._logger.log(record.levelno, record.getMessage(), library=record.name)
+
+
+def _for_programs(value: object) -> object:
+    return asdict(value) if isinstance(value, OffsetRange) else str(value)
+
+
+def _for_people(logger: object, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """A partition as Kafka writes it, ``orders-0``, and ranges as ``0..99``."""
+    if "topic" in entry and "partition" in entry:
+        topic = entry.pop("topic") or entry.get("topic_id")
+        entry["partition"] = f"{topic}-{entry['partition']}"
+    for name, value in entry.items():
+        entry[name] = str(value) if isinstance(value, OffsetRange) else value
+    return entry
 
 
 def _mask(logger: object, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -95,9 +95,10 @@ Size = Annotated[
     PlainSerializer(show_size, return_type=str, when_used="json"),
     WithJsonSchema({"x-type": "size"}),
 ]
+READS_DURATION = BeforeValidator(parse_duration)
 Duration = Annotated[
     float,
-    BeforeValidator(parse_duration),
+    READS_DURATION,
     PlainSerializer(show_duration, return_type=str, when_used="json"),
     WithJsonSchema({"x-type": "duration"}),
 ]

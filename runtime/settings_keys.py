@@ -10,7 +10,7 @@ from typing import get_args
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from .setting_types import is_secret_property
+from .setting_types import READS_DURATION, is_secret_property
 from .settings import Section, Settings, TopicOverrides
 
 TOPIC_TABLE = ("tiering", "topics")
@@ -49,7 +49,13 @@ def is_path(path: Sequence[str]) -> bool:
     return field is not None and _mentions(field.annotation, Path)
 
 
-def _mentions(annotation: object, kind: type) -> bool:
+def is_duration(path: Sequence[str]) -> bool:
+    """Whether the setting at this path is a duration."""
+    field = TopicOverrides.model_fields.get(path[-1]) if path[:2] == TOPIC_TABLE else FIELDS.get(tuple(path))
+    return field is not None and (READS_DURATION in field.metadata or _mentions(field.annotation, READS_DURATION))
+
+
+def _mentions(annotation: object, kind: object) -> bool:
     """Whether a type is ``kind``, or made of it: ``Secret | None``, ``tuple[Path, ...]``."""
     return annotation is kind or any(_mentions(part, kind) for part in get_args(annotation))
 

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from ..state.errors import InvalidSettings
 from .settings import Settings
-from .settings_keys import TOPIC_TABLE, is_path, is_secret, path_of_dotted, path_of_environment, unknown
+from .settings_keys import TOPIC_TABLE, is_duration, is_path, is_secret, path_of_dotted, path_of_environment, unknown
+from .units import require_unit
 
 CONFIG_VARIABLE = "TIERSTATE_CONFIG"
 SEARCHED = (Path("tierstate.toml"), Path("/etc/tierstate/tierstate.toml"))
@@ -165,7 +166,7 @@ def _reference(value: object) -> tuple[str, str] | None:
 
 
 def _resolved(path: SettingPath, one: Given, reference: tuple[str, str] | None, environ: Mapping[str, str]) -> object:
-    """The value as its class reads it. ValueError: a reference to nothing, or a secret written in the open."""
+    """The value as its class reads it. ValueError: a reference to nothing, a secret in the open, no unit of time."""
     value = one.value
     if reference is not None:
         value = _referenced(*reference, one.folder, environ)
@@ -173,6 +174,8 @@ def _resolved(path: SettingPath, one: Given, reference: tuple[str, str] | None, 
         raise ValueError('a secret is given by reference only: { env = "NAME" } or { file = "PATH" }')
     if path[0] == "kafka" and len(path) > 1:
         return _property(value)
+    if is_duration(path) and isinstance(value, int | float) and not isinstance(value, bool):
+        return require_unit(value, str(value))
     if is_path(path) and isinstance(value, str):
         return str(one.folder / value)
     if is_path(path) and isinstance(value, list):

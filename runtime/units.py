@@ -42,15 +42,27 @@ def parse_size(value: object) -> int:
 
 
 def parse_duration(value: object) -> float:
-    """Seconds of ``"15m"``, ``"1h30m"``, ``"250ms"``, or a number of seconds. ValueError otherwise."""
+    """Seconds of ``"15m"``, ``"1h30m"``, ``"250ms"``; a number is seconds already. ValueError otherwise.
+
+    A text without a unit is refused, but for 0: nobody reads whether 15 are seconds, as here, or Kafka's milliseconds.
+    """
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _MOST:
         return float(value)
     text = value.strip() if isinstance(value, str) else ""
     if _DURATION.fullmatch(text):
         return sum(float(number) * SECOND_UNITS[unit] for number, unit in _PART.findall(text))
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text, re.ASCII):
-        return float(text)
+        return require_unit(float(text), text)
     raise ValueError(f"not a duration: {value!r}; write a number with a unit, as 15m (units: ms s m h d)")
+
+
+def require_unit(written: float, text: str) -> float:
+    """A duration that was written as a number alone: 0. ValueError for any other."""
+    if written:
+        raise ValueError(
+            f"a duration without a unit: {text}; write {text}s for seconds, {text}ms, {text}m, {text}h or {text}d"
+        )
+    return written
 
 
 def show_size(size: int) -> str:

@@ -32,11 +32,13 @@
     ├── TierStateLost           page a human: facts are missing from the tier-state topic; recover brings them back
     └── Difference              a comparison found a difference (exit code 1)
 
-Messages state facts last: ``segment is gone. partition=orders-3 segment=…``. HTTP status and exit code derive from the
-class, in one table each (`api/problems.py`, `cli/exit_codes.py`).
+Messages state facts last: ``segment is gone. partition=orders-3 segment_id=…``. HTTP status and exit code derive from
+the class, in one table each (`api/problems.py`, `cli/exit_codes.py`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 class TierstateError(Exception):
@@ -48,13 +50,30 @@ class TierstateError(Exception):
         super().__init__(message, self.facts)
 
     def __str__(self) -> str:
-        if not self.facts:
-            return self.message
-        return f"{self.message}. " + " ".join(f"{name}={value}" for name, value in self.facts.items())
+        return f"{self.message}. {shown(self.facts)}" if self.facts else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions with keyword facts cross process borders (Spark executors pickle them).
         return (_rebuilt, (type(self), self.message, self.facts, self.__dict__.copy()))
+
+
+def apart(facts: Mapping[str, object]) -> dict[str, object]:
+    """For programs: a partition that is told by its topic id is ``topic_id`` and a number."""
+    place = facts.get("partition")
+    topic_id = getattr(place, "topic_id", None)
+    return (
+        dict(facts)
+        if topic_id is None
+        else {**facts, "partition": getattr(place, "partition", None), "topic_id": topic_id}
+    )
+
+
+def shown(facts: Mapping[str, object]) -> str:
+    """For people, ``name=value …``. A topic and its partition are one name, as Kafka has it: ``partition=orders-0``."""
+    if "topic" in facts and "partition" in facts:
+        facts = apart(facts)
+        facts["partition"] = f"{facts.pop('topic')}-{facts['partition']}"
+    return " ".join(f"{name}={value}" for name, value in facts.items())
 
 
 def _rebuilt(kind: type[TierstateError], message: str, facts: dict[str, object], rest: dict[str, object]) -> object:

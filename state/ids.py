@@ -65,3 +65,7 @@ class TopicIdPartition:
 
     def __str__(self) -> str:
         return f"{self.topic_id}-{self.partition}"
+
+    def named(self, topic: str | None) -> str:
+        """As Kafka writes it, ``orders-0``; by its id where nobody knows the name."""
+        return f"{topic or self.topic_id}-{self.partition}"

@@ -83,7 +83,7 @@ def require_own(subject: CopyAttempt | RemoteSegment) -> None:
         raise CorruptData(
             "a fact names objects of another segment: they stay untouched",
             partition=subject.partition,
-            segment=subject.segment_id,
+            segment_id=subject.segment_id,
             offsets=subject.offsets,
-            object=subject.object_key,
+            object_key=subject.object_key,
         )

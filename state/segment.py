@@ -130,7 +130,7 @@ class RemoteSegment:
 
     def __post_init__(self) -> None:
         if not self.leader_epochs.entries:
-            raise InvalidRequest("a segment has at least one leader epoch", segment=self.segment_id)
+            raise InvalidRequest("a segment has at least one leader epoch", segment_id=self.segment_id)
 
     @property
     def object_bytes(self) -> int:

@@ -44,8 +44,8 @@ function regions(p) {
     add("gap", gap.start, gap.end);
     at = gap.end + 1;
   }
-  add("remote", at, p.local_start_offset - 1);
-  const local = Math.max(p.local_start_offset, p.log_start_offset);
+  add("remote", at, p.local_log_start_offset - 1);
+  const local = Math.max(p.local_log_start_offset, p.log_start_offset);
   const both = p.overlap ? Math.min(p.overlap.end, p.high_watermark - 1) : local - 1;
   add("overlap", local, both);
   add("local", Math.max(both + 1, local), p.high_watermark - 1);
@@ -82,7 +82,7 @@ function numbers(p) {
   const list = element("dl", { className: "numbers" });
   const pairs = [
     ["log start", shown(p.log_start_offset)],
-    ["local start", shown(p.local_start_offset)],
+    ["local start", shown(p.local_log_start_offset)],
     ["highest remote", p.highest_remote_offset === null ? "none" : number.format(p.highest_remote_offset)],
     ["stable", shown(p.last_stable_offset)],
     ["high watermark", shown(p.high_watermark)],
@@ -114,12 +114,12 @@ function card(topic) {
   const count = topic.partitions.length;
   const made = element("article", { className: "card" },
     element("div", { className: "row" },
-      element("h3", { textContent: topic.name }),
+      element("h3", { textContent: topic.topic }),
       element("p", { className: "quiet", textContent: `${plural(count, "partition")} · ${bytes(size)} remote` })));
   for (const p of topic.partitions) {
     const label = element("strong", { textContent: p.partition });
     label.setAttribute("aria-hidden", "true");
-    made.append(element("div", { className: "partition" }, label, bar(topic.name, p), numbers(p), ...troubles(p)));
+    made.append(element("div", { className: "partition" }, label, bar(topic.topic, p), numbers(p), ...troubles(p)));
   }
   return made;
 }
@@ -127,14 +127,14 @@ function card(topic) {
 async function refresh() {
   try {
     const { topics } = await (await ask("/v1/topics")).json();
-    const all = await Promise.all(topics.map(async (t) => (await ask(`/v1/topics/${encodeURIComponent(t.name)}`)).json()));
+    const all = await Promise.all(topics.map(async (t) => (await ask(`/v1/topics/${encodeURIComponent(t.topic)}`)).json()));
     const focused = document.activeElement?.dataset?.key;
     $("topics").replaceChildren(...all.map(card));
     if (!all.length) $("topics").append(element("p", { className: "card quiet", textContent: "No tiered topic yet." }));
     // drawn anew under the keyboard's feet: put the focus back
     if (focused) document.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
-    $("topic-names").replaceChildren(...topics.map((t) => element("option", { value: t.name })));
-    if (!$("topic").value && topics.length) $("topic").value = topics[0].name;
+    $("topic-names").replaceChildren(...topics.map((t) => element("option", { value: t.topic })));
+    if (!$("topic").value && topics.length) $("topic").value = topics[0].topic;
     const size = topics.reduce((sum, t) => sum + t.remote_bytes, 0);
     const segments = topics.reduce((sum, t) => sum + t.remote_segments, 0);
     $("totals").textContent =

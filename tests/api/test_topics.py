@@ -21,14 +21,14 @@ PARTITION = "/v1/topics/t/partitions/0"
 
 def test_topics_are_listed_with_the_size_of_their_remote_tier(call: Call) -> None:
     (topic,) = call("/v1/topics").json()["topics"]
-    assert (topic["name"], topic["partitions"], topic["remote_segments"]) == ("t", 1, 4)
+    assert (topic["topic"], topic["partitions"], topic["remote_segments"]) == ("t", 1, 4)
     assert topic["remote_bytes"] > 0
 
 
 def test_a_partition_shows_both_tiers(call: Call, log: Log) -> None:
     seen = call(PARTITION).json()
     local, end = log.folder.bases[-1], log.folder.end()
-    assert (seen["log_start_offset"], seen["local_start_offset"], seen["high_watermark"]) == (0, local, end)
+    assert (seen["log_start_offset"], seen["local_log_start_offset"], seen["high_watermark"]) == (0, local, end)
     assert (seen["highest_remote_offset"], seen["copied_to"], seen["copy_lag"]) == (local - 1, local - 1, end - local)
     assert (seen["overlap"], seen["gaps"], seen["unavailable"]) == (None, [], None)
     assert call("/v1/topics/t").json()["partitions"] == [seen]

@@ -10,9 +10,11 @@ from tierstate.app.end_transaction import EndTransaction, end_transaction
 from tierstate.app.partition_facts import look_at, why_untiered
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.settings import Settings
-from tierstate.state.epochs import Lineage
+from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.ids import BrokerId, TopicIdPartition
 from tierstate.state.meaning import meaning
+from tierstate.state.offsets import Offset
+from tierstate.state.routing import LocalBounds
 
 
 def why(name: str, include: list[str], **config: str) -> Reason | None:
@@ -109,3 +111,13 @@ def test_what_an_election_lost_is_told_with_its_offsets() -> None:
     said = look_at(build.view(*facts, build.leader(3, 1, lineage=lineage)), None, "orders").lost_branch
     assert said is not None
     assert said.startswith(f"{len(whole.offsets) - 1:,} offsets in 1 segments within {whole.offsets} are of a log")
+
+
+def test_a_gap_is_offsets_with_both_ends_as_the_gateway_has_it() -> None:
+    build = Build()
+    term = build.term(0, 0)
+    copies = [build.started(2, 1, term, 0, 9), build.finished(3, 1, term, 0, 9)]
+    copies += [build.started(4, 2, term, 20, 29), build.finished(5, 2, term, 20, 29)]
+    view = build.view(build.leader(0, 0), build.log_start(1, term, 0), *copies)
+    facts = look_at(view, LocalBounds(Offset(30), Offset(40), Offset(40), LeaderEpoch(0)), "orders")
+    assert facts.as_json()["gaps"] == ({"start": 10, "end": 19},)

@@ -61,7 +61,7 @@ def test_a_dry_run_of_new_writes_nothing_and_a_run_adds_a_key(desk: Desk) -> Non
     assert desk.keys("new", "key2", "--bits", "2048", "--dry-run")["executed"] is False
     assert sorted(path.name for path in desk.ring.parent.iterdir()) == before
     said = desk.keys("new", "key2", "--bits", "2048")
-    assert (said["key"], said["active"], said["executed"]) == ("key2", False, True)
+    assert (said["key_id"], said["active"], said["executed"]) == ("key2", False, True)
     ring = KeyRing.load(desk.ring)
     assert (ring.active, list(ring.keys)) == ("key1", ["key1", "key2"])
 
@@ -86,7 +86,7 @@ def test_the_list_shows_what_each_key_is_and_what_needs_it(desk: Desk) -> None:
     listed = desk.keys("list", "--segments")
     assert listed["active"] == "key1"
     assert listed["not_encrypted"] == 1
-    shown = {each["key"]: each for each in listed["keys"]}
+    shown = {each["key_id"]: each for each in listed["keys"]}
     assert [(key, each["active"], each["private"], each["segments"]) for key, each in shown.items()] == [
         ("key1", True, True, 1),
         ("key2", False, False, 0),
@@ -99,7 +99,7 @@ def test_the_list_shows_what_each_key_is_and_what_needs_it(desk: Desk) -> None:
 def test_the_list_names_keys_that_segments_need_and_the_ring_lacks(desk: Desk, tmp_path: Path) -> None:
     desk.keys("new", "other", "--bits", "2048", "--dir", str(tmp_path / "other"))
     listed = desk.keys("list", "--segments", "--keyring", str(tmp_path / "other" / "keyring.toml"))
-    assert [(each["key"], each["segments"], each["private"]) for each in listed["keys"]] == [
+    assert [(each["key_id"], each["segments"], each["private"]) for each in listed["keys"]] == [
         ("other", 0, True),
         ("key1", 1, False),
     ]
@@ -111,7 +111,7 @@ def test_a_rotation_shows_its_plan_then_does_it_and_can_be_begun_again(desk: Des
     plan = desk.keys("rotate")
     assert plan["executed"] is False
     assert "--execute does it" in desk.notes
-    assert {(each["outcome"], each["key"], each["segments"]) for each in plan["manifests"]} == {
+    assert {(each["outcome"], each["key_id"], each["segments"]) for each in plan["manifests"]} == {
         ("rotated", "key1", 1),
         ("plain", None, 1),
     }
@@ -121,7 +121,7 @@ def test_a_rotation_shows_its_plan_then_does_it_and_can_be_begun_again(desk: Des
     assert desk.keys("rotate", "--execute")["manifests"] == plan["manifests"]
     assert desk.log(alone) == source
     again = desk.keys("rotate", "topic:7", "--execute")
-    assert ("active", "key2", 1) in {(each["outcome"], each["key"], each["segments"]) for each in again["manifests"]}
+    assert ("active", "key2", 1) in {(each["outcome"], each["key_id"], each["segments"]) for each in again["manifests"]}
     assert desk.keys("rotate", "elsewhere")["manifests"] == []
 
 
@@ -138,4 +138,4 @@ def test_a_corrupt_manifest_is_named_and_exits_4_after_the_others_are_done(desk:
     desk.keys("new", "key2", "--bits", "2048", "--activate")
     done = desk.keys("rotate", "--execute", code=4)
     assert {each["outcome"] for each in done["manifests"]} == {"rotated", "corrupt"}
-    assert manifest.name in done["problems"][0]["object"]
+    assert manifest.name in done["problems"][0]["object_key"]

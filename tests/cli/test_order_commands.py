@@ -53,7 +53,7 @@ def test_a_plan_counts_whole_segments_below_it_and_offsets_that_only_the_broker_
     plan = planned(before)
     assert [str(each.offsets) for each in plan.going] == going
     assert [str(each.offsets) for each in plan.across] == across
-    assert (plan.offsets, plan.local_offsets, plan.never_copied) == (before, local, never_copied)
+    assert (plan.offset_count, plan.local_offsets, plan.never_copied) == (before, local, never_copied)
     assert plan.as_json()["remote"]["bytes"] == sum(each.object_bytes for each in plan.going)
     copied = [each for each in plan.going if each.offsets.start >= 300]
     assert plan.local_copied_bytes == sum(each.log_bytes for each in copied)
@@ -124,7 +124,10 @@ def test_groups_that_have_not_read_what_leaves_the_broker_are_named() -> None:
     found = tuple(GroupPosition(name, part, None if at is None else Offset(at)) for name, part, at in places)
     groups = TopicGroups(found, (GroupProblem("odd", "odd is unknown"),))
     plan = plan_delete(view_of(log_start=0), BOUNDS, Offset(350), False, NOW, groups)
-    assert plan.as_json()["groups"] == [{"group": "behind", "committed": 349}, {"group": "new", "committed": None}]
+    assert plan.as_json()["groups"] == [
+        {"group_id": "behind", "committed_offset": 349},
+        {"group_id": "new", "committed_offset": None},
+    ]
     assert plan.as_json()["groups_unknown"] == "odd is unknown"
     remote_only = plan_delete(view_of(log_start=0), BOUNDS, Offset(300), False, NOW, groups)
     assert remote_only.losing == (), "no plain consumer reads what left the broker already"

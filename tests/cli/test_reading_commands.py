@@ -114,7 +114,10 @@ def test_ranges_from_a_file_are_counted_by_any_reader(cluster: Cluster, tmp_path
     boundaries = tmp_path / "boundaries.json"
     boundaries.write_text('{"0": [[0, 10], [10, 25]]}')
     ranges = cluster.json("digest", TOPIC, "--boundaries", str(boundaries))["ranges"]
-    assert [(each["start"], each["end"], each["records"]) for each in ranges] == [(0, 10, 10), (10, 25, 15)]
+    assert [(each["start_offset"], each["end_offset"], each["records"]) for each in ranges] == [
+        (0, 10, 10),
+        (10, 25, 15),
+    ]
 
 
 def test_records_are_read_across_the_border_and_say_which_tier_had_them(cluster: Cluster) -> None:

@@ -15,7 +15,14 @@ from tierstate.state.errors import InvalidRequest
 def test_a_topic_and_a_partition(text: str, topic: str, partition: int | None) -> None:
     found = parse_topic(text)
     assert found == TopicArgument(topic, partition)
-    assert str(found) == text
+    assert found.typed == text
+
+
+def test_a_partition_is_read_as_kafka_writes_it_and_typed_with_a_colon() -> None:
+    assert (str(parse_topic("orders:0")), str(parse_topic("orders"))) == ("orders-0", "orders")
+    assert parse_topic("orders-0") == TopicArgument("orders-0", None), "it is a topic's name like any other"
+    with pytest.raises(click.UsageError, match="write orders:3, or orders-3:0 if orders-3 is the topic"):
+        TopicType(partition=True).convert("orders-3", None, None)
 
 
 @pytest.mark.parametrize(

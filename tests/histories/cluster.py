@@ -247,9 +247,9 @@ class HistoryControl:
         if broker is not None and broker != leader.number:
             raise LeaderMoved("the broker does not lead this partition now", broker=broker)
         if epoch is not None and epoch > now:
-            raise LeaderMoved("the broker has not heard of this epoch", epoch=epoch)
+            raise LeaderMoved("the broker has not heard of this epoch", leader_epoch=epoch)
         if epoch is not None and epoch < now:
-            raise Fenced("a newer leader epoch exists", epoch=epoch)
+            raise Fenced("a newer leader epoch exists", leader_epoch=epoch)
         end = Offset(leader.end)
         stable = min((begun.base for begun in leader.open().values()), default=end)
         stable = max(stable, leader.start)  # as `maybeIncrementFirstUnstableOffset`: never below the log start

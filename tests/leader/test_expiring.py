@@ -55,7 +55,7 @@ def test_what_expires_is_told_to_the_listener(two_expire: Expiry, world: World) 
     old = world.view().readable[:2]
     two_expire.work()
     events = two_expire.process.events
-    assert [(e.log_start, e.reason) for e in events if isinstance(e, LogStartMoved)] == [
+    assert [(e.log_start_offset, e.reason) for e in events if isinstance(e, LogStartMoved)] == [
         (world.bases[2], "retention-size")
     ]
     assert [(e.segment_id, e.offsets, e.reason) for e in events if isinstance(e, SegmentDeleteBegan)] == [

@@ -109,19 +109,21 @@ def test_nothing_in_sight_of_retention_has_no_countdown() -> None:
 def test_offsets_below_the_local_start_that_neither_tier_has_are_a_gap(local_start: int, missing: int) -> None:
     """0..99 and 200..299 are remote."""
     view = view_of(segment(0, 99), segment(200, 299))
-    assert Gauges(view, local_start=local_start)["tierstate_gap_offsets"] == missing
+    assert Gauges(view, local_log_start_offset=local_start)["tierstate_gap_offsets"] == missing
 
 
 def test_what_lies_below_the_log_start_is_no_gap() -> None:
-    assert Gauges(view_of(segment(200, 299), log_start=200), local_start=300)["tierstate_gap_offsets"] == 0
+    assert Gauges(view_of(segment(200, 299), log_start=200), local_log_start_offset=300)["tierstate_gap_offsets"] == 0
 
 
 def test_offsets_that_left_the_broker_by_neither_a_trim_nor_an_order_of_ours_are_cut_elsewhere() -> None:
     """Whether they are still in the remote tier or not."""
     view = replace(view_of(segment(0, 99)), trim_intended=Offset(50))
     for local_start, cut in ((50, 0), (60, 10), (150, 100)):
-        assert Gauges(view, local_start=local_start)["tierstate_cut_elsewhere_offsets"] == cut
-    assert Gauges(replace(view, log_start=Offset(60)), local_start=60)["tierstate_cut_elsewhere_offsets"] == 0
+        assert Gauges(view, local_log_start_offset=local_start)["tierstate_cut_elsewhere_offsets"] == cut
+    assert (
+        Gauges(replace(view, log_start=Offset(60)), local_log_start_offset=60)["tierstate_cut_elsewhere_offsets"] == 0
+    )
 
 
 def test_segments_with_records_of_the_future_are_counted() -> None:
@@ -151,7 +153,7 @@ def test_partitions_in_doubt_are_counted_by_kind() -> None:
 
 
 def test_a_partition_that_another_broker_leads_is_not_measured() -> None:
-    gauges = Gauges(view_of(segment(0, 99)), leads=False, local_start=150, consecutive_failures=3)
+    gauges = Gauges(view_of(segment(0, 99)), leads=False, local_log_start_offset=150, consecutive_failures=3)
     for name in (
         "tierstate_gap_offsets",
         "tierstate_cut_elsewhere_offsets",

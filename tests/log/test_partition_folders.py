@@ -235,7 +235,7 @@ def test_one_segment_file_is_compared_with_the_name_of_the_next(tmp_path: Path) 
 def test_a_batch_of_another_epoch_than_the_checkpoint_says_is_refused(tmp_path: Path, epoch: int) -> None:
     log = plain_batch(0, epoch=0) + plain_batch(3, epoch=epoch)
     folder = folder_of(tmp_path, log, bases=(0,), epochs=Lineage.of((0, 0), (3, 3), (7, 6)))
-    with pytest.raises(CorruptData, match=f"another leader epoch.*offsets=3..5 epoch={epoch} checkpoint=3"):
+    with pytest.raises(CorruptData, match=f"another leader epoch.*offsets=3..5 leader_epoch={epoch} checkpoint=3"):
         open_log(folder)
 
 

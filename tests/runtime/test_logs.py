@@ -9,9 +9,11 @@ from typing import Any, get_args
 
 import pytest
 
-from tierstate.runtime.listener import Event, FactsApplied, RemoteFetched, ViewRebuilt
+from tierstate.runtime.listener import Event, FactsApplied, RemoteFetched, SegmentDeleted, ViewRebuilt
 from tierstate.runtime.logs import log_events, open_logs, take_library_logs
 from tierstate.state.errors import InvalidSettings
+from tierstate.state.ids import RemoteSegmentId, TopicId, TopicIdPartition
+from tierstate.state.offsets import Offset, OffsetRange
 
 
 class Terminal(io.StringIO):
@@ -70,6 +72,20 @@ def test_secrets_are_hidden_by_value_also_within_what_others_say_and_at_debug_le
     assert "hunter2" not in stream.getvalue()
     assert stream.getvalue().count("(hidden)") >= 4
     assert "a topic" in stream.getvalue(), "what is too short is in too many words"
+
+
+def test_people_read_a_partition_as_kafka_writes_it_and_programs_its_parts() -> None:
+    topic_id, line, record = TopicId.of(bytes(16)), io.StringIO(), io.StringIO()
+    place, offsets = TopicIdPartition(topic_id, 3), OffsetRange(Offset(0), Offset(99))
+    event = SegmentDeleted(place, "orders", RemoteSegmentId.of(bytes(16)), offsets, 7)
+    log_events(open_logs({}, stream=line))(event)
+    log_events(open_logs({}, as_json=True, stream=record))(event)
+    assert "partition=orders-3 " in line.getvalue()
+    assert f"topic_id={topic_id}" in line.getvalue()
+    assert "offsets=0..99" in line.getvalue()
+    said = json.loads(record.getvalue())
+    assert (said["topic"], said["topic_id"], said["partition"]) == ("orders", topic_id, 3)
+    assert said["offsets"] == {"start": 0, "end": 99}
 
 
 @pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: str(kind.__name__))

@@ -131,6 +131,22 @@ def test_every_error_is_reported_at_once_with_its_dotted_key_and_origin(write_to
     assert any("(environment TIERSTATE_NO__SUCH)" in line for line in said)
 
 
+@pytest.mark.parametrize("written", ["15", "15.0", '"15"'])
+def test_a_duration_without_a_unit_is_refused_and_told_how_to_be_written(write_toml: WriteToml, written: str) -> None:
+    text = written.strip('"')
+    file = write_toml(f'[trim]\ndelay = {written}\n[tiering.topics."a.b"]\nretention = {written}\n')
+    how = (
+        f"a duration without a unit: {text}; write {text}s for seconds, {text}ms, {text}m, {text}h or {text}d ({file})"
+    )
+    assert sorted(problems(file)) == [f"tiering.topics.a.b.retention: {how}", f"trim.delay: {how}"]
+    assert problems(None, f"copy.lag={text}", TIERSTATE_SWEEP__GRACE=text)[0].startswith("copy.lag: a duration without")
+
+
+@pytest.mark.parametrize("written", ["0", "0.0", '"0"', '"0s"'])
+def test_no_time_at_all_needs_no_unit(write_toml: WriteToml, written: str) -> None:
+    assert given(write_toml(f"[trim]\ndelay = {written}\n")).trim.delay == 0
+
+
 @pytest.mark.parametrize(
     ("key", "nearest"),
     [

@@ -16,7 +16,8 @@ def test_sizes_are_bytes(text: object, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("0s", 0), ("15m", 900), ("7d", 604_800), ("1h30m", 5400), ("250ms", 0.25), (2, 2), ("5", 5)]
+    ("text", "seconds"),
+    [("0s", 0), ("15m", 900), ("7d", 604_800), ("1h30m", 5400), ("250ms", 0.25), (2, 2), ("0", 0), (0, 0)],
 )
 def test_durations_are_seconds(text: object, seconds: float) -> None:
     assert parse_duration(text) == seconds
@@ -31,6 +32,12 @@ def test_what_is_no_size_is_refused(text: object) -> None:
 @pytest.mark.parametrize("text", ["", "-1s", "15 minutes", "m", True, None, -1, float("nan"), float("inf"), "٣s", "1w"])
 def test_what_is_no_duration_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="not a duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["15", "0.5", " 900 "])
+def test_a_duration_is_written_with_a_unit(text: str) -> None:
+    with pytest.raises(ValueError, match=rf"without a unit: {text.strip()}; write {text.strip()}s for seconds"):
         parse_duration(text)
 
 

@@ -123,8 +123,8 @@ def test_json_is_one_document_or_one_object_a_line(tiered: Tiered) -> None:
     assert [each["state"] for each in segments] == ["COPY_SEGMENT_FINISHED"] * len(segments)
     assert mine["remote_segments"] == len(house.manifests()) > len(segments) > 0
     assert [(each["partition"], each["agent"]) for each in described] == [(0, SILENT), (1, SILENT)]
-    assert described[0]["local_start"] == tiered.local_start
-    assert mine["remote_records"] == sum(each["local_start"] for each in described)
+    assert described[0]["local_log_start_offset"] == tiered.local_start
+    assert mine["remote_records"] == sum(each["local_log_start_offset"] for each in described)
     of_one, of_all = at_once(house, ("facts", f"{topic}:0", "--json"), ("facts", "--json"))
     facts = [json.loads(line) for line in of_one.splitlines()]
     kinds = [each["fact"] for each in facts]

@@ -85,12 +85,15 @@ def test_leases_are_listed_and_one_is_ended(told: Told) -> None:
         (1, "gateway a", other.id),
     ]
     assert 3_400 < listed[0]["expires_in_s"] <= 3_600
-    assert (listed[0]["start"], listed[0]["end"]) == (0, 99)
+    assert listed[0]["offsets"] == {"start": 0, "end": 99}
     printed = told.house.run("leases", f"{told.topic}:1").stdout
     assert "gateway a" in printed
     assert "spark" not in printed
     assert "no such lease" in told.house.run("leases", told.topic, "--end", str(new_id()), code=2).stderr
-    told.house.run("leases", "--end", str(one.id))
+    (would,) = told.house.json("leases", "--end", str(one.id))
+    assert (would["id"], would["executed"]) == (one.id, False)
+    (ended,) = told.house.json("leases", "--end", str(one.id), "--execute")
+    assert (ended["id"], ended["executed"]) == (one.id, True)
     assert [each["id"] for each in told.house.json("leases", f"{told.topic_id}")] == [other.id]
 
 

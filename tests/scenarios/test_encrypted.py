@@ -96,11 +96,14 @@ def test_a_rotation_changes_no_record_no_size_and_no_fact(encrypted: Encrypted) 
     sizes = {path: path.stat().st_size for path in house.objects()}
     house.run("keys", "new", "a-longer-id", "--bits", "3072", "--activate", "--dir", str(folder))
     plan = house.json("keys", "rotate", encrypted.topic, *encrypted.with_ring)["manifests"]
-    assert plan == [{"outcome": "rotated", "key": "key1", "segments": len(house.manifests(encrypted.topic))}]
+    assert plan == [{"outcome": "rotated", "key_id": "key1", "segments": len(house.manifests(encrypted.topic))}]
     house.json("keys", "rotate", encrypted.topic, "--execute", *encrypted.with_ring)
     assert {path: path.stat().st_size for path in house.objects()} == sizes
     listed = house.json("keys", "list", "--segments", *encrypted.with_ring)["keys"]
-    assert [(each["key"], each["segments"]) for each in listed] == [("key1", 0), ("a-longer-id", plan[0]["segments"])]
+    assert [(each["key_id"], each["segments"]) for each in listed] == [
+        ("key1", 0),
+        ("a-longer-id", plan[0]["segments"]),
+    ]
     alone = folder / "alone.toml"
     text = encrypted.ring.read_text()
     alone.write_text('active = "a-longer-id"\n' + text[text.index('[keys."a-longer-id"]') :])

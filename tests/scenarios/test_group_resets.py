@@ -58,7 +58,7 @@ def trimmed(house: House, topic: str) -> int:
     (found,) = house.json("describe", f"{topic}:0")
     agent = found["agent"] if isinstance(found["agent"], dict) else {}
     settled = agent.get("not_copied_reason") == "all-copied" and agent.get("not_trimmed_reason") == "local-retention"
-    return int(found["local_start"]) if settled else 0
+    return int(found["local_log_start_offset"]) if settled else 0
 
 
 def holds(house: House, topic: str, group: str) -> dict[str, Any] | None:

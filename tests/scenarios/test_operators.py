@@ -175,17 +175,17 @@ def test_what_an_operator_deleted_on_the_broker_is_reported_with_the_command_tha
         house.run("agent", "--once")
         (before,) = house.json("describe", f"{topic}:0")
         assert before["cut_elsewhere"] is None
-        cut = before["local_start"] + 100
-        assert cut < before["highest_remote"]
+        cut = before["local_log_start_offset"] + 100
+        assert cut < before["highest_remote_offset"]
         ClusterAdmin(kafka).delete_records(topic, 0, cut)
         house.run("agent", "--once")
         (after,) = house.json("describe", f"{topic}:0")
         assert after["cut_elsewhere"] == (
-            f"the broker begins at {cut}, above our newest trim {before['local_start']}: by Kafka's own retention, or "
-            f"by DeleteRecords of an operator; nothing remote was deleted. To delete it there too: "
+            f"the broker begins at {cut}, above our newest trim {before['local_log_start_offset']}: by Kafka's own "
+            f"retention, or by DeleteRecords of an operator; nothing remote was deleted. To delete it there too: "
             f"tierstate delete-records {topic}:0 --before {cut} --execute"
         )
-        assert after["log_start"] == 0
+        assert after["log_start_offset"] == 0
         assert after["remote_segments"] == before["remote_segments"]
         shown = house.run("describe", topic).stdout
         assert f"CUT ELSEWHERE  {after['cut_elsewhere']}" in shown
@@ -194,7 +194,7 @@ def test_what_an_operator_deleted_on_the_broker_is_reported_with_the_command_tha
             gauge = f'tierstate_cut_elsewhere_offsets{{partition="0",topic="{topic}"}} '
             eventually(lambda: f"{gauge}100.0" in agent.metrics())
             house.run(*command)
-            eventually(lambda: house.json("describe", f"{topic}:0")[0]["log_start"] == cut)
+            eventually(lambda: house.json("describe", f"{topic}:0")[0]["log_start_offset"] == cut)
             eventually(lambda: f"{gauge}0.0" in agent.metrics())
         assert house.json("describe", f"{topic}:0")[0]["cut_elsewhere"] is None
     finally:

@@ -118,23 +118,23 @@ def test_delete_records_moves_the_start_of_both_tiers_and_takes_the_objects_belo
     inside = (first + second) // 2
 
     plan = house.json("delete-records", f"{topic}:0", "--before", str(inside))
-    assert [each["offsets"] for each in plan["remote"]["segments"]] == [f"0..{first}"]
-    assert plan["remote"]["stay_whole"] == [f"{first + 1}..{second}"]
-    assert (plan["order"], plan["obeyed"], plan["local"]["offsets"]) == (None, None, 0)
+    assert [each["offsets"] for each in plan["remote"]["segments"]] == [{"start": 0, "end": first}]
+    assert plan["remote"]["stay_whole"] == [{"start": first + 1, "end": second}]
+    assert (plan["order"], plan["obeyed"], plan["local"]["offset_count"]) == (None, None, 0)
     assert len(house.manifests(topic)) == before
-    assert described(house, topic)["log_start"] == 0
+    assert described(house, topic)["log_start_offset"] == 0
 
     done = house.json("delete-records", f"{topic}:0", "--before", str(inside), "--execute")
-    assert done["obeyed"]["log_start"] == inside
+    assert done["obeyed"]["log_start_offset"] == inside
     eventually(lambda: len(house.manifests(topic)) == before - 1)
-    assert described(house, topic)["log_start"] == inside
+    assert described(house, topic)["log_start_offset"] == inside
     read = house.run("consume", f"{topic}:0", "-n", "1", "--format", "%o %s\\n").stdout
     assert read == f"{inside} {inside:0120d}\n"
     assert house.run("consume", f"{topic}:0", "--from", str(inside - 1), code=5).returncode == 5
 
     done = house.json("delete-records", f"{topic}:0", "--before", "-20", "--execute")
     last = RECORDS - 20
-    assert (done["obeyed"]["log_start"], done["obeyed"]["local_start"]) == (last, last)
+    assert (done["obeyed"]["log_start_offset"], done["obeyed"]["local_log_start_offset"]) == (last, last)
     eventually(lambda: house.manifests(topic) == [])
     assert plain_start(house, topic) == (last, last)
     eventually(lambda: described(house, topic)["orders"] == [])
@@ -184,9 +184,9 @@ def test_an_order_to_delete_waits_for_a_paused_partition_and_is_carried_out_when
     again = house.json("delete-records", f"{topic}:0", "--before", "100", "--execute", "--no-wait")
     assert (again["stands_already"], again["order"]) == (True, done["order"])
     eventually(lambda: said_by_agent(house, topic, "not_expired").startswith("pause ordered by "))
-    assert described(house, topic)["log_start"] == 0
+    assert described(house, topic)["log_start_offset"] == 0
     house.run("resume", topic)
-    eventually(lambda: described(house, topic)["log_start"] == 100)
+    eventually(lambda: described(house, topic)["log_start_offset"] == 100)
 
 
 def test_a_disabled_topic_keeps_its_remote_tier_until_it_is_to_be_deleted(house: House) -> None:
@@ -202,13 +202,17 @@ def test_a_disabled_topic_keeps_its_remote_tier_until_it_is_to_be_deleted(house:
     assert house.manifests(topic) == before
     assert house.holds(topic, 2 * RECORDS)
 
-    local = described(house, topic)["local_start"]
+    local = described(house, topic)["local_log_start_offset"]
     (going,) = house.json("disable", topic, "--remote", "delete")
-    assert (going["outcome"], going["segments_go"], going["local_start"]) == ("would be ordered", len(before), local)
+    assert (going["outcome"], going["segments_go"], going["local_log_start_offset"]) == (
+        "would be ordered",
+        len(before),
+        local,
+    )
     assert going["records_go"] == local
     house.run("disable", topic, "--remote", "delete", "--execute")
     eventually(lambda: house.manifests(topic) == [])
-    assert described(house, topic)["log_start"] == local
+    assert described(house, topic)["log_start_offset"] == local
     assert plain_start(house, topic) == (local, local)
     assert "nothing was done" in house.run("disable", topic, "--remote", "delete", "--execute").stderr
     house.run("resume", topic)

@@ -342,7 +342,7 @@ def test_a_segment_has_an_older_message_format(topic: ReasonTopic) -> None:
     end = topic.bases()[1] - 1
     patch(topic.log(0), 16, b"\x01")
     with topic.desk() as desk:
-        file = rf"file=\S+/{0:020d}\.log segment=0\.\.{end} magic=1"
+        file = rf"file=\S+/{0:020d}\.log offsets=0\.\.{end} magic=1"
         status = desk.says("copied", Reason.REFUSED_FORMAT, rf"message format older than v2\. {file}")
         assert status.refused_reason == Reason.REFUSED_FORMAT
         assert (status.consecutive_failures, topic.seen(desk.job).segments) == (0, {})

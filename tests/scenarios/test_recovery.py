@@ -85,7 +85,7 @@ def test_verify_names_a_missing_object_with_exit_code_4_and_an_orphan_with_1(los
     log.unlink()
     try:
         found = house.json("verify", lost.topic, "--level", "1", code=4)["findings"]
-        assert [(each["severity"], each["object"]) for each in found] == [
+        assert [(each["severity"], each["object_key"]) for each in found] == [
             ("corrupt", str(log.relative_to(house.store)))
         ]
         line = house.run("verify", lost.topic, code=4).stdout.splitlines()[0]
@@ -156,7 +156,7 @@ def test_the_archive_binds_and_a_changed_byte_in_it_is_found(lost: Lost, pieces:
     house, fresh = lost.house, lost.fresh
     plan = house.json("recover", "--from-archive", *fresh)
     assert len(plan["archived_to"]) == len(pieces) > 0
-    assert {each["log_start_from"] for each in plan["partitions"]} == {"archive"}
+    assert {each["log_start_offset_from"] for each in plan["partitions"]} == {"archive"}
     assert house.json("recover", "--without-archive", *fresh)["archived_to"] is None
     assert house.json("verify", lost.topic)["findings"] == []
     for piece in pieces:
@@ -167,7 +167,7 @@ def test_the_archive_binds_and_a_changed_byte_in_it_is_found(lost: Lost, pieces:
         assert "archive" in house.run("recover", *fresh, code=4).stderr
         house.run("recover", "--without-archive", *fresh)
         found = house.json("verify", lost.topic, code=4)["findings"]
-        assert {house.store / each["object"] for each in found} <= set(pieces)
+        assert {house.store / each["object_key"] for each in found} <= set(pieces)
         assert {each["severity"] for each in found} == {"corrupt"}
     finally:
         for piece in pieces:

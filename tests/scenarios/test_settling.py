@@ -39,9 +39,9 @@ def described(house: House, topic: str) -> dict[str, Any]:
 def copied(house: House, topic: str) -> int:
     """Once all that is rolled is copied and trimmed: how many records are remote."""
     done = eventually(
-        lambda: (now := described(house, topic))["local_start"] == int(house.logs(topic)[-1].stem) and now
+        lambda: (now := described(house, topic))["local_log_start_offset"] == int(house.logs(topic)[-1].stem) and now
     )
-    return int(done["highest_remote"]) + 1
+    return int(done["highest_remote_offset"]) + 1
 
 
 def restarts(house: House) -> None:

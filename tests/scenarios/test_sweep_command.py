@@ -47,7 +47,7 @@ class Swept:
         return found
 
     def kinds(self, *flags: str, code: int = 0) -> dict[str, str]:
-        return {each["object"]: each["kind"] for each in self.sweep(*flags, code=code)["found"]}
+        return {each["object_key"]: each["kind"] for each in self.sweep(*flags, code=code)["found"]}
 
     def objects(self) -> set[str]:
         return set(self.story.then.remote("orders").objects())
@@ -89,7 +89,7 @@ def test_what_an_agent_left_that_was_killed_between_two_objects_is_swept_and_not
     when.agent(0).works()  # the next term
     (left,) = then.remote("orders").view.in_state(SegmentState.ABANDONED)
     (row,) = [each for each in swept.sweep(code=1)["found"] if each["kind"] == "abandoned"]
-    assert dangling.startswith(row["object"])
+    assert dangling.startswith(row["object_key"])
     assert row["bytes"] == swept.store.head(dangling).size
     assert "sweep.grace" in row["why"]
 
@@ -131,7 +131,7 @@ def test_a_person_sees_all_and_deletes_what_facts_condemn_and_what_is_named_key_
     assert swept.sweep("--execute", "--orphan", "no/such.log", code=2)["error"].count("no such object") == 1
     assert swept.objects() == set(gone) | theirs, "all or nothing"
     document = swept.sweep("--execute", code=1)
-    assert {each["object"] for each in document["found"] if each["swept"]} == set(gone)
+    assert {each["object_key"] for each in document["found"] if each["swept"]} == set(gone)
     assert swept.objects() == theirs
 
     listing = story.cluster.store_folder.parent / "orphans.txt"

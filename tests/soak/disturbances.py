@@ -273,7 +273,7 @@ def quiet_restarted(ground: Ground, chance: random.Random) -> Look:
     ground.patiently(lambda: ground.admin.create(name, 1, (index,), retention_ms=str(KEPT_MS), **config))
     ground.quiet.append(name)
     ground.house.append(name, QUIET_RECORDS)
-    ground.until(lambda: ground.described(name)["highest_remote"] is not None, "something is remote")
+    ground.until(lambda: ground.described(name)["highest_remote_offset"] is not None, "something is remote")
     restarts = partial(ground.kafka.start, index)
     ground.kafka.stop(index)
     _term_begins_after(ground, index, name, restarts)
@@ -282,8 +282,10 @@ def quiet_restarted(ground: Ground, chance: random.Random) -> Look:
     _term_begins_after(ground, index, name, restarts)
     ground.until_in_sync()
     found = ground.described(name)
-    read = ground.command("consume", f"{name}:0", "-n", str(found["highest_remote"] + 1), "--format", "%o\\n")
-    assert read[1].split() == [str(each) for each in range(found["highest_remote"] + 1)], "what is remote is not read"
+    read = ground.command("consume", f"{name}:0", "-n", str(found["highest_remote_offset"] + 1), "--format", "%o\\n")
+    assert read[1].split() == [str(each) for each in range(found["highest_remote_offset"] + 1)], (
+        "what is remote is not read"
+    )
     return lambda: not ground.described(name)["lineage_unknown"]
 
 
@@ -323,7 +325,7 @@ def head_lost(ground: Ground, chance: random.Random) -> Look:
     began = time.monotonic()
     for topic in TOPICS:
         found = json.loads(ground.command("sweep", ground.full(topic), "--json")[1])["found"]
-        named = [flag for each in found if each["kind"] == "orphan" for flag in ("--orphan", each["object"])]
+        named = [flag for each in found if each["kind"] == "orphan" for flag in ("--orphan", each["object_key"])]
         if named:
             ground.commanded("sweep", ground.full(topic), "--execute", *named, codes=(0, 1))
     return lambda: all(ground.copied(began, name, partition) for _, name, partition in ground.places())

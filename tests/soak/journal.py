@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-DETAILS = ("partition", "topic", "term", "reason", "error", "offsets", "segment_id", "log_start", "offset", "act")
+DETAILS = (
+    "partition",
+    "topic",
+    "term",
+    "reason",
+    "error",
+    "offsets",
+    "segment_id",
+    "log_start_offset",
+    "offset",
+    "act",
+)
 KEPT = 100_000
 
 
@@ -96,5 +106,4 @@ class Journal:
 
 def partition_of(said: Said) -> int:
     """Of what was said about a partition; -1 when it was not."""
-    found = re.search(r"\D(\d+)\D*$", str(said.details.get("partition", "")))
-    return int(found[1]) if found else -1
+    return int(said.details.get("partition", -1))

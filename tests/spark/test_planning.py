@@ -144,7 +144,7 @@ def test_what_is_deleted_after_planning_is_an_error_that_names_the_range(
 ) -> None:
     name, reader, planned, _ = planned_locally(copied=False)
     tiers.trim(name, 0, 250)
-    with pytest.raises(PlannedRangeLost, match=rf"topic={name} partition=0 start=0 end=200"):
+    with pytest.raises(PlannedRangeLost, match=rf"partition={name}-0 start=0 end=200"):
         read(reader, planned)
 
 

@@ -138,5 +138,5 @@ def test_a_pattern_matches_whole_names_and_neither_kafkas_topics_nor_ours(tiers:
     everything = chosen(subscribePattern=".*")
     assert {orders.name, longer} <= everything
     assert not everything & {tiers.tier_state_topic, "__consumer_offsets"}
-    with pytest.raises(UnknownTopic, match=f"option assign: no such partition. topic={orders.name} partition=2"):
+    with pytest.raises(UnknownTopic, match=f"option assign: no such partition. partition={orders.name}-2"):
         chosen(assign=json.dumps({orders.name: [0, 2]}))

@@ -10,13 +10,16 @@ import pytest
 from tierstate.state import errors
 from tierstate.state.errors import (
     CorruptData,
+    Fenced,
     InvalidSettings,
     LogGap,
     MissingExtra,
     OffsetOutOfRange,
     TierstateError,
     ViewBehind,
+    apart,
 )
+from tierstate.state.ids import TopicId, TopicIdPartition
 
 SPECIAL: dict[str, TierstateError] = {
     "InvalidSettings": InvalidSettings(["a.b: wrong", "c.d: missing"]),
@@ -74,3 +77,12 @@ def test_the_drawing_shows_every_error_under_its_parent() -> None:
     for kind in every_class():
         if kind.__module__ == errors.__name__ and kind is not TierstateError:
             assert depth[kind.__name__] == depth[kind.__bases__[0].__name__] + 4, kind.__name__
+
+
+def test_people_read_a_partition_as_kafka_writes_it_and_programs_its_parts() -> None:
+    place = TopicIdPartition(TopicId.of(bytes(16)), 3)
+    assert str(Fenced("stop", topic="orders", partition=3, term="0/1")) == "stop. partition=orders-3 term=0/1"
+    named = Fenced("stop", topic="orders", partition=place)
+    assert str(named) == f"stop. partition=orders-3 topic_id={place.topic_id}"
+    assert apart(named.facts) == {"topic": "orders", "partition": 3, "topic_id": place.topic_id}
+    assert str(Fenced("stop", partition=place)) == f"stop. partition={place}", "by its id where nobody says the name"

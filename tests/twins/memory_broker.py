@@ -210,9 +210,9 @@ class MemoryBroker:
             if broker is not None and broker != part.leader:
                 raise LeaderMoved("the broker does not lead this partition now", topic=topic, broker=broker)
             if epoch is not None and epoch > part.epoch:
-                raise LeaderMoved("the broker has not heard of this epoch", topic=topic, epoch=epoch)
+                raise LeaderMoved("the broker has not heard of this epoch", topic=topic, leader_epoch=epoch)
             if epoch is not None and epoch < part.epoch:
-                raise Fenced("a newer leader epoch exists", topic=topic, epoch=epoch)
+                raise Fenced("a newer leader epoch exists", topic=topic, leader_epoch=epoch)
             return part.bounds
 
     def configs(self, topics: Collection[str], *, broker: BrokerId) -> dict[str, TopicConfig | TierstateError]:

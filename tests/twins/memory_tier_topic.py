@@ -162,7 +162,7 @@ class _MemoryReader:
             if position < log.start:
                 raise PositionLost("position is below the start", **facts)
             if position and epoch != UNKNOWN_EPOCH and position > log.end_of(epoch):
-                raise PositionLost("the log was truncated below the position", **facts, epoch=epoch)
+                raise PositionLost("the log was truncated below the position", **facts, leader_epoch=epoch)
 
     def _take(self, number: int) -> TierBatch:
         log, at = self._logs[number], self._positions[number]

@@ -1,0 +1,90 @@
+"""`--execute` and `--dry-run` mean one thing in every command that has them, and the docs say who does what without."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tierstate.cli.context import Context
+from tierstate.cli.flags import acts
+from tierstate.cli.main import root
+
+OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+
+ADDS = {"init", "pause", "resume", "keys new", "certify"}
+DECIDES = {"delete-records", "disable", "sweep", "undelete", "settle", "release", "leases", "recover", "keys rotate"}
+LOOKS = {
+    "check", "config", "topics", "describe", "segments", "verify", "digest", "consume", "dump-log", "facts", "replay",
+    "diff", "keys list",
+}  # fmt: skip
+RUNS = {"agent", "gateway", "sandbox up", "sandbox down", "sandbox status"}
+
+
+def commands(group: click.Group = root, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    with click.Context(group, obj=Context()) as ctx:
+        for name in group.list_commands(ctx):
+            command = group.get_command(ctx, name)
+            assert command is not None
+            if isinstance(command, click.Group):
+                yield from commands(command, f"{before}{name} ")
+            else:
+                yield f"{before}{name}", command
+
+
+def flag_of(command: click.Command) -> click.Option | None:
+    """The option that either of the two flags belongs to."""
+    found = [
+        each
+        for each in command.params
+        if isinstance(each, click.Option) and {"--execute", "--dry-run"} & {*each.opts, *each.secondary_opts}
+    ]
+    assert len(found) <= 1, "two options for one decision"
+    return found[0] if found else None
+
+
+FLAGS = {name: flag_of(command) for name, command in commands()}
+
+
+def test_every_command_is_of_one_kind() -> None:
+    kinds = (ADDS, DECIDES, LOOKS, RUNS)
+    assert sorted(each for kind in kinds for each in kind) == sorted(FLAGS), "say what a new command does"
+
+
+@pytest.mark.parametrize("name", sorted(ADDS | DECIDES))
+def test_what_changes_something_takes_both_flags_and_its_help_says_what_it_does_without(name: str) -> None:
+    flag = FLAGS[name]
+    assert flag is not None
+    assert (flag.opts, flag.secondary_opts) == (["--execute"], ["--dry-run"])
+    assert flag.default is (name in ADDS)
+    assert ("Without either it is done" in str(flag.help)) is (name in ADDS)
+
+
+@pytest.mark.parametrize("name", sorted(LOOKS | RUNS))
+def test_what_only_looks_takes_neither(name: str) -> None:
+    assert FLAGS[name] is None
+
+
+@pytest.mark.parametrize("unasked", [True, False])
+@pytest.mark.parametrize(
+    ("flags", "done"),
+    [([], None), (["--execute"], True), (["--dry-run"], False), (["--execute", "--dry-run"], False)],
+)
+def test_a_flag_means_the_same_whatever_is_done_without(unasked: bool, flags: list[str], done: bool | None) -> None:
+    @click.command()
+    @acts(unasked=unasked)
+    def change(execute: bool) -> None:
+        click.echo(execute)
+
+    assert CliRunner().invoke(change, flags).output.strip() == str(unasked if done is None else done)
+
+
+def test_the_docs_say_what_is_done_without_a_flag() -> None:
+    text = OPERATIONS.read_text().partition("## Shown or done\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| [^|]+ \| (done|shown) \| (.+) \|$", text, re.MULTILINE))
+    listed = {kind: {each.split(" --")[0] for each in re.findall("`([^`]+)`", row)} for kind, row in rows.items()}
+    assert listed == {"done": ADDS, "shown": DECIDES}

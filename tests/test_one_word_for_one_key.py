@@ -1,0 +1,58 @@
+"""`--json` and HTTP say one thing with one word, Kafka's where it has one (`vocabulary.py`, docs/formats.md)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.vocabulary import (
+    ELSEWHERE,
+    PRINTED,
+    WORDS,
+    fields_of_printed,
+    keys_of_commands,
+    keys_of_errors,
+    keys_of_http,
+)
+from tierstate.api import models
+
+FORMATS = Path(__file__).resolve().parents[1] / "docs" / "formats.md"
+INSTEAD = {banned: word for word, synonyms in WORDS.items() for banned in synonyms}
+
+HTTP_ALONE = {"remote_log_bytes", "copied_to", "copy_lag", "overlap", "leases", "unavailable"}
+"""What the gateway says of a partition and `describe` does not: it has the agent's own word, and `tierstate leases`."""
+
+
+@pytest.mark.parametrize("keys", [keys_of_commands, keys_of_http])
+def test_no_key_has_another_word_for_what_has_one(keys: object) -> None:
+    assert callable(keys)
+    assert {key: INSTEAD[key] for key in keys() & INSTEAD.keys()} == {}
+
+
+def test_the_facts_of_errors_use_the_same_words() -> None:
+    found = keys_of_errors()
+    assert {key: INSTEAD[key] for key in found & (INSTEAD.keys() - ELSEWHERE)} == {}
+    assert found >= ELSEWHERE.keys(), "no error says it any more: take it off the list"
+
+
+def test_a_word_of_the_list_is_one_that_somebody_says_and_no_synonym_of_another() -> None:
+    said = keys_of_commands() | keys_of_http()
+    assert WORDS.keys() - said == set()
+    assert WORDS.keys() & INSTEAD.keys() == set()
+
+
+def test_what_is_printed_whole_is_found_wherever_it_is() -> None:
+    assert sorted(fields_of_printed()) == sorted(PRINTED)
+
+
+def test_describe_and_the_gateway_have_the_same_keys_for_a_partition() -> None:
+    described, served = set(fields_of_printed()["PartitionFacts"]), set(models.Partition.model_fields)
+    assert served - described == HTTP_ALONE
+    assert {"topic", "partitions", "remote_segments", "remote_bytes"} <= set(models.TopicSummary.model_fields)
+
+
+def test_the_words_are_documented() -> None:
+    section = FORMATS.read_text().partition("## One word for one key\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == WORDS.keys()

@@ -1,0 +1,113 @@
+"""One word for one key: what `--json`, the HTTP answers, the agents' status and the facts of errors call each thing.
+
+Kafka's word where Kafka has one. Facts and descriptors are printed as their schemas write them, and records keep
+Kafka's camelCase (docs/formats.md); neither is looked at here.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from tierstate.api import models
+from tierstate.api.problems import SHOWN
+from tierstate.state import errors
+
+ROOMS = Path(__file__).resolve().parents[1] / "src" / "tierstate"
+ROOM_NAMES = sorted(room.name for room in ROOMS.iterdir() if room.is_dir())
+PRINTING = ("app", "api", "cli")
+"""Floors whose dict literals are answers, or parts of them."""
+
+WORDS = {
+    "topic": ("topic_name",),
+    "topic_id": ("topicId", "topic_uuid"),
+    "partition": ("partition_id", "partition_number"),
+    "log_start_offset": ("log_start", "log_begin", "log_start_from"),
+    "local_log_start_offset": ("local_start", "local_start_offset", "earliest_local_offset"),
+    "highest_remote_offset": ("highest_remote", "latest_tiered_offset"),
+    "high_watermark": ("hw", "high_water_mark"),
+    "last_stable_offset": ("lso", "last_stable"),
+    "leader_epoch": ("epoch",),
+    "start_offset": ("first_at",),
+    "end_offset": ("end_at",),
+    "offset_count": ("offsets_count",),
+    "offsets": ("range", "offset_range"),
+    "first_offset": ("first",),
+    "last_offset": ("last",),
+    "base_offset": ("base",),
+    "timestamp": ("ts", "time_ms"),
+    "group_id": ("group",),
+    "committed_offset": ("committed",),
+    "broker_id": ("node",),
+    "segment_id": ("segment",),
+    "object_key": ("object",),
+    "expires_at": ("until", "expires"),
+    "executed": ("released", "done"),
+}
+"""The word, and what nobody calls the same thing. Times are ms since the epoch."""
+
+ELSEWHERE = {
+    "first": "a position in the tier-state topic, an index, a port",
+    "last": "likewise",
+}
+"""Words of that list that the facts of errors use for something else."""
+
+PRINTED = ("Counted", "EndTransaction", "Obeyed", "PartitionFacts", "PartitionStatus", "PinnedBy", "Replayed")
+"""Classes whose values are printed whole, wherever they are."""
+
+
+def keys_of_commands() -> set[str]:
+    """Of every dict that a command or the gateway spells out, and of values that are printed whole."""
+    spelled = {key for file in _files(*PRINTING) for key in _dict_keys(ast.parse(file.read_text()))}
+    return spelled | {name for fields in fields_of_printed().values() for name in fields}
+
+
+def fields_of_printed() -> dict[str, list[str]]:
+    classes = [
+        node
+        for file in _files(*ROOM_NAMES)
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.ClassDef) and node.name in PRINTED
+    ]
+    return {
+        each.name: [
+            node.target.id
+            for node in each.body
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        ]
+        for each in classes
+    }
+
+
+def keys_of_http() -> set[str]:
+    """Of every body under `/v1`."""
+    bodies = [each for each in vars(models).values() if isinstance(each, type) and issubclass(each, BaseModel)]
+    return {name for body in bodies for name in body.model_fields} | SHOWN
+
+
+def keys_of_errors() -> set[str]:
+    """Of the facts that any of our errors is raised with."""
+    kinds = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)}
+    return {key for file in _files(*ROOM_NAMES) for key in _fact_names(ast.parse(file.read_text()), kinds)}
+
+
+def _files(*rooms: str) -> Iterator[Path]:
+    for room in rooms:
+        yield from (ROOMS / room).glob("**/*.py")
+
+
+def _dict_keys(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            yield from (key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str))
+
+
+def _fact_names(tree: ast.Module, kinds: set[str]) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            if name in kinds:
+                yield from (word.arg for word in node.keywords if word.arg is not None)
