@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from . import models, pages, records, topics
 from .auth import BearerTokens
 from .problems import add_problem_handlers
-from .service import Service
+from .service import FetchService
 
 DESCRIPTION = "Both tiers of Kafka topics as one log, over HTTP."
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -21,7 +21,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_app(service: Service, tokens: Mapping[bytes, str] | None = None) -> FastAPI:
+def create_app(service: FetchService, tokens: Mapping[bytes, str] | None = None) -> FastAPI:
     """``tokens``: SHA-256 of each bearer token to its principal; None: nobody is asked.
 
     The service's pools are closed with the app's lifespan.

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 import uvicorn
 
 from ..runtime.clock import Clock
-from ..runtime.service import Service as Process
+from ..runtime.service import Service
 from ..runtime.setting_types import Address
 from ..runtime.settings import Gateway
 from ..runtime.watchdog import alive, loop
 from ..state.errors import InvalidSettings
 from .app import create_app
 from .auth import read_tokens
-from .service import Reader, Service
+from .service import FetchService, Reader
 
 BACKLOG = 1024
 DRAIN_SECONDS = 10
@@ -28,7 +28,7 @@ DRAIN_SECONDS = 10
 class GatewayServer:
     """Bound when constructed; serves while its `process` runs."""
 
-    def __init__(self, service: Service, settings: Gateway) -> None:
+    def __init__(self, service: FetchService, settings: Gateway) -> None:
         tokens = read_tokens(settings.auth)
         _check_tls(settings)
         tls = settings.tls
@@ -58,9 +58,9 @@ class GatewayServer:
     def url(self) -> str:
         return f"{self._scheme}://{self.address}"
 
-    def process(self) -> Process:
+    def process(self) -> Service:
         """To be started, stopped and joined with the others."""
-        return Process("gateway", self._serve, on_stop=self._stop)
+        return Service("gateway", self._serve, on_stop=self._stop)
 
     def close(self) -> None:
         """Gives the port back."""
@@ -76,7 +76,7 @@ class GatewayServer:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: FetchService) -> None:
         super().__init__(config)
         self._service = service
 
@@ -95,7 +95,7 @@ def open_gateway(reader: Reader, settings: Gateway, clock: Clock, hidden: Iterab
 
     Raises InvalidSettings for an address that is taken, TLS files or tokens that cannot be used.
     """
-    return GatewayServer(Service(reader, settings, clock, hidden), settings)
+    return GatewayServer(FetchService(reader, settings, clock, hidden), settings)
 
 
 def _listen(listen: Address) -> socket.socket:

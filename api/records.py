@@ -26,7 +26,7 @@ from ..state.routing import Isolation, Tier
 from .media import ARROW, BATCHES, KAFKA_BINARY, KAFKA_JSON, NDJSON, negotiate
 from .pools import Pool
 from .record_forms import arrow_stream, batches_trailer, kafka_records, ndjson, require_json, stored_bytes
-from .service import Service, unless_gone
+from .service import FetchService, unless_gone
 from .topics import Asked, PartitionNumber, TopicName, known
 
 router = APIRouter(prefix="/v1/topics", tags=["records"])
@@ -141,7 +141,7 @@ def principal_of(request: Request) -> str:
     return str(request.scope.get("tierstate.principal", ""))
 
 
-async def _answer(service: Service, call: Call, principal: str) -> Answer:
+async def _answer(service: FetchService, call: Call, principal: str) -> Answer:
     service.charge(principal, 0)
     position = await _position(service, call)
     piece, pool = await _fetch(service, call, position)
@@ -152,7 +152,7 @@ async def _answer(service: Service, call: Call, principal: str) -> Answer:
     return await pool.run(lambda: _checked(call, piece, pool))
 
 
-async def _position(service: Service, call: Call) -> Offset:
+async def _position(service: FetchService, call: Call) -> Offset:
     if call.offset is not None:
         return Offset(call.offset)
     at = call.timestamp or 0
@@ -169,7 +169,7 @@ async def _position(service: Service, call: Call) -> Offset:
     return Offset(min(found, end))
 
 
-async def _fetch(service: Service, call: Call, position: Offset) -> tuple[Fetched, Pool]:
+async def _fetch(service: FetchService, call: Call, position: Offset) -> tuple[Fetched, Pool]:
     """In the local pool while the offset is on the broker, else in the remote one.
 
     A local read is held to the local tier: what was trimmed meanwhile is read again in the remote pool, so the store

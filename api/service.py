@@ -19,8 +19,8 @@ from ..state.errors import AccessDenied, InvalidRequest, Throttled
 from ..state.offsets import Offset, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
+from .long_polls import LongPolls, Place
 from .pools import Pools
-from .tail import Place, TailWatch
 
 R = TypeVar("R")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -59,13 +59,13 @@ class ClientLeft(Exception):
     """Nobody waits for the answer any more."""
 
 
-class Service:
+class FetchService:
     """One gateway. ``hidden``: names of topics that are never served, beside Kafka's own internal ones."""
 
     def __init__(self, reader: Reader, settings: Gateway, clock: Clock, hidden: Iterable[str] = ()) -> None:
         self.reader, self.settings = reader, settings
         self.pools = Pools(settings)
-        self.tail = TailWatch(self._end_of)
+        self.tail = LongPolls(self._end_of)
         self._clock = clock
         self._hidden = frozenset(hidden)
         self._quotas: LRUCache[str, ByteQuota] = LRUCache(PRINCIPALS)
@@ -118,10 +118,10 @@ class Service:
         self.pools.close()
 
 
-def service_of(request: Request) -> Service:
+def service_of(request: Request) -> FetchService:
     """The app's."""
     found = request.app.state.service
-    assert isinstance(found, Service)
+    assert isinstance(found, FetchService)
     return found
 
 

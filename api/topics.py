@@ -15,13 +15,13 @@ from ..state.errors import Unavailable, UnknownTopic
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from . import models
-from .service import Reader, Service, service_of
+from .service import FetchService, Reader, service_of
 
 router = APIRouter(prefix="/v1/topics", tags=["topics"])
 
 TopicName = Annotated[str, Path(description="A topic's name.")]
 PartitionNumber = Annotated[int, Path(ge=0, lt=2**31)]
-Asked = Annotated[Service, Depends(service_of)]
+Asked = Annotated[FetchService, Depends(service_of)]
 
 
 @router.get("", response_model=models.TopicList, summary="Tiered topics")
@@ -85,7 +85,7 @@ async def find_offset(
     return Response(await service.pools.remote.run(lambda: _dumped(look())), media_type="application/json")
 
 
-async def _answer(service: Service, look: Callable[[], BaseModel | dict[str, Any]]) -> Response:
+async def _answer(service: FetchService, look: Callable[[], BaseModel | dict[str, Any]]) -> Response:
     return Response(await service.pools.metadata.run(lambda: _dumped(look())), media_type="application/json")
 
 
@@ -101,7 +101,7 @@ def known(reader: Reader, topic: str, partition: int) -> LogicalTopic:
     return found
 
 
-def _topics(service: Service) -> models.TopicList:
+def _topics(service: FetchService) -> models.TopicList:
     reader, found = service.reader, []
     for name in reader.topics():
         if not service.serves(name):

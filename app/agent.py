@@ -14,10 +14,10 @@ from ..broker.rights_watch import RightsWatch
 from ..follower.open import open_view
 from ..leader.attention import Attention
 from ..leader.custody import led_by
+from ..leader.facts_kept import FactsKept
 from ..leader.gauges import feed_gauges
 from ..leader.open import Beside, Leader, Parts, open_leader
 from ..leader.other_replicas import epochs_of
-from ..leader.wanted import Wanted
 from ..log.local_log import LogDirs
 from ..runtime.clock import SystemClock
 from ..runtime.id_source import RandomIds
@@ -59,7 +59,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         broker, topic, store = connection.broker, connection.topic, living(connection.store)
         upkeep = Upkeep(connection, store, listener)
         archives = upkeep.archives
-        wanted = Wanted(log, led_by(broker.control, name, log.node_id, topic.mapped_partitions))
+        wanted = FactsKept(log, led_by(broker.control, name, log.node_id, topic.mapped_partitions))
         wanted.refresh()
         attention = Attention(clock, lambda partition: tier_partition_of(partition, topic.mapped_partitions))
         follower = open_view(
@@ -97,9 +97,9 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
         leader: Leader = open_leader(settings, log, parts, listener, str(server.address), beside)
         watches.store.returned = partial(leader.agent.returned, StorageUnavailable)
         watches.rights.returned = partial(leader.agent.returned, AccessDenied)
-        keeper = upkeep.keeper(leader.seat, follower, wanted)
+        chores = upkeep.chore_loop(leader.seat, follower, wanted)
         feed_gauges(metrics, leader.board, follower, clock)
-        watches.feed(metrics, leader, keeper.names)
+        watches.feed(metrics, leader, chores.names)
 
         def work(stop: threading.Event) -> None:
             # said from here: signals are taken by now
@@ -109,11 +109,11 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             with loop("start"):
                 warn_if_overwriting(store, listener)
             if once:
-                leader.agent.run_once(stop, lambda: keeper.advance(stop))
+                leader.agent.run_once(stop, lambda: chores.advance(stop))
             else:
                 leader.agent.run(stop)
 
         starting.close()
-        kept = [] if once else [*watches.threads(), Service("keeper", keeper.run)]
+        kept = [] if once else [*watches.threads(), Service("chores", chores.run)]
         watches.services += [server.service(), *kept, Service("agent", work, on_stop=leader.quota.stop)]
         yield watches.services

@@ -57,7 +57,7 @@ class Progress(Protocol):
 
 
 @contextmanager
-def untold(label: str, total: int | None = None, /) -> Iterator[Advance]:
+def no_progress(label: str, total: int | None = None, /) -> Iterator[Advance]:
     """A `Progress` that nobody watches."""
     yield lambda amount: None
 
@@ -74,7 +74,7 @@ class Connection:
         clock: Clock | None = None,
         *,
         listener: Listener = ignore,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> None:
         self.settings, self.clock, self.listener, self.progress = settings, clock or SystemClock(), listener, progress
         self._opened = ExitStack()

@@ -268,7 +268,7 @@ def require_obeyed(connection: Connection, topic: str) -> None:
         )
 
 
-def groups_told(broker: BrokerControl, topic: str) -> TopicGroups:
+def groups_reading(broker: BrokerControl, topic: str) -> TopicGroups:
     """They are told of, and hold nothing up: a listing that fails is shown."""
     try:
         return broker.groups(topic)

@@ -25,7 +25,7 @@ def partitions_of(broker: BrokerControl, topic: str, partition: int | None) -> l
     return [TopicIdPartition(described.topic_id, each) for each in numbers if partition in (None, each)]
 
 
-def partitions_meant(broker: BrokerControl, topic: str, partition: int | None) -> list[TopicIdPartition] | None:
+def find_partitions(broker: BrokerControl, topic: str, partition: int | None) -> list[TopicIdPartition] | None:
     """As `partitions_of`, and of a topic that is gone by its topic id; None: all of one that is gone, and only facts
     tell which there are. Raises UnknownTopic.
     """
@@ -40,7 +40,7 @@ def partitions_meant(broker: BrokerControl, topic: str, partition: int | None) -
         return None if partition is None else [TopicIdPartition(found, partition)]
 
 
-def id_meant(broker: BrokerControl, topic: str) -> TopicId:
+def find_topic_id(broker: BrokerControl, topic: str) -> TopicId:
     """The topic id that a name or a topic id means. Raises UnknownTopic."""
     try:
         return broker.topic(topic).topic_id
@@ -51,7 +51,9 @@ def id_meant(broker: BrokerControl, topic: str) -> TopicId:
             raise error from None
 
 
-def spoken_of(follower: Follower, topic_id: TopicId | None, partition: int | None) -> list[TopicIdPartition]:
+def partitions_with_facts(
+    follower: Follower, topic_id: TopicId | None, partition: int | None
+) -> list[TopicIdPartition]:
     """The partitions of a topic id with a live fact, or one of them; None: of every topic."""
     return [
         each

@@ -11,7 +11,7 @@ from typing import Any
 from ..broker.control import BrokerControl
 from ..follower.follower import Follower
 from ..leader.quarantine import Quarantine
-from ..leader.sweeper import Look, SweepTools, delete_orphan, look
+from ..leader.sweeper import SweepFindings, SweepTools, delete_orphan, look
 from ..rules.decide import paused
 from ..rules.sweep import Finding, Leftover, only_copy
 from ..rules.trim import doubt_of
@@ -25,7 +25,7 @@ from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
 from .archived_deletes import ArchivedDeletes
 from .connection import Connection, view_now
-from .partitions import spoken_of
+from .partitions import partitions_with_facts
 
 ABANDONED, CONDEMNED, ORPHAN, UNKNOWN, UPLOAD = "abandoned", "condemned", "orphan", "unknown", "upload"
 BY_AGENT = "the agent sweeps it once it has seen it so for sweep.grace"
@@ -64,7 +64,7 @@ class Row:
         }
 
 
-def rows_of(topic: str, found: Look, bounds: LocalBounds | None, explicit: Collection[str]) -> list[Row]:
+def rows_of(topic: str, found: SweepFindings, bounds: LocalBounds | None, explicit: Collection[str]) -> list[Row]:
     """What a person is shown of one partition. ``bounds`` None: no broker answered."""
     view = found.view
     rows = _abandoned(topic, found, bounds)
@@ -78,7 +78,7 @@ def rows_of(topic: str, found: Look, bounds: LocalBounds | None, explicit: Colle
     return rows
 
 
-def _abandoned(topic: str, found: Look, bounds: LocalBounds | None) -> list[Row]:
+def _abandoned(topic: str, found: SweepFindings, bounds: LocalBounds | None) -> list[Row]:
     sizes: Counter[str] = Counter()
     for each in found.listed:
         sizes[base_of(each.key)] += each.size
@@ -93,7 +93,7 @@ def _abandoned(topic: str, found: Look, bounds: LocalBounds | None) -> list[Row]
     return rows
 
 
-def check_explicit(rows: Collection[Row], looks: Collection[Look], explicit: Collection[str]) -> None:
+def check_explicit(rows: Collection[Row], looks: Collection[SweepFindings], explicit: Collection[str]) -> None:
     """All or nothing: raises InvalidRequest for the first listed key that is not there or that a fact names."""
     found = {row.key for row in rows if row.item is not None}
     for key in sorted(set(explicit) - found):
@@ -131,7 +131,7 @@ def partitions_to_sweep(
     connection: Connection, follower: Follower, topic_id: TopicId | None, number: int | None
 ) -> list[TopicIdPartition]:
     """Those that facts name, and those of topics that are tiered or meant: what is left may have no fact any more."""
-    found = set(spoken_of(follower, topic_id, number))
+    found = set(partitions_with_facts(follower, topic_id, number))
     for described in connection.broker.control.topics():
         tiered = topic_id is None and not described.internal and connection.settings.tiering.covers(described.name)
         if tiered or described.topic_id == topic_id:
@@ -147,7 +147,7 @@ class SweepByHand:
         self._tools, self._follower, self._explicit = sweep_tools(connection), follower, explicit
         self._names = {described.topic_id: described.name for described in self._broker.topics()}
         self.rows: list[Row] = []
-        self.looks: list[Look] = []
+        self.looks: list[SweepFindings] = []
 
     def look(self, partition: TopicIdPartition) -> None:
         """Its objects are listed before its facts are read once more."""

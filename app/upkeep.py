@@ -20,11 +20,11 @@ from ..follower.rebuild import Seed
 from ..follower.rocksdb_view import RocksView, ViewIdentity
 from ..follower.until_stopped import UntilStopped
 from ..leader.act import Act
-from ..leader.custodian import Custody
-from ..leader.custody import ClusterLook, Custodian, led_by
-from ..leader.keeper import Chore, Keeper
+from ..leader.chores import Chore, ChoreLoop
+from ..leader.custody import ClusterEvidence, Custodian, led_by
+from ..leader.custody_acts import CustodyTools
+from ..leader.facts_kept import FactsKept
 from ..leader.term import Seat
-from ..leader.wanted import Wanted
 from ..rules.custody import CustodyPolicy
 from ..runtime.listener import CheckpointUsed, ChoreFailed, Listener
 from ..schemas.codec import decode_fact
@@ -74,7 +74,7 @@ class Upkeep:
         self.archives = Archives(self._topic, store, self.identity, self._clock, self._every_s)
         self._scratch = self._settings.state_dir / "agent" / "scratch"
 
-    def keeper(self, seat: Seat, follower: Follower, wanted: Wanted) -> Keeper:
+    def chore_loop(self, seat: Seat, follower: Follower, wanted: FactsKept) -> ChoreLoop:
         """Not yet running."""
         settings, topic = self._settings, self._topic
         led = led_by(seat.broker, settings.tier_state.topic, seat.broker_id, topic.mapped_partitions)
@@ -83,14 +83,14 @@ class Upkeep:
             reader_grace_ms=round(settings.expire.grace * 1000),
         )
         recorded = read_meta(topic)
-        look = ClusterLook(
+        look = ClusterEvidence(
             seat.broker,
             recorded.cluster_id if recorded else "",
             settings.tier_state.replication_factor,
             self._topic_problems,
             self._clock,
         )
-        custody = Custody(seat, look, policy, self._store, self._listener, self.archives.archived_to)
+        custody = CustodyTools(seat, look, policy, self._store, self._listener, self.archives.archived_to)
 
         def look_around() -> None:
             if wanted.refresh():
@@ -98,7 +98,7 @@ class Upkeep:
 
         custodian = Custodian(custody, led)
         # wanted was refreshed right before: by the look around
-        return Keeper(lambda: wanted.leads, self.chores(), custodian, look_around, self._clock, self._listener)
+        return ChoreLoop(lambda: wanted.leads, self.chores(), custodian, look_around, self._clock, self._listener)
 
     def chores(self) -> list[Chore]:
         """Archive first: what is archived may be erased."""

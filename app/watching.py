@@ -50,7 +50,7 @@ def longest_silence(settings: Settings) -> dict[str, float]:
         "start": max(store, BROKER_S),
         "agent": BROKER_S,
         "acts": max(store, BROKER_S),
-        "keeper": max(store, BROKER_S),
+        "chores": max(store, BROKER_S),
         "view": max(store, BROKER_S),
         "view watch": BROKER_S,
         "topic watch": BROKER_S,

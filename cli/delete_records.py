@@ -49,7 +49,7 @@ def command(
     """
     from ..app.deletion import (
         WAIT_S,
-        groups_told,
+        groups_reading,
         order_delete,
         plan_delete,
         require_obeyed,
@@ -66,7 +66,7 @@ def command(
         meant = AtOffset(_first_at(context, topic, before)) if isinstance(before, AtTime) else before
         follower = connection.view([partition])
         view, bounds = follower.partition(partition), broker.bounds(topic.topic, partition.partition)
-        wanted, groups = offset_before(meant, view, bounds), groups_told(broker, topic.topic)
+        wanted, groups = offset_before(meant, view, bounds), groups_reading(broker, topic.topic)
         plan = plan_delete(view, bounds, wanted, force, connection.clock.now_ms(), groups)
         document: dict[str, Any] = {"topic": topic.topic, **plan.as_json(), "executed": False}
         document |= {"order": None, "obeyed": None}

@@ -33,10 +33,10 @@ def isolation_option(default: Isolation) -> Decorator:
 @contextmanager
 def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]:
     """Both tiers, directly; only the tier-state partitions these partitions map to are read."""
-    from ..app.partitions import partitions_meant
+    from ..app.partitions import find_partitions
 
     with context.connected("kafka.bootstrap.servers", "store.url") as connection:
-        partitions = partitions_meant(connection.broker.control, topic.topic, topic.partition)
+        partitions = find_partitions(connection.broker.control, topic.topic, topic.partition)
         yield connection.reader(connection.view(partitions))
 
 

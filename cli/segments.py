@@ -18,12 +18,12 @@ def command(context: Context, topic: TopicArgument, every: bool) -> None:
 
     A topic that is gone is named by its topic id.
     """
-    from ..app.partitions import partitions_meant
+    from ..app.partitions import find_partitions
     from ..schemas.codec import descriptor_to_json
     from ..state.segment import SegmentState
 
     with context.connected() as connection:
-        partitions = partitions_meant(connection.broker.control, topic.topic, topic.partition)
+        partitions = find_partitions(connection.broker.control, topic.topic, topic.partition)
         assert partitions is not None  # one is named
         view = connection.view(partitions).partition(partitions[0])
     found = sorted(

@@ -35,11 +35,11 @@ def command(
     history, and goes only when its key is given. abandoned: agents sweep those by themselves.
     Agents do all this too, but for orphans: after sweep.grace. Exit code 1 when something stays that no agent needs.
     """
-    from ..app.partitions import id_meant, to_follow
+    from ..app.partitions import find_topic_id, to_follow
     from ..app.sweeping import SweepByHand, partitions_to_sweep
 
     with context.connected("kafka.bootstrap.servers", "store.url") as connection:
-        topic_id = id_meant(connection.broker.control, topic.topic) if topic else None
+        topic_id = find_topic_id(connection.broker.control, topic.topic) if topic else None
         number = topic.partition if topic else None
         follower = connection.view(to_follow(topic_id, number))
         sweep = SweepByHand(connection, follower, frozenset(_keys(orphans, orphans_from)))

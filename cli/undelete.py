@@ -33,7 +33,7 @@ def command(context: Context, topic_id: TopicArgument, execute: bool) -> None:
     The topic is named by its id, as `tierstate facts` shows it: its name may belong to another topic by now.
     """
     from ..app.orders import take_back
-    from ..app.partitions import spoken_of, to_follow
+    from ..app.partitions import partitions_with_facts, to_follow
     from ..rules.custody import ending, withdrawable
     from ..state.errors import Fenced, InvalidRequest
     from ..state.ids import TopicId
@@ -41,7 +41,7 @@ def command(context: Context, topic_id: TopicArgument, execute: bool) -> None:
     topic = TopicId(topic_id.topic)
     with context.connected() as connection:
         follower = connection.view(to_follow(topic, topic_id.partition))
-        views = [follower.partition(each) for each in spoken_of(follower, topic, topic_id.partition)]
+        views = [follower.partition(each) for each in partitions_with_facts(follower, topic, topic_id.partition)]
         ended = [view for view in views if ending(view) is not None]
         missing = [view for view in views if withdrawable(view)]
         if ended:

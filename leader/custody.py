@@ -17,15 +17,15 @@ from ..state.errors import AccessDenied, BrokerUnavailable, Fenced, TierstateErr
 from ..state.ids import BrokerId, TopicId, TopicIdPartition
 from ..state.partition_view import PartitionView
 from .act import Act, run
-from .custodian import Custody, clear, declare_missing, end_partition, withdraw
+from .custody_acts import CustodyTools, clear, declare_missing, end_partition, withdraw
 from .setbacks import Setbacks
 from .term import Reign
 
 DRIFT_AGE_S = 60.0
 
 
-class ClusterLook:
-    """Asks enough brokers about a topic, now. A `custodian.Look`; thread-safe as far as its parts are."""
+class ClusterEvidence:
+    """Asks enough brokers about a topic, now. A `custody_acts.AskCluster`; thread-safe as far as its parts are."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class _Ward:
 class Custodian:
     """One thread at a time. ``leads``: the tier-state partitions to look after now."""
 
-    def __init__(self, custody: Custody, leads: Callable[[], Collection[int]]) -> None:
+    def __init__(self, custody: CustodyTools, leads: Callable[[], Collection[int]]) -> None:
         self._custody, self._leads = custody, leads
         self._wards: dict[TopicIdPartition, _Ward] = {}
 

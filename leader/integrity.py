@@ -53,7 +53,7 @@ def holds_to_report(
     ]
 
 
-class IntegrityWatch:
+class IntegrityHolds:
     """Reports what this agent sees, once. Thread-safe for different partitions.
 
     A second value is forgotten once its hold stands, so a hold that a person released stays released.

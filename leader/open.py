@@ -29,7 +29,7 @@ from .copier import CopyTools
 from .discovery import Choice, Discovery
 from .group_holds import GroupPolicy
 from .observe import ArchiveProblem, Observer, no_archive_problem
-from .orphan_watch import OrphanWatch
+from .orphan_sweeps import OrphanSweeps
 from .other_replicas import OtherReplicas, ask_by_http
 from .partition_worker import ArchivedTo, PartitionWorker, no_archive
 from .quarantine import Quarantine
@@ -152,7 +152,7 @@ def open_leader(
     board = StatusBoard()
 
     def new_worker(partition: TopicIdPartition, name: str) -> PartitionWorker:
-        orphans = OrphanWatch(seat, partition, name, sweep)
+        orphans = OrphanSweeps(seat, partition, name, sweep)
         return PartitionWorker(
             seat, partition, name, observe, tools, policy, board, listener, beside.archived_to, orphans
         )

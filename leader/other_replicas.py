@@ -38,7 +38,7 @@ def epochs_of(log: LocalLog, name: str, partition: int) -> dict[str, Any] | None
     return None
 
 
-def told_lineage(answer: bytes, partition: TopicIdPartition) -> Lineage | None:
+def lineage_in_answer(answer: bytes, partition: TopicIdPartition) -> Lineage | None:
     """What another agent's answer says; None where it is of another topic of that name, or no such answer."""
     try:
         said = json.loads(answer)
@@ -60,7 +60,7 @@ class OtherReplicas:
         found = []
         for address in list(self._addresses().values())[:AT_MOST]:
             answer = self._ask(f"http://{address}/v1/epochs/{quote(name, safe='')}/{partition.partition}")
-            lineage = None if answer is None else told_lineage(answer, partition)
+            lineage = None if answer is None else lineage_in_answer(answer, partition)
             if lineage is not None and lineage.entries:
                 found.append(lineage)
         return found

@@ -15,7 +15,7 @@ from typing import Protocol
 from ..rules.candidates import CopyCandidate
 from ..rules.decide import ActKind, Decision, Intent, Memory, Observed, Policy, decide, refusal
 from ..rules.expire import RemoveObjects
-from ..rules.gone import GoneWatch
+from ..rules.last_seen import LastSeen
 from ..rules.reasons import Reason, Why, why_failed
 from ..rules.sweep import still_abandoned
 from ..rules.term_due import term_due
@@ -28,13 +28,13 @@ from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
 from .act import Act, run
-from .acts import act_for
 from .copier import CopyTools
-from .integrity import IntegrityWatch
-from .orphan_watch import OrphanWatch
+from .dispatch import act_for
+from .integrity import IntegrityHolds
+from .orphan_sweeps import OrphanSweeps
 from .partition_report import failed, refused, reported
-from .pin_watch import PinWatch
 from .setbacks import Setbacks
+from .stable_offset_pin import StableOffsetPin
 from .status import PartitionStatus, StatusBoard
 from .term import Reign, Seat, begin_term
 
@@ -74,17 +74,17 @@ class PartitionWorker:
         board: StatusBoard,
         listener: Listener,
         archived_to: ArchivedTo = no_archive,
-        orphans: OrphanWatch | None = None,
+        orphans: OrphanSweeps | None = None,
     ) -> None:
         self._seat, self.partition, self.name = seat, partition, name
         self._observe, self._tools, self._policy = observe, tools, policy
         self._board, self._listener, self._archived_to = board, listener, archived_to
-        self._watch, self._orphans = IntegrityWatch(seat, listener), orphans
+        self._watch, self._orphans = IntegrityHolds(seat, listener), orphans
         self._reign: Reign | None = None
         self.barred: Why | None = None
         """Why the settings or its name keep it from being tiered; set by the agent at every reconcile."""
-        self._pin = PinWatch(seat, partition, name)
-        self._gone = GoneWatch()
+        self._pin = StableOffsetPin(seat, partition, name)
+        self._gone = LastSeen()
         self._too_old: tuple[Offset, Why] | None = None
         self._removal_error: str | None = None
         self._reading_tiers = False

@@ -2,7 +2,7 @@
 
     LIST  →  a view captured after it  →  classify  →  the grace  →  all of it again  →  delete
 
-Nothing is condemned by the absence of a fact. `orphan_watch.py` looks, twice; the act here deletes.
+Nothing is condemned by the absence of a fact. `orphan_sweeps.py` looks, twice; the act here deletes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SweepTools:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SweepFindings:
     """One look at the objects of a partition. ``view``: captured after they were listed; ``listed`` are all of them.
 
     ``uploads_unseen``: why uploads that never ended could not be listed. ``missing``: objects of readable segments that
@@ -86,7 +86,7 @@ def look(
     before: PartitionView,
     fresh_view: Callable[[], PartitionView],
     now_ms: TimestampMs,
-) -> Look:
+) -> SweepFindings:
     """Read only. Objects first, facts second*: an object is written after the fact that names it, so every object
     listed here that some attempt of any agent wrote has its fact in the view. ``before``: tells where to look.
 
@@ -109,7 +109,7 @@ def look(
         leftovers += classify_uploads(uploads.get(folder, ()), keys, view, tools.archived_deletes, older_than)
     everything = tuple(each for some in listed.values() for each in some)
     missing = missing_objects(before, view, everything, folders)
-    return Look(view, everything, tuple(findings), tuple(leftovers), unseen, missing)
+    return SweepFindings(view, everything, tuple(findings), tuple(leftovers), unseen, missing)
 
 
 def _listed(store: ObjectReader, folder: str, folders: Iterable[str]) -> list[ObjectInfo]:

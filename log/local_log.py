@@ -25,7 +25,7 @@ from ..state.retention import LocalSegment
 from ..state.segment import AbortedRange
 from .batch import HEADER_BYTES
 from .broker_folders import BrokerFolders
-from .folder_watch import FolderWatch, Touched
+from .folder_events import FolderEvents, Touched
 from .partition import FolderFiles, PartitionFolder, folder_name, look_into, metadata_file
 from .quiet_reader import QuietReader
 from .segment import LogSegment
@@ -135,7 +135,7 @@ class LogDirs:
         self._files = FolderFiles()
         self._known: dict[str, _Known] = {}
         self._listed: Mapping[TopicIdPartition, str] = {}
-        self._watch: FolderWatch | None = None
+        self._watch: FolderEvents | None = None
         self._looking = threading.Lock()
 
     def partitions(self) -> Mapping[TopicIdPartition, str]:
@@ -169,7 +169,7 @@ class LogDirs:
     def touched(self) -> Touched:
         with self._looking:
             if self._watch is None:  # what happened before the first call is not known
-                self._watch = FolderWatch(self.broker_folders.live)
+                self._watch = FolderEvents(self.broker_folders.live)
                 self._watch.watch(self._known)
                 return replace(self._watch.touched(), folders=True)
             return self._watch.touched()

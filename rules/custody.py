@@ -1,10 +1,10 @@
 """What becomes of a partition whose topic is gone. Pure: its view, the evidence, a policy → one step, or why none.
 
-    its topic is gone                     append `PartitionMissing`                       `DeclareMissing`
-    missing for `custodian.grace`         the terminal term, then `PartitionDeleted`      `EndPartition`
-    ended: every segment                  delete-started, objects, delete-finished        `StartDelete`, `RemoveObjects`
-    ended: every other key                tombstones, `PartitionMissing` last             `EraseFacts`
-    its topic answers before the end      tombstones for `PartitionMissing`               `Withdraw`
+    its topic is gone                   append `PartitionMissing`                   `DeclareMissing`
+    missing for `custodian.grace`       the terminal term, then `PartitionDeleted`  `EndPartition`
+    ended: every segment                delete-started, objects, delete-finished    `CondemnSegment`, `RemoveCondemned`
+    ended: every other key              tombstones, `PartitionMissing` last         `EraseFacts`
+    its topic answers before the end    tombstones for `PartitionMissing`           `Withdraw`
 
 Everything is read off the live set, so any process goes on where another one died. What the rules rest on:
 
@@ -99,14 +99,14 @@ class EndPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class StartDelete:
+class CondemnSegment:
     """Condemn this segment."""
 
     segment_id: RemoteSegmentId
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveObjects:
+class RemoveCondemned:
     """Delete the objects of this condemned segment."""
 
     segment_id: RemoteSegmentId
@@ -126,7 +126,7 @@ class NoCustody:
     reason: str
 
 
-TermStep = StartDelete | RemoveObjects | EraseFacts
+TermStep = CondemnSegment | RemoveCondemned | EraseFacts
 """By a terminal term of this process."""
 CustodyStep = DeclareMissing | Withdraw | EndPartition | TermStep | NoCustody
 
@@ -142,7 +142,7 @@ def next_custody(
     archive is kept.
     """
     step = _next(view, evidence, policy, now)
-    if isinstance(step, RemoveObjects) and not is_recorded(view.segments[step.segment_id], archived_to):
+    if isinstance(step, RemoveCondemned) and not is_recorded(view.segments[step.segment_id], archived_to):
         return NoCustody("not archived yet")
     if archived_to is None or not isinstance(step, Withdraw | EraseFacts):
         return step
@@ -280,14 +280,14 @@ def _of_segment(view: PartitionView, segment: SegmentMeaning, policy: CustodyPol
     if foreign is not None:
         return NoCustody(f"nothing of segment {segment.segment_id} is deleted: {foreign}")
     if segment.state is not SegmentState.DELETE_SEGMENT_STARTED:
-        return StartDelete(segment.segment_id)
+        return CondemnSegment(segment.segment_id)
     lease = lease_on(view, segment, now)
     if lease is not None:
         return NoCustody(f"read by {lease.holder} until {lease.expires_at}")
     deleting = segment.deleting.fact if segment.deleting else None
     if isinstance(deleting, SegmentDeleteStarted) and now < deleting.at + policy.reader_grace_ms:
         return NoCustody("condemned segments wait for those who are reading them")
-    return RemoveObjects(segment.segment_id)
+    return RemoveCondemned(segment.segment_id)
 
 
 def _rest(view: PartitionView, ended: PartitionDeleted) -> Iterator[str]:

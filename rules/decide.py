@@ -30,7 +30,7 @@ from .expire import (
     next_log_start,
     next_removal,
 )
-from .gone import Aged
+from .last_seen import Aged
 from .missing import MissingObject, still_missing, why_missing
 from .orders import CutLocal, next_cut, standing
 from .reasons import Reason, Why

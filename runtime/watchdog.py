@@ -1,10 +1,10 @@
 """Tells people, and the supervisor of the process, which threads hang: one that hangs alive raises nothing itself.
 
     with Watchdog(clock, longest_s, Supervisor(), warn):          # watched are this thread and all it makes work for
-        Service("keeper", keeper.run)
+        Service("chores", chores.run)
 
     def run(self, stop):
-        go_round("keeper", stop, self.turn, lambda: LOOK_S)       # every turn is a sign of life
+        go_round("chores", stop, self.turn, lambda: LOOK_S)       # every turn is a sign of life
 
     alive()                                                       # so is every piece of a turn that takes long
 

@@ -13,7 +13,7 @@ from tests.api.gateways import Call, Running, asgi_call
 from tests.fetch.two_tiers import GOLDEN, Folder, FolderTier, OneTopic, TwoTiers
 from tierstate.api.app import create_app
 from tierstate.api.open import GatewayServer
-from tierstate.api.service import Service
+from tierstate.api.service import FetchService
 from tierstate.fetch.reader import LogReader
 from tierstate.fetch.remote import RemoteTier
 from tierstate.runtime.clock import SystemClock
@@ -67,14 +67,14 @@ def log(golden: Callable[..., Log]) -> Log:
 
 
 @pytest.fixture
-def service(log: Log) -> Iterator[Service]:
-    made = Service(log.reader, Gateway(), SystemClock(), hidden=("_tier-state",))
+def service(log: Log) -> Iterator[FetchService]:
+    made = FetchService(log.reader, Gateway(), SystemClock(), hidden=("_tier-state",))
     yield made
     made.close()
 
 
 @pytest.fixture
-def call(service: Service) -> Call:
+def call(service: FetchService) -> Call:
     """One GET, without a socket."""
     return asgi_call(create_app(service))
 
@@ -86,7 +86,7 @@ def serve() -> Iterator[Callable[..., Running]]:
 
     def start(reader: Any, **settings: Any) -> Running:
         gateway = Gateway(listen=Address("127.0.0.1", 0), **settings)
-        service = Service(reader, gateway, SystemClock(), hidden=("_tier-state",))
+        service = FetchService(reader, gateway, SystemClock(), hidden=("_tier-state",))
         server = GatewayServer(service, gateway)
         process = server.process()
         process.start()

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from tierstate.api.open import GatewayServer
-from tierstate.api.service import Service
+from tierstate.api.service import FetchService
 from tierstate.fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from tierstate.runtime.service import Service as Process
 from tierstate.state.errors import OffsetOutOfRange, UnknownTopic
@@ -49,7 +49,7 @@ class Running:
 
     server: GatewayServer
     process: Process
-    service: Service
+    service: FetchService
     client: httpx.Client
 
     def stop(self) -> bool:

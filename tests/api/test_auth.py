@@ -9,7 +9,7 @@ import pytest
 from tests.api.gateways import RECORDS, Call, MemoryReader, asgi_call
 from tierstate.api.app import create_app
 from tierstate.api.auth import read_tokens
-from tierstate.api.service import Service
+from tierstate.api.service import FetchService
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings import Gateway, GatewayAuth
 from tierstate.state.errors import InvalidSettings
@@ -33,7 +33,7 @@ def guarded(tmp_path: Path, clock: ManualClock) -> Call:
     reader = MemoryReader()
     for _ in range(10):
         reader.append(None, b"x" * 1000)
-    return asgi_call(create_app(Service(reader, Gateway(quota=1024), clock), tokens))
+    return asgi_call(create_app(FetchService(reader, Gateway(quota=1024), clock), tokens))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.api.gateways import RECORDS, Call, MemoryReader, asgi_call
 from tierstate.api.app import create_app
 from tierstate.api.media import RECORD_TYPES
-from tierstate.api.service import Service
+from tierstate.api.service import FetchService
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings import Gateway
 
@@ -24,7 +24,7 @@ def ask() -> Iterator[Call]:
     reader = MemoryReader()
     for at in range(20):
         reader.append(b"k", b"%d" % at)
-    service = Service(reader, Gateway(), SystemClock(), hidden=("_tier-state",))
+    service = FetchService(reader, Gateway(), SystemClock(), hidden=("_tier-state",))
     yield asgi_call(create_app(service))
     service.close()
 
@@ -90,7 +90,7 @@ def test_a_method_that_is_not_there_is_405_with_those_that_are() -> None:
 
     import httpx
 
-    service = Service(MemoryReader(), Gateway(), SystemClock())
+    service = FetchService(MemoryReader(), Gateway(), SystemClock())
 
     async def post() -> httpx.Response:
         transport = httpx.ASGITransport(app=create_app(service))

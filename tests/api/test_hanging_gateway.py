@@ -12,7 +12,7 @@ import pytest
 from tests.api.gateways import RECORDS, MemoryReader
 from tests.scenarios.house import eventually
 from tierstate.api.open import GatewayServer
-from tierstate.api.service import Service
+from tierstate.api.service import FetchService
 from tierstate.app.watching import longest_silence
 from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.runtime.setting_types import Address
@@ -22,7 +22,7 @@ from tierstate.runtime.watchdog import Supervisor, Watchdog
 LIMIT_S = longest_silence(Settings())["gateway"]
 
 
-class BlockingService(Service):
+class BlockingService(FetchService):
     """Blocks the loop, as a route with a bug would, until `go_on` is set."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from tests.api.gateways import MemoryReader, asgi_call
 from tierstate.api import problems
 from tierstate.api.app import create_app
 from tierstate.api.problems import OF_ERROR, problem_of, problem_response
-from tierstate.api.service import Service
+from tierstate.api.service import FetchService
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings import Gateway
 from tierstate.state import errors
@@ -93,7 +93,7 @@ def test_a_bug_answers_500_without_its_message_or_stack_trace() -> None:
         def topics(self) -> list[str]:
             raise KeyError("/a/path")
 
-    service = Service(Broken(), Gateway(), SystemClock())
+    service = FetchService(Broken(), Gateway(), SystemClock())
     answer = asgi_call(create_app(service))("/v1/topics")
     service.close()
     assert answer.status_code == 500

@@ -13,7 +13,7 @@ from tests.api.gateways import RECORDS, Call, MemoryReader, Running, asgi_call
 from tests.fetch.two_tiers import golden_rows
 from tierstate.api.app import create_app
 from tierstate.api.media import ARROW, BATCHES, KAFKA_BINARY, KAFKA_JSON, NDJSON
-from tierstate.api.service import Service
+from tierstate.api.service import FetchService
 from tierstate.fetch.gateway import GatewayClient
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings import Gateway
@@ -30,7 +30,7 @@ def memory() -> MemoryReader:
 
 @pytest.fixture
 def ask(memory: MemoryReader) -> Call:
-    return asgi_call(create_app(Service(memory, Gateway(), SystemClock())))
+    return asgi_call(create_app(FetchService(memory, Gateway(), SystemClock())))
 
 
 @pytest.mark.parametrize("isolation", list(Isolation))
@@ -124,7 +124,7 @@ def test_what_was_trimmed_since_the_last_look_is_read_from_the_store(call: Call,
 def test_the_gateways_cap_holds_whatever_is_asked_for(memory: MemoryReader) -> None:
     for _ in range(100):
         memory.append(None, b"x" * 1000)
-    ask = asgi_call(create_app(Service(memory, Gateway(max_bytes=5000), SystemClock())))
+    ask = asgi_call(create_app(FetchService(memory, Gateway(max_bytes=5000), SystemClock())))
     assert len(call_lines(ask, max_bytes=10**12)) == 4
     assert len(call_lines(ask, max_bytes=1)) == 1
 

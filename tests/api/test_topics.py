@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tests.api.conftest import Log
 from tests.api.gateways import RECORDS, Call, MemoryReader, asgi_call
 from tierstate.api.app import create_app
-from tierstate.api.service import Service
+from tierstate.api.service import FetchService
 from tierstate.fetch.piece import LogicalBounds
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings import Gateway
@@ -42,7 +42,7 @@ def test_offsets_that_both_tiers_have_are_the_overlap(call: Call, log: Log) -> N
 def test_offsets_that_no_tier_has_are_gaps_and_reading_them_names_them(golden: Callable[..., Log]) -> None:
     log = golden(copies=1)
     log.local.local_start = log.folder.bases[-1]
-    service = Service(log.reader, Gateway(), SystemClock())
+    service = FetchService(log.reader, Gateway(), SystemClock())
     call = asgi_call(create_app(service))
     gap = {"start": log.folder.bases[1], "end": log.folder.bases[-1] - 1}
     assert call(PARTITION).json()["gaps"] == [gap]
@@ -71,7 +71,7 @@ def test_a_partition_without_a_leader_does_not_hide_its_topic() -> None:
         def bounds(self, topic: str, partition: int) -> LogicalBounds:
             raise BrokerUnavailable("leadership is moving", broker="10.0.0.1:9092")
 
-    service = Service(Moving(), Gateway(), SystemClock())
+    service = FetchService(Moving(), Gateway(), SystemClock())
     call = asgi_call(create_app(service))
     (partition,) = call("/v1/topics/t").json()["partitions"]
     assert (partition["high_watermark"], partition["unavailable"]) == (None, "leadership is moving")
@@ -88,7 +88,7 @@ def test_a_log_start_that_nobody_can_say_is_not_told(log: Log) -> None:
     log.tiers.view.require_fresh(0, 0)
     log.local.local_start = 0
     log.local.elect(7, end=500)
-    service = Service(log.reader, Gateway(), SystemClock())
+    service = FetchService(log.reader, Gateway(), SystemClock())
     call = asgi_call(create_app(service))
     assert call(PARTITION).json()["error"] == "LineageUnconfirmed"
     (shown,) = call("/v1/topics/t").json()["partitions"]

@@ -101,7 +101,7 @@ def test_a_follower_that_ended_is_unhealthy_with_its_reason() -> None:
     assert "contradict" in why_behind(seen.follower, seen.watch, 60)[0]
 
 
-@pytest.mark.parametrize("name", ["agent", "keeper", "view watch", "store watch", "management"])
+@pytest.mark.parametrize("name", ["agent", "chores", "view watch", "store watch", "management"])
 def test_a_thread_of_the_process_that_ended_is_unhealthy_by_its_name(name: str) -> None:
     def die(stop: threading.Event) -> None:
         raise RuntimeError("a bug")

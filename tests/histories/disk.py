@@ -11,7 +11,7 @@ from typing import BinaryIO, Self
 from tests.histories.cluster import NAME, Cluster
 from tests.histories.replica import Broker
 from tierstate.log.batch import HEADER_BYTES
-from tierstate.log.folder_watch import Touched
+from tierstate.log.folder_events import Touched
 from tierstate.log.local_log import LocalSnapshot, SegmentFiles
 from tierstate.log.quiet_reader import QuietReader
 from tierstate.log.transaction_check import OpenBefore

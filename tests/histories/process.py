@@ -12,8 +12,8 @@ from tierstate.follower.follower import Follower
 from tierstate.follower.generations import InMemory
 from tierstate.leader.act import Act
 from tierstate.leader.copier import CopyTools
-from tierstate.leader.custodian import Custody
-from tierstate.leader.custody import ClusterLook, Custodian
+from tierstate.leader.custody import ClusterEvidence, Custodian
+from tierstate.leader.custody_acts import CustodyTools
 from tierstate.leader.observe import Observer
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.leader.status import StatusBoard
@@ -71,9 +71,9 @@ class Process:
             world.tell,
             world.archived_to,
         )
-        look = ClusterLook(control, "histories", 3, topic.problems, clock)
+        look = ClusterEvidence(control, "histories", 3, topic.problems, clock)
         policy = CustodyPolicy(grace_ms=DAY, reader_grace_ms=60_000)
-        custody = Custody(seat, look, policy, world.store, world.tell, world.archived_to)
+        custody = CustodyTools(seat, look, policy, world.store, world.tell, world.archived_to)
         self._custodian = Custodian(custody, lambda: {0} if world.keeper == broker else ())
         self._act: Act[bool] | None = None
         self._looks_in: tuple[int, int] | None = None

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from tests.leader.world import World
 from tierstate.leader.act import Act
-from tierstate.leader.custodian import Custody
-from tierstate.leader.custody import ClusterLook, Custodian
+from tierstate.leader.custody import ClusterEvidence, Custodian
+from tierstate.leader.custody_acts import CustodyTools
 from tierstate.rules.custody import CustodyPolicy, Evidence
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import StorageUnavailable
@@ -39,7 +39,7 @@ class Ward:
     def process(self) -> None:
         """The old one, if any, is dead; a new one begins with nothing of its own."""
         self.agent = process = self.world.process()
-        self.custody = Custody(
+        self.custody = CustodyTools(
             process.seat,
             self.look,
             CustodyPolicy(GRACE_MS, READER_GRACE_MS),
@@ -52,7 +52,7 @@ class Ward:
     def look(self, view: PartitionView) -> Evidence:
         """With nothing cached."""
         world = self.world
-        return ClusterLook(world.broker, self.recorded_cluster, 2, world.topic.problems, world.clock)(view)
+        return ClusterEvidence(world.broker, self.recorded_cluster, 2, world.topic.problems, world.clock)(view)
 
     # What happens.
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from tests.leader.expiry import Expiry, by_size
 from tests.leader.world import Process, World
 from tierstate.leader.act import run
-from tierstate.leader.orphan_watch import OrphanWatch
+from tierstate.leader.orphan_sweeps import OrphanSweeps
 from tierstate.leader.quarantine import Quarantine
 from tierstate.leader.sweeper import SweepTools
 from tierstate.leader.term import Reign
@@ -38,7 +38,7 @@ class Late:
         self.tools = SweepTools(
             self.world.store, keys, self.says_archive, GRACE_S, process.events.append, Quarantine(aside)
         )
-        self.watch = OrphanWatch(process.seat, self.world.partition, self.world.name, self.tools)
+        self.watch = OrphanSweeps(process.seat, self.world.partition, self.world.name, self.tools)
 
     def says_archive(
         self, partition: TopicIdPartition, segment_ids: Collection[RemoteSegmentId]

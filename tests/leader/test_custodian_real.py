@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 
 from tests.leader.real import Job, RealTopic, eventually
 from tierstate.broker.tier_topic_setup import open_tier_topic, read_meta
-from tierstate.leader.custodian import Custody
-from tierstate.leader.custody import ClusterLook, Custodian, led_by
+from tierstate.leader.custody import ClusterEvidence, Custodian, led_by
+from tierstate.leader.custody_acts import CustodyTools
 from tierstate.leader.term import Seat
 from tierstate.rules.custody import CustodyPolicy, ending
 from tierstate.runtime.clock import SystemClock
@@ -41,9 +41,9 @@ def custodian(topic: RealTopic, job: Job, opened: ExitStack) -> Custodian:
     store = DirectoryStore(topic.store_folder)
     log = job.leader.log
     seat = Seat(me, "127.0.0.1:1", tier_topic, job.view, control, log, clock, RandomIds(), store, ObjectKeys())
-    look = ClusterLook(control, meta.cluster_id, topic.spec.replication_factor, tier_topic.problems, clock)
+    look = ClusterEvidence(control, meta.cluster_id, topic.spec.replication_factor, tier_topic.problems, clock)
     policy = CustodyPolicy(GRACE_MS, 0)
-    custody = Custody(seat, look, policy, store, job.events.append)
+    custody = CustodyTools(seat, look, policy, store, job.events.append)
     return Custodian(custody, led_by(control, topic.spec.name, me, meta.partitions))
 
 

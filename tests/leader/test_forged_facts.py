@@ -17,7 +17,7 @@ from tierstate.leader.act import run
 from tierstate.leader.archived_deletes import deleted_in
 from tierstate.leader.expirer import remove_objects, start_delete
 from tierstate.leader.quarantine import Quarantine
-from tierstate.leader.sweeper import Look
+from tierstate.leader.sweeper import SweepFindings
 from tierstate.rules.reasons import Reason
 from tierstate.rules.sweep import NoSweep, failed_attempt, next_sweep
 from tierstate.state.errors import CorruptData, Fenced
@@ -216,6 +216,6 @@ def test_a_custodian_says_why_it_waits(world: World, settled: Callable[[], None]
 def test_a_sweep_by_hand_promises_no_sweep_of_it(world: World) -> None:
     world.process().copy_all()
     segment = forge(world, "copy-started", "copy-finished")
-    [row] = rows_of(world.name, Look(world.view(), (), (), ()), None, ())
+    [row] = rows_of(world.name, SweepFindings(world.view(), (), (), ()), None, ())
     assert row.key == segment.object_key
     assert "its object key is of another segment" in row.why

@@ -25,8 +25,8 @@ from tierstate.follower.generations import InMemory
 from tierstate.follower.view_watch import ViewWatch
 from tierstate.leader.act import Act
 from tierstate.leader.agent import Agent
+from tierstate.leader.chores import Chore, ChoreLoop
 from tierstate.leader.discovery import Hosted
-from tierstate.leader.keeper import Chore, Keeper
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.listener import ignore
 from tierstate.runtime.metrics import Metrics
@@ -179,18 +179,18 @@ def test_a_chore_that_hangs_holds_the_keeper(watched: Watched, world: World) -> 
         yield "archive"
 
     custodian = Ward(world).custodian
-    keeper = Keeper(lambda: {0}, [Chore("archive", 60, act)], custodian, lambda: None, world.clock, ignore)
-    with watched.running("keeper", keeper.run):
-        watched.hangs_until_let_go("keeper")
+    chores = ChoreLoop(lambda: {0}, [Chore("archive", 60, act)], custodian, lambda: None, world.clock, ignore)
+    with watched.running("chores", chores.run):
+        watched.hangs_until_let_go("chores")
 
 
 def test_a_keeper_that_has_nothing_to_do_does_not_hang(watched: Watched, world: World) -> None:
     looked = threading.Event()
-    keeper = Keeper(list, [], Ward(world).custodian, looked.set, world.clock, ignore)
-    with watched.running("keeper", keeper.run):
+    chores = ChoreLoop(list, [], Ward(world).custodian, looked.set, world.clock, ignore)
+    with watched.running("chores", chores.run):
         assert looked.wait(30)
-        watched.clock.advance(LIMITS["keeper"])
-        eventually(lambda: not watched.hanging("keeper"))
+        watched.clock.advance(LIMITS["chores"])
+        eventually(lambda: not watched.hanging("chores"))
 
 
 class HoldingTopic(MemoryTierTopic):
@@ -240,7 +240,7 @@ def test_what_hangs_is_unhealthy_and_counted_by_its_loop(watched: Watched) -> No
         assert why_unhealthy([], follower, watched.watchdog) == why_hanging(watched.watchdog) != []
         page = metrics.exposition().decode()
         assert 'tierstate_hung_threads{loop="acts"} 1.0' in page
-        assert 'tierstate_hung_threads{loop="keeper"} 0.0' in page
+        assert 'tierstate_hung_threads{loop="chores"} 0.0' in page
 
 
 def test_every_loop_has_a_limit_of_minutes_and_every_limit_a_loop() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.leader.world import Process, World
 from tierstate.leader.act import run, run_until
-from tierstate.leader.integrity import IntegrityWatch, holds_to_report, quoted
+from tierstate.leader.integrity import IntegrityHolds, holds_to_report, quoted
 from tierstate.rules.trim import doubt_of
 from tierstate.runtime.listener import HoldReported
 from tierstate.schemas.codec import MAX_FACT_BYTES, encode_fact
@@ -65,8 +65,8 @@ def settle(world: World, contradiction: str, *, keep: bool) -> ContradictionSett
     return fact
 
 
-def watch(process: Process) -> IntegrityWatch:
-    return IntegrityWatch(process.seat, process.events.append)
+def watch(process: Process) -> IntegrityHolds:
+    return IntegrityHolds(process.seat, process.events.append)
 
 
 def second_value(world: World, start: int = 7) -> SecondValue:

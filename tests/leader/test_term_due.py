@@ -13,7 +13,7 @@ from tests.leader.expiry import say_order
 from tests.leader.test_hosting import hosted
 from tests.leader.world import Process, World
 from tests.state.conftest import Build
-from tierstate.leader.other_replicas import OtherReplicas, epochs_of, told_lineage
+from tierstate.leader.other_replicas import OtherReplicas, epochs_of, lineage_in_answer
 from tierstate.rules.elders import begun_on_an_empty_log
 from tierstate.rules.orders import lost_orders
 from tierstate.rules.reasons import Reason
@@ -286,7 +286,7 @@ def test_agents_are_asked_where_their_brokers_newest_term_says_and_only_answers_
     assert asked == [f"http://{host}:1/v1/epochs/{world.name}/0" for host in ("b2", "b3")]
     assert epochs_of(world.log, "another", 0) is None
     for garbage in (b"", b"[]", b"null", b'{"topic_id": 1}', b'{"topic_id": "x", "epochs": [[1, 5], [0, 0]]}'):
-        assert told_lineage(garbage, world.partition) is None
+        assert lineage_in_answer(garbage, world.partition) is None
 
 
 def test_what_is_unknown_is_shown_with_what_would_be_believed(world: World) -> None:

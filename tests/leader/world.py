@@ -22,7 +22,7 @@ from tierstate.leader.act import Act, run
 from tierstate.leader.copier import CopyTools, copy_segment
 from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.observe import Observer
-from tierstate.leader.orphan_watch import OrphanWatch
+from tierstate.leader.orphan_sweeps import OrphanSweeps
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.leader.status import PartitionStatus, StatusBoard
 from tierstate.leader.term import Reign, Seat, begin_term
@@ -263,7 +263,7 @@ class Process:
         allow_unclean: bool = False,
         groups: GroupPolicy | None = None,
         observe: Observer | None = None,
-        orphans: OrphanWatch | None = None,
+        orphans: OrphanSweeps | None = None,
     ) -> PartitionWorker:
         world = self.world
         groups = groups or GroupPolicy(True, (), 7 * 86_400.0)

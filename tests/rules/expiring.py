@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.state.conftest import NOW, Build
 from tierstate.rules.expire import AdvanceLogStart, NoExpiry, next_log_start
-from tierstate.rules.gone import Aged
+from tierstate.rules.last_seen import Aged
 from tierstate.rules.leases import CLOCK_TOLERANCE_MS
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import (

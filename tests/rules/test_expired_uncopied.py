@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.rules.expiring import AGES, BOUNDS, FOREVER, keep, moves, view_of
 from tests.state.conftest import NOW
 from tierstate.rules.expire import AdvanceLogStart, NoExpiry
-from tierstate.rules.gone import Aged
+from tierstate.rules.last_seen import Aged
 from tierstate.state.offsets import Offset, TimestampMs
 
 GONE = Aged(Offset(300), TimestampMs(NOW - 5000))

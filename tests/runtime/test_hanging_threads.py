@@ -23,7 +23,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def watchdog(clock: ManualClock) -> Iterator[Watchdog]:
     """It watches the thread of the test."""
-    with Watchdog(clock, {"acts": 600, "keeper": 60}, Supervisor({}), lambda event, **facts: None) as found:
+    with Watchdog(clock, {"acts": 600, "chores": 60}, Supervisor({}), lambda event, **facts: None) as found:
         yield found
 
 
@@ -45,18 +45,18 @@ def test_each_loop_has_its_own_limit_and_the_longest_silence_comes_first(
 ) -> None:
     with loop("acts"):
         clock.advance(530)
-        with loop("keeper"):
+        with loop("chores"):
             clock.advance(69)
-            assert [each.loop for each in watchdog.hangs()] == ["keeper"]
+            assert [each.loop for each in watchdog.hangs()] == ["chores"]
             clock.advance(1)
-            assert [(each.loop, each.seconds) for each in watchdog.hangs()] == [("acts", 600), ("keeper", 70)]
+            assert [(each.loop, each.seconds) for each in watchdog.hangs()] == [("acts", 600), ("chores", 70)]
 
 
 def test_a_thread_that_ended_does_not_hang_also_when_it_ended_with_an_error(
     clock: ManualClock, watchdog: Watchdog
 ) -> None:
     def fail() -> None:
-        with loop("keeper"):
+        with loop("chores"):
             raise RuntimeError("a bug")
 
     with pytest.raises(RuntimeError):
@@ -77,12 +77,12 @@ def test_who_goes_round_does_not_hang_and_is_named_once_a_turn_never_ends(
             held.set()
             release.wait(30)
 
-    service = Service("keeper", lambda stop: go_round("keeper", stop, turn, lambda: 0.0))
+    service = Service("chores", lambda stop: go_round("chores", stop, turn, lambda: 0.0))
     service.start()
     assert held.wait(10)
     assert turns == [0, 0, 0]
     clock.advance(1)
-    assert [each.loop for each in watchdog.hangs()] == ["keeper"]
+    assert [each.loop for each in watchdog.hangs()] == ["chores"]
     service.stop()
     release.set()
     assert service.join(10)
@@ -92,7 +92,7 @@ def test_who_goes_round_does_not_hang_and_is_named_once_a_turn_never_ends(
 def test_what_takes_long_within_a_turn_goes_on_for_its_own_thread_and_no_other(
     clock: ManualClock, watchdog: Watchdog
 ) -> None:
-    with loop("keeper"):
+    with loop("chores"):
         clock.advance(60)
         with ThreadPoolExecutor(1) as pool:
             pool.submit(inherited(alive)).result()
@@ -146,7 +146,7 @@ def test_who_waits_for_the_quota_does_not_hang_however_long(clock: ManualClock, 
             hangs.append(len(watchdog.hangs()))
 
     quota = ByteQuota(Watching(), 1)
-    with loop("keeper"):
+    with loop("chores"):
         quota.take(200)
     assert len(hangs) > 100
     assert set(hangs) == {0}

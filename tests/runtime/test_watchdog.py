@@ -23,7 +23,7 @@ class World:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind("\0" + address[1:] if address.startswith("@") else address)
         self.socket.settimeout(10)
-        self.watchdog = Watchdog(self.clock, {"keeper": 60}, Supervisor({"NOTIFY_SOCKET": address}), self.warn)
+        self.watchdog = Watchdog(self.clock, {"chores": 60}, Supervisor({"NOTIFY_SOCKET": address}), self.warn)
 
     def warn(self, event: str, **facts: object) -> None:
         self.lines.append((event, facts))
@@ -58,7 +58,7 @@ def test_it_says_that_the_process_is_ready_and_then_again_and_again_that_nothing
 
 
 def test_it_is_silent_while_a_thread_hangs_and_speaks_again_when_that_goes_on(world: World) -> None:
-    with loop("keeper"):
+    with loop("chores"):
         world.clock.advance(60)
         world.watchdog.look()
         assert world.silence()
@@ -71,7 +71,7 @@ def test_people_hear_of_a_hang_once_and_where_it_is_and_once_that_it_is_over(wor
     held, release = threading.Event(), threading.Event()
 
     def hang() -> None:
-        with loop("keeper", "archive"):
+        with loop("chores", "archive"):
             held.set()
             release.wait(30)
 
@@ -83,7 +83,7 @@ def test_people_hear_of_a_hang_once_and_where_it_is_and_once_that_it_is_over(wor
     world.watchdog.look()
     ((event, facts),) = world.lines
     assert event == "a thread hangs"
-    assert (facts["loop"], facts["doing"], facts["seconds"]) == ("keeper", "archive", 61)
+    assert (facts["loop"], facts["doing"], facts["seconds"]) == ("chores", "archive", 61)
     where = str(facts["where"])
     assert where.index("test_watchdog.py") < where.rindex("threading.py"), "the innermost call last"
     release.set()

@@ -12,8 +12,8 @@ from typing import Any
 from tests.leader.real import Job, RealTopic
 from tierstate.broker.tier_topic_setup import TierTopicSpec
 from tierstate.leader.act import Act
-from tierstate.leader.custodian import Custody
-from tierstate.leader.custody import ClusterLook, Custodian, led_by
+from tierstate.leader.custody import ClusterEvidence, Custodian, led_by
+from tierstate.leader.custody_acts import CustodyTools
 from tierstate.leader.partition_worker import PartitionWorker
 from tierstate.leader.status import PartitionStatus
 from tierstate.rules.custody import CustodyPolicy
@@ -188,9 +188,9 @@ class StoryAgent:
         job, cluster = self.job, self.cluster
         seat, control = job.leader.seat, job.broker.control
         ours, replicas = cluster.sandbox.cluster_id, cluster.spec.replication_factor
-        look = ClusterLook(control, ours, replicas, seat.topic.problems, seat.clock)
+        look = ClusterEvidence(control, ours, replicas, seat.topic.problems, seat.clock)
         policy = CustodyPolicy(LOST_FOR_MS, 0)
-        custody = Custody(seat, look, policy, cluster.store, job.events.append)
+        custody = CustodyTools(seat, look, policy, cluster.store, job.events.append)
         return Custodian(custody, led_by(control, cluster.spec.name, seat.broker_id, seat.topic.mapped_partitions))
 
     def _advance_while_copying(self, worker: PartitionWorker) -> bool:

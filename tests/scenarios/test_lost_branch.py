@@ -14,7 +14,7 @@ from tests.scenarios.house import Done, run
 from tests.scenarios.story import Effect, Story, observes
 from tests.scenarios.test_unclean_elections import PER_SEGMENT, ROLLED_BY_SIZE, by_consumer, by_gateway, lost, produces
 from tierstate.api.app import create_app
-from tierstate.api.service import Service
+from tierstate.api.service import FetchService
 from tierstate.fetch.local import BrokerTier
 from tierstate.fetch.plan import read_split
 from tierstate.fetch.reader import records
@@ -134,7 +134,7 @@ def refused_by_every_route(story: Story, folder: Path) -> None:
     for offset in range(9, 14):
         with pytest.raises(LineageUnconfirmed):
             story.eyes.reader.fetch(name, 0, offset)
-    service = Service(story.eyes.reader, Gateway(), SystemClock(), hidden=())
+    service = FetchService(story.eyes.reader, Gateway(), SystemClock(), hidden=())
     call: Any = asgi_call(create_app(service))
     for offset in (9, 13):
         said = call(f"/v1/topics/{name}/partitions/0/records", offset=offset)

@@ -16,7 +16,7 @@ from tests.scenarios.outages import HOUR_S, STEP_S, PassingClock
 from tests.scenarios.story import Effect, Story, observes
 from tests.scenarios.story_kafka import Writer
 from tierstate.api.app import create_app
-from tierstate.api.service import Service
+from tierstate.api.service import FetchService
 from tierstate.runtime.settings import Gateway
 from tierstate.state.errors import ViewBehind
 from tierstate.state.facts import OrderKind
@@ -60,7 +60,7 @@ def story(story_three: Story, clock: PassingClock) -> Story:
 
 @pytest.fixture
 def gateway(story: Story, clock: PassingClock) -> Iterator[Call]:
-    service = Service(story.eyes.reader, Gateway(), clock)
+    service = FetchService(story.eyes.reader, Gateway(), clock)
     yield asgi_call(create_app(service))
     service.close()
 

@@ -12,7 +12,7 @@ from tests.leader.real import eventually
 from tests.scenarios.story import Effect, Story, observes
 from tierstate import read_records
 from tierstate.api.app import create_app
-from tierstate.api.service import Service
+from tierstate.api.service import FetchService
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings import Gateway
 from tierstate.state.facts import OrderKind
@@ -47,7 +47,7 @@ def by_consumer(story: Story, end: int) -> dict[int, bytes]:
 
 def by_gateway(story: Story, end: int) -> dict[int, bytes]:
     """Over HTTP, page by page."""
-    service = Service(story.eyes.reader, Gateway(), SystemClock(), hidden=())
+    service = FetchService(story.eyes.reader, Gateway(), SystemClock(), hidden=())
     call, found = asgi_call(create_app(service)), dict[int, bytes]()
     path = f"/v1/topics/{story.topic('orders').name}/partitions/0/records"
     while (at := max(found, default=-1) + 1) < end:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.leader.orphans import GRACE_S, KEYS, Late
 from tests.leader.world import World
-from tierstate.leader.orphan_watch import OrphanWatch
+from tierstate.leader.orphan_sweeps import OrphanSweeps
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.ids import RemoteSegmentId, TopicId
 from tierstate.state.object_keys import ObjectKind, object_key
@@ -24,7 +24,7 @@ def test_a_dead_attempts_parts_are_aborted_and_nobody_elses(
     world = World(tmp_path, "none", {"local.retention.bytes": "0"})
     late = Late(world)
     late.tools = replace(late.tools, store=store)
-    late.watch = OrphanWatch(late.process.seat, world.partition, world.name, late.tools)
+    late.watch = OrphanSweeps(late.process.seat, world.partition, world.name, late.tools)
     base = KEYS.partition_prefix(world.name, world.topic_id, 0)
     unknown = KEYS.base_key(world.name, world.topic_id, 0, 5, RemoteSegmentId.of(b"u" * 16))
     other = KEYS.base_key(world.name, TopicId.of(b"o" * 16), 0, 0, late.gone.segment_id)

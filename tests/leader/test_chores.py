@@ -7,7 +7,7 @@ import threading
 from tests.leader.custody_world import Ward
 from tests.leader.world import World
 from tierstate.leader.act import Act
-from tierstate.leader.keeper import Chore, Keeper
+from tierstate.leader.chores import Chore, ChoreLoop
 from tierstate.runtime.listener import ChoreFailed, Event
 from tierstate.state.errors import StorageUnavailable, Unavailable
 
@@ -17,11 +17,11 @@ def nothing() -> None:
 
 
 class House:
-    """A keeper with chores that note what they did."""
+    """A loop with chores that note what they did."""
 
     def __init__(self, world: World, *chores: Chore) -> None:
         self.events: list[Event] = []
-        self.keeper = Keeper(lambda: {0}, chores, Ward(world).custodian, nothing, world.clock, self.events.append)
+        self.chores = ChoreLoop(lambda: {0}, chores, Ward(world).custodian, nothing, world.clock, self.events.append)
 
 
 def test_a_chore_takes_no_step_more_once_the_process_stops_and_lets_go_of_what_it_holds(world: World) -> None:
@@ -37,7 +37,7 @@ def test_a_chore_takes_no_step_more_once_the_process_stops_and_lets_go_of_what_i
         finally:
             done.append("let go")
 
-    House(world, Chore("long", 60, act), Chore("later", 60, act)).keeper.advance(stop)
+    House(world, Chore("long", 60, act), Chore("later", 60, act)).chores.advance(stop)
     assert done == ["first", "let go"]
 
 
@@ -51,7 +51,7 @@ def test_a_chore_that_is_told_to_stop_within_a_step_is_no_failure(world: World) 
             raise Unavailable("this process stops")
 
     house = House(world, Chore("reading", 60, act))
-    house.keeper.advance(stop)
+    house.chores.advance(stop)
     assert house.events == []
 
 
@@ -65,19 +65,19 @@ def test_a_chore_that_is_called_does_not_wait_for_its_turn_unless_it_failed(worl
         if broken[0]:
             raise StorageUnavailable("down")
 
-    keeper = House(world, Chore("soon", 60, act, lambda number: calls[0])).keeper
-    keeper.advance(stop)
-    keeper.advance(stop)
+    chores = House(world, Chore("soon", 60, act, lambda number: calls[0])).chores
+    chores.advance(stop)
+    chores.advance(stop)
     assert len(done) == 1
     calls[0] = True
-    keeper.advance(stop)
+    chores.advance(stop)
     assert len(done) == 2
     broken[0] = True
-    keeper.advance(stop)
-    keeper.advance(stop)
+    chores.advance(stop)
+    chores.advance(stop)
     assert len(done) == 3, "who fails is not called again before its turn"
     world.clock.advance(61)
-    keeper.advance(stop)
+    chores.advance(stop)
     assert len(done) == 4
 
 
@@ -93,7 +93,7 @@ def test_a_chore_that_fails_is_told_and_the_next_one_is_done(world: World) -> No
         done.append("put")
 
     house = House(world, Chore("failing", 60, failing), Chore("working", 60, working))
-    house.keeper.advance(threading.Event())
+    house.chores.advance(threading.Event())
     assert done == ["put"]
     assert house.events == [ChoreFailed("failing", 0, "no answer")]
-    assert house.keeper.names == ["look", "custody", "failing", "working"]
+    assert house.chores.names == ["look", "custody", "failing", "working"]

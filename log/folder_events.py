@@ -33,7 +33,7 @@ class Touched:
     blind: bool
 
 
-class FolderWatch:
+class FolderEvents:
     """Over the log folders of a broker and the partitions' in them. One thread at a time."""
 
     def __init__(self, folders: Iterable[Path]) -> None:

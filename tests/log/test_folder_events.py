@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tierstate.log.folder_watch import FolderWatch
+from tierstate.log.folder_events import FolderEvents
 from tierstate.log.local_log import LogDirs
 from tierstate.state.ids import TopicId, TopicIdPartition
 
@@ -105,7 +105,7 @@ def test_what_happened_before_the_first_question_is_not_known(folder: Path) -> N
 
 
 def test_a_watch_that_misses_a_folder_says_that_it_is_blind(folder: Path) -> None:
-    watch = FolderWatch([folder])
+    watch = FolderEvents([folder])
     assert not watch.touched().blind
     watch.watch([str(folder / "gone-meanwhile-0")])
     assert not watch.touched().blind

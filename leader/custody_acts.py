@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..rules.custody import (
+    CondemnSegment,
     CustodyPolicy,
     CustodyStep,
     DeclareMissing,
     EndPartition,
     EraseFacts,
     Evidence,
-    RemoveObjects,
-    StartDelete,
+    RemoveCondemned,
     TermStep,
     Withdraw,
     custody_doubt,
@@ -47,16 +47,16 @@ from .expirer import check_gone
 from .term import Reign, Seat, append_leader
 from .termless import say, unsay
 
-Look = Callable[[PartitionView], Evidence]
+AskCluster = Callable[[PartitionView], Evidence]
 """Asks the cluster, now, about the topic of a partition. Raises Unavailable kinds, AccessDenied."""
 
 
 @dataclass(frozen=True, slots=True)
-class Custody:
+class CustodyTools:
     """What every act of a custodian shares."""
 
     seat: Seat
-    look: Look
+    look: AskCluster
     policy: CustodyPolicy
     store: ObjectStore
     listener: Listener
@@ -83,8 +83,8 @@ class Custody:
         return step
 
 
-def declare_missing(custody: Custody, partition: TopicIdPartition) -> Act[None]:
-    """Say that the topic is gone. From here on `custodian.grace` passes."""
+def declare_missing(custody: CustodyTools, partition: TopicIdPartition) -> Act[None]:
+    """Say that the topic is gone. From here on `custody_acts.grace` passes."""
     yield "append partition-missing"
     step = custody.must(partition, DeclareMissing)
     assert isinstance(step, DeclareMissing)
@@ -94,7 +94,7 @@ def declare_missing(custody: Custody, partition: TopicIdPartition) -> Act[None]:
     say(seat.topic, seat.view, partition, fact)
 
 
-def withdraw(custody: Custody, partition: TopicIdPartition, keys: tuple[str, ...]) -> Act[None]:
+def withdraw(custody: CustodyTools, partition: TopicIdPartition, keys: tuple[str, ...]) -> Act[None]:
     """The topic is there after all: what said otherwise goes."""
     for key in keys:
         yield "append tombstone"
@@ -103,7 +103,7 @@ def withdraw(custody: Custody, partition: TopicIdPartition, keys: tuple[str, ...
             unsay(custody.seat.topic, custody.seat.view, partition, key)
 
 
-def end_partition(custody: Custody, partition: TopicIdPartition) -> Act[Reign]:
+def end_partition(custody: CustodyTools, partition: TopicIdPartition) -> Act[Reign]:
     """Take the terminal term: no other term can write about the partition any more. Then say that it is deleted.
 
     Also begins a further terminal term where another process left off. A term taken too late is taken back at once: it
@@ -125,11 +125,11 @@ def end_partition(custody: Custody, partition: TopicIdPartition) -> Act[Reign]:
     return reign
 
 
-ENDED = (StartDelete, RemoveObjects, EraseFacts)
+ENDED = (CondemnSegment, RemoveCondemned, EraseFacts)
 """Steps that a terminal term of this process takes on a partition that has ended."""
 
 
-def _terminal_term(custody: Custody, partition: TopicIdPartition) -> Reign:
+def _terminal_term(custody: CustodyTools, partition: TopicIdPartition) -> Reign:
     """It keeps the lineage: what readers get changes by deletes alone, and by nothing when the term is taken back."""
     seat = custody.seat
     view = custody.view(partition)
@@ -148,28 +148,28 @@ def _terminal_term(custody: Custody, partition: TopicIdPartition) -> Reign:
     return Reign(seat, partition, view.topic or "", Term(TERMINAL_EPOCH, position, elected.id))
 
 
-def clear(custody: Custody, reign: Reign, step: TermStep) -> Act[None]:
+def clear(custody: CustodyTools, reign: Reign, step: TermStep) -> Act[None]:
     """One step on a partition that this process ended."""
     match step:
-        case StartDelete(segment_id=segment_id):
+        case CondemnSegment(segment_id=segment_id):
             yield from _start_delete(custody, reign, segment_id)
-        case RemoveObjects(segment_id=segment_id):
+        case RemoveCondemned(segment_id=segment_id):
             yield from _remove_objects(custody, reign, segment_id)
         case EraseFacts(keys=keys):
             yield from _erase(custody, reign, keys)
 
 
-def _start_delete(custody: Custody, reign: Reign, segment_id: RemoteSegmentId) -> Act[None]:
+def _start_delete(custody: CustodyTools, reign: Reign, segment_id: RemoteSegmentId) -> Act[None]:
     yield "append delete-started"
-    subject = _subject(custody, reign, StartDelete(segment_id))
+    subject = _subject(custody, reign, CondemnSegment(segment_id))
     reason = DeleteReason.PARTITION_DELETED
     reign.append(SegmentDeleteStarted(subject, reign.term, reign.counter(), reason, reign.now()))
 
 
-def _remove_objects(custody: Custody, reign: Reign, segment_id: RemoteSegmentId) -> Act[None]:
+def _remove_objects(custody: CustodyTools, reign: Reign, segment_id: RemoteSegmentId) -> Act[None]:
     """The manifest first, all of them seen to be gone, then the fact. Raises what the store raises."""
     yield "delete objects"
-    subject = _subject(custody, reign, RemoveObjects(segment_id))
+    subject = _subject(custody, reign, RemoveCondemned(segment_id))
     delete_segment(custody.store, subject)
     check_gone(custody.store, subject.object_key)
     yield "append delete-finished"
@@ -178,7 +178,9 @@ def _remove_objects(custody: Custody, reign: Reign, segment_id: RemoteSegmentId)
     custody.listener(SegmentDeleted(reign.partition, reign.name, segment_id, subject.offsets, size))
 
 
-def _subject(custody: Custody, reign: Reign, step: StartDelete | RemoveObjects) -> CopyAttempt | RemoteSegment:
+def _subject(
+    custody: CustodyTools, reign: Reign, step: CondemnSegment | RemoveCondemned
+) -> CopyAttempt | RemoteSegment:
     """What is known of the segment of this very step, which is still the next one. Raises Fenced."""
     reign.require_safe_topic()
     now = custody.must(reign.partition, type(step))
@@ -193,7 +195,7 @@ def _subject(custody: Custody, reign: Reign, step: StartDelete | RemoveObjects) 
     return segment.subject
 
 
-def _erase(custody: Custody, reign: Reign, keys: tuple[str, ...]) -> Act[None]:
+def _erase(custody: CustodyTools, reign: Reign, keys: tuple[str, ...]) -> Act[None]:
     for at, key in enumerate(keys):
         yield "append tombstone"
         step = custody.next(reign.partition)

@@ -26,7 +26,7 @@ class _Watch:
     task: asyncio.Task[None] | None = None
 
 
-class TailWatch:
+class LongPolls:
     """``end_of`` asks for the end of a partition; it is called for one place at a time, never twice at once."""
 
     def __init__(self, end_of: Callable[[Place], Awaitable[Offset]]) -> None:

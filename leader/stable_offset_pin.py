@@ -34,7 +34,7 @@ class _Pin:
     by: PinnedBy | None = None
 
 
-class PinWatch:
+class StableOffsetPin:
     """Of one partition, by one thread at a time. ``name``: of its topic."""
 
     def __init__(self, seat: Seat, partition: TopicIdPartition, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tierstate.rules.gone import Aged, GoneWatch
+from tierstate.rules.last_seen import Aged, LastSeen
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.retention import LocalSegment
@@ -17,7 +17,7 @@ def segment(base: int, end: int, newest: int) -> LocalSegment:
     return LocalSegment(Offset(base), Offset(end), 1000, TimestampMs(newest))
 
 
-def look(watch: GoneWatch, segments: list[LocalSegment], where: LocalBounds, epoch: int = 4) -> Aged | None:
+def look(watch: LastSeen, segments: list[LocalSegment], where: LocalBounds, epoch: int = 4) -> Aged | None:
     return watch.look(segments, where, LeaderEpoch(epoch))
 
 
@@ -26,7 +26,7 @@ def aged(before: int, newest: int) -> Aged:
 
 
 def test_all_that_was_there_at_a_look_and_is_there_no_more_is_as_old_as_its_newest_record() -> None:
-    watch = GoneWatch()
+    watch = LastSeen()
     assert look(watch, [segment(0, 100, 7), segment(100, 100, 9)], bounds(0, 150)) is None
     assert look(watch, [segment(100, 100, 9)], bounds(100, 150)) is None, "some of it is there"
     assert look(watch, [segment(150, 150, 50)], bounds(150, 150)) == aged(150, 9)
@@ -35,21 +35,21 @@ def test_all_that_was_there_at_a_look_and_is_there_no_more_is_as_old_as_its_newe
 
 
 def test_what_was_written_and_taken_between_two_looks_is_not_claimed() -> None:
-    watch = GoneWatch()
+    watch = LastSeen()
     look(watch, [segment(0, 0, 9)], bounds(0, 150))
     assert look(watch, [segment(400, 400, 80)], bounds(400, 400)) == aged(150, 9)
 
 
 def test_a_look_from_which_something_is_missing_says_nothing_of_its_age() -> None:
     """The broker deleted its first segment after it was asked where its log begins."""
-    watch = GoneWatch()
+    watch = LastSeen()
     look(watch, [segment(100, 100, 9)], bounds(0, 150))
     assert look(watch, [segment(150, 150, 50)], bounds(150, 150)) is None
 
 
 def test_a_younger_record_that_left_earlier_counts() -> None:
     """Timestamps are whatever producers write."""
-    watch = GoneWatch()
+    watch = LastSeen()
     look(watch, [segment(0, 0, 90)], bounds(0, 10))
     look(watch, [segment(10, 10, 20)], bounds(10, 20))
     assert look(watch, [segment(20, 20, 30)], bounds(20, 20)) == aged(20, 90)
@@ -57,7 +57,7 @@ def test_a_younger_record_that_left_earlier_counts() -> None:
 
 def test_what_was_seen_before_another_election_says_nothing_of_the_log_after_it() -> None:
     """The next leader may have lost those records, and written others in their place."""
-    watch = GoneWatch()
+    watch = LastSeen()
     look(watch, [segment(0, 0, 9)], bounds(0, 150), epoch=4)
     assert look(watch, [segment(150, 150, 50)], bounds(150, 150), epoch=6) is None
     look(watch, [segment(150, 150, 60)], bounds(150, 170), epoch=6)
@@ -66,6 +66,6 @@ def test_what_was_seen_before_another_election_says_nothing_of_the_log_after_it(
 
 
 def test_an_empty_log_says_nothing() -> None:
-    watch = GoneWatch()
+    watch = LastSeen()
     look(watch, [segment(0, 0, 9)], bounds(0, 0))
     assert look(watch, [], bounds(0, 0)) is None

@@ -8,7 +8,7 @@ from ..log.local_log import LocalLog
 from ..state.ids import TopicIdPartition
 
 
-class Wanted:
+class FactsKept:
     """What was so at the last `refresh`; nothing before the first. Thread-safe: sets are replaced, never changed."""
 
     def __init__(self, log: LocalLog, led: Callable[[], Collection[int]]) -> None:

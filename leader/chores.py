@@ -37,7 +37,7 @@ class Chore:
     called: Callable[[int], bool] = lambda tier_partition: False
 
 
-class Keeper:
+class ChoreLoop:
     """``led``: the tier-state partitions that this broker leads now. ``look_around`` runs before every round."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Keeper:
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``."""
-        go_round("keeper", stop, lambda: self.advance(stop), lambda: LOOK_S)
+        go_round("chores", stop, lambda: self.advance(stop), lambda: LOOK_S)
 
     def advance(self, stop: threading.Event) -> None:
         """Everything that is due now."""

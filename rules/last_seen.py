@@ -25,7 +25,7 @@ class Aged:
     newest: TimestampMs
 
 
-class GoneWatch:
+class LastSeen:
     """Of one partition, by one thread at a time."""
 
     def __init__(self) -> None:

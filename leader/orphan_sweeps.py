@@ -18,7 +18,7 @@ from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView
 from .act import Act
 from .quarantine import Quarantine
-from .sweeper import Look, SweepTools, look, sweep_orphans
+from .sweeper import SweepFindings, SweepTools, look, sweep_orphans
 from .term import Reign, Seat
 
 LOOK_EVERY_S = 86_400.0
@@ -33,7 +33,7 @@ def until_turn(partition: TopicIdPartition, now_ms: TimestampMs, every_s: float)
     return (1 - (now_ms / 1000 / every_s - share) % 1) * every_s
 
 
-class OrphanWatch:
+class OrphanSweeps:
     """Of one partition, by one thread at a time. ``name``: of its topic."""
 
     def __init__(self, seat: Seat, partition: TopicIdPartition, name: str, tools: SweepTools) -> None:
@@ -75,7 +75,7 @@ class OrphanWatch:
             return False
         return True
 
-    def look(self, before: PartitionView) -> Look:
+    def look(self, before: PartitionView) -> SweepFindings:
         """Now. Raises what `sweeper.look` raises, and ViewBehind."""
         clock = self._seat.clock
         found = look(self._tools, self._name, before, self._fresh_view, clock.now_ms())

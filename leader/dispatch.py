@@ -15,7 +15,7 @@ from .act import Act
 from .copier import CopyTools, copy_segment
 from .eraser import erase
 from .expirer import advance_log_start, delete_records_order, remove_objects, start_delete
-from .orphan_watch import OrphanWatch
+from .orphan_sweeps import OrphanSweeps
 from .quarantine import NO_QUARANTINE
 from .term import Reign
 from .trimmer import AskGroups, trim_local
@@ -27,7 +27,7 @@ def act_for(
     tools: CopyTools,
     policy: Policy,
     groups: AskGroups,
-    orphans: OrphanWatch | None = None,
+    orphans: OrphanSweeps | None = None,
 ) -> Act[object]:
     """Not yet begun. ``orphans``: who asked for them to be swept."""
     match intent:

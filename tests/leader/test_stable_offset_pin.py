@@ -12,7 +12,7 @@ from tests.leader.world import Process, World
 from tests.twins.memory_broker import MemoryBroker
 from tierstate.broker.transactions import OpenTransaction
 from tierstate.leader.partition_worker import PartitionWorker
-from tierstate.leader.pin_watch import ASK_EVERY_S, NAMED_AFTER_S
+from tierstate.leader.stable_offset_pin import ASK_EVERY_S, NAMED_AFTER_S
 from tierstate.leader.status import PinnedBy
 from tierstate.rules.reasons import Reason
 from tierstate.state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, TierstateError
