@@ -108,7 +108,7 @@ def test_a_flag_that_does_not_exist_is_noticed() -> None:
 
 def test_what_acts_on_the_page_for_an_outage_says_so() -> None:
     """A person in a hurry types what stands there: only what looks may stand there without a word."""
-    acting = {"pause", "resume", "disable", "init", "agent"}
+    acting = {"pause", "resume", "disable", "init", "agent", "certify", "sandbox"}
     for _, code in FENCE.findall(ON_FIRE.read_text()):
         assert "--execute" not in code
         if {line.split()[1] for line in code.splitlines() if line.startswith("tierstate ")} & acting:
@@ -120,7 +120,7 @@ def test_what_acts_on_the_page_for_an_outage_says_so() -> None:
 
 
 def rights_of(rights: tuple[Right, ...]) -> dict[str, set[str]]:
-    """Operations by resource, as flags of kafka-acls."""
+    """Operations by resource, as kafka-acls writes both: ``DescribeConfigs`` (`test_acls.py` asks the tool)."""
     flags = {
         Place.TIER_STATE: "--topic _tier-state",
         Place.TOPICS: "--topic orders",
@@ -130,7 +130,7 @@ def rights_of(rights: tuple[Right, ...]) -> dict[str, set[str]]:
     }
     found: dict[str, set[str]] = defaultdict(set)
     for right in rights:
-        found[flags[right.place]].add(right.operation.name)
+        found[flags[right.place]].add(right.operation.name.title().replace("_", ""))
     return found
 
 
