@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.test_deploy import COMPOSE, parse
-from tests.test_docs import FENCE, LINK, PAGES, ROOT, not_yet, readme
+from tests.test_docs import FENCE, LINK, PAGES, ROOT, SOURCE, not_yet, readme
 from tierstate.broker.acls import AGENT, INIT, READER, Place, Right
 from tierstate.schemas.registry import schemas
 
@@ -114,6 +114,20 @@ def test_what_acts_on_the_page_for_an_outage_says_so() -> None:
         if {line.split()[1] for line in code.splitlines() if line.startswith("tierstate ")} & acting:
             before = ON_FIRE.read_text().split(code)[0].rpartition("\n\n")[0].splitlines()[-1]
             assert "**acts**" in before
+
+
+VERDICTS = {"not healthy", "not ready"}
+"""What the management port answers (`test_production.py` asks it)."""
+
+
+def test_every_message_that_the_page_for_an_outage_quotes_is_one_of_ours() -> None:
+    texts = [re.sub(r"\"\s*f?\"", "", re.sub(r"\s+", " ", text)) for text in SOURCE.values()]
+    rows = [line.split("|")[1] for line in ON_FIRE.read_text().splitlines() if line.startswith("|")]
+    quoted = {each for row in rows for each in re.findall(r"`([^`]+)`", row)} - VERDICTS
+    assert len(quoted) > 15
+    for message in quoted:
+        pieces = [piece.strip() for piece in re.split(r"…|\bN\b", message)]
+        assert any(all(piece in text for piece in pieces) for text in texts), message
 
 
 # --- rights ----------------------------------------------------------------------------------------------------------

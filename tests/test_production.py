@@ -11,12 +11,15 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from tests.broker.guarded import self_signed
+from tests.scenarios.house import get
 from tests.test_deploy import ROOT, parse
 from tierstate.broker.client_config import admin_config
 from tierstate.broker.framed_socket import tls_context
 from tierstate.cli.serving import CLOSING_SECONDS
 from tierstate.cli.watching import longest_silence
+from tierstate.runtime.management import Health, ManagementServer
 from tierstate.runtime.service import STOP_SECONDS
+from tierstate.runtime.setting_types import Address
 from tierstate.runtime.settings import Settings
 from tierstate.runtime.settings_load import load_settings
 
@@ -155,6 +158,26 @@ def test_a_process_is_alive_by_its_health_and_started_again_by_nothing_else(name
     probe = container(name)["livenessProbe"]
     assert probe["httpGet"] == {"path": "/healthz", "port": "tierstate"}
     assert probe["failureThreshold"] >= 3
+
+
+def test_every_probe_asks_for_a_page_that_a_process_answers_and_fails_when_it_is_not_well() -> None:
+    wrong: list[str] = []
+    health = Health(lambda: wrong, lambda: wrong, lambda: b"", lambda topic, partition: None)
+    server = ManagementServer(Address("127.0.0.1", 0), health)
+    running = server.service()
+    running.start()
+    try:
+        for name in ("agent", "gateway"):
+            for probe in (each for key, each in container(name).items() if key.endswith("Probe")):
+                page = f"http://{server.address}{probe['httpGet']['path']}"
+                wrong.clear()
+                assert get(page)[0] == 200
+                wrong.append("its reason")
+                assert get(page)[0] == 503
+                assert get(page)[1].startswith((b"not healthy\n", b"not ready\n"))
+    finally:
+        running.stop()
+        running.join(10)
 
 
 def test_an_agent_that_is_not_ready_takes_no_broker_out_of_service() -> None:
