@@ -44,6 +44,11 @@ class Right:
     operation: AclOperation
     why: str
 
+    @property
+    def typed(self) -> str:
+        """The operation as `kafka-acls.sh` takes it: ``DescribeConfigs``. It refuses ``DESCRIBE_CONFIGS``."""
+        return self.operation.name.title().replace("_", "")
+
 
 def _rights(place: Place, **why: str) -> tuple[Right, ...]:
     return tuple(Right(place, AclOperation[name.upper()], text) for name, text in why.items())
@@ -116,7 +121,7 @@ class Lacking:
         who = kafka.get("sasl.username") or "AGENT"
         return (
             f"kafka-acls.sh --bootstrap-server {kafka.get('bootstrap.servers', 'HOST:PORT')} --add --allow-principal "
-            f"User:{who} --operation {self.right.operation.name} {flag.get(self.kind, '--cluster')}"
+            f"User:{who} --operation {self.right.typed} {flag.get(self.kind, '--cluster')}"
         )
 
 

@@ -217,49 +217,69 @@ def test_the_bucket_is_made_once_and_found_again(tmp_path: Path) -> None:
 
 # --- systemd ---------------------------------------------------------------------------------------------------------
 
+UNITS = ["agent", "gateway"]
 
-def unit() -> dict[str, dict[str, list[str]]]:
+
+def unit(name: str) -> dict[str, dict[str, list[str]]]:
     """Sections, keys and every value of a key (systemd lets keys repeat)."""
-    text = (ROOT / "deploy" / "tierstate-agent.service").read_text()
+    text = (ROOT / "deploy" / f"tierstate-{name}.service").read_text()
     found: dict[str, dict[str, list[str]]] = {}
-    name = ""
+    section = ""
     for line in text.splitlines():
         if line.startswith("["):
-            name = line.strip("[]")
-            found[name] = {}
+            section = line.strip("[]")
+            found[section] = {}
         elif "=" in line and not line.startswith("#"):
             key, _, value = line.partition("=")
-            found[name].setdefault(key, []).append(value)
+            found[section].setdefault(key, []).append(value)
     return found
 
 
-def test_the_unit_runs_commands_that_exist_with_check_first() -> None:
-    service = unit()["Service"]
+def variables_of(name: str) -> dict[str, str]:
+    return dict(each.split("=", 1) for line in unit(name)["Service"]["Environment"] for each in line.split())
+
+
+@pytest.mark.parametrize(("name", "before"), [("agent", ["check"]), ("gateway", [])])
+def test_a_unit_runs_commands_that_exist_and_an_agents_checks_first(name: str, before: list[str]) -> None:
+    service = unit(name)["Service"]
     for key in ("ExecStartPre", "ExecStart"):
-        (command,) = service[key]
-        program, *arguments = shlex.split(command)
-        assert program == "/opt/tierstate/bin/tierstate"
-        parse(arguments)
-    assert service["ExecStartPre"][0].split()[1:] == ["check"]
-    assert service["ExecStart"][0].split()[1:] == ["agent"]
+        for command in service.get(key, []):
+            program, *arguments = shlex.split(command)
+            assert program == "/opt/tierstate/bin/tierstate"
+            parse(arguments)
+    assert [each.split()[1:] for each in service.get("ExecStartPre", [])] == ([before] if before else [])
+    assert service["ExecStart"][0].split()[1:] == [name]
 
 
-def test_the_unit_gives_the_agent_what_its_settings_need() -> None:
-    service = unit()["Service"]
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_gives_the_process_what_its_settings_need(name: str) -> None:
+    service, variables = unit(name)["Service"], variables_of(name)
     assert service["Type"] == ["notify"]
     assert service["Restart"] == ["always"]
-    assert Path("/var/lib") / service["StateDirectory"][0] == Settings().state_dir
-    variables = dict(each.split("=", 1) for line in service["Environment"] for each in line.split())
-    assert variables["TIERSTATE_CONFIG"] == SETTINGS
+    assert variables.pop("TIERSTATE_CONFIG") == SETTINGS
+    assert load_settings(None, (), variables, searched=()).state_dir == Path("/var/lib") / service["StateDirectory"][0]
+    assert Path("/var/cache") / service["CacheDirectory"][0] == Path(variables["NUMBA_CACHE_DIR"])
     assert service["User"] != ["root"]
 
 
-def test_the_unit_stops_the_agent_no_sooner_than_it_stops_itself() -> None:
-    assert int(unit()["Service"]["TimeoutStopSec"][0].removesuffix("s")) > STOP_SECONDS + CLOSING_SECONDS
+def test_an_agent_and_a_gateway_run_on_one_machine() -> None:
+    agent, gateway = (load_settings(None, (), _ours(name), searched=()) for name in UNITS)
+    assert agent.management.listen != gateway.management.listen
+    assert agent.state_dir != gateway.state_dir
 
 
-def test_the_supervisor_hears_several_times_of_an_agent_before_it_gives_it_up() -> None:
-    assert unit()["Service"]["WatchdogSec"] == ["5min"]
+def _ours(name: str) -> dict[str, str]:
+    return {key: value for key, value in variables_of(name).items() if key != "TIERSTATE_CONFIG"}
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_stops_its_process_no_sooner_than_it_stops_itself(name: str) -> None:
+    assert int(unit(name)["Service"]["TimeoutStopSec"][0].removesuffix("s")) > STOP_SECONDS + CLOSING_SECONDS
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_the_supervisor_hears_several_times_of_a_process_before_it_gives_it_up(name: str) -> None:
+    assert unit(name)["Service"]["WatchdogSec"] == ["5min"]
     assert 5 * 60 > 3 * LOOK_S
 
 
@@ -267,12 +287,13 @@ def test_ten_seconds_are_enough_to_stop() -> None:
     assert STOP_SECONDS + CLOSING_SECONDS < 10
 
 
-def test_the_unit_is_hardened_but_lets_the_decoder_compile() -> None:
-    service = unit()["Service"]
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_is_hardened_but_lets_the_decoder_compile(name: str) -> None:
+    service = unit(name)["Service"]
     for key in ("NoNewPrivileges", "PrivateTmp", "ProtectHome", "ProtectKernelTunables", "RestrictSUIDSGID"):
         assert service[key] == ["true"], key
     assert service["ProtectSystem"] == ["strict"]
-    assert service["ReadWritePaths"]
+    assert ("ReadWritePaths" in service) is (name == "agent"), "the broker's folders, and nothing else"
     assert "MemoryDenyWriteExecute" not in service
 
 

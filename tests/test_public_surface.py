@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_the_public_names_are_the_documented_ones() -> None:
-    documented = re.search(r"^from tierstate import (.+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert documented is not None, "README.md shows no `from tierstate import …`"
+    documented = re.search(r"^from tierstate import (.+)$", (ROOT / "docs" / "tour.md").read_text(), re.MULTILINE)
+    assert documented is not None, "docs/tour.md shows no `from tierstate import …`"
     assert sorted(name.strip() for name in documented[1].split(",")) == sorted(tierstate.__all__)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -13,10 +15,12 @@ from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.broker.guarded import PASSWORDS, allow, binding, denied, guarded_sandbox
+from tests.broker.guarded import PASSWORDS, PLAIN, allow, binding, denied, guarded_sandbox
 from tests.scenarios.house import Done, House, eventually, get, run, side_by_side
 from tierstate.broker.acls import AGENT, INIT, READER, Right, table
 from tierstate.consumer.records import read_records
+from tierstate.sandbox.artifacts import kafka_libs
+from tierstate.sandbox.java import find_java
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.spark.session import local_session
 from tierstate.state.errors import AccessDenied
@@ -125,7 +129,7 @@ def test_check_names_the_right_that_an_agent_lacks_and_the_command_that_adds_it(
         said = eventually(lambda: rights(1))
     assert f"{right.operation.name} on " in said
     flag = {ResourceType.TOPIC: f"--topic '{name}'", ResourceType.GROUP: "--group '*'"}.get(kind, "--cluster")
-    assert f"--allow-principal User:agent --operation {right.operation.name} {flag}" in said
+    assert f"--allow-principal User:agent --operation {right.typed} {flag}" in said
 
 
 def test_an_order_without_write_is_refused_and_with_it_given(guarded: Guarded) -> None:
@@ -243,6 +247,35 @@ def test_whoever_reads_without_a_right_is_refused_by_name_or_does_not_need_it(
 
 def test_the_table_of_the_documentation_is_this_one() -> None:
     assert table() in OPERATIONS.read_text()
+
+
+def test_kafkas_own_tool_takes_the_operations_as_the_page_for_production_writes_them(
+    sandbox: KafkaSandbox, tmp_path: Path
+) -> None:
+    """It knows ``DescribeConfigs``, and not the name that the client library has for it."""
+    page = (OPERATIONS.parent / "production.md").read_text()
+    names = sorted(set(re.findall(r"--operation (\w+)", page)))
+    admin = tmp_path / "admin.properties"
+    admin.write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nssl.truststore.type=PEM\n"
+        f'sasl.jaas.config={PLAIN} username="admin" password="{PASSWORDS["admin"]}";\n'
+        f"ssl.truststore.location={sandbox.client_config['ssl.ca.location']}\n"
+    )
+    command = [
+        find_java(),
+        "-cp",
+        f"{kafka_libs()}/*",
+        "org.apache.kafka.tools.AclCommand",
+        "--add",
+        "--topic",
+        "acls-page",
+    ]
+    command += ["--bootstrap-server", sandbox.bootstrap, "--command-config", str(admin)]
+    command += ["--allow-principal", "User:guest", *(word for name in names for word in ("--operation", name))]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    known = {right.operation.name for right in (*AGENT, *READER, *INIT)}
+    assert set(re.findall(r"operation=(\w+)", done.stdout)) == known
 
 
 @pytest.mark.slow  # a right that went is missed within half a minute

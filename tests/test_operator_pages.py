@@ -1,0 +1,245 @@
+"""Pages for people in a hurry: what they say to type can be typed, and their figures are where they say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from tests.test_deploy import COMPOSE, parse
+from tests.test_docs import FENCE, LINK, PAGES, ROOT, SOURCE, not_yet, readme
+from tierstate.broker.acls import AGENT, INIT, READER, Place, Right
+from tierstate.schemas.registry import schemas
+
+PRODUCTION, ON_FIRE, UPGRADE = (ROOT / "docs" / f"{name}.md" for name in ("production", "on-fire", "upgrade"))
+ALERTS: list[dict[str, Any]] = [
+    rule
+    for group in yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text())["groups"]
+    for rule in group["rules"]
+]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def text_under(page: Path, anchor: str) -> str:
+    """What stands under the heading, up to the next one of its kind or above."""
+    lines, found, level = page.read_text().splitlines(), [], 0
+    for line in lines:
+        heading = re.match(r"(#+) (.+)", line)
+        if heading and level and len(heading[1]) <= level:
+            break
+        if level:
+            found.append(line)
+        elif heading and re.sub(r"[^\w\- ]", "", heading[2].lower()).replace(" ", "-") == anchor:
+            level = len(heading[1])
+    assert found, f"{page.name}#{anchor}"
+    return "\n".join(found)
+
+
+# --- what is typed ---------------------------------------------------------------------------------------------------
+
+MEANT = {"T": "t", "T:P": "t:0", "T[:P]": "t:0", "T_ID[:P]": "t", "TOPIC_ID:0": "t:0", "OFFSET": "1", "N": "1"}
+"""What pages write for a name or a number, and what stands for it here."""
+
+
+def words_of(command: str) -> list[str]:
+    """Up to a pipe, a comment, or the prose that a page sets beside it."""
+    plain = re.split(r"\s{3,}|\s[|&>#]|…", command)[0]
+    return [MEANT.get(word, word) for word in shlex.split(plain)]
+
+
+def fenced(page: Path) -> list[str]:
+    """Commands of ours that a page shows to be typed: in a console after the prompt, else at the begin of a line."""
+    found = []
+    for kind, code in FENCE.findall(page.read_text()):
+        begin = r"\$ " if kind == "console" else ""
+        found += re.findall(rf"^{begin}tierstate (.+)$", code, re.MULTILINE)
+    return found
+
+
+def inline(page: Path) -> list[str]:
+    prose = FENCE.sub("", page.read_text())
+    return [" ".join(each.split()) for each in re.findall(r"`tierstate ([a-z][^`]+)`", prose)]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if fenced(page)], ids=name_of)
+def test_every_command_that_is_shown_passes_the_command_line_parser(page: Path) -> None:
+    for command in fenced(page):
+        try:
+            parse(words_of(command))
+        except click.UsageError as error:
+            raise AssertionError(f"tierstate {command}: {error.format_message()}") from error
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if inline(page)], ids=name_of)
+def test_every_flag_that_a_sentence_names_exists(page: Path) -> None:
+    """A sentence may leave arguments out; it may not name what there is not."""
+    missing = set(re.findall(r"`tierstate ([a-z-]+)`", not_yet()))
+    for command in inline(page):
+        if command in missing or command.startswith("release T:P [HOLD_ID]"):
+            continue
+        try:
+            parse(words_of(command))
+        except click.MissingParameter:
+            continue
+        except click.UsageError as error:
+            raise AssertionError(f"tierstate {command}: {error.format_message()}") from error
+
+
+def test_the_pages_for_an_outage_show_commands() -> None:
+    assert len(fenced(ON_FIRE)) > 20
+    assert fenced(UPGRADE)
+
+
+def test_a_flag_that_does_not_exist_is_noticed() -> None:
+    for wrong in ("recover --exeucte", "verify", "verify orders --level 9", "recovr"):
+        with pytest.raises(click.UsageError):
+            parse(words_of(wrong))
+
+
+def test_what_acts_on_the_page_for_an_outage_says_so() -> None:
+    """A person in a hurry types what stands there: only what looks may stand there without a word."""
+    acting = {"pause", "resume", "disable", "init", "agent", "certify", "sandbox"}
+    for _, code in FENCE.findall(ON_FIRE.read_text()):
+        assert "--execute" not in code
+        if {line.split()[1] for line in code.splitlines() if line.startswith("tierstate ")} & acting:
+            before = ON_FIRE.read_text().split(code)[0].rpartition("\n\n")[0].splitlines()[-1]
+            assert "**acts**" in before
+
+
+VERDICTS = {"not healthy", "not ready"}
+"""What the management port answers (`test_production.py` asks it)."""
+
+
+def test_every_message_that_the_page_for_an_outage_quotes_is_one_of_ours() -> None:
+    texts = [re.sub(r"\"\s*f?\"", "", re.sub(r"\s+", " ", text)) for text in SOURCE.values()]
+    rows = [line.split("|")[1] for line in ON_FIRE.read_text().splitlines() if line.startswith("|")]
+    quoted = {each for row in rows for each in re.findall(r"`([^`]+)`", row)} - VERDICTS
+    assert len(quoted) > 15
+    for message in quoted:
+        pieces = [piece.strip() for piece in re.split(r"…|\bN\b", message)]
+        assert any(all(piece in text for piece in pieces) for text in texts), message
+
+
+# --- rights ----------------------------------------------------------------------------------------------------------
+
+
+def rights_of(rights: tuple[Right, ...]) -> dict[str, set[str]]:
+    """Operations by resource, as kafka-acls writes both: ``DescribeConfigs`` (`test_acls.py` asks the tool)."""
+    flags = {
+        Place.TIER_STATE: "--topic _tier-state",
+        Place.TOPICS: "--topic orders",
+        Place.EVERY_TOPIC: "--topic *",
+        Place.CLUSTER: "--cluster",
+        Place.EVERY_GROUP: "--group *",
+    }
+    found: dict[str, set[str]] = defaultdict(set)
+    for right in rights:
+        found[flags[right.place]].add(right.typed)
+    return found
+
+
+def shown_acls() -> dict[str, dict[str, set[str]]]:
+    """The same by user, from the commands of the page."""
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for line in re.findall(r"^\$ACLS (.+)$", PRODUCTION.read_text(), re.MULTILINE):
+        words = shlex.split(line)
+        user, operations, resource = "", set(), ""
+        while words:
+            match words.pop(0):
+                case "--allow-principal":
+                    user = words.pop(0).removeprefix("User:")
+                case "--operation":
+                    operations.add(words.pop(0))
+                case "--cluster":
+                    resource = "--cluster"
+                case "--topic" | "--group" as kind:
+                    resource = f"{kind} {words.pop(0)}"
+                case other:
+                    raise AssertionError(f"{other}: what is that?")
+        found[user][resource] |= operations
+    return found
+
+
+def test_the_acl_commands_give_exactly_the_rights_of_the_one_list() -> None:
+    assert shown_acls() == {"agent": rights_of(AGENT), "reader": rights_of(READER), "operator": rights_of(INIT)}
+
+
+# --- figures ---------------------------------------------------------------------------------------------------------
+
+MEASURED = re.compile(r"\]\(((?:benchmarks|scale)\.md)#([\w-]+)\)")
+EXACT = re.compile(r"\d+(?:,\d{3})+|\d+\.\d+")
+
+
+def rows_with_a_source(page: Path) -> list[str]:
+    return [line for line in page.read_text().splitlines() if line.startswith("|") and MEASURED.search(line)]
+
+
+@pytest.mark.parametrize("page", [PRODUCTION, ON_FIRE], ids=name_of)
+def test_every_figure_that_names_its_source_is_there(page: Path) -> None:
+    assert rows_with_a_source(page)
+    for row in rows_with_a_source(page):
+        sources = "\n".join(text_under(ROOT / "docs" / file, anchor) for file, anchor in MEASURED.findall(row))
+        for figure in EXACT.findall(LINK.sub("", row)):
+            assert figure in sources, f"{figure}: {row}"
+
+
+def test_every_figure_of_the_sizing_table_has_a_source_that_has_it() -> None:
+    table = [line for line in text_under(PRODUCTION, "sizing").splitlines() if line.startswith("|")][2:]
+    assert len(table) > 10
+    for row in table:
+        _, figure, _ = (cell.strip() for cell in row.strip("|").split("|"))
+        number = re.match(r"[\d,.]+", figure)
+        assert number is not None
+        ((file, anchor),) = MEASURED.findall(row)
+        assert re.search(rf"(?<![\d.]){re.escape(number[0])}(?![\d.])", text_under(ROOT / "docs" / file, anchor)), row
+
+
+# --- what leads where ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: str(rule["alert"]))
+def test_an_alert_leads_to_the_reference_or_to_the_page_for_an_outage(rule: dict[str, Any]) -> None:
+    page, _, anchor = rule["annotations"]["runbook"].partition("#")
+    assert ROOT / page in (ROOT / "docs" / "operations.md", ON_FIRE)
+    assert text_under(ROOT / page, anchor)
+
+
+def test_what_gets_somebody_up_is_on_the_page_for_an_outage() -> None:
+    there = {name.removeprefix("operations.md#") for name in LINK.findall(ON_FIRE.read_text())}
+    critical = [rule["annotations"]["runbook"] for rule in ALERTS if rule["labels"]["severity"] == "critical"]
+    assert critical
+    assert {each.partition("#")[2] for each in critical if "on-fire" not in each} - there == set()
+
+
+def test_every_file_to_deploy_is_on_the_page() -> None:
+    page = PRODUCTION.read_text()
+    for path in ROOT.glob("deploy/**/*"):
+        if path.is_file() and path.name not in ("make_bucket.py", "tierstate.toml"):  # compose.yaml's
+            assert f"{path.relative_to(ROOT)}" in page, path.name
+
+
+def test_every_image_of_ours_is_of_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    texts = [path.read_text() for path in ROOT.glob("deploy/kubernetes/*.yaml")]
+    found = {each for text in [*texts, PRODUCTION.read_text()] for each in re.findall(r"tierstate:(\d\S+)", text)}
+    found |= {each["image"].partition(":")[2] for each in COMPOSE["services"].values() if "tierstate" in each["image"]}
+    assert found == {version}
+
+
+def test_the_page_on_upgrades_knows_every_version_of_the_facts() -> None:
+    newest = max(int(name.split(".")[1].removeprefix("v")) for name in schemas())
+    assert f"tierstate.v{newest}.*" in UPGRADE.read_text()
+
+
+def test_the_readme_is_read_at_one_sitting() -> None:
+    assert len(readme().splitlines()) <= 150

@@ -1,0 +1,210 @@
+"""`deploy/kubernetes/` and `deploy/production.toml`: every name in them is real, and they agree with each other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka.admin import AdminClient
+
+from tests.broker.guarded import self_signed
+from tests.scenarios.house import get
+from tests.test_deploy import ROOT, parse
+from tierstate.broker.client_config import admin_config
+from tierstate.broker.framed_socket import tls_context
+from tierstate.cli.serving import CLOSING_SECONDS
+from tierstate.cli.watching import longest_silence
+from tierstate.runtime.management import Health, ManagementServer
+from tierstate.runtime.service import STOP_SECONDS
+from tierstate.runtime.setting_types import Address
+from tierstate.runtime.settings import Settings
+from tierstate.runtime.settings_load import load_settings
+
+KUBERNETES = ROOT / "deploy" / "kubernetes"
+PRODUCTION = ROOT / "deploy" / "production.toml"
+MANIFESTS = sorted(KUBERNETES.glob("*.yaml"))
+SECRETS = {"KAFKA_USERNAME": "agent", "KAFKA_PASSWORD": "not in any file"}
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((KUBERNETES / f"{name}.yaml").read_text()))
+
+
+def container(name: str) -> dict[str, Any]:
+    (found,) = documents(name)[0]["spec"]["template"]["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def pod(name: str) -> dict[str, Any]:
+    found = documents(name)[0]["spec"]["template"]["spec"]
+    assert isinstance(found, dict)
+    return found
+
+
+def environment(name: str) -> dict[str, str]:
+    """As Kubernetes gives it: ``$(NAME)`` stands for a variable that is given before it."""
+    given = {"POD_NAME": "kafka-0", "POD_NAMESPACE": "events", "POD_IP": "10.0.0.7"}
+    found: dict[str, str] = {}
+    for each in container(name)["env"]:
+        value = each["value"] if "value" in each else given[each["name"]]
+        found[each["name"]] = re.sub(r"\$\((\w+)\)", lambda match: found[match[1]], value)
+    return found
+
+
+def settings_of(name: str) -> Settings:
+    given = environment(name)
+    del given["TIERSTATE_CONFIG"]
+    return load_settings(PRODUCTION, (), given | SECRETS)
+
+
+def mounts(name: str) -> list[Path]:
+    return [Path(each["mountPath"]) for each in container(name)["volumeMounts"]]
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+def test_the_settings_of_production_are_of_a_secured_cluster() -> None:
+    settings = load_settings(PRODUCTION, (), SECRETS)
+    assert settings.kafka["security.protocol"] == "SASL_SSL"
+    assert settings.kafka["sasl.password"] == SECRETS["KAFKA_PASSWORD"]
+    assert settings.gateway.auth.tokens
+    assert settings.gateway.tls.certificate
+    assert settings.gateway.tls.key
+    assert settings.tier_state.replication_factor == 3
+
+
+def test_both_kafka_clients_take_the_properties(tmp_path: Path) -> None:
+    authority, _ = self_signed(tmp_path)
+    kafka = load_settings(PRODUCTION, (f"kafka.ssl.ca.location={authority}",), SECRETS).kafka
+    AdminClient(admin_config(kafka))
+    assert tls_context(kafka) is not None
+
+
+def test_no_secret_stands_in_the_settings_and_none_is_shown() -> None:
+    settings = load_settings(PRODUCTION, (), SECRETS)
+    assert settings.is_masked("kafka.sasl.password")
+    assert not re.search(r"^[^#]*(password|secret)\S* = \"", PRODUCTION.read_text(), re.MULTILINE)
+
+
+# --- Kubernetes ------------------------------------------------------------------------------------------------------
+
+
+def test_there_is_a_manifest_for_each_process() -> None:
+    kinds = {path.stem: [each["kind"] for each in documents(path.stem)] for path in MANIFESTS}
+    assert kinds == {"agent": ["StatefulSet"], "gateway": ["Deployment", "Service"], "init": ["Job"]}
+
+
+@pytest.mark.parametrize("name", ["agent", "gateway", "init"])
+def test_a_manifest_runs_a_command_that_exists_with_settings_that_load(name: str) -> None:
+    parse(container(name)["args"])
+    assert container(name)["args"] == [name]
+    assert re.fullmatch(r"tierstate:\d+\.\d+\.\d+", container(name)["image"])
+    assert Path(environment(name)["TIERSTATE_CONFIG"]).parent in mounts(name)
+    settings_of(name)
+
+
+@pytest.mark.parametrize("name", ["agent", "gateway", "init"])
+def test_every_volume_that_is_mounted_is_there_and_none_lies_in_another(name: str) -> None:
+    """A folder within a volume of a ConfigMap cannot be made: that volume is read-only."""
+    known = {each["name"] for each in pod(name)["volumes"]} | {"data"}
+    assert {each["name"] for each in container(name)["volumeMounts"]} <= known
+    for one in mounts(name):
+        assert not [other for other in mounts(name) if other != one and other.is_relative_to(one)]
+
+
+@pytest.mark.parametrize("name", ["agent", "gateway", "init"])
+def test_every_file_that_the_settings_name_is_in_the_volume_of_those_who_need_it(name: str) -> None:
+    (volume,) = [each for each in pod(name)["volumes"] if "projected" in each]
+    secret = volume["projected"]["sources"][1]["secret"]
+    there = {Path("/etc/tierstate") / each["path"] for each in secret["items"]}
+    settings = settings_of(name)
+    needed = {Path(settings.kafka["ssl.ca.location"])}
+    if name == "gateway":
+        needed |= {each for each in (settings.gateway.tls.certificate, settings.gateway.tls.key) if each}
+        needed |= {settings.gateway.auth.tokens} if settings.gateway.auth.tokens else set()
+    assert there == needed
+
+
+def test_the_agent_sees_the_log_folders_and_keeps_its_state_where_the_settings_say() -> None:
+    settings = settings_of("agent")
+    assert set(settings.agent.log_dirs) | {settings.state_dir} <= set(mounts("agent"))
+    assert settings_of("gateway").state_dir in mounts("gateway")
+
+
+@pytest.mark.parametrize("name", ["agent", "gateway"])
+def test_ports_are_those_of_the_settings(name: str) -> None:
+    settings, ports = settings_of(name), {each["name"]: each["containerPort"] for each in container(name)["ports"]}
+    assert ports["tierstate"] == settings.management.listen.port
+    if name == "gateway":
+        assert ports["https"] == settings.gateway.listen.port
+        (service,) = [each for each in documents(name) if each["kind"] == "Service"]
+        assert [each["targetPort"] for each in service["spec"]["ports"]] == ["https"]
+        labels = documents(name)[0]["spec"]["template"]["metadata"]["labels"]
+        assert service["spec"]["selector"] == documents(name)[0]["spec"]["selector"]["matchLabels"] == labels
+
+
+def test_an_agent_is_known_by_a_name_that_its_next_pod_keeps() -> None:
+    assert settings_of("agent").management.listen.host == "kafka-0.kafka.events.svc.cluster.local"
+
+
+@pytest.mark.parametrize("name", ["agent", "gateway"])
+def test_a_process_is_alive_by_its_health_and_started_again_by_nothing_else(name: str) -> None:
+    """Not ``/readyz``: a restart does not bring a store or a broker back."""
+    probe = container(name)["livenessProbe"]
+    assert probe["httpGet"] == {"path": "/healthz", "port": "tierstate"}
+    assert probe["failureThreshold"] >= 3
+
+
+def test_every_probe_asks_for_a_page_that_a_process_answers_and_fails_when_it_is_not_well() -> None:
+    wrong: list[str] = []
+    health = Health(lambda: wrong, lambda: wrong, lambda: b"", lambda topic, partition: None)
+    server = ManagementServer(Address("127.0.0.1", 0), health)
+    running = server.service()
+    running.start()
+    try:
+        for name in ("agent", "gateway"):
+            for probe in (each for key, each in container(name).items() if key.endswith("Probe")):
+                page = f"http://{server.address}{probe['httpGet']['path']}"
+                wrong.clear()
+                assert get(page)[0] == 200
+                wrong.append("its reason")
+                assert get(page)[0] == 503
+                assert get(page)[1].startswith((b"not healthy\n", b"not ready\n"))
+    finally:
+        running.stop()
+        running.join(10)
+
+
+def test_an_agent_that_is_not_ready_takes_no_broker_out_of_service() -> None:
+    """A pod is ready when all of its containers are. A startup probe would count, too."""
+    assert {each for each in container("agent") if each.endswith("Probe")} == {"livenessProbe"}
+
+
+def test_gateways_get_requests_once_they_are_ready_and_keep_them() -> None:
+    assert {each for each in container("gateway") if each.endswith("Probe")} == {"startupProbe", "livenessProbe"}
+    assert container("gateway")["startupProbe"]["httpGet"] == {"path": "/readyz", "port": "tierstate"}
+
+
+def test_a_start_is_given_as_long_as_it_may_be_silent() -> None:
+    silent = longest_silence(Settings())["start"]
+    assert container("agent")["livenessProbe"]["initialDelaySeconds"] > silent
+    startup = container("gateway")["startupProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] > silent
+
+
+def test_a_stop_is_given_longer_than_the_process_takes() -> None:
+    assert pod("gateway")["terminationGracePeriodSeconds"] > STOP_SECONDS + CLOSING_SECONDS
+
+
+@pytest.mark.parametrize("name", ["agent", "gateway"])
+def test_no_process_is_root_or_may_write_where_it_need_not(name: str) -> None:
+    said = {**pod(name).get("securityContext", {}), **container(name)["securityContext"]}
+    assert said["runAsNonRoot"]
+    assert said["readOnlyRootFilesystem"]
+    assert not said["allowPrivilegeEscalation"]
+    assert said["capabilities"] == {"drop": ["ALL"]}
