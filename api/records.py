@@ -97,8 +97,12 @@ async def read_records(
     max_bytes: Annotated[
         int, Query(ge=1, lt=MAX_OFFSET, description="Of batches as stored; the gateway's own cap holds too.")
     ] = DEFAULT_BYTES,
-    max_records: Annotated[int | None, Query(ge=1, lt=MAX_OFFSET)] = None,
-    isolation_level: Isolation = Isolation.READ_COMMITTED,
+    max_records: Annotated[
+        int | None, Query(ge=1, lt=MAX_OFFSET, description="None: as many as the bytes hold.")
+    ] = None,
+    isolation_level: Annotated[
+        Isolation, Query(description="read_uncommitted shows aborted and open transactions too.")
+    ] = Isolation.READ_COMMITTED,
     timeout_ms: Annotated[int, Query(ge=0, le=LONGEST_WAIT_MS, description="How long to wait at the end.")] = 0,
     tier: Annotated[Tier, Query(description="Which tier may serve the read.")] = Tier.AUTO,
     encoding: Annotated[Encoding, Query(description="Of keys and values in ndjson.")] = Encoding.UTF8,

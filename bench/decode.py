@@ -45,10 +45,12 @@ def _lz4_frame(raw: bytes) -> bytes:
     return bytes.fromhex("04224d18604082") + b"".join(struct.pack("<I", len(b)) + b for b in blocks) + bytes(4)
 
 
-def log_of(codec: str, record_bytes: int, size: int = LOG_BYTES) -> tuple[bytes, int, int]:
-    """A log, its unpacked record bytes, its records."""
+def log_of(codec: str, record_bytes: int, size: int = LOG_BYTES, *, text: bool = False) -> tuple[bytes, int, int]:
+    """A log, its unpacked record bytes, its records. ``text``: values are ASCII."""
     chance = random.Random(7)
     words = [chance.randbytes(chance.randint(3, 9)) for _ in range(2000)]
+    if text:
+        words = [word.hex().encode() for word in words]
     log, unpacked, count = [], 0, 0
     while unpacked < size:
         records = []

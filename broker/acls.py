@@ -47,7 +47,7 @@ class Right:
     @property
     def typed(self) -> str:
         """The operation as `kafka-acls.sh` takes it: ``DescribeConfigs``. It refuses ``DESCRIBE_CONFIGS``."""
-        return self.operation.name.title().replace("_", "")
+        return str(self.operation.name).title().replace("_", "")
 
 
 def _rights(place: Place, **why: str) -> tuple[Right, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,23 +24,10 @@ from ..state.errors import InvalidRequest
 from ..state.routing import Isolation, Tier
 from .columns import chosen_columns
 from .kafka_properties import kafka_properties
-from .positions import EARLIEST, LATEST, Stated, TopicPartition, check_batch, stated
+from .option_table import OURS, READ_BY, SETTINGS, with_defaults
+from .positions import Stated, TopicPartition, check_batch, stated
 
-OURS = ("store", "endpoint", "region", "gateway", "state_dir", "tier_state_topic", "tier", "split_bytes", "keyring")
-SETTINGS = {
-    "store": "store.url",
-    "endpoint": "store.endpoint",
-    "region": "store.region",
-    "keyring": "encryption.keyring",
-    "tier_state_topic": "tier_state.topic",
-    "state_dir": "state_dir",
-}
-"""Options with a short name of their own, and the setting that each is."""
-READ_BY = ("store.", "cache.", "encryption.", "format.key_prefix", "format.salt_bits")
-"""Every setting of these is an option under its own name, ``tierstate.store.path_style``: what a reader goes by."""
 STRATEGIES = ("assign", "subscribe", "subscribePattern")
-DEFAULT_SPLIT_BYTES = 128 * 1024 * 1024
-"""As ``spark.sql.files.maxPartitionBytes``: a Spark partition costs 31 to 48 ms, so few and large ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +78,13 @@ class SourceOptions:
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """For a batch query. Raises InvalidRequest that names the option."""
-    options = {name.lower(): value for name, value in given.items()}
+    said = {name.lower(): value for name, value in given.items()}
+    options = with_defaults(said)
     _check_ours(options)
     choice = _choice(options)
     minimum = _positive(options, "minPartitions")
     _check_without_effect(options)
-    starting, ending = stated(options, "starting", EARLIEST), stated(options, "ending", LATEST)
+    starting, ending = stated(options, "starting"), stated(options, "ending")
     check_batch(starting, ending)
     folder = options.get("tierstate.state_dir")
     return SourceOptions(
@@ -104,13 +92,13 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         starting=starting,
         ending=ending,
         latest_when_no_match=_strategy(options),
-        fail_on_data_loss=_boolean(options, "failOnDataLoss", True),
+        fail_on_data_loss=_boolean(options, "failOnDataLoss"),
         min_partitions=minimum,
-        columns=chosen_columns(options.get("columns"), _boolean(options, "includeHeaders", False)),
+        columns=chosen_columns(options.get("columns"), _boolean(options, "includeHeaders")),
         settings=_settings(options),
         view_folder=Path(folder) if folder else None,
         tier=_tier(options),
-        isolation=_isolation(options),
+        isolation=_isolation(options, said),
         split_bytes=_split_bytes(options),
     )
 
@@ -175,13 +163,14 @@ def _settings(options: Mapping[str, str]) -> Settings:
     if not options.get("tierstate.store", "").strip():
         raise InvalidRequest("option tierstate.store must be set: file:///folder or s3://bucket/prefix")
     names: dict[str, str] = {}
-    for name, value in options.items():
-        prefix, _, rest = name.partition(".")
-        if prefix == "tierstate" and value.strip() and (rest in SETTINGS or rest.startswith(READ_BY)):
-            key = SETTINGS.get(rest, rest)
-            if key in given:
-                raise InvalidRequest(f"options {names[key]} and {name} are one and the same setting")
-            given[key], names[key] = value.strip(), name
+    keys = SETTINGS | {rest: rest for name in options if (rest := name.removeprefix("tierstate.")).startswith(READ_BY)}
+    for rest, key in keys.items():
+        name = f"tierstate.{rest}"
+        value = options.get(name, "").strip()
+        if value and key in given:
+            raise InvalidRequest(f"options {names[key]} and {name} are one and the same setting")
+        if value:
+            given[key], names[key] = value, name
     return settings_from({**FOR_READERS, **given}, lambda key: f"option {names.get(key, key)}")
 
 
@@ -215,10 +204,8 @@ def _check_without_effect(options: Mapping[str, str]) -> None:
             raise InvalidRequest(f"option {name} is a whole number", got=repr(text))
 
 
-def _boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
-    text = options.get(name.lower())
-    if text is None:
-        return default
+def _boolean(options: Mapping[str, str], name: str) -> bool:
+    text = options[name.lower()]
     known = {"true": True, "false": False}.get(text.strip().lower())
     if known is None:
         raise InvalidRequest(f"option {name} is true or false", got=repr(text))
@@ -227,14 +214,14 @@ def _boolean(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 def _strategy(options: Mapping[str, str]) -> bool:
     """Whether a starting time without a match means the end."""
-    text = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
+    text = options["startingoffsetsbytimestampstrategy"].strip().lower()
     if text not in ("error", "latest"):
         raise InvalidRequest("option startingOffsetsByTimestampStrategy is error or latest", got=repr(text))
     return text == "latest"
 
 
 def _tier(options: Mapping[str, str]) -> Tier:
-    text = options.get("tierstate.tier", Tier.PREFER_REMOTE).strip().lower()
+    text = options["tierstate.tier"].strip().lower()
     try:
         return Tier(text)
     except ValueError as error:
@@ -242,14 +229,14 @@ def _tier(options: Mapping[str, str]) -> Tier:
         raise InvalidRequest(f"option tierstate.tier is one of {known}", got=repr(text)) from error
 
 
-def _isolation(options: Mapping[str, str]) -> Isolation:
-    names = [name for name in ("isolation", "kafka.isolation.level") if name in options]
-    said = {options[name].strip().lower() for name in names}
-    if len(said) > 1:
+def _isolation(options: Mapping[str, str], said: Collection[str]) -> Isolation:
+    """``said``: the names that were given; a default disagrees with nobody."""
+    names = [name for name in ("isolation", "kafka.isolation.level") if name in said] or ["isolation"]
+    levels = {options[name].strip().lower() for name in names}
+    if len(levels) > 1:
         raise InvalidRequest("options isolation and kafka.isolation.level disagree")
-    text = said.pop() if said else Isolation.READ_UNCOMMITTED
     try:
-        return Isolation(text)
+        return Isolation(levels.pop())
     except ValueError as error:
         raise InvalidRequest(
             f"option {names[0]} is read_committed or read_uncommitted", got=repr(options[names[0]])
@@ -257,9 +244,7 @@ def _isolation(options: Mapping[str, str]) -> Isolation:
 
 
 def _split_bytes(options: Mapping[str, str]) -> int:
-    text = options.get("tierstate.split_bytes")
-    if text is None:
-        return DEFAULT_SPLIT_BYTES
+    text = options["tierstate.split_bytes"]
     try:
         size = parse_size(text)
     except ValueError as error:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..state.errors import InvalidRequest
 from ..state.offsets import Offset, TimestampMs
+from .option_table import DEFAULTS
 
 LATEST, EARLIEST = -1, -2
 """Of one partition, in the JSON form."""
@@ -50,7 +51,7 @@ class Stated:
     option: str
 
 
-def stated(options: Mapping[str, str], side: str, default: int) -> Stated:
+def stated(options: Mapping[str, str], side: str) -> Stated:
     """``side``: ``starting`` or ``ending``. Raises InvalidRequest that names the option."""
     at, each, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     if at.lower() in options:
@@ -58,9 +59,7 @@ def stated(options: Mapping[str, str], side: str, default: int) -> Stated:
     if each.lower() in options:
         times = {key: _time(value, each) for key, value in partition_json(options[each.lower()], each).items()}
         return Stated(ByTime(times), each)
-    text = options.get(offsets.lower(), "").strip()
-    if not text:
-        return Stated(Edge(default), offsets)
+    text = options[offsets.lower()].strip() or DEFAULTS[offsets.lower()]
     match text.lower():
         case "earliest":
             return Stated(Edge(EARLIEST), offsets)

@@ -13,10 +13,10 @@ from confluent_kafka.admin import AdminClient
 from tests.broker.guarded import self_signed
 from tests.scenarios.house import get
 from tests.test_deploy import ROOT, parse
+from tierstate.app.watching import longest_silence
 from tierstate.broker.client_config import admin_config
 from tierstate.broker.framed_socket import tls_context
 from tierstate.cli.serving import CLOSING_SECONDS
-from tierstate.cli.watching import longest_silence
 from tierstate.runtime.management import Health, ManagementServer
 from tierstate.runtime.service import STOP_SECONDS
 from tierstate.runtime.setting_types import Address

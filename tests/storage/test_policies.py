@@ -23,7 +23,8 @@ from tierstate.runtime.settings import Settings
 from tierstate.state.errors import AccessDenied, ObjectNotFound
 from tierstate.state.objects import UnfinishedUpload
 from tierstate.state.offsets import ByteRange, TimestampMs
-from tierstate.storage.s3 import S3Options, S3Store
+from tierstate.storage.options import StoreOptions
+from tierstate.storage.s3 import S3Store
 
 ROOT = Path(__file__).resolve().parents[2]
 POLICIES = ROOT / "deploy" / "policies"
@@ -61,7 +62,7 @@ def guarded(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any]
         iam.put_user_policy(UserName=user, PolicyName="its", PolicyDocument=said)
         key = iam.create_access_key(UserName=user)["AccessKey"]
         monkeypatch.setattr(moto_settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)
-        options = S3Options(
+        options = StoreOptions(
             s3_endpoint, "us-east-1", credentials=(key["AccessKeyId"], key["SecretAccessKey"]), max_attempts=2
         )
         return S3Store(bucket, "tier", options)

@@ -1,0 +1,91 @@
+"""The options of ``spark.read.format("tierstate")``: name, default, meaning. `options.py` takes names and defaults from
+here, and so does `docs/options.md`. What begins with ``kafka.`` is in `kafka_properties.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """``default``: as a person would write it; None: there is none. ``setting``: of `docs/settings.md`, that it is."""
+
+    name: str
+    meaning: str
+    default: str | None = None
+    setting: str | None = None
+
+
+GROUPS: dict[str, tuple[Option, ...]] = {
+    "Which partitions: exactly one of": (
+        Option("subscribe", "Topics, with commas between them."),
+        Option("subscribePattern", "A regular expression that the whole name of a topic matches."),
+        Option("assign", 'Partitions: `{"orders":[0,1]}`. Takes a topic id where the cluster has the topic no more.'),
+    ),
+    "From where, to where: of each side, the first that is given wins": (
+        Option("startingTimestamp", "The first record at or after it, in every partition; ms since the epoch."),
+        Option("startingOffsetsByTimestamp", 'The same by partition: `{"orders":{"0":1767225600000}}`.'),
+        Option("startingOffsets", '`earliest` or `{"orders":{"0":23,"1":-2}}`; -2 is earliest.', "earliest"),
+        Option(
+            "startingOffsetsByTimestampStrategy",
+            "Where no record is that young: `error`, or `latest`: nothing is read.",
+            "error",
+        ),
+        Option("endingTimestamp", "Up to the first record at or after it; the end, where there is none."),
+        Option("endingOffsetsByTimestamp", "The same by partition."),
+        Option("endingOffsets", '`latest` or `{"orders":{"0":99,"1":-1}}`, exclusive; -1 is latest.', "latest"),
+    ),
+    "What comes": (
+        Option("columns", "Of [these](#columns), in this order, with commas between them."),
+        Option("includeHeaders", "Without `columns`: whether `headers` is one of them.", "false"),
+        Option("isolation", "`read_committed` or `read_uncommitted`.", "read_uncommitted"),
+        Option("kafka.isolation.level", "The same, as it is called for Spark's Kafka source."),
+        Option("failOnDataLoss", "`false`: of offsets that are not there any more at planning, what is there.", "true"),
+        Option("minPartitions", "At least so many Spark partitions."),
+    ),
+    "Where from": (
+        Option("kafka.bootstrap.servers", "The cluster. Must be set."),
+        Option(
+            "tierstate.store",
+            "The object store: `file:///folder`, `s3://bucket/prefix`, gs://, az://. Must be set.",
+            setting="store.url",
+        ),
+        Option("tierstate.endpoint", "Of the store, where it is not the cloud's own.", setting="store.endpoint"),
+        Option("tierstate.region", "Of the store.", setting="store.region"),
+        Option(
+            "tierstate.keyring",
+            "Key ring file, for encrypted segments: on the driver and on every executor.",
+            setting="encryption.keyring",
+        ),
+        Option("tierstate.tier_state_topic", "Where the facts are.", "_tier-state", "tier_state.topic"),
+        Option(
+            "tierstate.state_dir",
+            "Folder on the driver that keeps the view between queries; without, in memory.",
+            setting="state_dir",
+        ),
+        Option("tierstate.tier", "`auto`, `prefer-remote` (spares the brokers), `local`, `remote`.", "prefer-remote"),
+        # as spark.sql.files.maxPartitionBytes: a Spark partition costs 31 to 48 ms, so few and large ones
+        Option("tierstate.split_bytes", "The most log bytes of one Spark partition.", "128MiB"),
+    ),
+    "Accepted from jobs for Spark's Kafka source, without effect": (
+        Option("maxRecordsPerPartition", "Partitions are cut by bytes."),
+        Option("kafkaConsumer.pollTimeoutMs", "There is no such consumer."),
+        Option("fetchOffset.numRetries", "What can be retried is."),
+        Option("fetchOffset.retryIntervalMs", "The same."),
+        Option("tierstate.gateway", "Refused unless empty: plans are made from the tier-state topic itself."),
+    ),
+}
+OPTIONS = tuple(option for group in GROUPS.values() for option in group)
+OURS = tuple(option.name.removeprefix("tierstate.") for option in OPTIONS if option.name.startswith("tierstate."))
+SETTINGS = {option.name.removeprefix("tierstate."): option.setting for option in OPTIONS if option.setting is not None}
+"""The setting that an option of another name is."""
+READ_BY = ("store.", "cache.", "format.key_prefix", "format.salt_bits")
+"""Every setting of these is an option, ``tierstate.store.path_style``: what else a reader goes by."""
+DEFAULTS = {option.name.lower(): option.default for option in OPTIONS if option.default is not None}
+
+
+def with_defaults(given: Mapping[str, str]) -> dict[str, str]:
+    """By lower-case name, as Spark hands options over."""
+    return DEFAULTS | dict(given)

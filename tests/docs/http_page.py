@@ -1,0 +1,198 @@
+"""`docs/http.md`: its tables are made from the gateway's code, its answers from a gateway that is asked.
+
+python -m tests.docs.http_page            # what does not hold any more
+python -m tests.docs.http_page --write    # put it right
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.docs.generated import table, with_parts
+from tests.docs.http_world import Gateways, app, gateways
+from tierstate.api.models import Partition
+from tierstate.api.problems import INVALID_PARAMETER, OF_ERROR, UNKNOWN_PARTITION
+
+PAGE = Path(__file__).parents[2] / "docs" / "http.md"
+OPEN, GUARDED = "http://127.0.0.1:8080", "https://127.0.0.1:8443"
+"""As the page calls them."""
+_BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
+_OURS = (
+    (re.compile(r"^(date: ).*$", re.MULTILINE), r"\1…"),
+    (re.compile(r'("\w*(?:bytes|sha256|crc32c)":\s*)("?)\w+\2'), r"\1…"),
+    (re.compile(r"(retry.after\W{1,3})\d+", re.IGNORECASE), r"\1…"),
+    (re.compile(r"^(content-length: ).*$", re.MULTILINE), r"\1…"),
+)
+"""What is another's on another machine, on another day, or with another version of a compressor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """As typed, continuation lines included; the answer is empty, or ends with a newline."""
+
+    typed: str
+    answer: str
+
+    @property
+    def command(self) -> str:
+        return "\n".join(line[2:] for line in self.typed.splitlines())
+
+
+def examples(block: str) -> list[Example]:
+    """Of one ``console`` block."""
+    found: list[Example] = []
+    for line in block.splitlines(keepends=True):
+        if line.startswith("$ "):
+            found.append(Example(line, ""))
+        elif line.startswith("> ") and not found[-1].answer:
+            found[-1] = Example(found[-1].typed + line, "")
+        else:
+            found[-1] = Example(found[-1].typed, found[-1].answer + line)
+    return found
+
+
+def masked(answer: str) -> str:
+    """Equal for two answers that say the same."""
+    for pattern, instead in _OURS:
+        answer = pattern.sub(instead, answer)
+    return answer
+
+
+class Terminal:
+    """Runs what a reader of the page types, in one folder. ``curl``: another than the machine's."""
+
+    def __init__(self, folder: Path, asked: Gateways, curl: str | None = None) -> None:
+        self._folder, self._asked = folder, asked
+        self._typed: list[str] = []
+        tools = folder / "bin"
+        tools.mkdir()
+        ours = f"{shlex.quote(sys.executable)} {shlex.quote(str(Path(__file__).with_name('curl.py')))}"
+        for name, command in (("python3", shlex.quote(sys.executable)), ("curl", curl or shutil.which("curl") or ours)):
+            (tools / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+            (tools / name).chmod(0o755)
+        self._path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+        shutil.copy(asked.certificate, folder / "ca.pem")
+
+    def run(self, command: str) -> str:
+        """What it printed, with the page's addresses. Variables set by earlier lines are set."""
+        settings = "\n".join(self._typed).replace(OPEN, self._asked.open).replace(GUARDED, self._asked.guarded)
+        if re.fullmatch(r"(\w+=\S+ ?)+", command):
+            self._typed.append(command)
+            return ""
+        done = subprocess.run(
+            ["bash", "-c", f"{settings}\n{command}"],
+            cwd=self._folder,
+            env={**os.environ, "PATH": self._path, "NO_PROXY": "127.0.0.1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        said = done.stdout.replace("\r", "").replace(self._asked.open, OPEN).replace(self._asked.guarded, GUARDED)
+        return said.rstrip("\n") + "\n" if said.strip() else ""
+
+
+def answered(page: str, curl: str | None = None) -> str:
+    """The page with what a gateway answers now; an answer that says the same stays as it is."""
+    with tempfile.TemporaryDirectory() as name, gateways(Path(name)) as asked:
+        folder = Path(name) / "reader"
+        folder.mkdir()
+        terminal = Terminal(folder, asked, curl)
+
+        def block(found: re.Match[str]) -> str:
+            return "".join(each.typed + _kept(each.answer, terminal.run(each.command)) for each in examples(found[0]))
+
+        return _BLOCK.sub(block, page)
+
+
+def _kept(before: str, now: str) -> str:
+    return before if masked(before) == masked(now) else now
+
+
+# --- tables ----------------------------------------------------------------------------------------------------
+
+
+def parts() -> dict[str, str]:
+    """By the name of their place in the page."""
+    said = app().openapi()
+    records = said["paths"]["/v1/topics/{topic}/partitions/{partition}/records"]["get"]["parameters"]
+    fields = said["components"]["schemas"][Partition.__name__]["properties"]
+    return {
+        "parameters": table(
+            ("parameter", "is", "default", ""),
+            [
+                (
+                    f"`{each['name']}`",
+                    _kind(each["schema"], said),
+                    _default(each["schema"]),
+                    each.get("description", ""),
+                )
+                for each in records
+                if each["in"] == "query"
+            ],
+        ),
+        "partition": table(
+            ("field", "is", ""),
+            [(f"`{name}`", _kind(each, said), each.get("description", "")) for name, each in fields.items()],
+        ),
+        "problems": table(("status", "`error_code`", "`error`", "`Retry-After`", ""), sorted(_problems())),
+    }
+
+
+def _kind(schema: dict[str, Any], said: dict[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_kind(each, said) for each in schema["anyOf"])
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        found = said["components"]["schemas"][name]
+        return ", ".join(f"`{each}`" for each in found["enum"]) if "enum" in found else name
+    if schema["type"] == "array":
+        return f"list of {_kind(schema['items'], said)}"
+    low = schema.get("minimum")
+    high = schema.get("maximum")
+    bounds = f", {low} to {high}" if high is not None else f", at least {low}" if low else ""
+    kind = str(schema["type"])
+    return {"integer": "number", "string": "text", "boolean": "true, false"}.get(kind, kind) + bounds
+
+
+def _default(schema: dict[str, Any]) -> str:
+    return f"`{schema['default']}`" if schema.get("default") is not None else ""
+
+
+def _problems() -> Iterator[tuple[str, ...]]:
+    for kind, found in OF_ERROR.items():
+        name = "InternalError" if kind is Exception else kind.__name__
+        about = "A bug in tierstate." if kind is Exception else (kind.__doc__ or "").strip().partition("\n")[0]
+        about = about.replace("``", "`")
+        wait = "" if found.retry_after is None else f"{found.retry_after} s"
+        yield str(found.status), str(found.error_code), f"`{name}`", wait, about
+    yield "404", str(UNKNOWN_PARTITION), "`UnknownTopic`", "", "The topic has no such partition."
+    yield "400", str(INVALID_PARAMETER), "`InvalidRequest`", "", "A parameter is not what it must be; each is named."
+    yield "404", "40450", "`HttpError`", "", "No such route."
+    yield "405", "40550", "`HttpError`", "", "Not a GET."
+
+
+def main() -> int:
+    page = PAGE.read_text()
+    now = answered(with_parts(page, parts()))
+    if "--write" in sys.argv[1:]:
+        PAGE.write_text(now)
+        return 0
+    if now != page:
+        print("docs/http.md does not say what the gateway says: python -m tests.docs.http_page --write")
+    return int(now != page)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

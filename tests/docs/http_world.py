@@ -1,0 +1,123 @@
+"""What `docs/http.md` shows: twelve orders in two tiers, served by an open gateway and by a guarded one."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from tests.broker.guarded import self_signed
+from tests.fetch.two_tiers import NOW, Folder, FolderTier, OneTopic, TwoTiers
+from tierstate.api.app import create_app
+from tierstate.api.open import GatewayServer
+from tierstate.api.service import FetchService
+from tierstate.fetch.reader import LogReader
+from tierstate.fetch.remote import RemoteTier
+from tierstate.log.batch import iter_batches
+from tierstate.log.time_index import build_time_index
+from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.setting_types import Address
+from tierstate.runtime.settings import Gateway, GatewayAuth, GatewayTls
+from tierstate.state.ids import TopicId, TopicIdPartition
+from tierstate.storage.memory import MemoryStore
+from tierstate.storage.segment.cache import ChunkCache
+
+TOPIC = "orders"
+ORDERS, A_BATCH, A_SEGMENT = 12, 2, 4
+PLACE = TopicIdPartition(TopicId.of(b"orders-topic-id!"), 0)
+
+
+@dataclass(frozen=True)
+class Gateways:
+    """``guarded``: TLS, tokens, a quota that one read exceeds; its certificate is its own authority."""
+
+    open: str
+    guarded: str
+    certificate: Path
+
+
+@contextmanager
+def gateways(folder: Path) -> Iterator[Gateways]:
+    """Both on loopback, for as long as the block lasts."""
+    with ExitStack() as opened:
+        reader = opened.enter_context(_orders(_log_folder(folder / "orders-0")))
+        certificate, key = self_signed(folder)
+        tokens = folder / "tokens"
+        tokens.write_text("secret-of-ann ann\n")
+        here = Address("127.0.0.1", 0)
+        guarded = Gateway(
+            listen=here,
+            quota=1,
+            tls=GatewayTls(certificate=certificate, key=key),
+            auth=GatewayAuth(tokens=tokens),
+        )
+        unguarded = opened.enter_context(_served(reader, Gateway(listen=here)))
+        yield Gateways(unguarded, opened.enter_context(_served(reader, guarded)), certificate)
+
+
+def app() -> FastAPI:
+    """The routes and what they say of themselves; nothing behind them."""
+    nobody: Any = None
+    service = FetchService(nobody, Gateway(), SystemClock())
+    return create_app(service)
+
+
+@contextmanager
+def _served(reader: LogReader, settings: Gateway) -> Iterator[str]:
+    server = GatewayServer(FetchService(reader, settings, SystemClock(), hidden=("_tier-state",)), settings)
+    process = server.process()
+    process.start()
+    try:
+        yield server.url
+    finally:
+        process.stop()
+        assert process.join(20)
+        server.close()
+
+
+@contextmanager
+def _orders(folder: Folder) -> Iterator[LogReader]:
+    """Every segment but the last is copied, and the broker has the last one alone."""
+    tiers = TwoTiers(PLACE, TOPIC, MemoryStore(SystemClock()))
+    with closing(tiers.view):
+        tiers.elect(folder.lineage())
+        tiers.start_log_at(0)
+        for base, following in zip(folder.bases, folder.bases[1:], strict=False):
+            tiers.copy(folder, base, following)
+        local = FolderTier(folder, PLACE, TOPIC)
+        local.local_start = folder.bases[-1]
+        control: Any = OneTopic(TOPIC, PLACE.topic_id)
+        remote = RemoteTier(tiers.store, ChunkCache(1 << 20), SystemClock())
+        tiers.view.require_fresh(0, 0)
+        yield LogReader(tiers.view, control, local, remote, SystemClock())
+
+
+def _log_folder(path: Path) -> Folder:
+    """As a broker would leave it, without what readers do not ask for."""
+    path.mkdir()
+    (path / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    for base in range(0, ORDERS, A_SEGMENT):
+        log = b"".join(_batch(first) for first in range(base, base + A_SEGMENT, A_BATCH))
+        (path / f"{base:020d}.log").write_bytes(log)
+        index = build_time_index(iter_batches(log, source="orders-0"), base, 1)
+        (path / f"{base:020d}.timeindex").write_bytes(index)
+    return Folder(path)
+
+
+def _batch(first: int) -> bytes:
+    builder: Any = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 16)
+    for at in range(A_BATCH):
+        number = first + at
+        value = json.dumps({"order": number, "item": f"item-{number}", "price": number / 100}).encode()
+        builder.append(at, NOW + number * 60_000, b"customer-%d" % number, value, [])
+    data = bytearray(builder.build())
+    struct.pack_into(">q", data, 0, first)
+    data[12:16] = bytes(4)  # the leader epoch: the broker's to fill in
+    return bytes(data)

@@ -1,0 +1,98 @@
+"""The tables of `docs/options.md`, made from code.
+
+python -m tests.docs.options_page            # what does not hold any more
+python -m tests.docs.options_page --write    # put it right
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+from tests.docs.generated import table, with_parts
+from tierstate import read_records
+from tierstate.log.record_block import FIELDS
+from tierstate.runtime.settings_keys import FIELDS as SETTING_FIELDS
+from tierstate.spark.columns import SPARK_TYPES
+from tierstate.spark.kafka_properties import PASSED, PASSED_PREFIXES, REFUSED
+from tierstate.spark.option_table import GROUPS, OPTIONS, READ_BY
+
+PAGE = Path(__file__).parents[2] / "docs" / "options.md"
+PYTHON = {
+    "kafka": "librdkafka's properties, `bootstrap.servers` at least.",
+    "store": "`file:///folder`, `s3://bucket/prefix`, gs://, az://.",
+    "topic": "Its name; its topic id, once the cluster has it no more.",
+    "partition": "",
+    "start": "First offset.",
+    "end": "The offset behind the last.",
+    "isolation": "`read_committed` or `read_uncommitted`, which shows aborted transactions too.",
+    "settings": 'Any [setting](settings.md) by its name: `{"store.endpoint": "https://…", "encryption.keyring": "…"}`.',
+}
+"""What each parameter of `read_records` means."""
+COLUMNS = {
+    "key": "",
+    "value": "",
+    "topic": "",
+    "partition": "",
+    "offset": "",
+    "timestamp": "Kafka's milliseconds.",
+    "timestampType": "0: the producer's time; 1: the broker's, at append.",
+    "headers": "In the record's order; null for a record without any. Spark: where asked for.",
+}
+
+
+def parts() -> dict[str, str]:
+    """By the name of their place in the page."""
+    return {"spark": _spark(), "kafka": _kafka(), "python": _python(), "columns": _columns()}
+
+
+def _spark() -> str:
+    groups = []
+    for title, options in GROUPS.items():
+        rows = [(f"`{each.name}`", f"`{each.default}`" if each.default else "", each.meaning) for each in options]
+        groups.append(f"**{title}**\n\n" + table(("option", "default", ""), rows))
+    others = [f"tierstate.{name}" for path in SETTING_FIELDS if (name := ".".join(path)).startswith(READ_BY)]
+    known = {option.setting for option in OPTIONS}
+    listed = ", ".join(f"`{name}`" for name in others if name.removeprefix("tierstate.") not in known)
+    groups.append(f"**Any other setting that a reader goes by**, as in [settings](settings.md): {listed}.\n")
+    return "\n".join(groups)
+
+
+def _kafka() -> str:
+    passed = [(f"`kafka.{name}`", "passed on") for name in PASSED]
+    passed += [(f"`kafka.{prefix}*`", "passed on") for prefix in PASSED_PREFIXES]
+    refused = [(f"`kafka.{name}`", f"refused: {why}") for name, why in REFUSED.items()]
+    return table(("option", ""), [*passed, *refused])
+
+
+def _python() -> str:
+    rows = []
+    for name, parameter in inspect.signature(read_records).parameters.items():
+        must = parameter.default is parameter.empty
+        default = "" if must or parameter.default is None else f"`{parameter.default}`"
+        named = "by name" if parameter.kind is parameter.KEYWORD_ONLY else ""
+        rows.append((f"`{name}`", f"`{parameter.annotation}`", default, named, PYTHON[name]))
+    return table(("parameter", "type", "default", "", ""), rows)
+
+
+def _columns() -> str:
+    rows = [
+        (f"`{name}`", f"`{SPARK_TYPES[name].simpleString()}`", f"`{FIELDS[name]}`", COLUMNS[name]) for name in FIELDS
+    ]
+    return table(("column", "Spark", "Arrow", ""), rows)
+
+
+def main() -> int:
+    page = PAGE.read_text()
+    now = with_parts(page, parts())
+    if "--write" in sys.argv[1:]:
+        PAGE.write_text(now)
+        return 0
+    if now != page:
+        print("docs/options.md is not what the code says: python -m tests.docs.options_page --write")
+    return int(now != page)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""`docs/http.md` says what the gateway does: each route, each answer, each code."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.generated import shown
+from tests.docs.http_page import OPEN, PAGE, Example, answered, examples, masked, parts
+from tests.docs.http_world import app
+from tierstate.api import pools, records
+from tierstate.api.media import RECORD_TYPES
+
+REFRESH = "python -m tests.docs.http_page --write"
+STAND_IN = f"{shlex.quote(sys.executable)} {shlex.quote(str(Path(__file__).with_name('curl.py')))}"
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return PAGE.read_text()
+
+
+def typed(page: str) -> list[Example]:
+    return [each for block in re.findall(r"^```console\n(.*?)^```$", page, re.M | re.S) for each in examples(block)]
+
+
+def every_route(router: Any) -> Iterator[Any]:
+    """FastAPI keeps what it included as a router of its own, or copies its routes, by version."""
+    for each in router.routes:
+        included = getattr(each, "original_router", None)
+        yield from (each,) if included is None else every_route(included)
+
+
+@pytest.mark.parametrize("curl", ["curl", STAND_IN], ids=["curl", "stand-in"])
+def test_a_gateway_answers_every_command_of_the_page_as_it_says(page: str, curl: str) -> None:
+    if curl == "curl" and shutil.which("curl") is None:
+        pytest.skip("no curl on this machine")
+    wanted, found = typed(page), typed(answered(page, shutil.which(curl) or curl))
+    assert len(wanted) > 20
+    for before, now in zip(wanted, found, strict=True):
+        assert masked(before.answer) == masked(now.answer), f"{now.command}\n{REFRESH}"
+
+
+def test_an_answer_that_says_something_else_is_replaced(page: str) -> None:
+    wrong = page.replace('"record_count": 4', '"record_count": 5').replace("retry-after: ", "retry-after: 1")
+    assert wrong.count('"record_count": 5') == 1
+    now = answered(wrong)
+    assert '"record_count": 4' in now
+    assert "retry-after: 1" in now, "what differs on every machine stays as it is"
+
+
+def test_the_tables_are_what_the_code_says(page: str) -> None:
+    for name, text in parts().items():
+        assert shown(page, name) == text, REFRESH
+
+
+def test_every_route_is_in_the_table_and_no_other(page: str) -> None:
+    table = page.partition("\n## Routes\n")[2].partition("\n## ")[0]
+    routes = list(every_route(app()))
+    assert sorted(re.findall(r"^\| `(/[^`]*)`", table, re.M)) == sorted(route.path for route in routes)
+    assert {method for route in routes for method in route.methods} - {"HEAD"} == {"GET"}, "the page says: only GET"
+
+
+def test_every_route_of_the_api_is_shown_by_a_command(page: str) -> None:
+    asked = [url for each in typed(page) for url in re.findall(r"\$[GS](/v1[^?\"]*)", each.command)]
+    for path in app().openapi()["paths"]:
+        pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))
+        assert any(re.fullmatch(pattern, url) for url in asked), path
+
+
+def test_every_media_type_is_in_the_table_and_no_other(page: str) -> None:
+    table = page.partition("\n### Media types\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(application/[^`]+)`", table, re.M) == list(RECORD_TYPES)
+
+
+def test_every_header_of_records_is_explained(page: str) -> None:
+    sent = set(re.findall(r'"(X-[\w-]+)"', Path(str(records.__file__)).read_text()))
+    assert set(re.findall(r"^\| `(X-[\w-]+)`", page, re.M)) == sent
+
+
+def test_the_limits_are_the_codes(page: str) -> None:
+    limits = page.partition("\n## Limits\n")[2]
+    assert f"{records.DEFAULT_BYTES >> 20} MiB unless asked for" in limits
+    assert f"{pools.METADATA_CALLS} for metadata; {pools.WAITING_PER_THREAD} times as many wait" in limits
+    assert f"| a long poll | {records.LONGEST_WAIT_MS // 1000} s |" in limits
+
+
+def test_the_page_asks_at_the_default_address(page: str) -> None:
+    assert f"$ G={OPEN}\n" in page

@@ -1,0 +1,127 @@
+"""`docs/options.md` is what the code says, and the table of options is what the parser knows."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from typing import Any
+
+import pytest
+
+from tests.docs.generated import shown
+from tests.docs.options_page import COLUMNS, PAGE, PYTHON, parts
+from tierstate import read_records
+from tierstate.log.record_block import FIELDS
+from tierstate.spark import options as parser
+from tierstate.spark.columns import PLAIN_COLUMNS, SPARK_TYPES
+from tierstate.spark.kafka_properties import PASSED, PASSED_PREFIXES, REFUSED, kafka_properties
+from tierstate.spark.option_table import DEFAULTS, OPTIONS, Option, with_defaults
+from tierstate.spark.options import SourceOptions, parse_options
+from tierstate.state.errors import InvalidRequest, InvalidSettings
+
+KAFKA = {"kafka.bootstrap.servers": "127.0.0.1:9"}
+BASE = {**KAFKA, "tierstate.store": "file:///store", "subscribe": "orders"}
+
+
+def page() -> str:
+    return PAGE.read_text()
+
+
+def parsed(given: dict[str, str]) -> SourceOptions | None:
+    """None: refused."""
+    try:
+        return parse_options(given)
+    except (InvalidRequest, InvalidSettings):
+        return None
+
+
+def test_the_page_is_what_the_code_says() -> None:
+    for name, text in parts().items():
+        assert shown(page(), name) == text, "python -m tests.docs.options_page --write"
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_every_option_of_the_table_is_looked_at(option: Option) -> None:
+    """No value is ignored: what cannot be is refused, anything else changes what is read."""
+    assert parsed({**BASE, option.name: "somebody's"}) != parsed(BASE)
+
+
+@pytest.mark.parametrize("option", [each for each in OPTIONS if each.default], ids=lambda option: option.name)
+def test_a_default_is_what_is_read_without_the_option(option: Option) -> None:
+    assert parsed({**BASE, option.name: str(option.default)}) == parse_options(BASE)
+
+
+class Asked(dict[str, str]):
+    """Options that remember which of them anybody asked for."""
+
+    names: set[str]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.names.add(name)
+        return super().get(name, default)
+
+    def __getitem__(self, name: str) -> str:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self.names.add(str(name))
+        return super().__contains__(name)
+
+
+def test_the_parser_asks_for_no_option_that_the_table_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: set[str] = set()
+
+    def watched(given: dict[str, str]) -> Asked:
+        made = Asked(with_defaults(given))
+        made.names = names
+        return made
+
+    monkeypatch.setattr(parser, "with_defaults", watched)
+    for more in ({}, {"kafka.isolation.level": "read_committed"}):
+        parse_options({**BASE, **more})
+    known = {option.name.lower() for option in OPTIONS} | set(KAFKA)
+    assert names - known == set()
+    assert names >= set(DEFAULTS)
+
+
+def test_no_option_is_in_the_table_twice() -> None:
+    assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
+
+
+def test_what_is_said_of_the_kafka_client_holds() -> None:
+    for name in (*PASSED, *(f"{prefix}anything" for prefix in PASSED_PREFIXES)):
+        assert name in kafka_properties({**KAFKA, f"kafka.{name}": "x"})
+    for name in REFUSED:
+        with pytest.raises(InvalidRequest):
+            kafka_properties({**KAFKA, f"kafka.{name}": "x"})
+    assert kafka_properties({**KAFKA, "kafka.max.poll.records": "5"}) == {"bootstrap.servers": "127.0.0.1:9"}
+
+
+def test_the_spark_snippet_is_accepted() -> None:
+    code = snippet("SparkSession")
+    given = dict(re.findall(r'\.option\("([^"]+)", "([^"]+)"\)', code))
+    assert set(given) <= {option.name for option in OPTIONS}
+    assert parsed(given) is not None
+
+
+def test_the_python_snippet_can_be_called() -> None:
+    calls = [
+        node
+        for node in ast.walk(ast.parse(snippet("read_records")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "read_records"
+    ]
+    assert len(calls) == 1
+    inspect.signature(read_records).bind(*calls[0].args, **{str(each.arg): each.value for each in calls[0].keywords})
+
+
+def snippet(name: str) -> str:
+    codes: list[str] = re.findall(r"^```python\n(.*?)^```$", page(), re.M | re.S)
+    return next(code for code in codes if name in code)
+
+
+def test_every_parameter_and_every_column_has_its_line() -> None:
+    assert list(PYTHON) == list(inspect.signature(read_records).parameters)
+    assert list(COLUMNS) == list(FIELDS) == list(SPARK_TYPES)
+    assert [name for name in FIELDS if name in PLAIN_COLUMNS] == list(PLAIN_COLUMNS)
