@@ -110,11 +110,11 @@ class PartitionView:
             return bool(self.readable)
         first = lineage.entries[0]
         known_from = self._log_start_known(lineage) or 0
-        for segment in self.readable:
-            older = [entry for entry in segment.leader_epochs.entries if entry.epoch < first.epoch]
-            if not older or segment.offsets.start >= first.start_offset:
+        for segment in self.readable:  # asked of thousands, several times a decision: most end at the next line
+            epochs = segment.leader_epochs.entries
+            if segment.offsets.start >= first.start_offset or not epochs or epochs[0].epoch >= first.epoch:
                 continue
-            newer = segment.leader_epochs.entries[len(older) :]
+            newer = [entry for entry in epochs if entry.epoch >= first.epoch]
             end = newer[0].start_offset - 1 if newer else segment.offsets.end
             expired = highest_log_start(self.log_starts, segment.leader_epochs) or 0
             if min(end, first.start_offset - 1) >= max(known_from, expired):
