@@ -86,8 +86,10 @@ def command(context: Context, once: bool) -> None:
 
         rights = RightsWatch(lambda: lacking(broker.admin, name, leader.agent.led_topics), heartbeats)
         watches = AgentWatches(topic, follower, store, archives, rights, clock, heartbeats)
+        listen = settings.management.of_agent
+        settings.management.announced(listen)  # refused before the port is taken
         server = ManagementServer(
-            settings.management.listen,
+            listen,
             Health(
                 not_healthy=watches.not_healthy,
                 not_ready=lambda: watches.not_ready(leader),
@@ -107,7 +109,7 @@ def command(context: Context, once: bool) -> None:
             clock,
             RandomIds(),
             listener,
-            str(server.address),
+            str(settings.management.announced(server.address)),
             archives.archived_to,
             ArchivedDeletes(store, identity, clock, listener),
             lambda partition: archives.problem(follower.tier_partition(partition)),

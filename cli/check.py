@@ -55,6 +55,7 @@ def _checks(
     from ..state.errors import AccessDenied, InvalidRequest, TierstateError
 
     def settings_are_right() -> str:
+        settings.management.announced(settings.management.of_agent)
         return f"tiering {', '.join(settings.tiering.include) or 'nothing (tiering.include is empty)'}"
 
     def broker_answers() -> str:

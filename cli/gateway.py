@@ -101,7 +101,7 @@ def command(context: Context, listen: str | None) -> None:
             metrics=metrics.exposition,
             status=lambda name, partition: None,
         )
-        management = ManagementServer(settings.management.listen, health)
+        management = ManagementServer(settings.management.of_gateway, health)
         opened.callback(management.close)
         _announce(context, server.url, str(management.address), open_to_all=settings.gateway.auth.tokens is None)
         context.deadline.cancel()

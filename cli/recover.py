@@ -207,7 +207,7 @@ def _write(context: Context, recovery: Recovery, resume: bool) -> bool:
 
     if not recovery.all_gone:
         require_silent(recovery.addresses)
-        port = context.settings.management.listen.port
+        port = context.settings.management.of_agent.port
         require_no_agent(f"{host}:{port}" for host in recovery.hosts if port)
     steps = sum(1 + 2 * len(plan.restored) for plan in recovery.plans)
     with opened_topic(context) as topic, following(context, topic) as follower:
