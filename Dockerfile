@@ -1,15 +1,16 @@
 # One image for the agent, the gateway and every command. The wheel and its locked dependencies are made in the first
-# stage; the second has no compiler, no source and no root.
+# stage; the second has no compiler, no build tool, no source and no root. LOCK=agent leaves out the gateway.
 FROM python:3.11-slim AS build
+ARG LOCK=gateway
 WORKDIR /build
-COPY requirements.lock .
-# the same three steps as `make setup`: pip's hash checking and build isolation do not go together
+COPY requirements requirements
 RUN python -m venv /opt/tierstate \
- && awk '/^[a-z]/ {on = /^(packaging|setuptools|wheel)==/} on && !/^ *#/' requirements.lock > build-tools.lock \
- && /opt/tierstate/bin/pip install --no-cache-dir --require-hashes -r build-tools.lock \
- && /opt/tierstate/bin/pip install --no-cache-dir --no-build-isolation --require-hashes -r requirements.lock
+ && /opt/tierstate/bin/pip install --no-cache-dir --only-binary :all: --require-hashes -r requirements/${LOCK}.lock
+RUN python -m venv /opt/build \
+ && awk '/^[a-z]/ {on = /^(packaging|setuptools|wheel)==/} on && !/^ *#/' requirements/dev.lock > build-tools.lock \
+ && /opt/build/bin/pip install --no-cache-dir --require-hashes -r build-tools.lock
 COPY . .
-RUN /opt/tierstate/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps -w dist . \
+RUN /opt/build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps -w dist . \
  && /opt/tierstate/bin/pip install --no-cache-dir --no-deps dist/*.whl
 
 FROM python:3.11-slim

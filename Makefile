@@ -4,7 +4,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-LOCK_SUM := $(shell (cat requirements.lock pyproject.toml; pwd) 2>/dev/null | cksum | cut -d' ' -f1)
+LOCK := requirements/dev.lock
+LOCK_SUM := $(shell (cat $(LOCK) pyproject.toml; pwd) 2>/dev/null | cksum | cut -d' ' -f1)
 STAMP := $(VENV)/.set-up-$(LOCK_SUM)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 .DEFAULT_GOAL := help
@@ -16,25 +17,31 @@ help:  ## list the verbs
 java:
 	@command -v java >/dev/null && java -version 2>&1 | grep -qE 'version "(1[7-9]|2[0-9])' || { \
 	  echo "tierstate needs Java 17 or newer to run a real Kafka and Spark; none was found." >&2; \
-	  echo "  Debian, Ubuntu:  sudo apt-get install openjdk-17-jre-headless" >&2; \
-	  echo "  macOS:           brew install openjdk@17" >&2; exit 2; }
+	  echo "  Debian, Ubuntu:  sudo apt-get install openjdk-17-jre-headless" >&2; exit 2; }
 
 setup: $(STAMP)  ## make .venv with the tierstate command in it (skipped when nothing changed)
 
 # pip's hash checking refuses an editable install, and build isolation needs the network: hence three steps.
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): $(LOCK) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || { echo "tierstate needs Python 3.11 or newer ($(PYTHON) is older); try make PYTHON=python3.11 …" >&2; exit 2; }
 	@echo "Setting up .venv (once; a few minutes on a first run)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@awk '/^[a-z]/ {on = /^(packaging|setuptools|wheel)==/} on && !/^ *#/' requirements.lock > $(VENV)/build-tools.lock
+	@awk '/^[a-z]/ {on = /^(packaging|setuptools|wheel)==/} on && !/^ *#/' $(LOCK) > $(VENV)/build-tools.lock
 	@$(PIP) install --quiet --require-hashes -r $(VENV)/build-tools.lock
-	@$(PIP) install --quiet --no-build-isolation --require-hashes -r requirements.lock
+	@$(PIP) install --quiet --no-build-isolation --require-hashes -r $(LOCK)
 	@$(PIP) install --quiet --no-build-isolation --no-deps -e .
 	@rm -f $(VENV)/.set-up-*
 	@touch $@
 
-lock:  ## resolve requirements.lock again (needs uv)
-	uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --no-header --python-version 3.11 -o requirements.lock
+# What an agent, a gateway and a developer install. Each resolves with the versions of the one before it.
+RESOLVE := uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --quiet
+
+lock:  ## resolve requirements/*.lock again (needs uv)
+	$(RESOLVE) --all-extras -o requirements/dev.lock
+	cp requirements/dev.lock requirements/gateway.lock
+	$(RESOLVE) --extra azure --extra gcs --extra gateway -o requirements/gateway.lock
+	cp requirements/gateway.lock requirements/agent.lock
+	$(RESOLVE) --extra azure --extra gcs -o requirements/agent.lock
 
 demo: java $(STAMP)  ## the main job on real parts: a year of flights, copied, trimmed, read back three ways (KEEP=1 leaves it running)
 	@$(BIN)/python -m demo $(if $(KEEP),--keep)

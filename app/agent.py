@@ -75,8 +75,10 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
 
         rights = RightsWatch(lambda: lacking(broker.admin, name, leader.agent.led_topics))
         watches = AgentWatches(topic, follower, store, archives, rights, clock, watchdog)
+        listen = settings.management.of_agent
+        settings.management.announced(listen)  # refused before the port is taken
         server = ManagementServer(
-            settings.management.listen,
+            listen,
             Health(
                 not_healthy=watches.not_healthy,
                 not_ready=lambda: watches.not_ready(leader),
@@ -94,7 +96,9 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             attention,
         )
         parts = Parts(broker.control, topic, follower, store, clock, RandomIds())
-        leader: Leader = open_leader(settings, log, parts, listener, str(server.address), beside)
+        leader: Leader = open_leader(
+            settings, log, parts, listener, str(settings.management.announced(server.address)), beside
+        )
         watches.store.returned = partial(leader.agent.returned, StorageUnavailable)
         watches.rights.returned = partial(leader.agent.returned, AccessDenied)
         chores = upkeep.chore_loop(leader.seat, follower, wanted)

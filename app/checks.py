@@ -27,6 +27,7 @@ def checks(connection: Connection) -> Iterator[Check]:
     settings, broker = connection.settings, connection.broker.control
 
     def settings_are_right() -> str:
+        settings.management.announced(settings.management.of_agent)
         return f"tiering {', '.join(settings.tiering.include) or 'nothing (tiering.include is empty)'}"
 
     def broker_answers() -> str:

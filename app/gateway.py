@@ -78,7 +78,7 @@ def open_gateway_parts(settings: Settings, logger: FilteringBoundLogger) -> Iter
                 metrics=metrics.exposition,
                 status=lambda name, partition: None,
             )
-            management = ManagementServer(settings.management.listen, health)
+            management = ManagementServer(settings.management.of_gateway, health)
             opened.callback(management.close)
             services += [
                 management.service(),

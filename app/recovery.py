@@ -167,7 +167,7 @@ def write_recovery(connection: Connection, recovery: Recovery, *, resume: bool) 
     """Whether everything stood already. Raises Fenced when an agent runs or the topic is not a fresh one."""
     if not recovery.all_gone:
         require_silent(recovery.addresses)
-        port = connection.settings.management.listen.port
+        port = connection.settings.management.of_agent.port
         require_no_agent(f"{host}:{port}" for host in recovery.hosts if port)
     steps = sum(1 + 2 * len(plan.restored) for plan in recovery.plans)
     follower = connection.view()

@@ -35,6 +35,11 @@ class Address:
             raise ValueError(f"not an address: {text!r}; write host:port, as 127.0.0.1:9404")
         return cls(bare, int(port))
 
+    @property
+    def everywhere(self) -> bool:
+        """Every address of a machine: to listen on, and nobody can ask by it."""
+        return self.host in ("0.0.0.0", "::")
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
@@ -50,6 +55,14 @@ def _pattern(text: str) -> str:
     except re.error as error:
         raise ValueError(f"not a regular expression: {text!r}, {error}") from None
     return text
+
+
+def _one_address(address: Address) -> Address:
+    if address.everywhere or not address.port:
+        raise ValueError(
+            f"not an address that others can ask: {address}; write one host and its port, as broker-1:9404"
+        )
+    return address
 
 
 def _several(value: object) -> object:
@@ -105,6 +118,13 @@ Duration = Annotated[
 Listen = Annotated[
     Address,
     BeforeValidator(Address.parse),
+    PlainSerializer(str, return_type=str, when_used="json"),
+    WithJsonSchema({"x-type": "address"}),
+]
+Reachable = Annotated[
+    Address,
+    BeforeValidator(Address.parse),
+    AfterValidator(_one_address),
     PlainSerializer(str, return_type=str, when_used="json"),
     WithJsonSchema({"x-type": "address"}),
 ]

@@ -14,7 +14,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from ..state.errors import InvalidSettings
-from .setting_types import Address, Duration, Folders, HttpUrl, Listen, Patterns, Secret, Size, StoreUrl
+from .setting_types import Address, Duration, Folders, HttpUrl, Listen, Patterns, Reachable, Secret, Size, StoreUrl
+
+AGENT_LISTENS = Address("127.0.0.1", 9404)
+GATEWAY_LISTENS = Address("127.0.0.1", 9405)
 
 
 class Section(BaseModel):
@@ -236,7 +239,32 @@ class Custodian(Section):
 class Management(Section):
     """Health, metrics and status of an agent or a gateway."""
 
-    listen: Listen = Field(default=Address("127.0.0.1", 9404), description="Where it answers; port 0 takes a free one.")
+    listen: Listen | None = Field(
+        default=None,
+        description=f"Where it answers; port 0 takes a free one. Unset: {AGENT_LISTENS} of an agent, {GATEWAY_LISTENS} "
+        "of a gateway.",
+    )
+    advertised: Reachable | None = Field(
+        default=None,
+        description="Where commands and other agents ask this agent: it stands in its facts. Unset: where it listens, "
+        "which is then one address.",
+    )
+
+    @property
+    def of_agent(self) -> Address:
+        return self.listen or AGENT_LISTENS
+
+    @property
+    def of_gateway(self) -> Address:
+        return self.listen or GATEWAY_LISTENS
+
+    def announced(self, bound: Address) -> Address:
+        """What an agent that listens there says of itself. Raises InvalidSettings where nobody could ask it by that."""
+        if self.advertised is None and bound.everywhere:
+            raise InvalidSettings(
+                [f"management.listen: {bound} is every address; say by management.advertised which one others ask"]
+            )
+        return self.advertised or bound
 
 
 class GatewayTls(Section):

@@ -75,14 +75,14 @@ def test_the_images_of_the_dockerfile_are_pinned_and_its_last_user_is_not_root()
     bases = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
     assert bases == ["python:3.11-slim"] * 2
     assert re.findall(r"^USER (\S+)", text, re.MULTILINE)[-1] not in ("root", "0")
-    assert re.search(r"pip install .*--require-hashes -r requirements\.lock", text)
+    assert re.search(r"pip install .*--require-hashes -r requirements/", text)
 
 
 def test_the_image_is_built_from_files_that_the_ignore_file_lets_through() -> None:
     lines = (ROOT / ".dockerignore").read_text().split()
     allowed = {line[1:] for line in lines if line.startswith("!")}
     rooms = {path.name for path in (ROOT / "src" / "tierstate").iterdir() if path.is_symlink()}
-    needed = rooms | {"src", "pyproject.toml", "requirements.lock", "README.md"}
+    needed = rooms | {"src", "pyproject.toml", "requirements", "README.md"}
     assert lines[0] == "*"
     assert needed <= allowed
     assert {name for name in allowed if not (ROOT / name).exists()} == set()
@@ -139,9 +139,23 @@ def test_the_state_is_a_volume_of_its_own(service: str) -> None:
     assert mounts(service)[str(settings_of(service).state_dir)] == f"{service}-state"
 
 
+def test_the_agent_announces_a_management_address_that_others_reach() -> None:
+    management = settings_of("agent").management
+    assert management.announced(management.of_agent) == Address("agent", management.of_agent.port)
+
+
 @pytest.mark.parametrize("service", ["agent", "gateway"])
-def test_the_management_address_can_be_reached_by_others(service: str) -> None:
-    assert settings_of(service).management.listen.host == service
+def test_the_management_port_is_the_one_that_prometheus_scrapes(service: str) -> None:
+    """Wherever it listens: in a container that is every address of it."""
+    management, unset = settings_of(service).management, Settings().management
+    listens, usual = {
+        "agent": (management.of_agent, unset.of_agent),
+        "gateway": (management.of_gateway, unset.of_gateway),
+    }[service]
+    assert listens == Address("0.0.0.0", usual.port)
+    scraped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yaml").read_text())["scrape_configs"]
+    (job,) = (each for each in scraped if each["job_name"] == f"tierstate-{service}")
+    assert {each.rpartition(":")[2] for each in job["static_configs"][0]["targets"]} == {str(usual.port)}
 
 
 def test_nothing_is_published_beyond_this_machine() -> None:
@@ -153,7 +167,6 @@ def test_nothing_is_published_beyond_this_machine() -> None:
 def test_health_checks_name_real_pages_and_fail_when_those_do(service: str) -> None:
     kind, _, *command = SERVICES[service]["healthcheck"]["test"]
     assert kind == "CMD"
-    assert settings_of(service).management.listen.port == 9404
 
     def check(wrong: list[str]) -> int:
         health = Health(lambda: wrong, lambda: wrong, lambda: b"", lambda name, partition: None)

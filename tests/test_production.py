@@ -139,7 +139,9 @@ def test_the_agent_sees_the_log_folders_and_keeps_its_state_where_the_settings_s
 @pytest.mark.parametrize("name", ["agent", "gateway"])
 def test_ports_are_those_of_the_settings(name: str) -> None:
     settings, ports = settings_of(name), {each["name"]: each["containerPort"] for each in container(name)["ports"]}
-    assert ports["tierstate"] == settings.management.listen.port
+    management = settings.management
+    listen = management.of_agent if name == "agent" else management.of_gateway
+    assert ports["tierstate"] == listen.port
     if name == "gateway":
         assert ports["https"] == settings.gateway.listen.port
         (service,) = [each for each in documents(name) if each["kind"] == "Service"]
@@ -149,7 +151,7 @@ def test_ports_are_those_of_the_settings(name: str) -> None:
 
 
 def test_an_agent_is_known_by_a_name_that_its_next_pod_keeps() -> None:
-    assert settings_of("agent").management.listen.host == "kafka-0.kafka.events.svc.cluster.local"
+    assert settings_of("agent").management.of_agent.host == "kafka-0.kafka.events.svc.cluster.local"
 
 
 @pytest.mark.parametrize("name", ["agent", "gateway"])

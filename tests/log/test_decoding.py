@@ -201,6 +201,7 @@ def test_more_records_than_a_block_holds_come_in_several() -> None:
     assert blocks[0].binary(KEY_AT).null_count == len(blocks[0])
 
 
+@pytest.mark.slow  # three times the compiler, from nothing: two minutes on two cores
 def test_processes_that_compile_at_once_all_decode(tmp_path: Path) -> None:
     program = (
         "from tierstate.log.decode import decode_records\nimport sys\n"

@@ -106,8 +106,32 @@ def test_the_file_of_the_design_is_read_into_typed_values(write_toml: WriteToml,
 
 
 def test_the_defaults_are_those_of_the_design(write_toml: WriteToml) -> None:
-    unset = Settings().model_dump(exclude={"kafka", "store", "tiering", "agent", "encryption"})
-    assert given(write_toml(DESIGN)).model_dump(exclude={"kafka", "store", "tiering", "agent", "encryption"}) == unset
+    design, free = given(write_toml(DESIGN)), {"kafka", "store", "tiering", "agent", "encryption", "management"}
+    assert design.model_dump(exclude=free) == Settings().model_dump(exclude=free)
+    assert design.management.listen == Settings().management.of_agent
+
+
+def test_an_agent_and_a_gateway_with_the_same_settings_get_on_on_one_machine() -> None:
+    unset = Settings().management
+    assert unset.of_agent != unset.of_gateway
+    assert Settings().gateway.listen not in (unset.of_agent, unset.of_gateway)
+    told = given(None, "management.listen=127.0.0.1:1").management
+    assert told.of_agent == told.of_gateway == Address("127.0.0.1", 1)
+
+
+def test_an_agent_announces_where_it_can_be_asked() -> None:
+    everywhere, here = Address("0.0.0.0", 9404), Address("10.0.0.7", 40_404)
+    assert Settings().management.announced(here) == here, "with the port that was taken"
+    for bound in (everywhere, Address("::", 9404)):
+        with pytest.raises(InvalidSettings, match=r"is every address; say by management\.advertised"):
+            Settings().management.announced(bound)
+    told = given(None, "management.listen=0.0.0.0:9404", "management.advertised=broker-1.example:30404").management
+    assert told.announced(everywhere) == Address("broker-1.example", 30_404)
+
+
+@pytest.mark.parametrize("wrong", ["0.0.0.0:9404", "[::]:9404", "broker-1:0", "broker-1"])
+def test_what_nobody_could_ask_is_not_advertised(wrong: str) -> None:
+    assert problems(None, f"management.advertised={wrong}")[0].startswith("management.advertised: not an address")
 
 
 def test_every_error_is_reported_at_once_with_its_dotted_key_and_origin(write_toml: WriteToml) -> None:

@@ -336,6 +336,20 @@ def test_recover_looks_for_agents_beside_the_brokers_where_no_archive_tells_of_t
     house.run("recover", "--execute", "--agents-are-stopped", *fresh)
 
 
+def test_describe_asks_an_agent_where_it_says_that_others_reach_it(house: House) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    everywhere = ("--set", f"management.listen=0.0.0.0:{port}")
+    topic = house.create("t")
+    house.append(topic, 2_000)
+    assert "management.advertised" in house.run("agent", "--once", *everywhere, code=2).stderr
+    with house.agent(*everywhere, "--set", f"management.advertised=127.0.0.1:{port}"):
+        eventually(lambda: isinstance(house.json("describe", topic)[0]["agent"], dict))
+    elected = [each for each in house.lines("facts", topic) if each["fact"] == "LeaderElected"]
+    assert {each["management_address"] for each in elected} == {f"127.0.0.1:{port}"}
+
+
 def test_describe_says_that_an_object_is_lost_and_ends_with_4(house: House) -> None:
     topic = house.create("t")
     house.append(topic, 2_000)

