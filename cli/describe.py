@@ -48,7 +48,7 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
                 context.output.document([each.as_json() for each in facts])
             else:
                 for each in facts:
-                    _print(context, each)
+                    print_facts(context, each)
             if not watch:
                 _judge(facts)
                 return
@@ -69,7 +69,7 @@ def missing_objects(facts: PartitionFacts) -> int:
     return int(facts.agent.get("missing_objects") or 0) if isinstance(facts.agent, dict) else 0
 
 
-def _print(context: Context, facts: PartitionFacts) -> None:
+def print_facts(context: Context, facts: PartitionFacts) -> None:
     line = context.output.line
     line(f"{facts.topic}-{facts.partition}  (topic id {facts.topic_id}, term {facts.term or 'none'})")
     local = "unknown: the broker did not answer"

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
+
 import pytest
 
 from tests.state.conftest import Build
 from tests.twins.memory_broker import MemoryBroker
 from tierstate.app.end_transaction import EndTransaction, end_transaction
 from tierstate.app.partition_facts import look_at, why_untiered
+from tierstate.cli.context import Context
+from tierstate.cli.describe import print_facts
+from tierstate.cli.output import Output
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import LeaderEpoch, Lineage
@@ -121,3 +127,13 @@ def test_a_gap_is_offsets_with_both_ends_as_the_gateway_has_it() -> None:
     view = build.view(build.leader(0, 0), build.log_start(1, term, 0), *copies)
     facts = look_at(view, LocalBounds(Offset(30), Offset(40), Offset(40), LeaderEpoch(0)), "orders")
     assert facts.as_json()["gaps"] == ({"start": 10, "end": 19},)
+
+
+def test_a_partition_is_printed_as_kafka_writes_it_and_in_commands_as_it_is_typed() -> None:
+    build, out = Build(), io.StringIO()
+    context = Context()
+    context.output = Output(stdout=out)
+    facts = look_at(build.view(build.leader(0, 0)), None, "orders")
+    print_facts(context, replace(facts, lineage_unknown=True))
+    assert out.getvalue().startswith(f"orders-3  (topic id {build.partition.topic_id}, term 0/0)\n")
+    assert "tierstate settle orders:3\n" in out.getvalue()

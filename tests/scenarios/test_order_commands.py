@@ -227,7 +227,7 @@ def test_orders_that_nobody_could_obey_are_refused_and_leave_no_fact(house: Hous
     house.append(topic, 10)
     for command, code, said in (
         (("pause", "no-such-topic"), 2, "topic=no-such-topic"),
-        (("resume", f"{topic}:7"), 2, "partition=7"),
+        (("resume", f"{topic}:7"), 2, f"partition={topic}-7"),
         (("pause", topic, *excluded), 2, "tiering.include does not name it"),
         (("disable", topic, "--remote", "keep", "--execute", *excluded), 2, "tiering.include does not name it"),
         (("disable", f"{topic}:0", "--remote", "keep"), 2, "a whole topic is needed"),
