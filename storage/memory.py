@@ -93,9 +93,7 @@ class MemoryStore:
 
     def delete(self, key: str) -> None:
         self._write("delete", checked_key(key))
-        with self._lock:
-            if self._objects.pop(key, None) is not None:
-                del self._keys[bisect.bisect_left(self._keys, key)]
+        self._remove(key)
 
     def delete_many(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -131,6 +129,11 @@ class MemoryStore:
                 raise ObjectExists("object exists", key=key, store=self.description)
             self._objects[key] = (data, ObjectInfo(key, len(data), self._clock.now_ms()))
             bisect.insort(self._keys, key)
+
+    def _remove(self, key: str) -> None:
+        with self._lock:
+            if self._objects.pop(key, None) is not None:
+                del self._keys[bisect.bisect_left(self._keys, key)]
 
     def _object(self, operation: str, key: str) -> tuple[bytes, ObjectInfo]:
         self._faults(operation, checked_key(key), self._writes)

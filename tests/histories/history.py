@@ -1,6 +1,6 @@
 """One history by its seed: run it, shrink it, tell it.
 
-python -m tests.histories.history SEED [--steps 3,17,42] [--without GUARD]
+python -m tests.histories.history SEED [--steps 3,17,42] [--without GUARD] [--late]
 """
 
 from __future__ import annotations
@@ -15,9 +15,15 @@ from tests.histories.shrink import shrink
 from tests.histories.world import STEPS, World
 
 
-def broken(seed: int, steps: Iterable[int] = range(STEPS), seen: Counter[str] | None = None) -> tuple[int, str] | None:
-    """The step at which a promise broke, and which; None when all hold. ``seen`` counts what happened."""
+def broken(
+    seed: int, steps: Iterable[int] = range(STEPS), seen: Counter[str] | None = None, *, late: bool = False
+) -> tuple[int, str] | None:
+    """The step at which a promise broke, and which; None when all hold. ``seen`` counts what happened.
+
+    ``late``: writes to the store land late, too (`late_store.py`).
+    """
     world = World(seed)
+    world.store.active = late
     try:
         world.run(steps)
     except AssertionError as error:
@@ -31,11 +37,11 @@ def broken(seed: int, steps: Iterable[int] = range(STEPS), seen: Counter[str] | 
     return None
 
 
-def smallest(seed: int, last: int) -> list[int]:
+def smallest(seed: int, last: int, *, late: bool = False) -> list[int]:
     """The steps of a failing history that are enough to break it."""
 
     def fails(steps: list[int]) -> str | None:
-        found = broken(seed, steps)
+        found = broken(seed, steps, late=late)
         return found[1] if found else None
 
     return shrink(list(range(last + 1)), fails)
@@ -46,17 +52,19 @@ def main() -> int:
     parser.add_argument("seed", type=int)
     parser.add_argument("--steps", help="only these, separated by commas (what shrinking printed)")
     parser.add_argument("--without", choices=sorted(GUARDS), help="with one guard taken away")
+    parser.add_argument("--late", action="store_true", help="writes to the store land late, and twice")
     given = parser.parse_args()
     steps = [int(each) for each in given.steps.split(",")] if given.steps else list(range(STEPS))
     with without(given.without):
-        found = broken(given.seed, steps)
+        found = broken(given.seed, steps, late=given.late)
         if found is None:
             print(f"seed {given.seed}: every promise holds over {len(steps)} steps")
             return 0
         print(f"seed {given.seed}, step {found[0]}: {found[1]}")
         if not given.steps:
-            few = smallest(given.seed, found[0])
+            few = smallest(given.seed, found[0], late=given.late)
             again = f" --without {given.without!r}" if given.without else ""
+            again += " --late" if given.late else ""
             shown = ",".join(map(str, few))
             print(
                 f"{len(few)} steps are enough:\n  python -m tests.histories.history {given.seed} --steps {shown}{again}"

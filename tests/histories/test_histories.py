@@ -36,6 +36,7 @@ RARE = (
     "head cut",
     "topic lost",
 )
+LATE = ("late large put", "late large put after a deletion", "late large put over itself", "late small put")
 READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfirmed")
 
 
@@ -45,6 +46,14 @@ def test_every_promise_holds_in_every_history(block: int) -> None:
     assert bad == [], "replay with: python -m tests.histories.history SEED"
     missing = [effect for effect in (*EFFECTS, *RARE, *READS) if not seen[effect]]
     assert missing == [], "the histories did not exercise what they are for"
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_every_promise_holds_where_writes_land_late_and_large_ones_replace_what_is_there(block: int) -> None:
+    seen: Counter[str] = Counter()
+    bad = [seed for seed in range(20 * block, 20 * block + 20) if broken(seed, seen=seen, late=True) is not None]
+    assert bad == [], "replay with: python -m tests.histories.history SEED --late"
+    assert [each for each in LATE if not seen[each]] == [], "the histories did not exercise what they are for"
 
 
 @pytest.mark.parametrize("name", [name for name, guard in GUARDS.items() if guard.seed is not None])

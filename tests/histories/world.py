@@ -14,6 +14,7 @@ from tests.histories.cluster import NAME, Cluster, HistoryControl
 from tests.histories.forger import Forger
 from tests.histories.groups import Groups
 from tests.histories.interruptions import Interruptions
+from tests.histories.late_store import LateStore
 from tests.histories.process import Process, follow
 from tests.histories.promises import Promises, listed
 from tests.histories.topic import DAY, HOUR, MINUTE, HistoryTopic
@@ -36,7 +37,6 @@ from tierstate.state.keys import key_of
 from tierstate.state.object_keys import ObjectKind
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.view import MemoryView, ViewStore
-from tierstate.storage.memory import MemoryStore
 
 STEPS = 320
 CRITICAL = {
@@ -81,7 +81,7 @@ class World:
         self.topic = HistoryTopic(self.rnd, self.clock)
         retention = self.rnd.choice([6 * HOUR, 3 * DAY, 365 * DAY])
         self.cluster = Cluster(self.rnd, self.clock, TopicId.of((1).to_bytes(16, "big")), retention)
-        self.store = MemoryStore(self.clock, self._store_fault)
+        self.store = LateStore(self.clock, self._store_fault, seed, self.seen)
         self.unclean = self.rnd.choice((0.0, 0.0, 0.3, 0.7))
         self.calm = self.rnd.random() < 0.25
         self.lands_twice = self.rnd.random() < 0.3
@@ -137,6 +137,7 @@ class World:
                 self.lose_topic()
             self.groups.step(step)
             self.interruptions.step()
+            self.store.step(step)
             if self.archived is not None and self._archiving.random() < 0.01:
                 self.archived = len(self.topic.log)
             self.step()

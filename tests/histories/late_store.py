@@ -1,0 +1,80 @@
+"""The store of a history: writes land late, after their answer was given up, after a deletion, or a second time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+
+from tierstate.runtime.clock import Clock
+from tierstate.state.errors import ObjectExists, StorageUnavailable
+from tierstate.storage.memory import Faults, MemoryStore
+from tierstate.storage.object_store import DEFAULT_PART_BYTES, Data
+
+_NEVER_ANSWERED, _ANSWER_LOST, _SENT_TWICE = 0.05, 0.1, 0.2
+"""Cumulative chances of a write: it is on its way for long; it landed, and nobody is told; it is on its way again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A write on its way. ``again``: it has landed once."""
+
+    key: str
+    data: bytes
+    kind: str
+    again: bool
+
+
+class LateStore(MemoryStore):
+    """``active``: in this history that happens; all chances are its own, so that without it a history stays as it is.
+
+    ``overwrites``: large puts replace what is there, as where a store ignores the condition or a cloud's own uploader
+    has none (docs/decisions/0040). ``seen`` counts what landed late, and on what.
+    """
+
+    def __init__(self, clock: Clock, faults: Faults, seed: int, seen: Counter[str]) -> None:
+        super().__init__(clock, faults)
+        self._seed, self._seen, self._rnd = seed, seen, Random(f"late writes of {seed}")
+        self.active, self.overwrites = False, self._rnd.random() < 0.7
+        self._flight: list[Late] = []
+
+    def step(self, step: int) -> None:
+        """Before a step of the history."""
+        self._rnd.seed(f"late writes of {self._seed} at {step}")
+        if self._flight and self._rnd.random() < 0.1:
+            late = self._flight.pop(self._rnd.randrange(len(self._flight)))
+            if self._rnd.random() < 0.8:  # else it is lost for good
+                self._land_late(late)
+
+    def put_if_absent(self, key: str, data: Data) -> None:
+        self._send(key, bytes(data), "small", lambda: MemoryStore.put_if_absent(self, key, data))
+
+    def put_stream(self, key: str, pieces: Iterable[Data], *, part_bytes: int = DEFAULT_PART_BYTES) -> int:
+        held = [bytes(piece) for piece in pieces]
+        data = b"".join(held)
+        self._send(key, data, "large", lambda: MemoryStore.put_stream(self, key, held, part_bytes=part_bytes))
+        return len(data)
+
+    def _send(self, key: str, data: bytes, kind: str, land: Callable[[], object]) -> None:
+        chance = self._rnd.random() if self.active else 1.0
+        if chance < _NEVER_ANSWERED:
+            self._flight.append(Late(key, data, kind, again=False))
+            raise StorageUnavailable("the store does not answer", key=key)
+        land()
+        if chance < _SENT_TWICE:
+            self._flight.append(Late(key, data, kind, again=True))
+        if chance < _ANSWER_LOST:
+            raise StorageUnavailable("the answer is lost", key=key)
+
+    def _land_late(self, late: Late) -> None:
+        found = self._objects.get(late.key)
+        if found is None:
+            self._seen[f"late {late.kind} put{' after a deletion' if late.again else ''}"] += 1
+        elif self.overwrites and late.kind == "large":
+            assert found[0] == late.data, f"two writers have written {late.key}"
+            self._seen["late large put over itself"] += 1
+            self._remove(late.key)
+        with suppress(ObjectExists):
+            self._publish(late.key, late.data)
