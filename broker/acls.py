@@ -16,7 +16,7 @@ from .error_codes import denied, error_of_exception
 WILDCARD = "*"
 
 
-class Place(StrEnum):
+class Resource(StrEnum):
     """Of what a right is."""
 
     TIER_STATE = "the tier-state topic"
@@ -25,14 +25,14 @@ class Place(StrEnum):
     CLUSTER = "the cluster"
     EVERY_GROUP = "every group, `*`"
 
-    def resource(self, tier_state: str, topic: str) -> tuple[ResourceType, str]:
+    def pattern(self, tier_state: str, topic: str) -> tuple[ResourceType, str]:
         """Kafka's own name of it."""
         return {
-            Place.TIER_STATE: (ResourceType.TOPIC, tier_state),
-            Place.TOPICS: (ResourceType.TOPIC, topic),
-            Place.EVERY_TOPIC: (ResourceType.TOPIC, WILDCARD),
-            Place.CLUSTER: (ResourceType.BROKER, "kafka-cluster"),
-            Place.EVERY_GROUP: (ResourceType.GROUP, WILDCARD),
+            Resource.TIER_STATE: (ResourceType.TOPIC, tier_state),
+            Resource.TOPICS: (ResourceType.TOPIC, topic),
+            Resource.EVERY_TOPIC: (ResourceType.TOPIC, WILDCARD),
+            Resource.CLUSTER: (ResourceType.BROKER, "kafka-cluster"),
+            Resource.EVERY_GROUP: (ResourceType.GROUP, WILDCARD),
         }[self]
 
 
@@ -40,7 +40,7 @@ class Place(StrEnum):
 class Right:
     """``why``: what does not work without it."""
 
-    place: Place
+    resource: Resource
     operation: AclOperation
     why: str
 
@@ -50,19 +50,19 @@ class Right:
         return str(self.operation.name).title().replace("_", "")
 
 
-def _rights(place: Place, **why: str) -> tuple[Right, ...]:
-    return tuple(Right(place, AclOperation[name.upper()], text) for name, text in why.items())
+def _rights(resource: Resource, **why: str) -> tuple[Right, ...]:
+    return tuple(Right(resource, AclOperation[name.upper()], text) for name, text in why.items())
 
 
 READER = (
     *_rights(
-        Place.TIER_STATE,
+        Resource.TIER_STATE,
         read="facts are read",
         describe="its end and its leaders are asked for",
         describe_configs="a topic that is not safe is refused",
     ),
     *_rights(
-        Place.TOPICS,
+        Resource.TOPICS,
         read="what is not yet in the bucket is read from the broker",
         describe="bounds and leaders are asked for",
         describe_configs="`describe` says why a topic is not tiered",
@@ -70,30 +70,30 @@ READER = (
 )
 """Gateway, commands that look, `read_records`, Spark. No right on a group: nothing is joined or committed."""
 
-OPERATOR = (*READER, *_rights(Place.TIER_STATE, write="what people say is a fact"))
+OPERATOR = (*READER, *_rights(Resource.TIER_STATE, write="what people say is a fact"))
 """Commands that order, settle, release, recover."""
 
-INIT = (*OPERATOR, *_rights(Place.TIER_STATE, create="`tierstate init` makes it"))
+INIT = (*OPERATOR, *_rights(Resource.TIER_STATE, create="`tierstate init` makes it"))
 
 AGENT = (
     *_rights(
-        Place.TIER_STATE,
+        Resource.TIER_STATE,
         read="facts are read",
         write="facts are written",
         describe="its end and its leaders are asked for",
         describe_configs="nothing is deleted while it is not safe",
     ),
     *_rights(
-        Place.TOPICS,
+        Resource.TOPICS,
         describe="bounds and leaders are asked for",
         describe_configs="retention is obeyed",
         delete="the local tier is trimmed (DeleteRecords)",
     ),
-    *_rights(Place.EVERY_TOPIC, describe="a topic that is gone is told from one that is hidden"),
-    *_rights(Place.CLUSTER, describe="all consumer groups are listed"),
-    *_rights(Place.EVERY_GROUP, describe="what a group has read is asked for before every trim"),
+    *_rights(Resource.EVERY_TOPIC, describe="a topic that is gone is told from one that is hidden"),
+    *_rights(Resource.CLUSTER, describe="all consumer groups are listed"),
+    *_rights(Resource.EVERY_GROUP, describe="what a group has read is asked for before every trim"),
 )
-AGENT_MAY = _rights(Place.TOPICS, read="an open transaction is named")
+AGENT_MAY = _rights(Resource.TOPICS, read="an open transaction is named")
 """What an agent works without."""
 
 ROLES = {
@@ -140,8 +140,8 @@ def lacking(admin: Any, tier_state: str, topics: Collection[str]) -> list[Lackin
         may[ResourceType.TOPIC, name] = _asked(future)
     found = []
     for right in AGENT:
-        for topic in topics if right.place is Place.TOPICS else ("",):
-            kind, name = right.place.resource(tier_state, topic)
+        for topic in topics if right.resource is Resource.TOPICS else ("",):
+            kind, name = right.resource.pattern(tier_state, topic)
             if right.operation not in may[kind, name]:
                 found.append(Lacking(right, kind, name))
     return found
@@ -177,9 +177,9 @@ def table() -> str:
     """As docs/operations.md has it."""
     rows = ["| who | on | needs | for |", "|---|---|---|---|"]
     for who, rights in ROLES.items():
-        for place in Place:
-            here = [right for right in rights if right.place is place]
+        for resource in Resource:
+            here = [right for right in rights if right.resource is resource]
             if here:
                 names = ", ".join(right.operation.name for right in here)
-                rows.append(f"| {who} | {place.value} | {names} | {'; '.join(right.why for right in here)} |")
+                rows.append(f"| {who} | {resource.value} | {names} | {'; '.join(right.why for right in here)} |")
     return "\n".join(rows)

@@ -117,14 +117,14 @@ def _show(context: Context, topic: str, view: PartitionView, unknown: Unknown | 
         epoch, start = unknown.begins
         line(f"LINEAGE UNKNOWN  the broker's log begins with epoch {epoch} at offset {start}")
         said = f"term {unknown.elder.epoch} of broker {unknown.elder.broker_id}" if unknown.elder else "the segments"
-        line(f"  known         {_told(unknown.known.entries)} (epoch:offset), by {said}")
-        line(f"  checkpoint    {_told(view.lineage.entries)}")
+        line(f"  known         {_epochs(unknown.known.entries)} (epoch:offset), by {said}")
+        line(f"  checkpoint    {_epochs(view.lineage.entries)}")
         below = [each for each in view.readable if each.offsets.start < start]
         line(f"  remote below  {below[0].offsets.start}..{below[-1].offsets.end} in {len(below)} segments")
         line(f"  {CONTINUES.format(start=start)}")
-        line(f"    believed    {_told(unknown.continues.entries)}")
+        line(f"    believed    {_epochs(unknown.continues.entries)}")
         line(f"  {ANEW.format(start=start, topic=topic)}")
-        line(f"    believed    {_told(unknown.anew.entries)}")
+        line(f"    believed    {_epochs(unknown.anew.entries)}")
     for number, text in enumerate(view.contradictions, 1):
         line(f"CONTRADICTION {number}  {text}")
         for quote in _quotes(view, text):
@@ -135,7 +135,7 @@ def _show(context: Context, topic: str, view: PartitionView, unknown: Unknown | 
     for fact in view.settled:
         line(f"settled by {fact.settled_by}, objects {'kept' if fact.keep else 'not kept'}: {fact.contradiction}")
     for fact_of_lineage in view.settled_lineages:
-        line(f"settled by {fact_of_lineage.settled_by}: {_told(fact_of_lineage.lineage.entries)}")
+        line(f"settled by {fact_of_lineage.settled_by}: {_epochs(fact_of_lineage.lineage.entries)}")
 
 
 def _document(view: PartitionView, unknown: Unknown | None, executed: bool) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _document(view: PartitionView, unknown: Unknown | None, executed: bool) -> d
     }
 
 
-def _told(entries: Any) -> str:
+def _epochs(entries: Any) -> str:
     return " ".join(f"{entry.epoch}:{entry.start_offset}" for entry in entries) or "nothing"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     section: str
     name: str
     help: str
@@ -19,34 +19,34 @@ class Entry(NamedTuple):
 SECTIONS = ("Run", "Look", "Read", "State", "Change", "Store", "Play")
 
 ENTRIES = (
-    Entry("Run", "init", "Create and check the tier-state topic.", "init"),
-    Entry("Run", "check", "Check everything before an agent starts.", "check"),
-    Entry("Run", "agent", "Copy and trim what this broker leads.", "agent"),
-    Entry("Run", "gateway", "Serve both tiers over HTTP.", "gateway"),
-    Entry("Run", "config", "Show the effective settings and where each came from.", "config"),
-    Entry("Look", "topics", "List the tiered topics.", "topics"),
-    Entry("Look", "describe", "Show both tiers of a topic or partition, and why not more.", "describe"),
-    Entry("Look", "segments", "List the remote segments of a partition.", "segments"),
-    Entry("Look", "verify", "Verify the view, the objects behind it, and the archive.", "verify"),
-    Entry("Look", "leases", "Show who pins what of the remote tier.", "leases"),
-    Entry("Look", "digest", "Count and digest records as one reader sees them.", "digest"),
-    Entry("Read", "consume", "Read both tiers as one log.", "consume"),
-    Entry("Read", "dump-log", "Decode Kafka's files, or a copied segment, without a broker.", "dump_log"),
-    Entry("State", "facts", "Print the tier-state topic as it stands.", "facts"),
-    Entry("State", "replay", "Rebuild the view from the topic or its archive, as of now or earlier.", "replay"),
-    Entry("State", "diff", "Compare two views, fact by fact.", "diff"),
-    Entry("State", "recover", "Rebuild the tier-state topic from the bucket alone.", "recover"),
-    Entry("Change", "delete-records", "Delete the records below an offset, from both tiers.", "delete_records"),
-    Entry("Change", "pause", "Leave a topic or partition as it is, until resumed.", "pause"),
-    Entry("Change", "resume", "Go on with what was paused or disabled.", "resume"),
-    Entry("Change", "disable", "Tier a topic no more; keep or delete its remote tier.", "disable"),
-    Entry("Change", "sweep", "Show what no segment needs in the store, and delete what may go.", "sweep"),
-    Entry("Change", "undelete", "Take back that a topic is missing.", "undelete"),
-    Entry("Change", "settle", "Decide what nothing else tells: an unknown lineage, a contradiction.", "settle"),
-    Entry("Change", "release", "Show or release the integrity holds of a partition.", "release"),
-    Entry("Store", "certify", "Certify that an object store keeps every promise it must.", "certify"),
-    Entry("Store", "keys", "Make and list encryption keys, and rotate segments to the active one.", "keys"),
-    Entry("Play", "sandbox", "Start, stop or show a real local Kafka.", "sandbox"),
+    CommandEntry("Run", "init", "Create and check the tier-state topic.", "init"),
+    CommandEntry("Run", "check", "Check everything before an agent starts.", "check"),
+    CommandEntry("Run", "agent", "Copy and trim what this broker leads.", "agent"),
+    CommandEntry("Run", "gateway", "Serve both tiers over HTTP.", "gateway"),
+    CommandEntry("Run", "config", "Show the effective settings and where each came from.", "config"),
+    CommandEntry("Look", "topics", "List the tiered topics.", "topics"),
+    CommandEntry("Look", "describe", "Show both tiers of a topic or partition, and why not more.", "describe"),
+    CommandEntry("Look", "segments", "List the remote segments of a partition.", "segments"),
+    CommandEntry("Look", "verify", "Verify the view, the objects behind it, and the archive.", "verify"),
+    CommandEntry("Look", "leases", "Show who pins what of the remote tier.", "leases"),
+    CommandEntry("Look", "digest", "Count and digest records as one reader sees them.", "digest"),
+    CommandEntry("Read", "consume", "Read both tiers as one log.", "consume"),
+    CommandEntry("Read", "dump-log", "Decode Kafka's files, or a copied segment, without a broker.", "dump_log"),
+    CommandEntry("State", "facts", "Print the tier-state topic as it stands.", "facts"),
+    CommandEntry("State", "replay", "Rebuild the view from the topic or its archive, as of now or earlier.", "replay"),
+    CommandEntry("State", "diff", "Compare two views, fact by fact.", "diff"),
+    CommandEntry("State", "recover", "Rebuild the tier-state topic from the bucket alone.", "recover"),
+    CommandEntry("Change", "delete-records", "Delete the records below an offset, from both tiers.", "delete_records"),
+    CommandEntry("Change", "pause", "Leave a topic or partition as it is, until resumed.", "pause"),
+    CommandEntry("Change", "resume", "Go on with what was paused or disabled.", "resume"),
+    CommandEntry("Change", "disable", "Tier a topic no more; keep or delete its remote tier.", "disable"),
+    CommandEntry("Change", "sweep", "Show what no segment needs in the store, and delete what may go.", "sweep"),
+    CommandEntry("Change", "undelete", "Take back that a topic is missing.", "undelete"),
+    CommandEntry("Change", "settle", "Decide what nothing else tells: an unknown lineage, a contradiction.", "settle"),
+    CommandEntry("Change", "release", "Show or release the integrity holds of a partition.", "release"),
+    CommandEntry("Store", "certify", "Certify that an object store keeps every promise it must.", "certify"),
+    CommandEntry("Store", "keys", "Make and list encryption keys, and rotate segments to the active one.", "keys"),
+    CommandEntry("Play", "sandbox", "Start, stop or show a real local Kafka.", "sandbox"),
 )
 
 BY_NAME = {entry.name: entry for entry in ENTRIES}

@@ -148,7 +148,7 @@ class Custodian:
         return [
             view.partition
             for view in views
-            if (view.partition.topic_id not in listed or _is_told_of(view)) and not is_over(view)
+            if (view.partition.topic_id not in listed or _is_missing_or_ended(view)) and not is_over(view)
         ]
 
     def _step(self, partition: TopicIdPartition, ward: _Ward) -> Act[bool]:
@@ -199,5 +199,5 @@ class Custodian:
             ward.reign = None
 
 
-def _is_told_of(view: PartitionView) -> bool:
+def _is_missing_or_ended(view: PartitionView) -> bool:
     return bool(view.missing) or (view.term is not None and view.term.epoch == TERMINAL_EPOCH)

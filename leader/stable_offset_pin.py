@@ -55,7 +55,7 @@ class StableOffsetPin:
         by = self._pin.by if self._pin is not None and _matters(status) else None
         if by is None:
             return status.saying(open_transaction=None)
-        whose = f"; {told(by)}"
+        whose = f"; {_sentence(by)}"
         copied = status.not_copied_reason is Reason.OPEN_TRANSACTION
         trimmed = status.not_trimmed_reason is Reason.OPEN_TRANSACTION
         return replace(
@@ -81,7 +81,7 @@ class StableOffsetPin:
         return pin.by is not None and shown.open_transaction is None
 
 
-def told(by: PinnedBy) -> str:
+def _sentence(by: PinnedBy) -> str:
     """For people. The agent's own time is a bound; the record's is whatever its producer stamped it with."""
     more = f" (and {by.others} more are open)" if by.others else ""
     last = "" if by.last_timestamp is None else f", its producer's last record here is of {moment(by.last_timestamp)}"

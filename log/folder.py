@@ -21,7 +21,7 @@ from ..state.segment import AbortedRange
 from .batch import BatchHeader, iter_batches
 from .decode import RecordBlock, decode_records
 from .partition import open_partition
-from .places import Places
+from .places import BatchPlaces
 from .segment import LogSegment
 from .transaction_check import OpenBefore, TransactionIndexCheck, open_before
 from .transactions import decide
@@ -75,7 +75,7 @@ def open_log(path: Path) -> LogFiles:
     if not chosen and not path.is_dir():
         raise InvalidRequest("neither a partition folder nor a log segment (.log)", path=path)
     following = () if path.is_dir() else every[every.index(chosen[0]) + 1 :]
-    opened, aborted, differences, places = OpenBefore(), list[AbortedRange](), dict[Path, str](), Places()
+    opened, aborted, differences, places = OpenBefore(), list[AbortedRange](), dict[Path, str](), BatchPlaces()
     bounds = dict(pairwise((*folder.base_offsets, None)))
     for segment in chosen:
         check = _followed(segment, opened, places, bounds[segment.base_offset])
@@ -92,7 +92,7 @@ def open_log(path: Path) -> LogFiles:
 
 
 def _followed(
-    segment: LogSegment, before: OpenBefore, places: Places, following: Offset | None
+    segment: LogSegment, before: OpenBefore, places: BatchPlaces, following: Offset | None
 ) -> TransactionIndexCheck:
     """``before``: what the segment before this one left open; its own snapshot says it where that is not known.
     ``following``: where the next segment begins."""

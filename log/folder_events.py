@@ -39,7 +39,7 @@ class FolderEvents:
     def __init__(self, folders: Iterable[Path]) -> None:
         self._names: dict[int, str] = {}
         self._roots: set[int] = set()
-        self._told = True
+        self._complete = True
         self._call = _system()
         self._file = -1 if self._call is None else self._call.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         self.watch_roots(folders)
@@ -75,7 +75,7 @@ class FolderEvents:
                 if mask & _IGNORED:
                     self._names.pop(number, None)
                     self._roots.discard(number)
-        return Touched(frozenset(names), folders, not self._told)
+        return Touched(frozenset(names), folders, not self._complete)
 
     def close(self) -> None:
         if self._file >= 0:
@@ -86,7 +86,7 @@ class FolderEvents:
         found = -1
         if self._call is not None and self._file >= 0:
             found = self._call.inotify_add_watch(self._file, os.fsencode(path), _ANY)
-        self._told = self._told and (found >= 0 or not os.path.isdir(path))
+        self._complete = self._complete and (found >= 0 or not os.path.isdir(path))
         return found
 
     def _read(self) -> bytes:

@@ -25,7 +25,7 @@ class _Reign:
     last: int
 
 
-class Places:
+class BatchPlaces:
     """Push the batches of neighbouring files in order, each file by a `follow`; then `check` against the checkpoint.
 
     Memory: some 200 bytes for each leader epoch.

@@ -39,7 +39,7 @@ class ObjectKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedKey:
+class ParsedObjectKey:
     """``base_key`` is the text of the key without the suffix, whatever its digits."""
 
     base_key: str
@@ -95,7 +95,7 @@ class ObjectKeys:
         """
         return f"{self._salted(topic, partition)}{folder_name(topic, TopicIdPartition(topic_id, partition))}"
 
-    def parse(self, key: str) -> ParsedKey | None:
+    def parse(self, key: str) -> ParsedObjectKey | None:
         """None for what is no object of a segment below this prefix."""
         kind = next((each for each in ObjectKind if key.endswith(each)), None)
         before = self._shape().match(key)
@@ -107,7 +107,7 @@ class ObjectKeys:
             return None
         if self._salted(name.topic, name.partition.partition) != before[0]:
             return None
-        return ParsedKey(base_key, kind, name.topic, name.partition, name.base_offset, name.segment_id)
+        return ParsedObjectKey(base_key, kind, name.topic, name.partition, name.base_offset, name.segment_id)
 
     def _shape(self) -> re.Pattern[str]:
         salt = f"[01]{{{self.salt_bits}}}"

@@ -15,7 +15,7 @@ import yaml
 
 from tests.test_deploy import COMPOSE, parse
 from tests.test_docs import FENCE, LINK, PAGES, ROOT, SOURCE, not_yet, readme
-from tierstate.broker.acls import AGENT, INIT, READER, Place, Right
+from tierstate.broker.acls import AGENT, INIT, READER, Resource, Right
 from tierstate.schemas.registry import schemas
 
 PRODUCTION, ON_FIRE, UPGRADE = (ROOT / "docs" / f"{name}.md" for name in ("production", "on-fire", "upgrade"))
@@ -136,15 +136,15 @@ def test_every_message_that_the_page_for_an_outage_quotes_is_one_of_ours() -> No
 def rights_of(rights: tuple[Right, ...]) -> dict[str, set[str]]:
     """Operations by resource, as kafka-acls writes both: ``DescribeConfigs`` (`test_acls.py` asks the tool)."""
     flags = {
-        Place.TIER_STATE: "--topic _tier-state",
-        Place.TOPICS: "--topic orders",
-        Place.EVERY_TOPIC: "--topic *",
-        Place.CLUSTER: "--cluster",
-        Place.EVERY_GROUP: "--group *",
+        Resource.TIER_STATE: "--topic _tier-state",
+        Resource.TOPICS: "--topic orders",
+        Resource.EVERY_TOPIC: "--topic *",
+        Resource.CLUSTER: "--cluster",
+        Resource.EVERY_GROUP: "--group *",
     }
     found: dict[str, set[str]] = defaultdict(set)
     for right in rights:
-        found[flags[right.place]].add(right.typed)
+        found[flags[right.resource]].add(right.typed)
     return found
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.log.batches import golden_folder
 from tierstate.cli.context import Context
 from tierstate.cli.main import run
-from tierstate.cli.table import ENTRIES, SECTIONS, Entry
+from tierstate.cli.table import ENTRIES, SECTIONS, CommandEntry
 
 Tierstate = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -67,7 +67,7 @@ def test_help_imports_no_command_and_no_room(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: str(entry.name))
-def test_every_command_of_the_table_exists_and_shows_an_example(entry: Entry) -> None:
+def test_every_command_of_the_table_exists_and_shows_an_example(entry: CommandEntry) -> None:
     name, module = entry.name, entry.module
     command = importlib.import_module(f"tierstate.cli.{module}").command
     assert command.name == name

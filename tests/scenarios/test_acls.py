@@ -32,7 +32,7 @@ OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
 def permit(house: House, user: str, rights: tuple[Right, ...], topic: str) -> None:
-    bound = [(*right.place.resource(house.tier_topic, topic), right.operation) for right in rights]
+    bound = [(*right.resource.pattern(house.tier_topic, topic), right.operation) for right in rights]
     allow(house.kafka, [binding(user, kind, name, what) for kind, name, what in bound])
 
 
@@ -99,9 +99,9 @@ def test_a_reader_reads_by_every_command(command: str, guarded: Guarded) -> None
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("right", READER, ids=lambda right: f"{right.place.name}-{right.operation.name}")
+@pytest.mark.parametrize("right", READER, ids=lambda right: f"{right.resource.name}-{right.operation.name}")
 def test_a_reader_who_lacks_a_right_is_refused_by_name_and_nothing_hangs(right: Right, guarded: Guarded) -> None:
-    kind, name = right.place.resource(guarded.house.tier_topic, guarded.topic)
+    kind, name = right.resource.pattern(guarded.house.tier_topic, guarded.topic)
     deny = binding("reader", kind, name, right.operation, AclPermissionType.DENY)
     with denied(guarded.house.kafka, deny):
         eventually(lambda: any(call(guarded, "reader", each).returncode for each in ("digest", "describe")))
@@ -113,10 +113,10 @@ def test_a_reader_who_lacks_a_right_is_refused_by_name_and_nothing_hangs(right: 
     eventually(lambda: not any(call(guarded, "reader", each).returncode for each in ("digest", "describe")))
 
 
-@pytest.mark.parametrize("right", AGENT, ids=lambda right: f"{right.place.name}-{right.operation.name}")
+@pytest.mark.parametrize("right", AGENT, ids=lambda right: f"{right.resource.name}-{right.operation.name}")
 def test_check_names_the_right_that_an_agent_lacks_and_the_command_that_adds_it(right: Right, guarded: Guarded) -> None:
     agent = guarded.user("agent")
-    kind, name = right.place.resource(guarded.house.tier_topic, guarded.topic)
+    kind, name = right.resource.pattern(guarded.house.tier_topic, guarded.topic)
 
     def rights(code: int) -> str | None:
         done = run("check", "--json", "--config", str(agent.config))
@@ -214,12 +214,12 @@ def refusal(ask: Callable[[], object], kind: type[Exception]) -> str:
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize("right", READER, ids=lambda right: f"{right.place.name}-{right.operation.name}")
+@pytest.mark.parametrize("right", READER, ids=lambda right: f"{right.resource.name}-{right.operation.name}")
 def test_whoever_reads_without_a_right_is_refused_by_name_or_does_not_need_it(
     right: Right, guarded: Guarded, spark: SparkSession
 ) -> None:
     """Every command, a gateway that ran before, `read_records` and Spark; and all of them go on when it is back."""
-    kind, name = right.place.resource(guarded.house.tier_topic, guarded.topic)
+    kind, name = right.resource.pattern(guarded.house.tier_topic, guarded.topic)
     deny = binding("reader", kind, name, right.operation, AclPermissionType.DENY)
     running, url = guarded.user("reader").gateway()
     asked: dict[str, Callable[[], str]] = {
@@ -238,7 +238,7 @@ def test_whoever_reads_without_a_right_is_refused_by_name_or_does_not_need_it(
         refused = {who: words for who, words in said.items() if words}
         assert refused
         assert all(name in words for words in refused.values()), refused
-        print(f"{right.operation.name} on {right.place}: refused {', '.join(refused)}")
+        print(f"{right.operation.name} on {right.resource}: refused {', '.join(refused)}")
         for ask in asked.values():
             eventually(partial(is_served, ask))
     finally:
