@@ -20,6 +20,8 @@ from tests.histories.shrink import shrink
 from tests.histories.small_world import APPENDS, STARTS, explore
 
 BLOCKS, A_BLOCK = 30, 100
+QUICK = 10
+"""Blocks of `make test`; the others are of `make test-all`, and 100,000 histories of `make prove`."""
 EFFECTS = (
     "SegmentCopied CopyFailed LocalTrimmed LogStartMoved SegmentDeleteBegan SegmentDeleted FactsErased TermStarted "
     "TermEnded TransactionIndexRebuilt ViewRebuilt OperatorOrder ReaderLease IntegrityHold crash freeze compacted "
@@ -40,7 +42,9 @@ LATE = ("late large put", "late large put after a deletion", "late large put ove
 READS = ("remote read", "remote read that the broker confirmed", "LineageUnconfirmed")
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize(
+    "block", [pytest.param(block, marks=[pytest.mark.slow] if block >= QUICK else []) for block in range(BLOCKS)]
+)
 def test_every_promise_holds_in_every_history(block: int) -> None:
     _, _, bad, seen = run_block(block * A_BLOCK, (block + 1) * A_BLOCK)
     assert bad == [], "replay with: python -m tests.histories.history SEED"
