@@ -128,8 +128,9 @@ def test_a_hole_in_the_bucket_is_named_with_exit_code_4(lost: Lost, tmp_path: Pa
         plan = house.json("recover", *lost.fresh, code=4)
         gaps = [gap for each in plan["partitions"] for gap in each["gaps"]]
         assert len(gaps) == 1
-        assert gaps[0].startswith(f"{int(manifest.name[:20])}..")
-        assert f"GAP  offsets {gaps[0]} belong to no tier" in house.run("recover", *lost.fresh, code=4).stdout
+        assert gaps[0]["start"] == int(manifest.name[:20])
+        lost_range = f"{gaps[0]['start']}..{gaps[0]['end']}"
+        assert f"GAP  offsets {lost_range} belong to no tier" in house.run("recover", *lost.fresh, code=4).stdout
     finally:
         kept.rename(manifest)
 
