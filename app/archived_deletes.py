@@ -6,6 +6,7 @@ import threading
 from collections.abc import Collection, Mapping
 
 from ..follower.rocksdb_view import ViewIdentity
+from ..follower.shelf import Shelf
 from ..follower.time_travel import archived_entries
 from ..leader.archived_deletes import deleted_in
 from ..runtime.clock import Clock
@@ -52,7 +53,7 @@ class ArchivedDeletes:
     def _ask(self, partition: TopicIdPartition, wanted: list[Asked], now: float) -> None:
         number = tier_partition_of(partition, self._identity.partitions)
         try:
-            found = deleted_in(archived_entries(self._store, self._identity, number), wanted)
+            found = deleted_in(archived_entries(Shelf(self._store, self._identity, number)), wanted)
         except TierstateError as error:  # no archive, or none to be trusted: nothing is condemned on doubt
             self._listener(ChoreFailed("archived deletes", number, str(error)))
             return

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..follower.archives import Archives
 from ..follower.histories import begin_history
 from ..follower.parting import Parting, find_parting
+from ..follower.shelf import Shelf
 from ..leader.recover_scan import scan_bucket, sort_out
 from ..rules.lost_history import Aftermath, aftermath_of
 from ..state.errors import HistoryBroken, InvalidRequest
@@ -39,7 +40,7 @@ def find_break(connection: Connection) -> Break:
             advance(1)
     if archives.broken is None:
         raise InvalidRequest("topic and archive have not parted: there is nothing to settle", history=identity.history)
-    partings = tuple(find_parting(topic, store, identity, number) for number in numbers)
+    partings = tuple(find_parting(topic, Shelf(store, identity, number)) for number in numbers)
     # the bucket before the view: what is copied meanwhile is named in the view
     bucket = sort_out(scan_bucket(store), connection.cluster_id, (TopicId(topic.topic_id),))
     follower = connection.view()

@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ..follower.archive_reader import archived_topics
 from ..follower.histories import has_parted
 from ..follower.resume import ViewFolder
 from ..follower.rocksdb_view import ViewIdentity
-from ..follower.time_travel import Replayed, replay_archive, replay_topic
+from ..follower.shelf import Shelf
+from ..follower.time_travel import Replayed, Target, replay_archive, replay_topic
 from ..schemas.codec import decode_fact
 from ..state.errors import BrokerUnavailable, InvalidRequest
 from ..state.ids import TopicIdPartition
 from ..state.keys import tier_partition_of
-from ..state.offsets import Position, TimestampMs
-from ..state.view import Entry, MemoryView, ViewStore
+from ..state.offsets import TimestampMs
+from ..state.view import MemoryView, ViewStore
 from .connection import Connection
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """How far: to a position (excluded), to the first record of a time (ms), or, with neither, to the end.
-
-    ``without``: withhold the fact under this key.
-    """
-
-    position: Position | None = None
-    time: TimestampMs | None = None
-    without: str | None = None
-
-    @property
-    def keep(self) -> Callable[[int, Entry], bool] | None:
-        return None if self.without is None else lambda number, entry: entry.key != self.without
 
 
 def topic_identity(connection: Connection) -> ViewIdentity:
@@ -63,19 +48,7 @@ def replay_from_topic(
     """Raises what `replay_topic` raises."""
     now = connection.clock.now_ms()
     with connection.progress("reading the tier-state topic") as advance:
-        return [
-            replay_topic(
-                connection.topic,
-                number,
-                store,
-                now,
-                to_position=target.position,
-                to_time=target.time,
-                keep=target.keep,
-                progress=_steps(advance),
-            )
-            for number in numbers
-        ]
+        return [replay_topic(connection.topic, number, store, now, target, _steps(advance)) for number in numbers]
 
 
 def replay_from_archive(
@@ -84,16 +57,7 @@ def replay_from_archive(
     """Raises what `replay_archive` raises, and InvalidRequest when the topic has records that the archive lacks."""
     with connection.progress("reading the archive") as advance:
         said = [
-            replay_archive(
-                connection.store,
-                identity,
-                number,
-                store,
-                to_position=target.position,
-                to_time=target.time,
-                keep=target.keep,
-                progress=_steps(advance),
-            )
+            replay_archive(Shelf(connection.store, identity, number), store, target, _steps(advance))
             for number in numbers
         ]
     if target.time is not None and not all(each.reached for each in said):

@@ -11,6 +11,7 @@ from ..broker.control import BrokerControl
 from ..follower.archive_chain import chain_of, read_header
 from ..follower.histories import has_parted, left_behind, newest_history, places
 from ..follower.rocksdb_view import ViewIdentity
+from ..follower.shelf import Shelf
 from ..follower.time_travel import archived_entries
 from ..leader.recover import RecoverTools, check_target, recover_all
 from ..leader.recover_archive import continued, read_history
@@ -126,7 +127,7 @@ def _archived(
                 continue
             header = read_header(store, place, chain.names[-1])
             identity = ViewIdentity(cluster_id, topic_id, header.partitions, history=place.history)
-            said.update(read_history(archived_entries(store, identity, place.tier_partition)))
+            said.update(read_history(archived_entries(Shelf(store, identity, place.tier_partition))))
             ends[f"{topic_id}/{place.tier_partition}"] = chain.end
         archive = continued(archive, said)
     if demanded and not ends:

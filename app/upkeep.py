@@ -18,6 +18,7 @@ from ..follower.checkpoint import CheckpointSeed, checkpoint
 from ..follower.follower import Follower
 from ..follower.rebuild import Seed
 from ..follower.rocksdb_view import RocksView, ViewIdentity
+from ..follower.shelf import Shelf
 from ..follower.until_stopped import UntilStopped
 from ..leader.act import Act
 from ..leader.chores import Chore, ChoreLoop
@@ -122,7 +123,7 @@ class Upkeep:
         spoken = archives.spoken(number)
         archives.heard(number)
         try:
-            steps = archive(read, self._store, self.identity, number, now, partial_after_ms, known, spoken)
+            steps = archive(read, self._shelf(number), now, partial_after_ms, known, spoken)
             archives.reached(number, (yield from steps))
         except BaseException:
             archives.unheard(number)
@@ -133,12 +134,15 @@ class Upkeep:
         keep, refused, clock = self._settings.checkpoint.keep, _refused(self._listener), self._clock
         read = UntilStopped(self._topic, stop)
         with self._scratch_views() as fresh:
-            return (yield from checkpoint(read, self._store, self.identity, number, clock, keep, fresh, refused))
+            return (yield from checkpoint(read, self._shelf(number), clock, keep, fresh, refused))
 
     def _cut(self, number: int, stop: threading.Event) -> Act[object]:
         older = TimestampMs(self._clock.now_ms() - round(self._settings.archive.keep * 1000))
         with self._scratch_views() as fresh:
-            return (yield from cut_archive(self._store, self.identity, number, older, fresh))
+            return (yield from cut_archive(self._shelf(number), older, fresh))
+
+    def _shelf(self, number: int) -> Shelf[ObjectStore]:
+        return Shelf(self._store, self.identity, number)
 
     @contextmanager
     def _scratch_views(self) -> Iterator[Callable[[], ViewStore]]:

@@ -11,7 +11,7 @@ from ..fetch.verify_objects import Checked, Verifier
 from ..follower.archive_reader import verify_archive
 from ..follower.archives import Archives
 from ..follower.follower import Follower
-from ..follower.rocksdb_view import ViewIdentity
+from ..follower.object_names import TierPlace
 from ..state.errors import TierstateError
 from ..state.ids import TopicIdPartition
 from ..storage.object_store import ObjectStore
@@ -68,12 +68,12 @@ def _archives(connection: Connection, follower: Follower, partitions: Sequence[T
     identity = connection.identity
     archives = Archives(connection.topic, connection.store, identity, connection.clock)
     for number in sorted({follower.tier_partition(each) for each in partitions}):
-        yield from _damaged(connection.store, identity, number)
+        yield from _damaged(connection.store, identity.place(number))
         yield from _parted(archives, number)
 
 
-def _damaged(store: ObjectStore, identity: ViewIdentity, tier_partition: int) -> Iterator[Finding]:
-    for found in verify_archive(store, identity.topic_id, tier_partition, identity.history):
+def _damaged(store: ObjectStore, place: TierPlace) -> Iterator[Finding]:
+    for found in verify_archive(store, place):
         at = f" at position {found.position}" if found.position is not None else ""
         yield Finding(2, Severity.CORRUPT, None, f"archive: {found.problem}{at}", object=found.object_key)
 

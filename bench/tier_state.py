@@ -25,9 +25,10 @@ import fastavro
 
 from tierstate.follower.archive import archive
 from tierstate.follower.archive_reader import verify_archive
-from tierstate.follower.checkpoint import checkpoint, start_from_checkpoint
+from tierstate.follower.checkpoint import CheckpointSeed, checkpoint
 from tierstate.follower.replay import catch_up
 from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
+from tierstate.follower.shelf import Shelf
 from tierstate.runtime.clock import SystemClock
 from tierstate.schemas.codec import decode_fact
 from tierstate.schemas.registry import by_fingerprint, schemas
@@ -166,7 +167,7 @@ def _objects(folder: Path, topic: RecordedTopic, of: str, runs: int) -> list[Row
 
 
 def _archive(topic: RecordedTopic, objects: DirectoryStore, number: int) -> Generator[str, None, Position]:
-    return archive(topic, objects, IDENTITY, number, SystemClock().now_ms(), 0)
+    return archive(topic, Shelf(objects, IDENTITY, number), SystemClock().now_ms(), 0)
 
 
 def _checkpoint(
@@ -175,12 +176,12 @@ def _checkpoint(
     def scratch() -> RocksView:
         return RocksView(Path(tempfile.mkdtemp(dir=folder)), IDENTITY, decode_fact)
 
-    return checkpoint(topic, objects, IDENTITY, number, SystemClock(), 1, scratch, _refused)
+    return checkpoint(topic, Shelf(objects, IDENTITY, number), SystemClock(), 1, scratch, _refused)
 
 
 def _verify(topic: RecordedTopic, objects: DirectoryStore) -> None:
     for number in topic.counts:
-        _check(len(list(verify_archive(objects, topic.topic_id, number))), 0, "findings")
+        _check(len(list(verify_archive(objects, IDENTITY.place(number)))), 0, "findings")
 
 
 def _into_view(folder: Path, topic: RecordedTopic, fill: Callable[[RocksView], None]) -> float:
@@ -201,10 +202,9 @@ def _replay(topic: RecordedTopic, view: RocksView) -> None:
 
 
 def _start(topic: RecordedTopic, objects: DirectoryStore, view: RocksView) -> None:
+    seed = CheckpointSeed(topic, objects, IDENTITY, SystemClock(), _refused)
     for number in topic.counts:
-        start_from_checkpoint(
-            view, topic, objects, IDENTITY, number, topic.end(number), SystemClock().now_ms(), _refused
-        )
+        seed(view, number, topic.end(number))
 
 
 def _refused(key: str, error: TierstateError) -> None:

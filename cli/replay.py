@@ -50,7 +50,6 @@ def command(
     """
     from ..app.partitions import partitions_of
     from ..app.rebuilt import (
-        Target,
         archive_identity,
         rebuild_into,
         replay_from_archive,
@@ -58,6 +57,7 @@ def command(
         tier_partitions,
         topic_identity,
     )
+    from ..follower.time_travel import Target
     from ..state.errors import InvalidRequest
     from ..state.offsets import Position
 

@@ -40,8 +40,8 @@ from .archive_piece import (
 )
 from .archives import broken_history
 from .object_names import PieceName, TierPlace
-from .rocksdb_view import ViewIdentity
 from .same_history import parted
+from .shelf import Shelf
 
 ROUNDS = 10
 """So often in a row another writer may be faster before this one leaves it to a later call."""
@@ -53,9 +53,7 @@ SILENT_POLLS = 150
 
 def archive(
     topic: TierTopic,
-    objects: ObjectStore,
-    identity: ViewIdentity,
-    tier_partition: int,
+    shelf: Shelf[ObjectStore],
     now_ms: TimestampMs,
     partial_after_ms: int,
     known: Position = START,
@@ -70,25 +68,25 @@ def archive(
     furthest is damaged and there is something to write (remove that object, and the next call writes it again, as long
     as the topic has its records), and what store and broker raise.
     """
-    place = identity.place(tier_partition)
+    objects, place, tier_partition = shelf.objects, shelf.place, shelf.tier_partition
     for _ in range(ROUNDS):
         names = _names(objects, place, known)
         reached = Position(max((name.last + 1 for name in names), default=START))
         end = topic.end(tier_partition)
         name = furthest_of(names)
         if name is not None and end < reached:
-            raise broken_history(identity, tier_partition, name, f"the topic ends at {end}, below what is archived")
+            raise broken_history(place, name, f"the topic ends at {end}, below what is archived")
         before = TimestampMs(now_ms - partial_after_ms)
         if end == reached or (not people_spoke and _nothing_to_write(topic, tier_partition, reached, end, before)):
             return reached_by(names, known) if known or not names else archived_to(objects, place)
-        furthest = _furthest(objects, place, identity, names)
-        _check_epoch(topic, identity, tier_partition, furthest)
+        furthest = _furthest(shelf, names)
+        _check_epoch(topic, place, furthest)
         for draft in _drafts(topic, tier_partition, reached, end):
             if not draft.full and not _waited(draft, before):
                 return archived_to(objects, place, known)
             # after these records were read: they are of the history that is compared
-            check_continues(topic, identity, tier_partition, furthest)
-            data = encode_piece(identity, tier_partition, draft, furthest)
+            check_continues(topic, place, furthest)
+            data = encode_piece(shelf.identity, tier_partition, draft, furthest)
             name = PieceName(draft.first, draft.last, place.piece(draft.first, draft.last))
             yield "put archive"
             try:
@@ -111,21 +109,21 @@ def _names(objects: ObjectReader, place: TierPlace, known: Position) -> list[Pie
     return names
 
 
-def check_continues(topic: TierTopic, identity: ViewIdentity, tier_partition: int, furthest: Piece | None) -> None:
+def check_continues(topic: TierTopic, place: TierPlace, furthest: Piece | None) -> None:
     """Raises HistoryBroken when the topic does not go on where this piece ends."""
     anchor = furthest.anchor if furthest else None
-    why = parted(topic, tier_partition, anchor) if anchor else None
+    why = parted(topic, place.tier_partition, anchor) if anchor else None
     if furthest is not None and why is not None:
-        raise broken_history(identity, tier_partition, furthest.name, why)
+        raise broken_history(place, furthest.name, why)
 
 
-def _check_epoch(topic: TierTopic, identity: ViewIdentity, tier_partition: int, furthest: Piece | None) -> None:
+def _check_epoch(topic: TierTopic, place: TierPlace, furthest: Piece | None) -> None:
     """Raises HistoryBroken when the topic lost what was archived, by its leader epochs: the record that would tell may
     be compacted away.
     """
     if furthest is None or furthest.header.epoch == UNKNOWN_EPOCH:
         return
-    following = Position(furthest.name.last + 1)
+    following, tier_partition = Position(furthest.name.last + 1), place.tier_partition
     try:
         reader = topic.reader({tier_partition: following}, {tier_partition: furthest.header.epoch})
         try:
@@ -136,7 +134,7 @@ def _check_epoch(topic: TierTopic, identity: ViewIdentity, tier_partition: int, 
         start = topic.starts([tier_partition]).get(tier_partition, START)
         if start > following:  # no other history: this one lost its head, and nobody may begin another one on the rest
             raise TierStateLost(*lost_heads("the tier-state topic", {tier_partition: start})) from lost
-        raise broken_history(identity, tier_partition, furthest.name, str(lost)) from lost
+        raise broken_history(place, furthest.name, str(lost)) from lost
 
 
 def _nothing_to_write(
@@ -150,14 +148,12 @@ def _nothing_to_write(
     return few and topic.position_at(tier_partition, TimestampMs(before + 1)) <= reached
 
 
-def _furthest(
-    objects: ObjectReader, place: TierPlace, identity: ViewIdentity, names: Sequence[PieceName]
-) -> Piece | None:
+def _furthest(shelf: Shelf[ObjectReader], names: Sequence[PieceName]) -> Piece | None:
     """The piece to continue from, verified."""
     name = furthest_of(names)
     if name is None:
         return None
-    piece = read_piece(objects, place, name)
+    piece, identity = read_piece(shelf.objects, shelf.place, name), shelf.identity
     if (piece.header.cluster_id, piece.header.partitions) != (identity.cluster_id, identity.partitions):
         raise InvalidRequest("the archive is of another cluster or mapping", file=piece.name.key)
     return piece

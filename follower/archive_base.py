@@ -17,14 +17,12 @@ from ..storage.object_store import ObjectReader, ObjectStore
 from .archive_chain import Chain, chain_of, read_header
 from .archive_piece import WINDOW
 from .live_set_object import BASE, put_live_set, scratch_folder, write_live_set
-from .rocksdb_view import ViewIdentity
-from .time_travel import replay_archive
+from .shelf import Shelf
+from .time_travel import Target, replay_archive
 
 
 def cut_archive(
-    objects: ObjectStore,
-    identity: ViewIdentity,
-    tier_partition: int,
+    shelf: Shelf[ObjectStore],
     older_than: TimestampMs,
     new_store: Callable[[], ViewStore],
 ) -> Generator[str, None, Position]:
@@ -33,7 +31,7 @@ def cut_archive(
     ``new_store``: an empty view to build the base in, closed at the end. Raises CorruptData when what is to be cut is
     damaged, or pieces are missing anywhere: then nothing is removed.
     """
-    place = identity.place(tier_partition)
+    objects, place = shelf.objects, shelf.place
     chain = chain_of(objects, place)
     if chain.missing is not None:  # also where nothing is to be cut: once a day somebody looks at all the names
         first, last = chain.missing
@@ -42,10 +40,10 @@ def cut_archive(
     if cut > chain.start:
         store = new_store()
         try:
-            said = replay_archive(objects, identity, tier_partition, store, to_position=cut)
-            store.mark_as_of(tier_partition, said.newest_timestamp)
+            said = replay_archive(shelf, store, Target(cut))
+            store.mark_as_of(shelf.tier_partition, said.newest_timestamp)
             with scratch_folder(store) as folder:
-                table = write_live_set(store, identity, tier_partition, folder, holes=said.holes)
+                table = write_live_set(store, shelf.identity, shelf.tier_partition, folder, holes=said.holes)
                 yield "put archive base"
                 try:
                     # From here on readers begin at the cut, whatever is left below it.

@@ -47,14 +47,11 @@ def archived_topics(objects: ObjectReader, history: int | None = None) -> list[V
     return list(found.values())
 
 
-def verify_archive(
-    objects: ObjectReader, topic_id: str, tier_partition: int, history: int = 0
-) -> Iterator[ArchiveFinding]:
+def verify_archive(objects: ObjectReader, place: TierPlace) -> Iterator[ArchiveFinding]:
     """Everything that is wrong with one partition's archive.
 
     Gaps, changed bytes, swapped pieces, forks, strangers, a damaged base.
     """
-    place = TierPlace(topic_id, tier_partition, history)
     for each in objects.list(place.pieces_prefix):
         if place.parse_piece(each.key) is None:
             yield ArchiveFinding(each.key, None, "not a piece of the archive")

@@ -18,7 +18,7 @@ from ..storage.object_store import ObjectStore
 from .archive_chain import START, furthest_of, reached_by, read_header, read_piece
 from .archive_piece import WINDOW, anchor_in
 from .histories import has_parted, newest_history, say_parted
-from .object_names import PieceName
+from .object_names import PieceName, TierPlace
 from .rocksdb_view import ViewIdentity
 from .same_history import parted
 
@@ -163,7 +163,7 @@ class Archives:
 
     def _part(self, tier_partition: int, furthest: PieceName, why: str) -> None:
         if self._broken is None:
-            self._broken = broken_history(self._identity, tier_partition, furthest, why)
+            self._broken = broken_history(self._identity.place(tier_partition), furthest, why)
             say_parted(
                 self._objects,
                 self._identity.topic_id,
@@ -173,12 +173,12 @@ class Archives:
             )
 
 
-def broken_history(identity: ViewIdentity, tier_partition: int, furthest: PieceName, why: str) -> HistoryBroken:
+def broken_history(place: TierPlace, furthest: PieceName, why: str) -> HistoryBroken:
     """To be raised; it names both."""
     return HistoryBroken(
         f"the tier-state topic has parted from its archive: {why}; nothing is deleted until a person says what counts: "
         "tierstate recover --begin-history",
-        tier_partition=tier_partition,
+        tier_partition=place.tier_partition,
         archived_to=furthest.last + 1,
-        history=identity.history,
+        history=place.history,
     )

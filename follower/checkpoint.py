@@ -7,7 +7,7 @@ is damaged, foreign or too old is passed over for the next older one, in the end
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 
 from ..broker.tier_topic import TierTopic
@@ -41,6 +41,7 @@ from .object_names import PositionName
 from .replay import catch_up
 from .rocksdb_view import ViewIdentity
 from .same_history import check_same
+from .shelf import Shelf
 
 HOLD = f"/{KeyKind.HOLD}/"
 Refused = Callable[[str, TierstateError], None]
@@ -49,9 +50,7 @@ Refused = Callable[[str, TierstateError], None]
 
 def checkpoint(
     topic: TierTopic,
-    objects: ObjectStore,
-    identity: ViewIdentity,
-    tier_partition: int,
+    shelf: Shelf[ObjectStore],
     clock: Clock,
     keep: int,
     new_store: Callable[[], ViewStore],
@@ -64,21 +63,22 @@ def checkpoint(
     integrity hold stands or a key has two values, CorruptData for a key that no tierstate minted, and what topic and
     store raise.
     """
-    place = identity.place(tier_partition)
+    objects, place, tier_partition = shelf.objects, shelf.place, shelf.tier_partition
     names = place.checkpoints(objects)
+    seed = CheckpointSeed(topic, objects, shelf.identity, clock, refused)
     view = new_store()
     try:
         try:
-            position = _caught_up(view, topic, objects, identity, tier_partition, clock, refused)
+            position = _caught_up(view, topic, tier_partition, clock, seed)
         except PositionLost as lost:  # the checkpoint before is of a log that was truncated since
             refused(place.prefix, lost)
             view.close()
             view = new_store()
-            position = _caught_up(view, topic, None, identity, tier_partition, clock, refused)
+            position = _caught_up(view, topic, tier_partition, clock, None)
         if position not in (name.position for name in names):
             _refuse_what_is_doubtful(view, tier_partition)
             with scratch_folder(view) as folder:
-                table = write_live_set(view, identity, tier_partition, folder, _refuse_holds)
+                table = write_live_set(view, shelf.identity, tier_partition, folder, _refuse_holds)
                 name = PositionName(position, place.checkpoint(position))
                 yield "put checkpoint"
                 with suppress(ObjectExists):  # another agent was here, at the same position: it is the same live set
@@ -95,20 +95,18 @@ def checkpoint(
 def _caught_up(
     view: ViewStore,
     topic: TierTopic,
-    older: ObjectReader | None,
-    identity: ViewIdentity,
     tier_partition: int,
     clock: Clock,
-    refused: Refused,
+    seed: CheckpointSeed | None,
 ) -> Position:
-    """Up to an end captured now, from a checkpoint in ``older`` or from the beginning.
+    """Up to an end captured now, from a checkpoint or from the beginning.
 
     Raises ViewBehind when that took so long that the view is not ready.
     """
     began, now_ms = clock.monotonic(), clock.now_ms()
     end = topic.end(tier_partition)
-    if older is not None:
-        start_from_checkpoint(view, topic, older, identity, tier_partition, end, now_ms, refused)
+    if seed is not None:
+        seed(view, tier_partition, end)
     catch_up(topic, view, {tier_partition: end})
     if clock.monotonic() - began > READY_AGE_S:
         raise ViewBehind("the view is not ready: it took too long to catch up", tier_partition=tier_partition)
@@ -156,66 +154,43 @@ class CheckpointSeed:
         self._used: set[str] = set()
 
     def __call__(self, store: ViewStore, tier_partition: int, end: Position) -> LiveSetHeader | None:
-        now_ms = self._clock.now_ms()
-        header = start_from_checkpoint(
-            store, self._topic, self._objects, self._identity, tier_partition, end, now_ms, self._refused, self._used
-        )
-        if header is not None:
-            self._used.add(self._identity.place(tier_partition).checkpoint(header.position))
-        return header
+        """The newest usable checkpoint into an empty ``store``; None: there is none, replay from the beginning.
 
-
-def start_from_checkpoint(
-    store: ViewStore,
-    topic: TierTopic,
-    objects: ObjectReader,
-    identity: ViewIdentity,
-    tier_partition: int,
-    end: Position,
-    now_ms: TimestampMs,
-    refused: Refused,
-    used: Container[str] = (),
-) -> LiveSetHeader | None:
-    """The newest usable checkpoint into an empty ``store``; None: there is none, replay from the beginning.
-
-    ``end``: of the tier-state partition now; a checkpoint beyond it is of a log that was truncated. ``used``: keys of
-    checkpoints that are not tried. Raises DiskFull and what the view itself raises; whatever is wrong with the store
-    or an object goes to ``refused``, also that it is of another history.
-    """
-    try:
-        names = identity.place(tier_partition).checkpoints(objects)
-    except TierstateError as error:
-        refused(identity.place(tier_partition).prefix, error)
-        return None
-    for name in reversed([name for name in names if name.key not in used]):
-        with scratch_folder(store) as folder:
-            try:
-                header, start = read_checkpoint(objects, identity, tier_partition, name, end, now_ms)
-                check_same(topic, tier_partition, header.anchor, header.as_of, now_ms)
-                table = fetch_table(objects, name.key, header, start, folder)
-            except DiskFull:
-                raise
-            except TierstateError as error:
-                refused(name.key, error)
-                continue
-            take_table(table, store, folder)
+        ``end``: of the tier-state partition now; a checkpoint beyond it is of a log that was truncated. Raises DiskFull
+        and what the view itself raises; whatever is wrong with the store or an object goes to ``refused``, also that it
+        is of another history.
+        """
+        shelf, now_ms = Shelf(self._objects, self._identity, tier_partition), self._clock.now_ms()
+        try:
+            names = shelf.place.checkpoints(self._objects)
+        except TierstateError as error:
+            self._refused(shelf.place.prefix, error)
+            return None
+        for name in reversed([name for name in names if name.key not in self._used]):
+            with scratch_folder(store) as folder:
+                try:
+                    header, start = read_checkpoint(shelf, name, end, now_ms)
+                    check_same(self._topic, tier_partition, header.anchor, header.as_of, now_ms)
+                    table = fetch_table(self._objects, name.key, header, start, folder)
+                except DiskFull:
+                    raise
+                except TierstateError as error:
+                    self._refused(name.key, error)
+                    continue
+                take_table(table, store, folder)
+            self._used.add(name.key)
             return header
-    return None
+        return None
 
 
 def read_checkpoint(
-    objects: ObjectReader,
-    identity: ViewIdentity,
-    tier_partition: int,
-    name: PositionName,
-    end: Position,
-    now_ms: TimestampMs,
+    shelf: Shelf[ObjectReader], name: PositionName, end: Position, now_ms: TimestampMs
 ) -> tuple[LiveSetHeader, int]:
     """Its header, and where its table begins, when it may be used as far as the header tells.
 
     Raises CorruptData (damaged), InvalidRequest (foreign, too old, beyond the topic's end), each naming the object.
     """
-    header, start = read_header(objects, name, CHECKPOINT, identity.place(tier_partition), identity)
+    header, start = read_header(shelf.objects, name, CHECKPOINT, shelf.place, shelf.identity)
     if header.position > end:
         raise InvalidRequest("checkpoint is beyond the end of the topic", file=name.key, end=end)
     if now_ms - header.as_of > MAX_AGE_MS:

@@ -13,7 +13,7 @@ from .archive import batches_until
 from .archive_chain import chain_of
 from .archive_piece import ArchivedEntry
 from .archive_reader import read_archive
-from .rocksdb_view import ViewIdentity
+from .shelf import Shelf
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,11 @@ class Parting:
     lost: tuple[ArchivedEntry, ...] = field(repr=False)
 
 
-def find_parting(topic: TierTopic, objects: ObjectReader, identity: ViewIdentity, tier_partition: int) -> Parting:
+def find_parting(topic: TierTopic, shelf: Shelf[ObjectReader]) -> Parting:
     """Reads both whole. Memory: what is lost. Raises CorruptData for a damaged archive, BrokerUnavailable."""
+    objects, tier_partition = shelf.objects, shelf.tier_partition
     end = topic.end(tier_partition)
-    chain = chain_of(objects, identity.place(tier_partition))
+    chain = chain_of(objects, shelf.place)
     records = _records(topic, tier_partition, chain.start, end)
     record = next(records, None)
     common, at, lost = None, None, list[ArchivedEntry]()

@@ -6,7 +6,6 @@ past is exact only if nothing at all is missing below it, and is refused otherwi
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -22,12 +21,32 @@ from .as_of import MIN_COMPACTION_LAG_MS
 from .live_set_object import BASE, LiveSetHeader, apply_table, fetch_table, read_header, scratch_folder
 from .live_table import read_live_table
 from .replay import catch_up
-from .rocksdb_view import ViewIdentity
+from .shelf import Shelf
+from .view_identity import ViewIdentity
 
 NO_TIME = TimestampMs(-1)
 
 Keep = Callable[[int, Entry], bool]
 Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """How far: to a position (excluded), to the first record of a time (ms), or, with neither, to the end.
+
+    ``without``: withhold the fact under this key.
+    """
+
+    position: Position | None = None
+    time: TimestampMs | None = None
+    without: str | None = None
+
+    @property
+    def keep(self) -> Keep | None:
+        return None if self.without is None else lambda number, entry: entry.key != self.without
+
+
+END = Target()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +72,26 @@ def replay_topic(
     tier_partition: int,
     store: ViewStore,
     now_ms: TimestampMs,
-    *,
-    to_position: Position | None = None,
-    to_time: TimestampMs | None = None,
-    keep: Keep | None = None,
+    to: Target = END,
     progress: Progress | None = None,
-    stop: threading.Event | None = None,
 ) -> Replayed:
-    """An empty ``store`` up to the end captured now, to a position (excluded) or to the first record of a time.
+    """An empty ``store`` up to the end captured now, or as far as ``to`` says.
 
     Raises InvalidRequest for a past that compaction may have changed, and for a position beyond the end.
     """
     end = topic.end(tier_partition)
     target = end
-    if to_position is not None:
-        if to_position > end:
-            raise InvalidRequest("the tier-state topic ends before this position", position=to_position, end=end)
-        target = to_position
-    elif to_time is not None:
-        target = min(end, topic.position_at(tier_partition, to_time))
+    if to.position is not None:
+        if to.position > end:
+            raise InvalidRequest("the tier-state topic ends before this position", position=to.position, end=end)
+        target = to.position
+    elif to.time is not None:
+        target = min(end, topic.position_at(tier_partition, to.time))
     # What is younger than the lag was not compacted, so a view that ends there is as it was.
     untouched = target
     if target < end:
         untouched = topic.position_at(tier_partition, TimestampMs(now_ms - MIN_COMPACTION_LAG_MS))
-    records = catch_up(topic, store, {tier_partition: target}, stop, keep=keep, progress=progress)
+    records = catch_up(topic, store, {tier_partition: target}, keep=to.keep, progress=progress)
     holes = target - records
     if holes and target < untouched:
         raise InvalidRequest(
@@ -89,43 +104,39 @@ def replay_topic(
 
 
 def replay_archive(
-    objects: ObjectReader,
-    identity: ViewIdentity,
-    tier_partition: int,
+    shelf: Shelf[ObjectReader],
     store: ViewStore,
-    *,
-    to_position: Position | None = None,
-    to_time: TimestampMs | None = None,
-    keep: Keep | None = None,
+    to: Target = END,
     progress: Progress | None = None,
 ) -> Replayed:
-    """An empty ``store`` from the archive alone: to its end, to a position (excluded) or to the first record of a time.
+    """An empty ``store`` from the archive alone: to its end, or as far as ``to`` says.
 
     Raises InvalidRequest when the archive ends before the position or begins later, CorruptData when it is damaged.
     """
-    chain = chain_of(objects, identity.place(tier_partition))
-    if to_position is not None and not chain.start <= to_position <= chain.end:
+    objects, tier_partition = shelf.objects, shelf.tier_partition
+    chain = chain_of(objects, shelf.place)
+    if to.position is not None and not chain.start <= to.position <= chain.end:
         raise InvalidRequest(
             "the archive does not hold this position",
             tier_partition=tier_partition,
-            position=to_position,
+            position=to.position,
             begins=chain.start,
             ends=chain.end,
         )
     newest, holes = NO_TIME, 0
     if chain.base is not None:
-        base = _load_base(objects, identity, chain, store, to_time)
+        base = _load_base(shelf, chain, store, to.time)
         newest, holes = TimestampMs(base.as_of), base.holes
     records = 0
     position = chain.start
-    reached = to_time is None
-    for piece in read_archive(objects, chain, to_position):
-        _check_identity(piece, identity)
-        chosen, ended = _below(piece, to_position, to_time)
+    reached, keep = to.time is None, to.keep
+    for piece in read_archive(objects, chain, to.position):
+        _check_identity(piece, shelf.identity)
+        chosen, ended = _below(piece, to)
         newest = max([newest, *(each.timestamp for each in piece.entries[: len(chosen)])])
         position = Position(piece.name.last + 1)
-        if to_position is not None:
-            position = min(position, to_position)
+        if to.position is not None:
+            position = min(position, to.position)
         if ended:
             position = piece.entries[len(chosen)].position
         kept = chosen if keep is None else [entry for entry in chosen if keep(tier_partition, entry)]
@@ -141,15 +152,11 @@ def replay_archive(
 
 
 def _load_base(
-    objects: ObjectReader,
-    identity: ViewIdentity,
-    chain: Chain,
-    store: ViewStore,
-    to_time: TimestampMs | None,
+    shelf: Shelf[ObjectReader], chain: Chain, store: ViewStore, to_time: TimestampMs | None
 ) -> LiveSetHeader:
     assert chain.base is not None
-    name = chain.base
-    header, start = read_header(objects, name, BASE, chain.place, identity)
+    name, objects = chain.base, shelf.objects
+    header, start = read_header(objects, name, BASE, chain.place, shelf.identity)
     if to_time is not None and header.as_of >= to_time:
         raise InvalidRequest("the archive begins after this time", time=to_time, begins=header.as_of)
     with scratch_folder(store) as folder:
@@ -162,24 +169,25 @@ def _check_identity(piece: Piece, identity: ViewIdentity) -> None:
         raise InvalidRequest("the archive is of another cluster or mapping", file=piece.name.key)
 
 
-def _below(piece: Piece, to_position: Position | None, to_time: TimestampMs | None) -> tuple[list[Entry], bool]:
+def _below(piece: Piece, to: Target) -> tuple[list[Entry], bool]:
     """The entries before the target, and whether the first record of the time was met."""
     chosen: list[Entry] = []
     for each in piece.entries:
-        if to_time is not None and each.timestamp >= to_time:
+        if to.time is not None and each.timestamp >= to.time:
             return chosen, True
-        if to_position is not None and each.position >= to_position:
+        if to.position is not None and each.position >= to.position:
             break
         chosen.append(each.entry)
     return chosen, False
 
 
-def archived_entries(objects: ObjectReader, identity: ViewIdentity, tier_partition: int) -> Iterator[Entry]:
+def archived_entries(shelf: Shelf[ObjectReader]) -> Iterator[Entry]:
     """Every fact and tombstone of the archive in order: the base's live set first (by key), then piece by piece.
 
     Raises what `replay_archive` raises.
     """
-    chain = chain_of(objects, identity.place(tier_partition))
+    objects, identity = shelf.objects, shelf.identity
+    chain = chain_of(objects, shelf.place)
     if chain.base is not None:
         header, start = read_header(objects, chain.base, BASE, chain.place, identity)
         with scratch_folder(None) as folder:

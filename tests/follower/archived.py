@@ -14,6 +14,7 @@ from tierstate.follower.archive_piece import Piece
 from tierstate.follower.archive_reader import read_archive, verify_archive
 from tierstate.follower.object_names import PieceName, TierPlace
 from tierstate.follower.rocksdb_view import ViewIdentity
+from tierstate.follower.shelf import Shelf
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.anchor import Anchor
 from tierstate.state.ids import FactId, TopicId
@@ -95,6 +96,10 @@ class Archived:
         self.identity = ViewIdentity("cluster", self.topic.topic_id, 1)
         self.place = TierPlace(self.topic.topic_id, 0)
 
+    @property
+    def shelf(self) -> Shelf[MemoryStore]:
+        return Shelf(self.store, self.identity, 0)
+
     def append(self, records: int, value: bytes = b"v") -> None:
         """Facts that nobody decodes, and a tombstone now and then."""
         first = self.topic.end(0)
@@ -105,7 +110,7 @@ class Archived:
         self, partial_after_ms: int = 0, known: int = 0, *, people_spoke: bool = False
     ) -> Generator[str, None, Position]:
         now, at = self.clock.now_ms(), Position(known)
-        return archive(self.topic, self.store, self.identity, 0, now, partial_after_ms, at, people_spoke)
+        return archive(self.topic, self.shelf, now, partial_after_ms, at, people_spoke)
 
     def archived(self, *records: int) -> Archived:
         """Pieces of so many records each."""
@@ -140,7 +145,7 @@ class Archived:
         return found
 
     def problems(self) -> list[tuple[str, int | None, str]]:
-        found = verify_archive(self.store, self.topic.topic_id, 0)
+        found = verify_archive(self.store, self.place)
         return [(each.object_key.rpartition("/")[2], each.position, each.problem) for each in found]
 
     def forked(self) -> Archived:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 from tests.follower.archived import run
 from tests.follower.said import Topic, elected, identity, log_start
-from tierstate.follower.checkpoint import checkpoint, start_from_checkpoint
+from tierstate.follower.checkpoint import CheckpointSeed, checkpoint
 from tierstate.follower.digests import live_set_digest
 from tierstate.follower.live_set_object import LiveSetHeader
 from tierstate.follower.object_names import PositionName, TierPlace
 from tierstate.follower.replay import catch_up
 from tierstate.follower.rocksdb_view import ViewIdentity
+from tierstate.follower.shelf import Shelf
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import (
     TierstateError,
@@ -51,9 +52,8 @@ class World:
         return self
 
     def act(self, keep: int = KEEP) -> Generator[str, None, Position]:
-        return checkpoint(
-            self.said.topic, self.objects, identity(), self.number, self.clock, keep, self.new_store, self._refused
-        )
+        shelf = Shelf(self.objects, identity(), self.number)
+        return checkpoint(self.said.topic, shelf, self.clock, keep, self.new_store, self._refused)
 
     def checkpoints(self, *offsets: int) -> World:
         """One after each of these facts."""
@@ -71,9 +71,8 @@ class World:
         self.refusals.clear()
         number = self.number if number is None else number
         at = self.said.topic.end(number) if end is None else Position(end)
-        now = self.clock.now_ms()
-        return start_from_checkpoint(
-            store, self.said.topic, self.objects, of or identity(), number, at, now, self._refused
+        return CheckpointSeed(self.said.topic, self.objects, of or identity(), self.clock, self._refused)(
+            store, number, at
         )
 
     def follow(self, store: ViewStore) -> tuple[str, int]:

@@ -17,14 +17,14 @@ from tempfile import mkdtemp
 
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_reader import TierBatch, TierReader
-from tierstate.follower.checkpoint import checkpoint, start_from_checkpoint
+from tierstate.follower.checkpoint import CheckpointSeed, checkpoint
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
+from tierstate.follower.shelf import Shelf
 from tierstate.runtime.clock import SystemClock
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.offsets import Position
-from tierstate.state.view import ViewStore
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.object_store import DEFAULT_PART_BYTES, Data, ObjectStore
 from tierstate.storage.open import open_store
@@ -130,14 +130,8 @@ def objects_of(state: Path) -> ObjectStore:
 
 
 def follow(topic: FileTopic, state: Path, *, tail: bool, objects: ObjectStore | None = None) -> Follower:
-    def seed(store: ViewStore, number: int, end: Position) -> None:
-        if objects is not None:
-            now_ms = SystemClock().now_ms()
-            start_from_checkpoint(
-                store, topic, objects, identity_of(topic), number, end, now_ms, lambda key, error: None
-            )
-
-    return open_view(topic, "cluster", SystemClock(), state_dir=state, tail=tail, seed=seed if objects else None)
+    seed = CheckpointSeed(topic, objects, identity_of(topic), SystemClock(), lambda *_: None) if objects else None
+    return open_view(topic, "cluster", SystemClock(), state_dir=state, tail=tail, seed=seed)
 
 
 def write_checkpoints(topic: FileTopic, state: Path, objects: ObjectStore) -> None:
@@ -148,9 +142,7 @@ def write_checkpoints(topic: FileTopic, state: Path, objects: ObjectStore) -> No
             made += 1
             steps = checkpoint(
                 topic,
-                objects,
-                identity_of(topic),
-                number,
+                Shelf(objects, identity_of(topic), number),
                 SystemClock(),
                 2,
                 partial(RocksView, Path(mkdtemp(dir=state)), identity_of(topic), decode_fact),

@@ -387,7 +387,7 @@ def test_a_lost_piece_is_told_once_a_day_by_names_alone() -> None:
     world = Archived().archived(5, 5, 5)
     world.store.delete(world.names[1].key)
     with pytest.raises(CorruptData, match="missing") as lost:
-        run(cut_archive(world.store, world.identity, 0, TimestampMs(0), lambda: MemoryView(decode_fact, 1)))
+        run(cut_archive(world.shelf, TimestampMs(0), lambda: MemoryView(decode_fact, 1)))
     assert (lost.value.facts["first"], lost.value.facts["last"]) == (5, 9)
     world.store.delete(world.names[0].key)
     assert chain_of(world.store, world.place).missing == (0, 9)

@@ -15,8 +15,10 @@ from tierstate.follower.digests import live_set_digest
 from tierstate.follower.follower import Follower
 from tierstate.follower.generations import InMemory
 from tierstate.follower.histories import begin_history, has_parted, left_behind, newest_history, places
+from tierstate.follower.object_names import TierPlace
 from tierstate.follower.parting import find_parting
 from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
+from tierstate.follower.shelf import Shelf
 from tierstate.follower.time_travel import replay_archive
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import Fenced, HistoryBroken, InvalidRequest, StorageUnavailable
@@ -178,10 +180,10 @@ def test_the_next_history_is_archived_anew_from_what_the_topic_has() -> None:
     run(world.archive())
     assert world.ranges == [(0, 15)]
     assert world.read() == world.said()
-    assert list(verify_archive(world.store, world.topic.topic_id, 0, 1)) == []
+    assert list(verify_archive(world.store, TierPlace(world.topic.topic_id, 0, 1))) == []
     assert archived_topics(world.store) == [world.identity]
     view = MemoryView(decode_fact, 1)
-    replay_archive(world.store, archived_topics(world.store, 0)[0], 0, view)
+    replay_archive(Shelf(world.store, archived_topics(world.store, 0)[0], 0), view)
     assert view.position(0) == 10, "what was archived of the lost history is still there"
 
 
@@ -193,7 +195,7 @@ def test_histories_are_kept_apart() -> None:
     moved = world.store.get(world.names[0].key)
     stranger = first[0].piece(10, 25)
     world.store.put_if_absent(stranger, moved)
-    problems = [each.problem for each in verify_archive(world.store, world.topic.topic_id, 0, 0)]
+    problems = [each.problem for each in verify_archive(world.store, TierPlace(world.topic.topic_id, 0))]
     assert any("under another's name" in problem for problem in problems)
 
 
@@ -221,7 +223,8 @@ def test_a_history_begins_once() -> None:
 
 
 def test_where_they_part_is_found_and_what_was_lost() -> None:
-    found = find_parting(restored().topic, (world := restored()).store, world.identity, 0)
+    world = restored()
+    found = find_parting(world.topic, world.shelf)
     assert (found.common, found.at) == (5, 6)
     assert [each.position for each in found.lost] == [6, 7, 8, 9]
     assert [each.entry.key for each in found.lost] == [key_of(number) for number in range(6, 10)]
@@ -229,14 +232,14 @@ def test_where_they_part_is_found_and_what_was_lost() -> None:
 
 def test_a_topic_that_only_ends_too_early_parts_at_its_end() -> None:
     world = restored(regrown=0)
-    found = find_parting(world.topic, world.store, world.identity, 0)
+    found = find_parting(world.topic, world.shelf)
     assert (found.common, found.at, found.end, found.archived_to) == (5, 6, 6, 10)
 
 
 def test_what_compaction_took_is_no_parting() -> None:
     world = Archived().archived(10)
     world.topic.cleaned |= {3, 8, 9}
-    found = find_parting(world.topic, world.store, world.identity, 0)
+    found = find_parting(world.topic, world.shelf)
     assert (found.common, found.at, found.lost) == (7, None, ())
 
 

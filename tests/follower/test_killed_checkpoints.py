@@ -16,13 +16,14 @@ import pytest
 
 from tests.follower.file_topic import PARTITIONS, identity_of, objects_of
 from tests.follower.test_killed import ROOT, Round
-from tierstate.follower.checkpoint import read_checkpoint, start_from_checkpoint
+from tierstate.follower.checkpoint import CheckpointSeed, read_checkpoint
 from tierstate.follower.digests import live_set_digest
 from tierstate.follower.live_set_object import apply_table, fetch_table
 from tierstate.follower.object_names import PositionName, TierPlace
 from tierstate.follower.open import open_view
-from tierstate.follower.time_travel import replay_topic
-from tierstate.runtime.clock import SystemClock
+from tierstate.follower.shelf import Shelf
+from tierstate.follower.time_travel import Target, replay_topic
+from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.errors import TierstateError
 from tierstate.state.objects import TEMPORARY_FOLDER
@@ -50,9 +51,9 @@ class Written:
         """Whole, and the live set of the topic at its position."""
         topic, objects, folder = self.round.topic, objects_of(self.state), Path(mkdtemp(dir=self.state))
         stored, replayed = MemoryView(decode_fact, PARTITIONS), MemoryView(decode_fact, PARTITIONS)
-        header, start = read_checkpoint(objects, identity_of(topic), number, name, topic.end(number), NOW)
+        header, start = read_checkpoint(Shelf(objects, identity_of(topic), number), name, topic.end(number), NOW)
         apply_table(fetch_table(objects, name.key, header, start, folder), stored, folder)
-        replay_topic(topic, number, replayed, NOW, to_position=name.position)
+        replay_topic(topic, number, replayed, NOW, Target(name.position))
         assert list(stored.entries()) == list(replayed.entries())
         assert live_set_digest(stored.entries()).hexdigest() == header.live_set_digest
         shutil.rmtree(folder)
@@ -65,9 +66,10 @@ class Written:
         def refused(key: str, error: TierstateError) -> None:
             raise AssertionError(f"{key}: {error}")
 
+        newest_of = CheckpointSeed(topic, objects_of(self.state), identity_of(topic), ManualClock(NOW), refused)
+
         def seed(store: ViewStore, number: int, end: Position) -> None:
-            objects = objects_of(self.state)
-            header = start_from_checkpoint(store, topic, objects, identity_of(topic), number, end, NOW, refused)
+            header = newest_of(store, number, end)
             if header is not None:
                 used[number] = header.position
 

@@ -9,7 +9,7 @@ import pytest
 from tests.follower.archived import DAY_MS, flips, overwrite
 from tests.follower.checkpointed import NewStore, World
 from tests.follower.said import PARTITIONS, identity
-from tierstate.follower.checkpoint import start_from_checkpoint
+from tierstate.follower.checkpoint import CheckpointSeed
 from tierstate.follower.object_names import TierPlace
 from tierstate.follower.rocksdb_view import ViewIdentity
 from tierstate.state.errors import (
@@ -17,7 +17,7 @@ from tierstate.state.errors import (
     StorageUnavailable,
     TierstateError,
 )
-from tierstate.state.offsets import Position, TimestampMs
+from tierstate.state.offsets import Position
 from tierstate.storage.memory import MemoryStore
 
 
@@ -113,15 +113,12 @@ def test_a_store_that_does_not_answer_leaves_a_plain_replay(in_memory: World) ->
     in_memory.objects = MemoryStore(in_memory.clock, down)
     reasons: list[TierstateError] = []
     store = in_memory.new_store()
-    started = start_from_checkpoint(
-        store,
+    seed = CheckpointSeed(
         in_memory.said.topic,
         in_memory.objects,
         identity(),
-        in_memory.number,
-        Position(9),
-        TimestampMs(0),
+        in_memory.clock,
         lambda key, error: reasons.append(error),
     )
-    assert started is None
+    assert seed(store, in_memory.number, Position(9)) is None
     assert [type(reason) for reason in reasons] == [StorageUnavailable]

@@ -14,7 +14,7 @@ from tests.follower.archived import DAY_MS, HOUR_MS, Archived, crash, key_of, ov
 from tierstate.follower.archive_base import cut_archive
 from tierstate.follower.archive_piece import WINDOW
 from tierstate.follower.digests import live_set_digest
-from tierstate.follower.time_travel import Replayed, archived_entries, replay_archive, replay_topic
+from tierstate.follower.time_travel import Replayed, Target, archived_entries, replay_archive, replay_topic
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.facts import UnknownFact
 from tierstate.state.offsets import Position, TimestampMs
@@ -29,6 +29,10 @@ def digest(store: ViewStore) -> tuple[str, int]:
     return live_set_digest(store.entries(0)).hexdigest(), store.position(0)
 
 
+def target(position: int | None, time: int | None) -> Target:
+    return Target(None if position is None else Position(position), None if time is None else TimestampMs(time))
+
+
 @dataclass
 class Travel:
     world: Archived
@@ -41,27 +45,13 @@ class Travel:
 
     def archive(self, position: int | None = None, time: int | None = None) -> tuple[Replayed, tuple[str, int]]:
         store = view()
-        said = replay_archive(
-            self.world.store,
-            self.world.identity,
-            0,
-            store,
-            to_position=None if position is None else Position(position),
-            to_time=None if time is None else TimestampMs(time),
-        )
+        said = replay_archive(self.world.shelf, store, target(position, time))
         assert said.position == store.position(0)
         return said, digest(store)
 
     def topic(self, position: int | None = None, time: int | None = None) -> tuple[Replayed, tuple[str, int]]:
         store = view()
-        said = replay_topic(
-            self.world.topic,
-            0,
-            store,
-            self.world.clock.now_ms(),
-            to_position=None if position is None else Position(position),
-            to_time=None if time is None else TimestampMs(time),
-        )
+        said = replay_topic(self.world.topic, 0, store, self.world.clock.now_ms(), target(position, time))
         return said, digest(store)
 
     def cut(self, older_than: int, new_store: Callable[[], ViewStore] = view) -> Position:
@@ -71,7 +61,7 @@ class Travel:
         return crash(self._cut(older_than, view), step)
 
     def _cut(self, older_than: int, new_store: Callable[[], ViewStore]) -> Generator[str, None, Position]:
-        return cut_archive(self.world.store, self.world.identity, 0, TimestampMs(older_than), new_store)
+        return cut_archive(self.world.shelf, TimestampMs(older_than), new_store)
 
 
 @settings(max_examples=40, deadline=None)
@@ -225,14 +215,14 @@ def test_a_cut_archive_still_knows_everything_that_stands() -> None:
     for refused in ({"position": 2 * WINDOW - 1}, {"time": begun[1]}):
         with pytest.raises(InvalidRequest, match=r"does not hold this position|begins after this time"):
             travel.archive(**refused)
-    entries = list(archived_entries(world.store, world.identity, 0))
+    entries = list(archived_entries(world.shelf))
     assert [e.position for e in entries[-15:]] == list(range(4 * WINDOW, 4 * WINDOW + 15))
     assert {e.key for e in entries} >= {entry.key for _, entry in view_of(world).entries(0)}
 
 
 def view_of(world: Archived) -> MemoryView:
     store = view()
-    replay_archive(world.store, world.identity, 0, store)
+    replay_archive(world.shelf, store)
     return store
 
 

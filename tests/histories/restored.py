@@ -21,6 +21,7 @@ from tierstate.follower.follower import Follower
 from tierstate.follower.generations import InMemory
 from tierstate.follower.histories import begin_history, has_parted
 from tierstate.follower.rocksdb_view import ViewIdentity
+from tierstate.follower.shelf import Shelf
 from tierstate.leader.act import run
 from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import decode_fact
@@ -52,6 +53,10 @@ class RestoredWorld:
     @property
     def identity(self) -> ViewIdentity:
         return ViewIdentity("cluster", self.topic.topic_id, 1, history=self.history)
+
+    @property
+    def shelf(self) -> Shelf[MemoryStore]:
+        return Shelf(self.objects, self.identity, 0)
 
     def follow(self, store: ViewStore | None) -> Follower:
         memory = InMemory(1)
@@ -106,7 +111,7 @@ class RestoredWorld:
         """An agent's chore, as `cli/keeping.py` puts it together."""
         try:
             Archives(self.topic, self.objects, self.identity, self.clock).check(0)
-            run(archive(self.topic, self.objects, self.identity, 0, self.clock.now_ms(), 0))
+            run(archive(self.topic, self.shelf, self.clock.now_ms(), 0))
         except HistoryBroken:
             return
         chain = chain_of(self.objects, self.identity.place(0))
@@ -126,8 +131,7 @@ class RestoredWorld:
     def checkpoint(self) -> None:
         with suppress(TierstateError):  # of a history that nobody chose
             Archives(self.topic, self.objects, self.identity, self.clock).check(0)
-            steps = checkpoint(self.topic, self.objects, self.identity, 0, self.clock, 3, self.fresh, ignored)
-            run(steps)
+            run(checkpoint(self.topic, self.shelf, self.clock, 3, self.fresh, ignored))
 
     def fresh(self) -> ViewStore:
         return MemoryView(decode_fact, 1)

@@ -11,6 +11,7 @@ from tierstate.app.archived_deletes import ASK_AGAIN_S, ArchivedDeletes
 from tierstate.follower.archive import archive
 from tierstate.follower.object_names import TierPlace
 from tierstate.follower.rocksdb_view import ViewIdentity
+from tierstate.follower.shelf import Shelf
 from tierstate.leader.act import run
 from tierstate.leader.archived_deletes import deleted_in
 from tierstate.runtime.listener import ChoreFailed, Event
@@ -42,7 +43,7 @@ class Archived:
 
     def archive(self) -> None:
         world = self.world
-        run(archive(world.topic, world.store, self.identity, 0, TimestampMs(2**62), 0))
+        run(archive(world.topic, Shelf(world.store, self.identity, 0), TimestampMs(2**62), 0))
 
     def count_reads(self) -> None:
         def count(operation: str, key: str, writes: int) -> None:

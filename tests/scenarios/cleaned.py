@@ -31,6 +31,7 @@ from tierstate.follower.digests import live_set_digest, meaning_digest
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
+from tierstate.follower.shelf import Shelf
 from tierstate.follower.time_travel import archived_entries
 from tierstate.leader.act import run
 from tierstate.leader.attention import Attention
@@ -215,9 +216,8 @@ class Restless:
         for number in range(TIER_PARTITIONS):
             folders = (self.house.folder / f"scratch-{number}-{each}" for each in count())
             new_store = partial(lambda names: RocksView(next(names), self.identity, decode_fact), folders)
-            steps = checkpoint(
-                self.tier_topic, self.store, self.identity, number, self.clock, 1, new_store, self.refused
-            )
+            shelf = Shelf(self.store, self.identity, number)
+            steps = checkpoint(self.tier_topic, shelf, self.clock, 1, new_store, self.refused)
             at.append(run(steps))
         return at
 
@@ -251,7 +251,7 @@ class Restless:
             self._archive.archived_to(number)
             readable = set(self._readable(number, end))
             left += len(readable)
-            for entry in archived_entries(self.store, self.identity, number):
+            for entry in archived_entries(Shelf(self.store, self.identity, number)):
                 if entry.position < end and entry.position not in readable:
                     values += entry.value is not None
                     tombstones += entry.value is None

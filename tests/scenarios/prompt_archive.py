@@ -8,6 +8,7 @@ from tierstate.app.archived_deletes import ArchivedDeletes
 from tierstate.broker.tier_topic import TierTopic
 from tierstate.follower.archive import archive
 from tierstate.follower.rocksdb_view import ViewIdentity
+from tierstate.follower.shelf import Shelf
 from tierstate.leader.act import run
 from tierstate.runtime.clock import Clock
 from tierstate.runtime.listener import Event
@@ -30,7 +31,7 @@ class PromptArchive:
         known = Position(self._reached[number])
         if self.topic.end(number) > known:
             soon = TimestampMs(self.clock.now_ms() + SOON_MS)
-            known = run(archive(self.topic, self.store, self.identity, number, soon, 0, known))
+            known = run(archive(self.topic, Shelf(self.store, self.identity, number), soon, 0, known))
             self._reached[number] = known
         return known
 

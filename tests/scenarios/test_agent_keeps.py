@@ -27,7 +27,8 @@ from tierstate.follower.digests import live_set_digest
 from tierstate.follower.live_set_object import apply_table, fetch_table
 from tierstate.follower.object_names import PositionName, TierPlace
 from tierstate.follower.rocksdb_view import ViewIdentity
-from tierstate.follower.time_travel import replay_topic
+from tierstate.follower.shelf import Shelf
+from tierstate.follower.time_travel import Target, replay_topic
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import decode_fact
@@ -83,11 +84,11 @@ class Kept:
         objects, clock = DirectoryStore(self.house.store), SystemClock()
         now, end = clock.now_ms(), self.tier_topic.end(number)
         stored, replayed = MemoryView(decode_fact, 2), MemoryView(decode_fact, 2)
-        header, start = read_checkpoint(objects, self.identity, number, name, end, now)
+        header, start = read_checkpoint(Shelf(objects, self.identity, number), name, end, now)
         folder = self.house.folder / f"checked-{time.monotonic_ns()}"
         folder.mkdir()
         apply_table(fetch_table(objects, name.key, header, start, folder), stored, folder)
-        replay_topic(self.tier_topic, number, replayed, now, to_position=name.position)
+        replay_topic(self.tier_topic, number, replayed, now, Target(name.position))
         assert list(stored.entries()) == list(replayed.entries())
         assert live_set_digest(stored.entries()).hexdigest() == header.live_set_digest
 

@@ -27,10 +27,11 @@ from tests.scenarios.cleaned import (
 )
 from tests.scenarios.house import House, eventually
 from tierstate.broker.tier_topic_setup import TierTopicSpec, open_tier_topic
-from tierstate.follower.checkpoint import start_from_checkpoint
+from tierstate.follower.checkpoint import CheckpointSeed
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
-from tierstate.follower.time_travel import archived_entries, replay_archive
+from tierstate.follower.shelf import Shelf
+from tierstate.follower.time_travel import Target, archived_entries, replay_archive
 from tierstate.runtime.id_source import RandomIds
 from tierstate.runtime.listener import (
     ActFailed,
@@ -244,7 +245,7 @@ def test_a_follower_of_the_beginning_and_one_of_what_is_left_hold_the_same(histo
 def test_the_archive_of_before_compaction_replays_to_the_same(history: History) -> None:
     world, store = history.world, MemoryView(decode_fact, TIER_PARTITIONS)
     for number in range(TIER_PARTITIONS):
-        replayed = replay_archive(world.store, world.identity, number, store)
+        replayed = replay_archive(Shelf(world.store, world.identity, number), store)
         assert (replayed.holes, replayed.position) == (0, world.tier_topic.end(number))
     assert live_sets(store) == fresh_live_sets(history.witness)
 
@@ -252,21 +253,19 @@ def test_the_archive_of_before_compaction_replays_to_the_same(history: History) 
 def test_the_late_fact_was_fenced_when_it_landed(history: History) -> None:
     world, partition = history.world, history.world.partitions[0]
     number, store = tier_partition_of(partition, TIER_PARTITIONS), MemoryView(decode_fact, TIER_PARTITIONS)
-    entries = archived_entries(world.store, world.identity, number)
+    entries = archived_entries(Shelf(world.store, world.identity, number))
     at = next(entry.position for entry in entries if entry.key == history.effects.late)
-    replay_archive(world.store, world.identity, number, store, to_position=Position(at + 1))
+    replay_archive(Shelf(world.store, world.identity, number), store, Target(Position(at + 1)))
     assert history.effects.late in store.state(partition).view().fenced
     assert history.effects.late not in [live.key for live in history.witness.facts(partition)]
 
 
 def test_a_start_from_a_checkpoint_of_the_compacted_topic_ends_the_same(history: History) -> None:
     world, began = history.world, list[Position]()
+    newest = CheckpointSeed(world.tier_topic, world.store, world.identity, world.clock, world.refused)
 
     def seed(store: ViewStore, number: int, end: Position) -> None:
-        now_ms = world.clock.now_ms()
-        header = start_from_checkpoint(
-            store, world.tier_topic, world.store, world.identity, number, end, now_ms, world.refused
-        )
+        header = newest(store, number, end)
         assert header is not None
         began.append(header.position)
 

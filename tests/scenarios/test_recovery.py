@@ -19,6 +19,7 @@ from tierstate.broker.tier_topic import describe_topic_id
 from tierstate.broker.tier_topic_setup import TierTopicSpec, open_tier_topic
 from tierstate.follower.archive import archive
 from tierstate.follower.rocksdb_view import ViewIdentity
+from tierstate.follower.shelf import Shelf
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.offsets import TimestampMs
 from tierstate.storage.open import open_store
@@ -145,7 +146,7 @@ def pieces(lost: Lost) -> list[Path]:
     try:
         identity = ViewIdentity(broker.control.cluster().cluster_id, topic.topic_id, topic.mapped_partitions)
         for number in range(topic.mapped_partitions):
-            list(archive(topic, store, identity, number, TimestampMs(now + 60_000), 0))
+            list(archive(topic, Shelf(store, identity, number), TimestampMs(now + 60_000), 0))
     finally:
         broker.close()
         store.close()

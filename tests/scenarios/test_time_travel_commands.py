@@ -18,7 +18,8 @@ from tierstate.follower.archive import archive
 from tierstate.follower.digests import live_set_digest
 from tierstate.follower.histories import places
 from tierstate.follower.rocksdb_view import ViewIdentity
-from tierstate.follower.time_travel import replay_archive
+from tierstate.follower.shelf import Shelf
+from tierstate.follower.time_travel import Target, replay_archive
 from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.schemas.codec import decode_fact, encode_fact
@@ -95,7 +96,7 @@ def archived(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> I
         made.say(0, 2, *range(10, 20))
         identity, objects = made.identity, DirectoryStore(house.store)
         for number in range(2):
-            for _ in archive(tier_topic, objects, identity, number, SystemClock().now_ms(), 0):
+            for _ in archive(tier_topic, Shelf(objects, identity, number), SystemClock().now_ms(), 0):
                 pass
         yield made
     finally:
@@ -136,7 +137,8 @@ def test_every_position_of_the_archive_is_the_view_that_stood_there(archived: Ar
                     if entry.position % 7 and entry.position + 1 != end:
                         continue
                     store = MemoryView(decode_fact, 2)
-                    replay_archive(objects, archived.identity, number, store, to_position=Position(entry.position + 1))
+                    target = Target(Position(entry.position + 1))
+                    replay_archive(Shelf(objects, archived.identity, number), store, target)
                     assert _digest(store, number) == _digest(walked, number)
         reader.close()
     assert read > 20
