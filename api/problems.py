@@ -34,7 +34,7 @@ class NotAuthenticated(errors.AccessDenied):
     """No token, or none that we know."""
 
 
-class Problem(NamedTuple):
+class ProblemKind(NamedTuple):
     """``retry_after``: seconds, where trying again makes sense."""
 
     status: int
@@ -42,42 +42,42 @@ class Problem(NamedTuple):
     retry_after: int | None = None
 
 
-OF_ERROR: dict[type[BaseException], Problem] = {
-    Exception: Problem(500, 50050),  # a bug
-    TierstateError: Problem(500, 50051),
-    errors.InvalidRequest: Problem(400, 40050),
-    errors.InvalidSettings: Problem(500, 50052),  # the gateway's, not the caller's
-    errors.MissingExtra: Problem(501, 50150),
-    errors.UnknownTopic: Problem(404, 40401),  # 40402 when it names a partition
-    errors.NotTiered: Problem(422, 42250),
-    NotAcceptable: Problem(406, 40650),
-    NotJson: Problem(406, 40651),
-    errors.OffsetOutOfRange: Problem(416, 41650),
-    errors.Unavailable: Problem(503, 50350, 2),
-    errors.ViewBehind: Problem(503, 50351, 1),
-    errors.BrokerUnavailable: Problem(503, 50352, 2),
-    errors.StorageUnavailable: Problem(503, 50353, 5),
-    errors.StorageFull: Problem(503, 50354, 60),
-    errors.DiskFull: Problem(503, 50361, 60),
-    errors.Throttled: Problem(429, 42950, 1),
-    errors.TimedOut: Problem(503, 50355, 2),
-    errors.PositionLost: Problem(503, 50356, 5),
-    errors.LineageUnconfirmed: Problem(503, 50359, 5),
-    errors.UnknownOutcome: Problem(503, 50357, 5),
-    errors.Fenced: Problem(503, 50358, 1),  # leadership moves under the read: the next one follows it
-    errors.AccessDenied: Problem(403, 40301),
-    NotAuthenticated: Problem(401, 40101),
-    errors.ObjectNotFound: Problem(500, 50053),  # a reader judges a missing object before it gets here
-    errors.ObjectExists: Problem(500, 50054),
-    errors.SegmentExpired: Problem(410, 41050),
-    errors.PlannedRangeLost: Problem(410, 41051),
-    errors.CorruptData: Problem(500, 50055),
-    errors.LogGap: Problem(500, 50056),
-    errors.IllegalTransition: Problem(500, 50057),
-    errors.TierStateLost: Problem(503, 50360),  # nothing to wait for: a person must recover it
-    errors.Difference: Problem(500, 50058),
-    errors.HistoryBroken: Problem(500, 50059),
-    errors.LineageTooLong: Problem(500, 50060),  # an agent's, not the caller's
+OF_ERROR: dict[type[BaseException], ProblemKind] = {
+    Exception: ProblemKind(500, 50050),  # a bug
+    TierstateError: ProblemKind(500, 50051),
+    errors.InvalidRequest: ProblemKind(400, 40050),
+    errors.InvalidSettings: ProblemKind(500, 50052),  # the gateway's, not the caller's
+    errors.MissingExtra: ProblemKind(501, 50150),
+    errors.UnknownTopic: ProblemKind(404, 40401),  # 40402 when it names a partition
+    errors.NotTiered: ProblemKind(422, 42250),
+    NotAcceptable: ProblemKind(406, 40650),
+    NotJson: ProblemKind(406, 40651),
+    errors.OffsetOutOfRange: ProblemKind(416, 41650),
+    errors.Unavailable: ProblemKind(503, 50350, 2),
+    errors.ViewBehind: ProblemKind(503, 50351, 1),
+    errors.BrokerUnavailable: ProblemKind(503, 50352, 2),
+    errors.StorageUnavailable: ProblemKind(503, 50353, 5),
+    errors.StorageFull: ProblemKind(503, 50354, 60),
+    errors.DiskFull: ProblemKind(503, 50361, 60),
+    errors.Throttled: ProblemKind(429, 42950, 1),
+    errors.TimedOut: ProblemKind(503, 50355, 2),
+    errors.PositionLost: ProblemKind(503, 50356, 5),
+    errors.LineageUnconfirmed: ProblemKind(503, 50359, 5),
+    errors.UnknownOutcome: ProblemKind(503, 50357, 5),
+    errors.Fenced: ProblemKind(503, 50358, 1),  # leadership moves under the read: the next one follows it
+    errors.AccessDenied: ProblemKind(403, 40301),
+    NotAuthenticated: ProblemKind(401, 40101),
+    errors.ObjectNotFound: ProblemKind(500, 50053),  # a reader judges a missing object before it gets here
+    errors.ObjectExists: ProblemKind(500, 50054),
+    errors.SegmentExpired: ProblemKind(410, 41050),
+    errors.PlannedRangeLost: ProblemKind(410, 41051),
+    errors.CorruptData: ProblemKind(500, 50055),
+    errors.LogGap: ProblemKind(500, 50056),
+    errors.IllegalTransition: ProblemKind(500, 50057),
+    errors.TierStateLost: ProblemKind(503, 50360),  # nothing to wait for: a person must recover it
+    errors.Difference: ProblemKind(500, 50058),
+    errors.HistoryBroken: ProblemKind(500, 50059),
+    errors.LineageTooLong: ProblemKind(500, 50060),  # an agent's, not the caller's
 }
 UNKNOWN_PARTITION = 40402
 INVALID_PARAMETER = 40051
@@ -88,7 +88,7 @@ SHOWN = frozenset(
 """Facts that a caller may see; each is a field of the body."""
 
 
-def problem_of(error: BaseException) -> Problem:
+def problem_of(error: BaseException) -> ProblemKind:
     """What the class of an error says."""
     found = next(OF_ERROR[kind] for kind in (*type(error).__mro__, Exception) if kind in OF_ERROR)
     if isinstance(error, errors.UnknownTopic) and "partition" in error.facts:
@@ -113,7 +113,7 @@ def _plain(value: object) -> object:
     return value if isinstance(value, int | str | None) else str(value)
 
 
-def _response(problem: Problem, message: str, name: str, facts: dict[str, object]) -> Response:
+def _response(problem: ProblemKind, message: str, name: str, facts: dict[str, object]) -> Response:
     body = orjson.dumps({**facts, "error_code": problem.error_code, "message": message, "error": name}, default=str)
     headers = {"cache-control": "no-store"}
     if problem.retry_after is not None:
@@ -134,11 +134,11 @@ def add_problem_handlers(app: FastAPI) -> None:
     def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         found = [f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
-        return _response(Problem(400, INVALID_PARAMETER), "; ".join(found)[:1000], "InvalidRequest", {})
+        return _response(ProblemKind(400, INVALID_PARAMETER), "; ".join(found)[:1000], "InvalidRequest", {})
 
     def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        answer = _response(Problem(error.status_code, error.status_code * 100 + 50), error.detail, "HttpError", {})
+        answer = _response(ProblemKind(error.status_code, error.status_code * 100 + 50), error.detail, "HttpError", {})
         answer.headers.update(error.headers or {})
         return answer
 

@@ -16,7 +16,7 @@ from ..leader.attention import Attention
 from ..leader.custody import led_by
 from ..leader.facts_kept import FactsKept
 from ..leader.gauges import feed_gauges
-from ..leader.open import Beside, Leader, Parts, open_leader
+from ..leader.open import Beside, LeaderRole, Parts, open_leader
 from ..leader.other_replicas import epochs_of
 from ..log.local_log import LogDirs
 from ..runtime.clock import SystemClock
@@ -83,7 +83,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
                 not_healthy=watches.not_healthy,
                 not_ready=lambda: watches.not_ready(leader),
                 metrics=metrics.exposition,
-                status=lambda name, partition: watches.told(leader.board.find(name, partition, clock.now_ms())),
+                status=lambda name, partition: watches.answer(leader.board.find(name, partition, clock.now_ms())),
                 epochs=lambda name, partition: epochs_of(log, name, partition),
             ),
         )
@@ -96,7 +96,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             attention,
         )
         parts = Parts(broker.control, topic, follower, store, clock, RandomIds())
-        leader: Leader = open_leader(
+        leader: LeaderRole = open_leader(
             settings, log, parts, listener, str(settings.management.announced(server.address)), beside
         )
         watches.store.returned = partial(leader.agent.returned, StorageUnavailable)

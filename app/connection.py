@@ -50,7 +50,7 @@ Advance = Callable[[int], None]
 """Tells that so much more is done."""
 
 
-class Progress(Protocol):
+class ShowProgress(Protocol):
     """Shows how long work gets on: a label, and how much there is to do; None: unknown."""
 
     def __call__(self, label: str, total: int | None = None, /) -> AbstractContextManager[Advance]: ...
@@ -58,7 +58,7 @@ class Progress(Protocol):
 
 @contextmanager
 def no_progress(label: str, total: int | None = None, /) -> Iterator[Advance]:
-    """A `Progress` that nobody watches."""
+    """A `ShowProgress` that nobody watches."""
     yield lambda amount: None
 
 
@@ -74,7 +74,7 @@ class Connection:
         clock: Clock | None = None,
         *,
         listener: Listener = ignore,
-        progress: Progress = no_progress,
+        progress: ShowProgress = no_progress,
     ) -> None:
         self.settings, self.clock, self.listener, self.progress = settings, clock or SystemClock(), listener, progress
         self._opened = ExitStack()

@@ -25,7 +25,7 @@ from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import RemoteSegment, SegmentState
 from .connection import Connection
-from .orders import give, new_order, told
+from .orders import describe_order, give, new_order
 from .partition_facts import ask_agent, why_untiered
 
 NOBODY = TopicGroups(())
@@ -222,7 +222,9 @@ def _says_it_all(view: PartitionView, before: Offset, force: bool) -> OperatorOr
 def _waits(view: PartitionView) -> tuple[str, ...]:
     """What a person must do before agents obey."""
     now = standing(view)
-    waits = f"{told(now)}: `tierstate resume` ends it" if now is not None and paused(view) is not None else None
+    waits = (
+        f"{describe_order(now)}: `tierstate resume` ends it" if now is not None and paused(view) is not None else None
+    )
     doubt = doubt_of_orders(view)
     return tuple(each for each in (waits, doubt.said if doubt else None) if each is not None)
 

@@ -22,7 +22,7 @@ from ..state.partition_view import PartitionView
 from .connection import Connection
 
 
-def told(order: OperatorOrder) -> str:
+def describe_order(order: OperatorOrder) -> str:
     """An order as people are told of it."""
     what = order.kind.value if order.before is None else f"{order.kind.value} before {order.before}"
     forced = " with --force" if order.force else ""

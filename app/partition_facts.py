@@ -14,7 +14,7 @@ from ..state.facts import OrderKind
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import in_force
 from .end_transaction import EndTransaction, end_transaction
-from .orders import told
+from .orders import describe_order
 
 if TYPE_CHECKING:
     from ..broker.control import BrokerControl
@@ -172,8 +172,8 @@ def _orders(view: PartitionView, local_start: Offset | None) -> tuple[str, ...]:
     left = [order for order in cutting if local_start is None or not order_done(order, view, local_start)]
     lost = lost_orders(view)
     left = [order for order in left if all(order is not each for _, each in lost)]
-    standing_now = tuple(told(order) for order in (*([now] if now else []), *left))
-    return standing_now + tuple(f"{told(order)}: {why}" for why, order in lost)
+    standing_now = tuple(describe_order(order) for order in (*([now] if now else []), *left))
+    return standing_now + tuple(f"{describe_order(order)}: {why}" for why, order in lost)
 
 
 def ask_agent(view: PartitionView, topic: str, timeout: float = 2.0) -> dict[str, Any] | str | None:

@@ -13,7 +13,7 @@ from ..follower.follower import Follower
 from ..leader.quarantine import Quarantine
 from ..leader.sweeper import SweepFindings, SweepTools, delete_orphan, look
 from ..rules.decide import paused
-from ..rules.sweep import Finding, Leftover, only_copy
+from ..rules.sweep import Leftover, UnneededObject, only_copy
 from ..rules.trim import doubt_of
 from ..runtime.listener import ignore
 from ..state.errors import Fenced, InvalidRequest, TierstateError
@@ -41,7 +41,7 @@ class Row:
     key: str
     bytes: int | None
     why: str
-    item: Finding | Leftover | None = None
+    item: UnneededObject | Leftover | None = None
     sweep: bool = False
 
     @property

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..follower.archives import Archives
     from ..follower.follower import Follower
     from ..follower.view_watch import ViewWatch
-    from ..leader.open import Leader
+    from ..leader.open import LeaderRole
     from ..runtime.clock import Clock
     from ..runtime.metrics import Metrics
     from ..runtime.service import Service
@@ -95,14 +95,14 @@ class AgentWatches:
             ending_with(self._follower, self._archives.check_over),
         ]
 
-    def told(self, status: dict[str, object] | None) -> dict[str, object] | None:
+    def answer(self, status: dict[str, object] | None) -> dict[str, object] | None:
         """Of a partition, with what Kafka does not allow."""
         return None if status is None else status | {"rights_lacking": list(self.rights.lacking)}
 
     def not_healthy(self) -> list[str]:
         return why_unhealthy(self.services, self._follower, self._watchdog)
 
-    def not_ready(self, leader: Leader) -> list[str]:
+    def not_ready(self, leader: LeaderRole) -> list[str]:
         found = why_hanging(self._watchdog) + why_topic_away(self.view) + why_beheaded(self.view)
         found += why_behind(self._follower, self.view, FRESH_S)
         found += [str(self._archives.broken)] if self._archives.broken else []
@@ -115,7 +115,7 @@ class AgentWatches:
         blind = leader.agent.last_error
         return found + ([blind] if blind else []) + why_store_away(self.store)
 
-    def feed(self, metrics: Metrics, leader: Leader, chores: Sequence[str]) -> None:
+    def feed(self, metrics: Metrics, leader: LeaderRole, chores: Sequence[str]) -> None:
         """Gauges of the process; those of its partitions are in `leader/gauges.py`."""
         feed_view_gauges(metrics, self.view)
         feed_loop_gauges(metrics, self._watchdog)

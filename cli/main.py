@@ -17,7 +17,7 @@ from ..state.errors import TierstateError, Unavailable, apart
 from .context import Context
 from .exit_codes import BUG, DONE, INTERRUPTED, UNAVAILABLE, exit_code
 from .flags import add_global_options, global_options
-from .output import told_stdout
+from .output import checked_stdout
 from .serving import leave
 from .table import BY_NAME, ENTRIES, SECTIONS
 
@@ -139,7 +139,7 @@ def main() -> None:
     # a shell that starts us by & has it ignored; services take it anyway, and `--timeout` interrupts by it
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.unraisablehook = interrupt_again
-    sys.stdout = told_stdout(sys.stdout)
+    sys.stdout = checked_stdout(sys.stdout)
     context = Context(own_process=True)
     code = run(sys.argv[1:], context)
     if context.served:

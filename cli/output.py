@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from ..state.errors import Unavailable
 
 
-class _Told(io.FileIO):
+class _CheckedFile(io.FileIO):
     """What cannot be written is said, as an error of ours; that nobody reads any more stays a BrokenPipeError."""
 
     def write(self, data: Any, /) -> int:
@@ -24,9 +24,9 @@ class _Told(io.FileIO):
             raise Unavailable("stdout cannot be written", reason=error.strerror) from error
 
 
-def told_stdout(stdout: TextIO) -> TextIO:
+def checked_stdout(stdout: TextIO) -> TextIO:
     """The same file; a full disk is Unavailable there, whoever writes."""
-    file = io.BufferedWriter(_Told(stdout.fileno(), "w", closefd=False))
+    file = io.BufferedWriter(_CheckedFile(stdout.fileno(), "w", closefd=False))
     return io.TextIOWrapper(file, stdout.encoding, stdout.errors, line_buffering=stdout.isatty())
 
 

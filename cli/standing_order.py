@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..app.orders import needed, order_each, require_tiered, told
+from ..app.orders import describe_order, needed, order_each, require_tiered
 from ..app.partitions import partitions_of
 from ..rules.orders import standing
 from ..state.facts import OrderKind
@@ -60,7 +60,7 @@ def _show(
         shown: dict[str, Any] = {
             "topic": topic,
             "partition": number,
-            "stood": told(now) if now else None,
+            "stood": describe_order(now) if now else None,
             "order": kind.value,
             "outcome": outcomes.get(number, rest) if needed(view, kind) else "stands already",
         }

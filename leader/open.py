@@ -40,7 +40,7 @@ from .upload import FormatPolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
+class LeaderRole:
     """An agent ready to run, and what it shows of itself; ``hosted`` and ``new_worker`` are what it runs on."""
 
     agent: Agent
@@ -93,7 +93,7 @@ def open_leader(
     listener: Listener,
     management_address: str,
     beside: Beside = NOTHING_BESIDE,
-) -> Leader:
+) -> LeaderRole:
     """``management_address``: where others reach this agent's.
 
     Raises InvalidRequest when the log folders belong to another cluster than the one that answers, or for a key ring
@@ -159,7 +159,7 @@ def open_leader(
 
     hosted = hosted_partitions(settings, log, broker, seat, attention)
     agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, attention, observe.ahead)
-    return Leader(agent, board, log, seat, hosted.afresh, new_worker, quota, hosted.unseen)
+    return LeaderRole(agent, board, log, seat, hosted.afresh, new_worker, quota, hosted.unseen)
 
 
 def hosted_partitions(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 
 from ..rules.missing import MissingObject
-from ..rules.sweep import Finding, Leftover
+from ..rules.sweep import Leftover, UnneededObject
 from ..runtime.listener import ActFailed, OrphansFound
 from ..state.errors import TierstateError
 from ..state.ids import TopicIdPartition
@@ -40,7 +40,7 @@ class OrphanSweeps:
         self._seat, self._partition, self._name, self._tools = seat, partition, name, tools
         self._every_s = min(max(tools.grace_s, LEAST_S), LOOK_EVERY_S)
         self._first_seen: dict[str, float] = {}
-        self._ripe: dict[str, Finding | Leftover] = {}
+        self._ripe: dict[str, UnneededObject | Leftover] = {}
         self._due = self._next_turn()
         self.last: OrphansFound | None = None
         self.missing: tuple[MissingObject, ...] = ()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..rules.missing import MissingObject, missing_objects
-from ..rules.sweep import ArchivedDeletes, Finding, Leftover, classify, classify_uploads
+from ..rules.sweep import ArchivedDeletes, Leftover, UnneededObject, classify, classify_uploads
 from ..runtime.listener import Listener
 from ..state.errors import Fenced, ObjectNotFound, TierstateError
 from ..state.object_keys import ObjectKeys, folder_of, keys_below
@@ -48,20 +48,22 @@ class SweepFindings:
 
     view: PartitionView
     listed: tuple[ObjectInfo, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[UnneededObject, ...]
     leftovers: tuple[Leftover, ...]
     uploads_unseen: str | None = None
     missing: tuple[MissingObject, ...] = ()
 
     @property
-    def orphans(self) -> list[Finding]:
+    def orphans(self) -> list[UnneededObject]:
         """What no fact names."""
         return [each for each in self.findings if not each.condemned]
 
     @property
-    def condemned(self) -> dict[str, Finding | Leftover]:
+    def condemned(self) -> dict[str, UnneededObject | Leftover]:
         """By what names it for good: an object's key, an upload's id. Of one segment the manifest first."""
-        objects: dict[str, Finding | Leftover] = {each.found.key: each for each in self.findings if each.condemned}
+        objects: dict[str, UnneededObject | Leftover] = {
+            each.found.key: each for each in self.findings if each.condemned
+        }
         return objects | {each.upload.upload_id: each for each in self.leftovers if each.condemned}
 
 
@@ -102,7 +104,7 @@ def look(
         unseen = str(error)
     view = fresh_view()
     older_than = TimestampMs(round(now_ms - tools.grace_s * 1000))
-    findings: list[Finding] = []
+    findings: list[UnneededObject] = []
     leftovers: list[Leftover] = []
     for folder, keys in folders.items():
         findings += classify(listed[folder], keys, view, tools.archived_deletes)
@@ -120,7 +122,7 @@ def _listed(store: ObjectReader, folder: str, folders: Iterable[str]) -> list[Ob
 
 def delete_orphan(
     tools: SweepTools,
-    item: Finding | Leftover,
+    item: UnneededObject | Leftover,
     name: str,
     trusted: Callable[[], PartitionView],
     *,
@@ -145,13 +147,13 @@ def delete_orphan(
 
 
 def _judge_again(
-    tools: SweepTools, item: Finding | Leftover, name: str, view: PartitionView, condemned_only: bool
+    tools: SweepTools, item: UnneededObject | Leftover, name: str, view: PartitionView, condemned_only: bool
 ) -> None:
     key = item.upload.key if isinstance(item, Leftover) else item.found.key
     folders = folders_of(tools.keys, name, view)
     inside = [folder for folder in folders if key.startswith(folder)]
     keys = folders[max(inside, key=len)] if inside else tools.keys
-    again: Finding | Leftover | None
+    again: UnneededObject | Leftover | None
     if isinstance(item, Leftover):
         older_than = TimestampMs(item.upload.started_at + 1)
         again = next(iter(classify_uploads([item.upload], keys, view, tools.archived_deletes, older_than)), None)
@@ -161,7 +163,7 @@ def _judge_again(
         raise Fenced("the object is not condemned any more", topic=view.topic, partition=view.partition, object_key=key)
 
 
-def sweep_orphans(reign: Reign, tools: SweepTools, ripe: dict[str, Finding | Leftover]) -> Act[int]:
+def sweep_orphans(reign: Reign, tools: SweepTools, ripe: dict[str, UnneededObject | Leftover]) -> Act[int]:
     """Delete what two looks a grace apart found condemned, each after one more proof; how many went.
 
     What is done, or is not to be done any more, is taken out of ``ripe``. Raises Fenced when the term no longer rules

@@ -56,7 +56,7 @@ class Evidence:
     recorded_cluster: str
     answering_cluster: str
     answers: Mapping[BrokerId, bool]
-    brokers_wanted: int
+    brokers_required: int
     hidden: str | None = None
     drift: str | None = None
 
@@ -74,8 +74,8 @@ class Evidence:
             return self.hidden
         if any(self.answers.values()):
             return "a broker knows the topic"
-        if len(self.answers) < self.brokers_wanted:
-            return f"{len(self.answers)} of {self.brokers_wanted} brokers answered"
+        if len(self.answers) < self.brokers_required:
+            return f"{len(self.answers)} of {self.brokers_required} brokers answered"
         return None
 
 

@@ -17,13 +17,13 @@ def elders_of(view: PartitionView, checkpoint: Lineage) -> list[Lineage]:
         (live.fact.epoch, live.position, live.fact) for live in view.others if isinstance(live.fact, LeaderElected)
     ]
     leaders.sort(key=lambda each: each[:2], reverse=True)
-    settled = told_by_people(view)
+    settled = settled_by_people(view)
     begun = begun_on_an_empty_log(view, checkpoint)
     known = [fact.lineage for _, _, fact in leaders] + ([begun] if begun else [])
     return [*(compose(each, settled)[0] for each in known), *settled]
 
 
-def told_by_people(view: PartitionView) -> list[Lineage]:
+def settled_by_people(view: PartitionView) -> list[Lineage]:
     """What people said of the log where nothing else says it, the newest first*."""
     return [fact.lineage for fact in reversed(view.settled_lineages)]
 

@@ -32,7 +32,7 @@ class NoSweep:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class UnneededObject:
     """An object that no segment needs or nobody knows. ``condemned``: an accepted delete names its segment id."""
 
     found: ObjectInfo
@@ -43,7 +43,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What an upload that never ended left in the store; otherwise as `Finding`."""
+    """What an upload that never ended left in the store; otherwise as `UnneededObject`."""
 
     upload: UnfinishedUpload
     segment_id: RemoteSegmentId | None
@@ -159,7 +159,7 @@ def classify(
     keys: ObjectKeys,
     view: PartitionView,
     archived_deletes: ArchivedDeletes,
-) -> list[Finding]:
+) -> list[UnneededObject]:
     """What was listed, less what the facts of this partition account for. ``view``: captured after the listing.
 
     ``keys``: those below the folder that was listed.
@@ -168,7 +168,7 @@ def classify(
     verdicts = [(each, judge.verdict(each.key)) for each in listed]
     archived = judge.archived()
     findings = [
-        Finding(each, verdict.segment_id, *archived.get(verdict.base_key, (verdict.condemned, verdict.why)))
+        UnneededObject(each, verdict.segment_id, *archived.get(verdict.base_key, (verdict.condemned, verdict.why)))
         for each, verdict in verdicts
         if verdict is not None
     ]

@@ -17,7 +17,7 @@ from .ids import RemoteSegmentId, TopicIdPartition
 from .lifecycle import segment_id_of, segment_meaning
 from .meaning import assemble
 from .partition_view import PartitionView, SegmentMeaning
-from .sorting import Shelf
+from .sorting import SortingTable
 
 _by_position = attrgetter("position")
 
@@ -44,7 +44,7 @@ class PartitionState:
         self._live: dict[str, LiveFact] = {}
         self._others: dict[str, LiveFact] = {}
         self._by_segment: dict[RemoteSegmentId, dict[str, LiveFact]] = {}
-        self._segments = Shelf()
+        self._segments = SortingTable()
         self._leaders = Leaders.among(())
         self._lock = threading.Lock()
         self._changed: set[RemoteSegmentId] = set()

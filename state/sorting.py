@@ -1,7 +1,7 @@
 """The segments of a partition sorted out: which are readable and own what, which are not, what is fenced or illegal.
 
-`sort_out` is the definition. `Shelf` keeps the same up one segment at a time, so that a view after one more fact costs
-no sort of ten thousand segments and no new coverage of them.
+`sort_out` is the definition. `SortingTable` keeps the same up one segment at a time, so that a view after one more fact
+costs no sort of ten thousand segments and no new coverage of them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _place(segment: RemoteSegment) -> tuple[int, int, str]:
     return segment.offsets.start, segment.offsets.end, segment.segment_id
 
 
-class Shelf:
+class SortingTable:
     """The meaning of every segment of a partition, kept sorted out. Not thread-safe."""
 
     __slots__ = ("_coverage", "_readable", "_segments", "_touched", "_unusual")

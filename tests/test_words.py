@@ -33,26 +33,19 @@ PLAIN = set(
     " count deletion description diff difference directory discovery dispatch doc encoding encryption end error event"
     " existence file filter fingerprint folder form gauge gcs health info kind lifecycle line listing management memo"
     " memory metric name observer option page pair policy probe progress queue raw registry replacement report rocksdb"
-    " row s3 scan scratch section setting setup severity socket sorting spec status table target time tool travel turn"
+    " row s3 scan scratch section setting setup severity socket sorting spec status target time tool travel turn"
     " type unit unwrapper verification".split()
 )
 """Plain English, or a programmer's: it means in its file what a dictionary says."""
 
 NO_NOUN = set(
     "aged ahead apply ask before by checked copied decode delete due earliest given gone kept known load local locate"
-    " missing moved observe observed off open reached read rebuilt repeatable replayed resume retry rotate satisfiable"
+    " missing moved observe observed off open reached read rebuilt repeatable resume retry rotate satisfiable"
     " seen stopped sweeping touched unknown verify watching whole".split()
 )
 """What a file does, or what is so of a thing: plain with the words before it."""
 
 OTHERS = KAFKA | PLAIN | NO_NOUN
-
-TWO_CLASSES = {
-    "Finding": "what a sweep, and what `verify`, turned up",
-    "Leader": "Kafka's leader of a partition, and an agent's part that works where its broker is that",
-    "Progress": "how far a view is, and how far work in front of a person",
-}
-"""Two classes of one name. An entry needs a reason that a newcomer would accept; a rename is better."""
 
 SECTIONS = {"runtime/settings.py": "classes called as the tables of the file", "api/models.py": "as in openapi.json"}
 """Classes whose names are read by people outside: they are called as there."""
@@ -183,8 +176,7 @@ def test_no_two_classes_have_one_name() -> None:
         if str(file.relative_to(ROOT)) not in SECTIONS:
             for name in classes(file):
                 found[name].append(str(file.relative_to(ROOT)))
-    assert {name: where for name, where in found.items() if len(where) > 1 and name not in TWO_CLASSES} == {}
-    assert {name for name in TWO_CLASSES if len(found[name]) < 2} == set(), "one of them is gone: take it off the list"
+    assert {name: where for name, where in found.items() if len(where) > 1} == {}
 
 
 def test_files_of_one_name_in_two_rooms_are_of_one_thing() -> None:

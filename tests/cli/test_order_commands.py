@@ -11,7 +11,7 @@ from tests.rules.expiring import BOUNDS, TERM, build, delete_started, doubtful, 
 from tests.state.conftest import KNOWN, NOW
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.app.deletion import DeletePlan, Obeyed, plan_delete
-from tierstate.app.orders import give, issuer, needed, new_order, order_each, told
+from tierstate.app.orders import describe_order, give, issuer, needed, new_order, order_each
 from tierstate.app.positions import AtOffset, Earliest, FromEnd, Latest, offset_before
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.follower.follower import Follower
@@ -207,7 +207,7 @@ def test_the_newest_order_by_position_stands_and_is_not_needed_again(kind: Order
     found = standing(view)
     assert found is not None
     assert found.kind is kind
-    assert told(found) == f"{kind.value} since 2023-11-14T22:13:20Z by ops"
+    assert describe_order(found) == f"{kind.value} since 2023-11-14T22:13:20Z by ops"
     assert not needed(view, kind)
     assert needed(view, OrderKind.RESUME)
     assert needed(view, OrderKind.PAUSE) == (kind is not OrderKind.PAUSE)

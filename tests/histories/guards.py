@@ -181,7 +181,7 @@ GUARDS: dict[str, Guard] = {
         None,
     ),
     "told by people": Guard(
-        "what a person settled of a lineage continues the checkpoint*", "rules.elders:told_by_people", _empty, None
+        "what a person settled of a lineage continues the checkpoint*", "rules.elders:settled_by_people", _empty, None
     ),
     "kept by people": Guard(
         "what a person keeps is never condemned, swept, removed*", "state.meaning:kept_segments", _empty, None

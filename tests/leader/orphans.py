@@ -11,7 +11,7 @@ from tierstate.leader.orphan_sweeps import OrphanSweeps
 from tierstate.leader.quarantine import Quarantine
 from tierstate.leader.sweeper import SweepTools
 from tierstate.leader.term import Reign
-from tierstate.rules.sweep import Finding
+from tierstate.rules.sweep import UnneededObject
 from tierstate.runtime.listener import OrphansFound
 from tierstate.state.ids import RemoteSegmentId, TopicIdPartition
 from tierstate.state.object_keys import ObjectKeys, ObjectKind, object_key
@@ -57,7 +57,7 @@ class Late:
             for live in segment.facts:
                 self.world.topic.append(0, live.key, None)
 
-    def findings(self) -> dict[str, Finding]:
+    def findings(self) -> dict[str, UnneededObject]:
         return {each.found.key: each for each in self.watch.look(self.world.view()).findings}
 
     def sweep(self) -> int:

@@ -19,7 +19,7 @@ from tierstate.broker.tier_topic_setup import TierTopicSpec, create_tier_topic, 
 from tierstate.follower.follower import Follower
 from tierstate.follower.open import open_view
 from tierstate.leader.attention import Attention
-from tierstate.leader.open import Beside, Leader, Parts, open_leader
+from tierstate.leader.open import Beside, LeaderRole, Parts, open_leader
 from tierstate.leader.partition_worker import ArchivedTo, no_archive
 from tierstate.log.local_log import LogDirs
 from tierstate.rules.sweep import ArchivedDeletes, no_archived_deletes
@@ -43,7 +43,7 @@ SEGMENT_BYTES = 200_000
 class Job:
     """One agent, opened."""
 
-    leader: Leader
+    leader: LeaderRole
     broker: Broker
     view: Follower
     events: list[Event] = field(default_factory=list)

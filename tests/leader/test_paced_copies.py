@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.leader.world import TRIMS_ALL, Process, World
-from tierstate.leader.open import Leader, Parts, open_leader
+from tierstate.leader.open import LeaderRole, Parts, open_leader
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.listener import CopyFailed, Event, SegmentCopied
@@ -101,7 +101,7 @@ def test_a_rate_of_zero_is_none(world: World) -> None:
     assert world.clock.monotonic() == wire.began
 
 
-def leader_of(world: World, **settings: dict[str, Any]) -> tuple[Leader, list[Event]]:
+def leader_of(world: World, **settings: dict[str, Any]) -> tuple[LeaderRole, list[Event]]:
     """As `tierstate agent` wires it, over this world."""
     seat, events = world.process().seat, list[Event]()
     leader = open_leader(

@@ -35,7 +35,7 @@ from tierstate.follower.shelf import Shelf
 from tierstate.follower.time_travel import archived_entries
 from tierstate.leader.act import run
 from tierstate.leader.attention import Attention
-from tierstate.leader.open import Beside, Leader, Parts, open_leader
+from tierstate.leader.open import Beside, LeaderRole, Parts, open_leader
 from tierstate.log.local_log import LogDirs
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import RandomIds
@@ -86,7 +86,7 @@ class DyingStore(DirectoryStore):
 class Job:
     """One agent, opened."""
 
-    leader: Leader
+    leader: LeaderRole
     view: Follower
     events: list[Event] = field(default_factory=list)
 

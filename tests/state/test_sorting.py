@@ -14,7 +14,7 @@ from tierstate.state.ids import RemoteSegmentId
 from tierstate.state.meaning import meaning
 from tierstate.state.partition_view import SegmentMeaning
 from tierstate.state.segment import SegmentState
-from tierstate.state.sorting import MANY, Shelf, sort_out
+from tierstate.state.sorting import MANY, SortingTable, sort_out
 
 if TYPE_CHECKING:
     from tests.state.conftest import Build
@@ -48,7 +48,7 @@ def some_lineage(rnd: random.Random, lineages: str) -> Lineage:
 @pytest.mark.parametrize("seed", range(25))
 def test_a_shelf_says_what_sorting_everything_out_says(seed: int, lineages: str, build: Build) -> None:
     rnd = random.Random(seed)
-    shelf, standing, lineage = Shelf(), dict[RemoteSegmentId, SegmentMeaning](), some_lineage(rnd, lineages)
+    shelf, standing, lineage = SortingTable(), dict[RemoteSegmentId, SegmentMeaning](), some_lineage(rnd, lineages)
     for step in range(120):
         changed: dict[RemoteSegmentId, SegmentMeaning | None] = {}
         for _ in range(40 if step == 0 else rnd.choice([0, 1, 1, 1, 2, 3])):
@@ -72,7 +72,7 @@ def test_a_shelf_says_what_sorting_everything_out_says(seed: int, lineages: str,
 
 
 def test_one_segment_more_or_less_leaves_the_coverage_elsewhere_untouched(build: Build) -> None:
-    shelf, term = Shelf(), build.term(1, 0)
+    shelf, term = SortingTable(), build.term(1, 0)
 
     def readable(number: int, start: int, end: int) -> dict[RemoteSegmentId, SegmentMeaning | None]:
         remote = build.segment(number, term, start, end)
