@@ -153,6 +153,7 @@ class Connection:
         In memory and of these alone; or of all of them in ``folder``/view, where the next one goes on from.
         Raises ViewBehind when it does not get on.
         """
+        from ..follower.following import Following
         from ..follower.open import open_view
         from ..state.keys import tier_partition_of
 
@@ -164,8 +165,8 @@ class Connection:
                 self.topic,
                 "" if folder is None else self.cluster_id,
                 self.clock,
+                Following(tier_partitions=None if folder else wanted),
                 state_dir=folder,
-                tier_partitions=None if folder else wanted,
             )
         )
         with self.progress("reading the tier-state topic", len(wanted)) as advance:

@@ -9,6 +9,7 @@ from tests.histories.disk import HistoryLog
 from tests.histories.groups import POLICY
 from tests.histories.topic import DAY, TOPIC_ID, ProcessTopic
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
 from tierstate.leader.act import Act
 from tierstate.leader.copier import CopyTools
@@ -36,7 +37,9 @@ def follow(world: World, who: int, store: ViewStore | None = None, *, kind: bool
     """Production's follower over the history's topic; it reads when it is asked, not on a thread."""
     memory = InMemory(1)
     topic = ProcessTopic(world.topic, who, kind=kind)
-    return Follower(topic, store or memory.fresh(), memory, world.clock, tail=False, listener=world.tell).start()
+    return Follower(
+        topic, store or memory.fresh(), memory, world.clock, Following(tail=False, listener=world.tell)
+    ).start()
 
 
 class Process:
