@@ -177,21 +177,10 @@ class Connection:
 
     def reader(self, view: TierView) -> LogReader:
         """Of both tiers, by this view."""
-        from ..fetch.open import open_reader
+        from ..fetch.open import Reading, open_reader
 
-        return self._keep(
-            open_reader(
-                view,
-                self.broker,
-                self.store,
-                clock=self.clock,
-                cache=self.settings.cache,
-                state_dir=self.settings.state_dir,
-                keys=self.keys,
-                names=self.names,
-                listener=self.listener,
-            )
-        )
+        reading = Reading(self.settings.cache, self.settings.state_dir, self.keys, self.names)
+        return self._keep(open_reader(view, self.broker, self.store, self.clock, reading, self.listener))
 
     def _keep(self, part: Closed) -> Closed:
         self._opened.enter_context(closing(part))
