@@ -11,6 +11,7 @@ from structlog.typing import FilteringBoundLogger
 
 from ..broker.acls import lacking
 from ..broker.rights_watch import RightsWatch
+from ..follower.following import Following
 from ..follower.open import open_view
 from ..leader.attention import Attention
 from ..leader.custody import led_by
@@ -66,10 +67,12 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
             topic,
             connection.cluster_id,
             clock,
+            Following(
+                keep=wanted.keep,
+                seed=seed_of(connection, store, upkeep.identity, listener),
+                listener=fan_out(listener, attention.listen, archives.listen),
+            ),
             state_dir=settings.state_dir / "agent",
-            keep=wanted.keep,
-            seed=seed_of(connection, store, upkeep.identity, listener),
-            listener=fan_out(listener, attention.listen, archives.listen),
         )
         opened.callback(follower.close)
 

@@ -153,6 +153,7 @@ class Connection:
         In memory and of these alone; or of all of them in ``folder``/view, where the next one goes on from.
         Raises ViewBehind when it does not get on.
         """
+        from ..follower.following import Following
         from ..follower.open import open_view
         from ..state.keys import tier_partition_of
 
@@ -164,8 +165,8 @@ class Connection:
                 self.topic,
                 "" if folder is None else self.cluster_id,
                 self.clock,
+                Following(tier_partitions=None if folder else wanted),
                 state_dir=folder,
-                tier_partitions=None if folder else wanted,
             )
         )
         with self.progress("reading the tier-state topic", len(wanted)) as advance:
@@ -176,21 +177,10 @@ class Connection:
 
     def reader(self, view: TierView) -> LogReader:
         """Of both tiers, by this view."""
-        from ..fetch.open import open_reader
+        from ..fetch.open import Reading, open_reader
 
-        return self._keep(
-            open_reader(
-                view,
-                self.broker,
-                self.store,
-                clock=self.clock,
-                cache=self.settings.cache,
-                state_dir=self.settings.state_dir,
-                keys=self.keys,
-                names=self.names,
-                listener=self.listener,
-            )
-        )
+        reading = Reading(self.settings.cache, self.settings.state_dir, self.keys, self.names)
+        return self._keep(open_reader(view, self.broker, self.store, self.clock, reading, self.listener))
 
     def _keep(self, part: Closed) -> Closed:
         self._opened.enter_context(closing(part))

@@ -10,6 +10,7 @@ from structlog.typing import FilteringBoundLogger
 
 from ..fetch.cache_gauges import add_cache_gauges
 from ..fetch.reader import LogReader
+from ..follower.following import Following
 from ..follower.open import open_view
 from ..follower.view_watch import ViewWatch
 from ..runtime.clock import Clock, SystemClock
@@ -60,9 +61,11 @@ def open_gateway_parts(settings: Settings, logger: FilteringBoundLogger) -> Iter
                 topic,
                 connection.cluster_id,
                 clock,
+                Following(
+                    seed=seed_of(connection, living(connection.store), identity_or_first(connection), listener),
+                    listener=listener,
+                ),
                 state_dir=settings.state_dir / "gateway",
-                seed=seed_of(connection, living(connection.store), identity_or_first(connection), listener),
-                listener=listener,
             )
             opened.callback(follower.close)
             reader = connection.reader(follower)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import SystemClock
 
@@ -82,9 +83,8 @@ def main(topic_folder: str, state: str, numbers: str) -> None:
         topic,
         "cluster",
         SystemClock(),
+        Following(tier_partitions=[int(number) for number in numbers.split(",") if number], tail=False),
         state_dir=Path(state),
-        tier_partitions=[int(number) for number in numbers.split(",") if number],
-        tail=False,
     )
     replayed = time.monotonic()
     readable = sum(len(follower.partition(partition).readable) for partition in follower.partitions())

@@ -8,10 +8,10 @@ from typing import Any
 
 from ..state.epochs import LeaderEpoch
 from ..state.errors import OffsetOutOfRange
-from ..state.ids import BrokerId, TopicId
+from ..state.ids import BrokerId
 from ..state.lineage import EpochEnd
 from ..state.offsets import Offset, TimestampMs
-from ..state.routing import Isolation, LocalBounds
+from ..state.routing import LocalBounds
 from .answers import FetchSpec
 from .bounds import bounds_of_leader, offset_at, read_bounds, read_end_of_epoch
 from .error_codes import OFFSET_OUT_OF_RANGE, error_of
@@ -46,26 +46,15 @@ class LocalReader:
         self._leadership = leadership
         self._patience = patience
 
-    def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: Offset,
-        *,
-        max_bytes: int,
-        isolation: Isolation,
-        epoch: LeaderEpoch | None = None,
-        wait_ms: int = 0,
-        topic_id: TopicId | None = None,
-    ) -> LocalFetch:
-        """Batches from ``offset`` on: at least one if there is one, else about ``max_bytes``.
+    def fetch(self, spec: FetchSpec) -> LocalFetch:
+        """Batches from its ``offset`` on: at least one if there is one, else about ``max_bytes``.
 
-        ``epoch`` and ``topic_id`` fence: Fenced when the partition has a newer leader epoch, UnknownTopic when the
-        topic was re-created. OffsetOutOfRange carries the valid range. ``wait_ms``: how long to wait at the end.
-        Also raises AccessDenied, BrokerUnavailable and TimedOut (after following the leader for a while).
+        ``leader_epoch`` and ``topic_id`` fence: Fenced when the partition has a newer leader epoch, UnknownTopic when
+        the topic was re-created. OffsetOutOfRange carries the valid range. Also raises AccessDenied, BrokerUnavailable and TimedOut (after following the leader for a while).
         """
-        spec = FetchSpec(topic, partition, offset, max_bytes, isolation, epoch, wait_ms, topic_id)
-        return self._leadership.on_leader(topic, partition, lambda broker: self._fetch(broker, spec), self._patience)
+        return self._leadership.on_leader(
+            spec.topic, spec.partition, lambda broker: self._fetch(broker, spec), self._patience
+        )
 
     def bounds(self, topic: str, partition: int, epoch: LeaderEpoch | None = None) -> LocalBounds:
         """Where the local tier begins and ends, from whoever leads."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..broker.answers import FetchSpec
 from ..broker.open import Broker
 from ..log.batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches
 from ..log.isolation import AbortFilter, MarkerCheck
@@ -106,15 +107,9 @@ class BrokerTier:
         wait_s: float,
         leader_epoch: LeaderEpoch | None,
     ) -> LocalPiece:
+        wait_ms, number, topic_id = int(wait_s * 1000), partition.partition, partition.topic_id
         said = self._reader.fetch(
-            topic,
-            partition.partition,
-            offset,
-            max_bytes=max_bytes,
-            isolation=isolation,
-            epoch=leader_epoch,
-            wait_ms=int(wait_s * 1000),
-            topic_id=partition.topic_id,
+            FetchSpec(topic, number, offset, max_bytes, isolation, leader_epoch, wait_ms, topic_id)
         )
         if not said.batches:
             if offset < said.bounds.end(isolation):

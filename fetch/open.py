@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..broker.open import Broker
@@ -21,43 +22,42 @@ from .remote import PLAIN_NAMES, RemoteTier
 CHUNKS_FOLDER = "chunks"
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the remote tier is read here. ``cache``: its disk lies in ``state_dir``; without one there is none.
+    ``keys``: the key ring that opens encrypted segments. ``names``: how the cluster's agents name objects.
+    """
+
+    cache: Cache = field(default_factory=Cache)
+    state_dir: Path | None = None
+    keys: KeyUnwrapper | None = None
+    names: ObjectKeys = PLAIN_NAMES
+
+
 def open_reader(
     view: TierView,
     broker: Broker,
     store: ObjectReader,
-    *,
     clock: Clock,
-    cache: Cache | None = None,
-    state_dir: Path | None = None,
-    keys: KeyUnwrapper | None = None,
-    names: ObjectKeys = PLAIN_NAMES,
+    reading: Reading | None = None,
     listener: Listener = ignore,
 ) -> LogReader:
-    """``cache``, ``state_dir`` and ``names`` as `open_remote` has them. Close it: it closes nothing it is given."""
-    remote = open_remote(
-        store, clock=clock, cache=cache, state_dir=state_dir, keys=keys, names=names, listener=listener
-    )
+    """``reading``: None takes the defaults. Raises as `open_remote`. Close it: it closes nothing it is given."""
+    remote = open_remote(store, clock, reading or Reading(), listener)
     return LogReader(view, broker.control, BrokerTier(broker), remote, clock)
 
 
-def open_remote(
-    store: ObjectReader,
-    *,
-    clock: Clock,
-    cache: Cache | None = None,
-    state_dir: Path | None = None,
-    keys: KeyUnwrapper | None = None,
-    names: ObjectKeys = PLAIN_NAMES,
-    listener: Listener = ignore,
-) -> RemoteTier:
-    """``cache``: None takes the defaults. Its disk lies in ``state_dir``; without one there is none. ``keys``: the key
-    ring that opens encrypted segments. ``names``: how the cluster's agents name objects.
-
-    Raises InvalidRequest when the folder of the disk cache holds something else.
-    """
-    wanted = cache or Cache()
-    disk = None
-    if wanted.disk and state_dir is not None:
-        disk = open_disk_cache(state_dir / CHUNKS_FOLDER, wanted.disk, listener)
-    chunks = ChunkCache(wanted.memory, disk)
-    return RemoteTier(store, chunks, clock, keys=keys, names=names, prefetch=wanted.prefetch, listener=listener)
+def open_remote(store: ObjectReader, clock: Clock, reading: Reading, listener: Listener = ignore) -> RemoteTier:
+    """Raises InvalidRequest when the folder of the disk cache holds something else."""
+    cache, disk = reading.cache, None
+    if cache.disk and reading.state_dir is not None:
+        disk = open_disk_cache(reading.state_dir / CHUNKS_FOLDER, cache.disk, listener)
+    return RemoteTier(
+        store,
+        ChunkCache(cache.memory, disk),
+        clock,
+        keys=reading.keys,
+        names=reading.names,
+        prefetch=cache.prefetch,
+        listener=listener,
+    )

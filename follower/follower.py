@@ -7,7 +7,7 @@ A thread takes turns for ever (``tail``), or whoever waits takes them itself (a 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from ..broker.tier_topic import TierReader, TierTopic
 from ..runtime.clock import Clock
-from ..runtime.listener import FactsApplied, Listener, SecondValueSeen, ViewRebuilt, ignore
+from ..runtime.listener import FactsApplied, SecondValueSeen, ViewRebuilt
 from ..runtime.watchdog import alive, inherited, loop
 from ..state.errors import (
     AccessDenied,
@@ -35,10 +35,11 @@ from ..state.offsets import Position
 from ..state.partition_view import PartitionView
 from ..state.view import READY_AGE_S, SecondValue, ViewStore
 from .as_of import AsOf
+from .following import EVERYTHING, Following
 from .generations import Generations
 from .interest import Interest, Keep
 from .progress import Progress
-from .rebuild import Builder, Seed
+from .rebuild import Builder
 from .replay import reader_at
 from .until_stopped import UntilStopped
 
@@ -56,11 +57,7 @@ _tier_partition_of = lru_cache(65_536)(tier_partition_of)
 
 
 class Follower:
-    """A `TierView` over a store and a topic. ``lost`` says why there is no store yet.
-
-    ``tier_partitions`` None means all of them. ``tail`` False: no thread; `wait_applied` and `require_fresh` take turns
-    themselves and raise ViewBehind at once when nothing more comes.
-    """
+    """A `TierView` over a store and a topic. ``lost`` says why there is no store yet."""
 
     def __init__(
         self,
@@ -68,19 +65,16 @@ class Follower:
         store: ViewStore | None,
         generations: Generations,
         clock: Clock,
+        following: Following = EVERYTHING,
         *,
         lost: str = "no view on disk",
-        tier_partitions: Iterable[int] | None = None,
-        keep: Keep | None = None,
-        seed: Seed | None = None,
-        tail: bool = True,
-        listener: Listener = ignore,
     ) -> None:
-        self._topic, self._clock, self._listener = topic, clock, listener
-        self._generations, self._tail = generations, tail
-        self._partitions = list(range(topic.mapped_partitions) if tier_partitions is None else tier_partitions)
+        wanted = following.tier_partitions
+        self._topic, self._clock, self._listener = topic, clock, following.listener
+        self._generations, self._tail = generations, following.tail
+        self._partitions = list(range(topic.mapped_partitions) if wanted is None else wanted)
         self._store = store
-        self._interest = Interest(topic.mapped_partitions, keep)
+        self._interest = Interest(topic.mapped_partitions, following.keep)
         self._as_of = AsOf(topic, clock, self._partitions)
         self._reader: TierReader | None = None
         self._progress = Progress()
@@ -93,7 +87,7 @@ class Follower:
         self._generation = 0
         self._stop = threading.Event()
         read = UntilStopped(topic, self._stop)
-        self._builder = Builder(read, generations, seed, self._interest, clock, self._partitions, self._stop)
+        self._builder = Builder(read, generations, following.seed, self._interest, clock, self._partitions)
         self._checked_topic_id = clock.monotonic()
         self._thread = threading.Thread(target=inherited(self._run), name="follower", daemon=True)
 

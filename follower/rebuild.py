@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 
-from ..broker.tier_topic import TierTopic
 from ..runtime.clock import Clock
 from ..state.errors import CorruptData, Fenced, PositionLost, ViewBehind
 from ..state.offsets import Position
@@ -15,6 +13,7 @@ from .generations import Generations
 from .interest import Interest, missed, unwanted
 from .replay import catch_up, check_place, take_back
 from .same_history import check_same
+from .until_stopped import UntilStopped
 
 Seed = Callable[[ViewStore, int, Position], object]
 """Fills an empty store's tier-state partition from a checkpoint below this end, when there is a good one."""
@@ -25,16 +24,15 @@ class Builder:
 
     def __init__(
         self,
-        topic: TierTopic,
+        topic: UntilStopped,
         generations: Generations,
         seed: Seed | None,
         interest: Interest,
         clock: Clock,
         tier_partitions: Sequence[int],
-        stop: threading.Event,
     ) -> None:
         self._topic, self._generations, self._seed, self._interest = topic, generations, seed, interest
-        self._clock, self._numbers, self._stop = clock, tier_partitions, stop
+        self._clock, self._numbers, self._stop = clock, tier_partitions, topic.stop
 
     def rebuilt(self, as_of: AsOf) -> ViewStore:
         """A fresh view, installed. Raises ViewBehind when it must be tried again, and what topic and disk raise."""

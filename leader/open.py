@@ -31,7 +31,7 @@ from .group_holds import GroupPolicy
 from .observe import ArchiveProblem, Observer, no_archive_problem
 from .orphan_sweeps import OrphanSweeps
 from .other_replicas import OtherReplicas, ask_by_http
-from .partition_worker import ArchivedTo, PartitionWorker, no_archive
+from .partition_worker import ArchivedTo, PartitionWorker, WorkerTools, no_archive
 from .quarantine import Quarantine
 from .status import StatusBoard
 from .sweeper import SweepTools
@@ -150,12 +150,11 @@ def open_leader(
     quarantine = Quarantine(settings.sweep.quarantine_prefix, quota.take)
     sweep = SweepTools(store, tools.keys, beside.archived_deletes, settings.sweep.grace, listener, quarantine)
     board = StatusBoard()
+    workers = WorkerTools(seat, observe, tools, policy, board, listener, beside.archived_to)
 
     def new_worker(partition: TopicIdPartition, name: str) -> PartitionWorker:
         orphans = OrphanSweeps(seat, partition, name, sweep)
-        return PartitionWorker(
-            seat, partition, name, observe, tools, policy, board, listener, beside.archived_to, orphans
-        )
+        return PartitionWorker(workers, partition, name, orphans)
 
     hosted = hosted_partitions(settings, log, broker, seat, attention)
     agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, attention, observe.ahead)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..rules.candidates import CopyCandidate
@@ -60,26 +60,30 @@ def no_archive(tier_partition: int) -> None:
     """Where no archive is kept, erasing waits for none."""
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerTools:
+    """What every partition's worker of this agent uses."""
+
+    seat: Seat
+    observe: Observe
+    copies: CopyTools
+    policy: Policy
+    board: StatusBoard
+    listener: Listener
+    archived_to: ArchivedTo = no_archive
+
+
 class PartitionWorker:
     """`advance` until it answers False; then again at the next reconcile."""
 
     def __init__(
-        self,
-        seat: Seat,
-        partition: TopicIdPartition,
-        name: str,
-        observe: Observe,
-        tools: CopyTools,
-        policy: Policy,
-        board: StatusBoard,
-        listener: Listener,
-        archived_to: ArchivedTo = no_archive,
-        orphans: OrphanSweeps | None = None,
+        self, tools: WorkerTools, partition: TopicIdPartition, name: str, orphans: OrphanSweeps | None = None
     ) -> None:
+        seat = tools.seat
         self._seat, self.partition, self.name = seat, partition, name
-        self._observe, self._tools, self._policy = observe, tools, policy
-        self._board, self._listener, self._archived_to = board, listener, archived_to
-        self._watch, self._orphans = IntegrityHolds(seat, listener), orphans
+        self._observe, self._copies, self._policy = tools.observe, tools.copies, tools.policy
+        self._board, self._listener, self._archived_to = tools.board, tools.listener, tools.archived_to
+        self._watch, self._orphans = IntegrityHolds(seat, tools.listener), orphans
         self._reign: Reign | None = None
         self.barred: Why | None = None
         """Why the settings or its name keep it from being tiered; set by the agent at every reconcile."""
@@ -226,7 +230,7 @@ class PartitionWorker:
         if kind is not ActKind.COPY:
             self._last, self._last_other = kind, self._seat.clock.monotonic()
         try:
-            yield from act_for(intent, reign, self._tools, self._policy, self._observe.groups_after, self._orphans)
+            yield from act_for(intent, reign, self._copies, self._policy, self._observe.groups_after, self._orphans)
         except NotTiered as error:
             if not isinstance(intent, CopyCandidate):
                 raise

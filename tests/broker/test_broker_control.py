@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.leader.real import eventually
 from tests.twins.memory_broker import MemoryBroker
+from tierstate.broker.answers import FetchSpec
 from tierstate.broker.control import BrokerControl
 from tierstate.broker.open import open_broker
 from tierstate.log.batch import iter_batches
@@ -114,7 +115,7 @@ class KafkaWorld:
         assert self._open[transaction].flush(30) == 0
         end = self.control.bounds(name, partition).high_watermark
         isolation = Isolation.READ_UNCOMMITTED
-        said = self._broker.reads.fetch(name, partition, Offset(end - 1), max_bytes=1 << 20, isolation=isolation)
+        said = self._broker.reads.fetch(FetchSpec(name, partition, Offset(end - 1), 1 << 20, isolation))
         (last,) = iter_batches(said.batches, source="broker")
         return last.producer_id
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tierstate.broker.answers import FetchSpec
 from tierstate.broker.bounds import offset_at
 from tierstate.broker.local_reads import whole_batches
 from tierstate.broker.open import Broker
@@ -36,7 +37,7 @@ def batches(data: bytes) -> list[tuple[int, int]]:
 
 def fetch(broker: Broker, topic: str, offset: int, isolation: str = "read_uncommitted", **more: Any) -> Any:
     more = {"max_bytes": LARGE, **more}
-    return broker.reads.fetch(topic, 0, Offset(offset), isolation=Isolation(isolation), **more)
+    return broker.reads.fetch(FetchSpec(topic, 0, Offset(offset), isolation=Isolation(isolation), **more))
 
 
 @pytest.mark.kafka

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tierstate.broker.answers import FetchSpec
 from tierstate.broker.open import Broker, open_broker
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.epochs import LeaderEpoch
@@ -55,9 +56,7 @@ def test_reads_follow_a_killed_leader_and_its_epoch_is_fenced(
     three: Broker, topic: str, kafka_three: KafkaSandbox
 ) -> None:
     def read(epoch: LeaderEpoch | None) -> Any:
-        return three.reads.fetch(
-            topic, 0, Offset(0), max_bytes=1 << 20, isolation=Isolation.READ_COMMITTED, epoch=epoch
-        )
+        return three.reads.fetch(FetchSpec(topic, 0, Offset(0), 1 << 20, Isolation.READ_COMMITTED, epoch))
 
     leader, epoch = lead(three, topic)
     before = read(epoch)

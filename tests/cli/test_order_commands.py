@@ -15,6 +15,7 @@ from tierstate.app.orders import describe_order, give, issuer, needed, new_order
 from tierstate.app.positions import AtOffset, Earliest, FromEnd, Latest, offset_before
 from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.rules.orders import standing
 from tierstate.runtime.clock import ManualClock
@@ -251,7 +252,7 @@ def topic() -> Unsure:
 
 @pytest.fixture
 def follower(topic: Unsure) -> Iterator[Follower]:
-    view = open_view(topic, "", ManualClock(), tail=False)
+    view = open_view(topic, "", ManualClock(), Following(tail=False))
     yield view
     view.close()
 

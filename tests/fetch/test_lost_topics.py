@@ -12,6 +12,7 @@ from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.fetch.plan import plan
 from tierstate.fetch.reader import LogReader
 from tierstate.fetch.remote import RemoteTier
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import OffsetOutOfRange, TierStateLost
@@ -85,7 +86,7 @@ def test_once_it_is_recovered_reading_goes_on(lost: Lost) -> None:
 def test_a_view_that_was_only_behind_is_made_fresh_before_anything_is_said(golden_log: Make) -> None:
     golden = golden_log()
     golden.local.local_start = golden.folder.bases[2]
-    tail = open_view(golden.tiers.topic, "cluster", SystemClock(), tail=False)  # it has read nothing yet
+    tail = open_view(golden.tiers.topic, "cluster", SystemClock(), Following(tail=False))  # it has read nothing yet
     control: Any = OneTopic("t", golden.tiers.partition.topic_id)
     reader = LogReader(tail, control, golden.local, golden.remote, SystemClock())
     start, end = reader.extent("t", 0)

@@ -18,7 +18,7 @@ from tests.fetch.two_tiers import Folder, Row, TwoTiers, rows_of
 from tierstate.broker.open import Broker, open_broker
 from tierstate.broker.plain_reads import PlainConsumer
 from tierstate.fetch.local import BrokerTier
-from tierstate.fetch.open import open_reader
+from tierstate.fetch.open import Reading, open_reader
 from tierstate.fetch.plan import PlannedSplit, plan, read_split
 from tierstate.fetch.reader import LogReader
 from tierstate.runtime.clock import SystemClock
@@ -101,7 +101,7 @@ def real(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
         broker.control.delete_records_on(BrokerId(1), TOPIC, 0, Offset(border))
         with closing(tiers.view):
             cache = Cache(memory=1 << 20)
-            with closing(open_reader(tiers.view, broker, store, clock=SystemClock(), cache=cache)) as reader:
+            with closing(open_reader(tiers.view, broker, store, SystemClock(), Reading(cache))) as reader:
                 yield Real(reader, broker, store, expected, border, end)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fetch.two_tiers import Golden
 from tierstate.fetch.cache_gauges import add_cache_gauges
-from tierstate.fetch.open import open_remote
+from tierstate.fetch.open import Reading, open_remote
 from tierstate.fetch.remote import RemoteTier
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.listener import ChunkCacheOff, Event, RemoteFetched, fan_out
@@ -65,10 +65,9 @@ def test_a_cold_point_read_costs_two_requests_whatever_the_size_of_the_cache(gol
 def opened(golden: Golden, state_dir: Path, metrics: Metrics, told: list[Event], disk: int = 1 << 20) -> RemoteTier:
     return open_remote(
         golden.tiers.store,
-        clock=SystemClock(),
-        cache=Cache(memory=0, disk=disk, prefetch=0),
-        state_dir=state_dir,
-        listener=fan_out(metrics.listen, told.append),
+        SystemClock(),
+        Reading(Cache(memory=0, disk=disk, prefetch=0), state_dir),
+        fan_out(metrics.listen, told.append),
     )
 
 

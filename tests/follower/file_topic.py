@@ -19,6 +19,7 @@ from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_reader import TierBatch, TierReader
 from tierstate.follower.checkpoint import CheckpointSeed, checkpoint
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
 from tierstate.follower.shelf import Shelf
@@ -131,7 +132,7 @@ def objects_of(state: Path) -> ObjectStore:
 
 def follow(topic: FileTopic, state: Path, *, tail: bool, objects: ObjectStore | None = None) -> Follower:
     seed = CheckpointSeed(topic, objects, identity_of(topic), SystemClock(), lambda *_: None) if objects else None
-    return open_view(topic, "cluster", SystemClock(), state_dir=state, tail=tail, seed=seed)
+    return open_view(topic, "cluster", SystemClock(), Following(tail=tail, seed=seed), state_dir=state)
 
 
 def write_checkpoints(topic: FileTopic, state: Path, objects: ObjectStore) -> None:

@@ -14,6 +14,7 @@ from tests.follower.archived import crash, run
 from tests.follower.checkpointed import NewStore, World
 from tests.follower.said import PARTITIONS, identity, log_start, partition
 from tierstate.follower.checkpoint import CheckpointSeed
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.follower.rocksdb_view import RocksView
 from tierstate.schemas.codec import decode_fact
@@ -184,7 +185,7 @@ def test_a_follower_starts_from_a_checkpoint_and_not_twice_from_the_same(tmp_pat
             used.append((store.position(tier_partition), end))
 
     topic = in_memory.said.topic
-    follower = open_view(topic, "cluster", in_memory.clock, state_dir=tmp_path, seed=watched, tail=False)
+    follower = open_view(topic, "cluster", in_memory.clock, Following(seed=watched, tail=False), state_dir=tmp_path)
     assert used == [(3, 3)]
     in_memory.speak(6, 7, 8)
     follower.require_fresh(in_memory.number, 0)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.follower.said import PARTITIONS, Topic, elected, identity, log_start, partition
 from tierstate.follower.digests import digests_of
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.follower.replay import catch_up
 from tierstate.follower.resume import ViewFolder
@@ -32,11 +33,13 @@ def full(said: Topic, tmp_path: Path) -> Topic:
         at = said.say(leader)
         for counter in range(50):
             said.say(log_start(user, counter, leader, at, counter))
-    follower = open_view(said.topic, "cluster", ManualClock(), state_dir=tmp_path, tail=False)
+    follower = open_view(said.topic, "cluster", ManualClock(), Following(tail=False), state_dir=tmp_path)
     for number in range(PARTITIONS):
         follower.require_fresh(number, 0)
     follower.close()
-    open_view(said.topic, "cluster", ManualClock(), state_dir=tmp_path, tail=False).close()  # opening writes the table
+    open_view(
+        said.topic, "cluster", ManualClock(), Following(tail=False), state_dir=tmp_path
+    ).close()  # opening writes the table
     assert list(files(tmp_path, "*.sst"))
     return said
 
@@ -98,8 +101,8 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_damaged_view_ends_up_equal_to_the_topic(full: Topic, tmp_path: Path, what: str) -> None:
     DAMAGE[what](tmp_path)
-    follower = open_view(full.topic, "cluster", ManualClock(), state_dir=tmp_path, tail=False)
-    oracle = open_view(full.topic, "cluster", ManualClock(), tail=False)
+    follower = open_view(full.topic, "cluster", ManualClock(), Following(tail=False), state_dir=tmp_path)
+    oracle = open_view(full.topic, "cluster", ManualClock(), Following(tail=False))
     for view in (follower, oracle):
         for number in range(PARTITIONS):
             view.require_fresh(number, 0)
@@ -119,7 +122,7 @@ def test_a_view_that_lost_everything_is_rebuilt_before_anybody_can_ask_it(
     full: Topic, tmp_path: Path, what: str
 ) -> None:
     DAMAGE[what](tmp_path)
-    follower = open_view(full.topic, "cluster", ManualClock(), state_dir=tmp_path, tail=False)
+    follower = open_view(full.topic, "cluster", ManualClock(), Following(tail=False), state_dir=tmp_path)
     assert all(follower.partition(partition(user)).log_start == 49 for user in range(USERS))
     follower.close()
 
@@ -149,26 +152,30 @@ def test_a_view_of_something_else_is_rebuilt(said: Topic, tmp_path: Path, what: 
     folder.install(other)
     other.close()
     events: list[Event] = []
-    follower = open_view(said.topic, "cluster", ManualClock(), state_dir=tmp_path, tail=False, listener=events.append)
+    follower = open_view(
+        said.topic, "cluster", ManualClock(), Following(tail=False, listener=events.append), state_dir=tmp_path
+    )
     assert "another tier-state topic" in next(each for each in events if isinstance(each, ViewRebuilt)).reason
     assert follower.partition(partition(0)).leader == leader
     follower.close()
 
 
 def test_a_view_that_another_process_follows_into_is_neither_opened_nor_rebuilt(said: Topic, tmp_path: Path) -> None:
-    first = open_view(said.topic, "cluster", ManualClock(), state_dir=tmp_path, tail=False)
+    first = open_view(said.topic, "cluster", ManualClock(), Following(tail=False), state_dir=tmp_path)
     with pytest.raises(Unavailable, match="another process"):
-        open_view(said.topic, "cluster", ManualClock(), state_dir=tmp_path, tail=False)
+        open_view(said.topic, "cluster", ManualClock(), Following(tail=False), state_dir=tmp_path)
     said.say(elected(0, 1, 1))
     first.require_fresh(tier_partition_of(partition(0), PARTITIONS), 0)
     first.close()
-    open_view(said.topic, "cluster", ManualClock(), state_dir=tmp_path, tail=False).close()
+    open_view(said.topic, "cluster", ManualClock(), Following(tail=False), state_dir=tmp_path).close()
 
 
 def test_damage_that_is_met_while_reading_rebuilds_a_running_view(full: Topic, tmp_path: Path) -> None:
     events: list[Event] = []
     flip(names(tmp_path, "*.sst"), 0.3)
-    follower = open_view(full.topic, "cluster", ManualClock(), state_dir=tmp_path, tail=False, listener=events.append)
+    follower = open_view(
+        full.topic, "cluster", ManualClock(), Following(tail=False, listener=events.append), state_dir=tmp_path
+    )
     for user in range(USERS):
         try:
             follower.partition(partition(user))

@@ -11,6 +11,7 @@ from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_topic import TierReader
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.runtime.listener import Event, ViewRebuilt
@@ -66,7 +67,7 @@ def test_a_restart_resumes_and_does_not_replay(said: Topic, tmp_path: Path) -> N
     first.require_fresh(number, 0)
     first.close()
     events: list[Event] = []
-    again = open_view(said.topic, "cluster", SystemClock(), state_dir=tmp_path, listener=events.append)
+    again = open_view(said.topic, "cluster", SystemClock(), Following(listener=events.append), state_dir=tmp_path)
     assert again.store.position(number) == 1
     assert again.partition(partition(0)).leader == leader
     again.close()
@@ -82,7 +83,7 @@ def test_another_topic_of_the_same_name_rebuilds_the_view(said: Topic, tmp_path:
     other = Topic(MemoryTierTopic(PARTITIONS, topic_id="AAAAAAAAAAAAAAAAAAAAAw"))
     other.say(elected(0, 9, 2))
     events: list[Event] = []
-    again = open_view(other.topic, "cluster", SystemClock(), state_dir=tmp_path, listener=events.append)
+    again = open_view(other.topic, "cluster", SystemClock(), Following(listener=events.append), state_dir=tmp_path)
     leader = again.partition(partition(0)).leader
     assert leader is not None
     assert leader.epoch == 9
@@ -99,7 +100,7 @@ def test_a_truncated_topic_rebuilds_the_view(tmp_path: Path) -> None:
     said.say(log_start(0, 5, leader, at))
     number = said.number(f"{partition(0).topic_id}/0/")
     events: list[Event] = []
-    follower = open_view(topic, "cluster", SystemClock(), state_dir=tmp_path, listener=events.append)
+    follower = open_view(topic, "cluster", SystemClock(), Following(listener=events.append), state_dir=tmp_path)
     follower.require_fresh(number, 0)
     assert follower.partition(partition(0)).log_start == 5
     topic.truncate(number, 1)
@@ -142,5 +143,5 @@ def test_a_view_that_slept_for_half_the_life_of_tombstones_is_rebuilt(
     first.close()
     clock.advance(days * 24 * 3600)
     events: list[Event] = []
-    open_view(said.topic, "cluster", clock, state_dir=tmp_path, listener=events.append).close()
+    open_view(said.topic, "cluster", clock, Following(listener=events.append), state_dir=tmp_path).close()
     assert bool([event for event in events if isinstance(event, ViewRebuilt)]) is rebuilt

@@ -12,6 +12,7 @@ from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
 from tierstate.broker.tier_reader import key_bytes, key_text
 from tierstate.follower.digests import live_set_digest
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import ManualClock
 from tierstate.schemas.codec import decode_fact, encode_fact
@@ -45,7 +46,7 @@ FOREIGN = [
 
 @pytest.fixture
 def follower(said: Topic) -> Follower:
-    return open_view(said.topic, "cluster", ManualClock(), tail=False)
+    return open_view(said.topic, "cluster", ManualClock(), Following(tail=False))
 
 
 @pytest.mark.parametrize("key", FOREIGN)

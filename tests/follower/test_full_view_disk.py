@@ -18,6 +18,7 @@ import json, resource, sys
 from pathlib import Path
 from tests.follower.file_topic import FileTopic, PARTITIONS
 from tierstate.follower.digests import digests_of
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import DiskFull
@@ -26,7 +27,7 @@ def room(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 def follow(folder, use):
-    follower = open_view(topic, "cluster", ManualClock(), state_dir=folder, tail=False)
+    follower = open_view(topic, "cluster", ManualClock(), Following(tail=False), state_dir=folder)
     try:
         for number in range(PARTITIONS):
             follower.require_fresh(number, 0)

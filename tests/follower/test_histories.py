@@ -13,6 +13,7 @@ from tierstate.follower.archive_reader import archived_topics, verify_archive
 from tierstate.follower.archives import Archives
 from tierstate.follower.digests import live_set_digest
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
 from tierstate.follower.histories import begin_history, has_parted, left_behind, newest_history, places
 from tierstate.follower.object_names import TierPlace
@@ -151,7 +152,11 @@ def test_a_follower_tells_the_archive_that_people_spoke_also_about_what_it_does_
     world, memory = Archived(), InMemory(1)
     seen = archives(world)
     follower = Follower(
-        world.topic, memory.fresh(), memory, world.clock, keep=lambda *_: False, tail=False, listener=seen.listen
+        world.topic,
+        memory.fresh(),
+        memory,
+        world.clock,
+        Following(keep=lambda *_: False, tail=False, listener=seen.listen),
     ).start()
     seen.heard(0)
     world.append(3)
@@ -266,7 +271,7 @@ def test_a_view_on_disk_of_a_lost_future_is_rebuilt(tmp_path: Path) -> None:
     world.append(10)
     view = RocksView(tmp_path / "view", world.identity, decode_fact)
     memory = InMemory(1)
-    Follower(world.topic, view, memory, world.clock, tail=False).start().require_fresh(0, 0)
+    Follower(world.topic, view, memory, world.clock, Following(tail=False)).start().require_fresh(0, 0)
     anchor = view.anchor(0)
     view.close()
     again = RocksView(tmp_path / "view", world.identity, decode_fact)
@@ -274,7 +279,7 @@ def test_a_view_on_disk_of_a_lost_future_is_rebuilt(tmp_path: Path) -> None:
     world.topic.restore(0, 6)
     world.clock.advance(60)
     world.append(10, b"another")
-    follower = Follower(world.topic, again, memory, world.clock, tail=False).start()
+    follower = Follower(world.topic, again, memory, world.clock, Following(tail=False)).start()
     follower.require_fresh(0, 0)
     assert live_set_digest(follower.store.entries(0)).hexdigest() == truth(world)
 
@@ -282,7 +287,7 @@ def test_a_view_on_disk_of_a_lost_future_is_rebuilt(tmp_path: Path) -> None:
 def truth(world: Archived) -> str:
     """What a view from nothing holds."""
     memory = InMemory(1)
-    follower = Follower(world.topic, memory.fresh(), memory, world.clock, tail=False).start()
+    follower = Follower(world.topic, memory.fresh(), memory, world.clock, Following(tail=False)).start()
     follower.require_fresh(0, 0)
     return live_set_digest(follower.store.entries(0)).hexdigest()
 
@@ -291,7 +296,7 @@ def test_a_view_that_goes_on_while_its_topic_is_put_back_and_grows_past_it_is_re
     world = Archived()
     world.append(10)
     memory = InMemory(1)
-    follower = Follower(world.topic, memory.fresh(), memory, world.clock, tail=False).start()
+    follower = Follower(world.topic, memory.fresh(), memory, world.clock, Following(tail=False)).start()
     follower.require_fresh(0, 0)
     world.topic.restore(0, 6)
     world.append(10, b"another")

@@ -12,6 +12,7 @@ from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_topic import TierReader
 from tierstate.follower.digests import digests_of
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.listener import Event, ViewRebuilt
@@ -43,10 +44,8 @@ class Hosted:
             self.topic,
             "cluster",
             ManualClock(),
+            Following(keep=self.keep, tail=False, listener=self.events.append),
             state_dir=self.state,
-            keep=self.keep,
-            tail=False,
-            listener=self.events.append,
         )
 
     def restart(self) -> None:
@@ -97,7 +96,7 @@ def test_a_partition_that_becomes_hosted_is_complete_at_once_and_after_a_restart
     view = hosted.follower.partition(partition(THEIRS))
     assert (view.log_start, len(hosted.follower.facts(partition(THEIRS)))) == (200, 4)
     assert not [event for event in hosted.events[1:] if isinstance(event, ViewRebuilt)]
-    whole = open_view(said.topic, "cluster", ManualClock(), tail=False)
+    whole = open_view(said.topic, "cluster", ManualClock(), Following(tail=False))
     whole.require_fresh(NUMBER, 0)
     assert digests_of(hosted.follower.store) == digests_of(whole.store)
 
@@ -175,7 +174,7 @@ def test_a_view_opened_without_a_choice_takes_everybody_back(said: Topic, hosted
     speak(said, MINE), speak(said, THEIRS)
     hosted.follower.require_fresh(NUMBER, 0)
     hosted.follower.close()
-    hosted.follower = open_view(said.topic, "cluster", ManualClock(), state_dir=hosted.state, tail=False)
+    hosted.follower = open_view(said.topic, "cluster", ManualClock(), Following(tail=False), state_dir=hosted.state)
     hosted.follower.require_fresh(NUMBER, 0)
     assert hosted.follower.partitions() == [partition(MINE), partition(THEIRS)]
 

@@ -16,6 +16,7 @@ from tests.follower.file_topic import PARTITIONS, FileTopic, follow, objects_of
 from tests.follower.said import attempt, elected, finished, log_start, partition
 from tierstate.follower.digests import ViewDigests, digests_of
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import SystemClock
 from tierstate.schemas.codec import encode_fact
@@ -81,7 +82,7 @@ class Round:
         return begun
 
     def truth(self) -> ViewDigests:
-        return self.digests(open_view(self.topic, "cluster", SystemClock(), tail=False))
+        return self.digests(open_view(self.topic, "cluster", SystemClock(), Following(tail=False)))
 
     def restarted(self) -> ViewDigests:
         return self.digests(follow(self.topic, self.state, tail=False))

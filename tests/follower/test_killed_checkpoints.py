@@ -18,6 +18,7 @@ from tests.follower.file_topic import PARTITIONS, identity_of, objects_of
 from tests.follower.test_killed import ROOT, Round
 from tierstate.follower.checkpoint import CheckpointSeed, read_checkpoint
 from tierstate.follower.digests import live_set_digest
+from tierstate.follower.following import Following
 from tierstate.follower.live_set_object import apply_table, fetch_table
 from tierstate.follower.object_names import PositionName, TierPlace
 from tierstate.follower.open import open_view
@@ -74,7 +75,7 @@ class Written:
                 used[number] = header.position
 
         fresh = Path(mkdtemp(dir=self.state))
-        view = open_view(topic, "cluster", SystemClock(), state_dir=fresh, tail=False, seed=seed)
+        view = open_view(topic, "cluster", SystemClock(), Following(tail=False, seed=seed), state_dir=fresh)
         assert self.round.digests(view) == self.round.truth()
         newest = {number: names[-1].position for number in range(PARTITIONS) if (names := self.names(number))}
         assert used == newest

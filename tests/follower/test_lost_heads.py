@@ -14,6 +14,7 @@ from tests.follower.test_hosted_partitions import MINE, NUMBER, THEIRS, Hosted, 
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.fetch.recent_views import RecentViews
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.follower.rebuild import Seed
 from tierstate.follower.time_travel import replay_topic
@@ -42,7 +43,7 @@ def hosted(said: Topic, tmp_path: Path) -> Iterator[Hosted]:
 
 
 def followed(topic: MemoryTierTopic, state: Path | None = None, *, tail: bool = False) -> Follower:
-    return open_view(topic, "cluster", ManualClock(), state_dir=state, tail=tail)
+    return open_view(topic, "cluster", ManualClock(), Following(tail=tail), state_dir=state)
 
 
 @pytest.mark.parametrize("to", [1, 4, 5])
@@ -124,7 +125,7 @@ def test_a_checkpoint_saves_a_view_only_at_or_above_where_the_log_begins(
 
 
 def seeded(world: World, state: Path, seed: Seed) -> Follower:
-    return open_view(world.said.topic, "cluster", world.clock, state_dir=state, tail=False, seed=seed)
+    return open_view(world.said.topic, "cluster", world.clock, Following(tail=False, seed=seed), state_dir=state)
 
 
 def test_a_partition_is_not_taken_back_from_what_is_left(said: Topic, hosted: Hosted) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.follower.said import PARTITIONS, Topic, elected, identity, partition
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.follower.rocksdb_view import RocksView
 from tierstate.runtime.clock import ManualClock
@@ -99,7 +100,7 @@ def test_a_follower_says_so_shows_it_and_forgets_it_when_told(said: Topic) -> No
         events.append(event)
         metrics.listen(event)
 
-    follower = open_view(said.topic, "cluster", ManualClock(), tail=False, listener=listen)
+    follower = open_view(said.topic, "cluster", ManualClock(), Following(tail=False, listener=listen))
     said.topic.append(NUMBER, KEY, b"one"), said.topic.append(NUMBER, KEY, b"two")
     follower.require_fresh(NUMBER, 0)
     assert SecondValueSeen(NUMBER, KEY, 0, 1) in events

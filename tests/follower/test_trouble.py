@@ -17,6 +17,7 @@ from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.tier_topic import TierReader
 from tierstate.follower.digests import digests_of
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import ManualClock, SystemClock
@@ -31,7 +32,7 @@ NUMBER = tier_partition_of(partition(0), PARTITIONS)
 
 
 def following(topic: MemoryTierTopic, store: ViewStore, *, tail: bool) -> Follower:
-    return Follower(topic, store, InMemory(PARTITIONS), ManualClock(), tail=tail).start()
+    return Follower(topic, store, InMemory(PARTITIONS), ManualClock(), Following(tail=tail)).start()
 
 
 NO_RIGHT = AccessDenied("the broker refuses these credentials", needs="READ")
@@ -86,13 +87,14 @@ import resource, signal, sys
 from pathlib import Path
 from tests.follower.file_topic import FileTopic, PARTITIONS
 from tierstate.follower.digests import digests_of
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import DiskFull
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 topic = FileTopic(Path(sys.argv[1]))
-follower = open_view(topic, "cluster", ManualClock(), state_dir=Path(sys.argv[2]), tail=False)
+follower = open_view(topic, "cluster", ManualClock(), Following(tail=False), state_dir=Path(sys.argv[2]))
 more = Path(sys.argv[1] + ".more").read_bytes()
 with open(sys.argv[1], "ab") as file:
     file.write(more)
@@ -110,7 +112,7 @@ for number in range(PARTITIONS):
     follower.require_fresh(number, 0)
 print(digests_of(follower.store).live_set)
 follower.close()
-again = open_view(topic, "cluster", ManualClock(), state_dir=Path(sys.argv[2]), tail=False)
+again = open_view(topic, "cluster", ManualClock(), Following(tail=False), state_dir=Path(sys.argv[2]))
 print(digests_of(again.store).live_set)
 again.close()
 """
@@ -134,7 +136,7 @@ def test_a_real_view_whose_disk_fills_in_a_write_batch_goes_on_when_there_is_roo
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    oracle = open_view(whole, "cluster", ManualClock(), tail=False)
+    oracle = open_view(whole, "cluster", ManualClock(), Following(tail=False))
     for number in range(FILE_PARTITIONS):
         oracle.require_fresh(number, 0)
     assert done.stdout.split() == [digests_of(oracle.store).live_set] * 2
@@ -147,7 +149,7 @@ def test_a_rebuild_that_fails_is_tried_again_and_meanwhile_nothing_is_fresh(tmp_
     leader = elected(0, 3, 1)
     at = said.say(leader)
     said.say(log_start(0, 7, leader, at))
-    follower = open_view(topic, "cluster", SystemClock(), state_dir=tmp_path, tail=tail)
+    follower = open_view(topic, "cluster", SystemClock(), Following(tail=tail), state_dir=tmp_path)
     follower.require_fresh(NUMBER, 3600)
     topic.away = True
     topic.truncate(NUMBER, 1)
@@ -177,7 +179,7 @@ def test_a_topic_that_was_made_again_ends_the_follower_with_a_typed_error_and_ne
     topic = MoodyTopic(PARTITIONS)
     said, clock = Topic(topic), ManualClock()
     said.say(elected(0, 3, 1))
-    follower = open_view(topic, "cluster", clock, state_dir=tmp_path, tail=False)
+    follower = open_view(topic, "cluster", clock, Following(tail=False), state_dir=tmp_path)
     follower.require_fresh(NUMBER, 0)
     topic.other = "AAAAAAAAAAAAAAAAAAAAAw"
     topic.truncate(NUMBER, 0)
@@ -197,7 +199,7 @@ def test_a_topic_that_was_made_again_with_fewer_partitions_ends_the_follower_too
     topic = MoodyTopic(PARTITIONS)
     said = Topic(topic)
     said.say(elected(0, 3, 1))
-    follower = open_view(topic, "cluster", ManualClock(), state_dir=tmp_path, tail=False)
+    follower = open_view(topic, "cluster", ManualClock(), Following(tail=False), state_dir=tmp_path)
     follower.require_fresh(NUMBER, 0)
     topic.truncate(NUMBER, 0)
     topic.other, topic.away = "AAAAAAAAAAAAAAAAAAAAAw", True
@@ -222,7 +224,7 @@ def test_a_checkpoint_of_a_lost_branch_is_not_built_upon(said: Topic, tmp_path: 
         if number == NUMBER:
             store.apply(number, [Entry(key_of(ghost), Position(1), encode_fact(ghost))], Position(2), 0)
 
-    follower = open_view(said.topic, "cluster", ManualClock(), state_dir=tmp_path, tail=False, seed=seed)
+    follower = open_view(said.topic, "cluster", ManualClock(), Following(tail=False, seed=seed), state_dir=tmp_path)
     assert follower.partition(partition(0)).log_start == 4 + more
     follower.close()
 
@@ -239,7 +241,7 @@ class Cursed(MemoryTierTopic):
 def test_a_view_that_is_lost_as_soon_as_it_is_rebuilt_is_not_rebuilt_without_a_pause() -> None:
     topic = Cursed(PARTITIONS)
     events: list[Event] = []
-    follower = open_view(topic, "cluster", ManualClock(), tail=False, listener=events.append)
+    follower = open_view(topic, "cluster", ManualClock(), Following(tail=False, listener=events.append))
     Topic(topic).say(elected(0, 3, 1))
     follower.advance()
     topic.truncate(NUMBER, 0)

@@ -11,6 +11,7 @@ from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
 from tests.leader.world import FaultyTopic
 from tierstate.follower.as_of import LOOK_S, MAX_AGE_MS
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.listener import Event, ViewRebuilt
@@ -35,7 +36,7 @@ def events() -> list[Event]:
 
 @pytest.fixture
 def follower(said: Topic, clock: ManualClock, events: list[Event]) -> Follower:
-    return open_view(said.topic, "cluster", clock, tail=False, listener=events.append)
+    return open_view(said.topic, "cluster", clock, Following(tail=False, listener=events.append))
 
 
 def rebuilt(events: list[Event]) -> list[str]:
@@ -82,7 +83,7 @@ def idle(clock: ManualClock) -> tuple[FaultyTopic, Follower, list[float]]:
     """A follower that reached the end before anybody asked for a fresh view, and when ends were asked for."""
     topic, asked = FaultyTopic(), list[float]()
     topic.on_end = lambda: asked.append(clock.monotonic())
-    follower = open_view(topic, "cluster", clock, tail=False)
+    follower = open_view(topic, "cluster", clock, Following(tail=False))
     follower.advance(), follower.advance()
     return topic, follower, asked
 
@@ -132,7 +133,7 @@ def test_a_truncated_topic_is_noticed_by_whoever_wants_a_fresh_view(
 def test_a_topic_whose_end_is_below_the_view_makes_nothing_fresh(clock: ManualClock, events: list[Event]) -> None:
     """The tail saw the facts that are gone; the end that is asked for after it tells that they are."""
     topic = FaultyTopic()
-    follower = open_view(topic, "cluster", clock, tail=False, listener=events.append)
+    follower = open_view(topic, "cluster", clock, Following(tail=False, listener=events.append))
     for number in (1, 2):
         topic.append(0, key_of(elected(0, 3, number)), encode_fact(elected(0, 3, number)))
     follower.require_fresh(0, 0)
@@ -149,14 +150,14 @@ def test_a_truncated_topic_that_has_grown_again_is_noticed_by_its_epoch(
     leader = elected(0, 3, 1)
     at = said.say(leader)
     said.say(log_start(0, 7, leader, at))
-    first = open_view(said.topic, "cluster", clock, state_dir=tmp_path, tail=False)
+    first = open_view(said.topic, "cluster", clock, Following(tail=False), state_dir=tmp_path)
     first.require_fresh(NUMBER, 0)
     first.close()
     said.topic.truncate(NUMBER, 1)
     said.say(log_start(0, 5, leader, at, counter=2)), said.say(log_start(0, 6, leader, at, counter=3))
     said.topic.compacted.add((NUMBER, 1))  # the record that would tell is compacted away
     events: list[Event] = []
-    again = open_view(said.topic, "cluster", clock, state_dir=tmp_path, tail=False, listener=events.append)
+    again = open_view(said.topic, "cluster", clock, Following(tail=False, listener=events.append), state_dir=tmp_path)
     again.require_fresh(NUMBER, 0)
     assert again.partition(partition(0)).log_start == 6
     assert "truncated" in rebuilt(events)[0]
@@ -200,10 +201,10 @@ def test_a_view_is_as_of_the_time_at_which_its_end_was_asked_for_not_reached(
 
 def test_a_view_of_unknown_age_is_rebuilt(said: Topic, clock: ManualClock, tmp_path: Path) -> None:
     said.say(elected(0, 3, 1))
-    first = open_view(said.topic, "cluster", clock, state_dir=tmp_path, tail=False)
+    first = open_view(said.topic, "cluster", clock, Following(tail=False), state_dir=tmp_path)
     first.require_fresh(NUMBER, 0)
     first.store.mark_as_of(NUMBER, 0)
     first.close()
     events: list[Event] = []
-    open_view(said.topic, "cluster", clock, state_dir=tmp_path, tail=False, listener=events.append).close()
+    open_view(said.topic, "cluster", clock, Following(tail=False, listener=events.append), state_dir=tmp_path).close()
     assert "nobody knows" in rebuilt(events)[0]

@@ -11,6 +11,7 @@ from tests.follower.said import PARTITIONS, Topic, elected, log_start, partition
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.app.watching import feed_view_gauges, why_beheaded, why_behind, why_topic_away, why_unhealthy
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
 from tierstate.follower.until_stopped import UntilStopped
 from tierstate.follower.view_watch import ViewWatch
@@ -34,7 +35,11 @@ class Watched:
         self.said = Topic(self.topic)
         self.store = MoodyView(decode_fact, PARTITIONS)
         self.follower = Follower(
-            self.topic, self.store, InMemory(PARTITIONS), self.clock if not tail else SystemClock(), tail=tail
+            self.topic,
+            self.store,
+            InMemory(PARTITIONS),
+            self.clock if not tail else SystemClock(),
+            Following(tail=tail),
         ).start()
         self.watch = ViewWatch(self.topic, self.follower, self.clock)
 

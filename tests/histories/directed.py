@@ -9,6 +9,7 @@ from tests.histories.small_world import SmallWorld, Steady
 from tests.histories.topic import DAY, HistoryTopic, ProcessTopic
 from tests.leader.forger import stolen
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import TierstateError
@@ -283,7 +284,7 @@ def a_view_sleeps_for_months() -> str | None:
     topic.land(A_KEY, b"value")
     topic.land(KEPT_KEY, b"value")  # by which the topic is known again when the view wakes up
     memory = InMemory(1)
-    follower = Follower(ProcessTopic(topic, 0, kind=True), memory.fresh(), memory, clock, tail=False).start()
+    follower = Follower(ProcessTopic(topic, 0, kind=True), memory.fresh(), memory, clock, Following(tail=False)).start()
     follower.require_fresh(0, 0)
     topic.land(A_KEY, None)
     for _ in range(60):
@@ -303,7 +304,7 @@ def a_topic_is_created_again() -> str | None:
     topic.land(A_KEY, b"value")
     memory = InMemory(1)
     seen = ProcessTopic(topic, 0, kind=True)
-    follower = Follower(seen, memory.fresh(), memory, clock, tail=False).start()
+    follower = Follower(seen, memory.fresh(), memory, clock, Following(tail=False)).start()
     follower.require_fresh(0, 0)
     topic.log.clear()
     topic.times.clear()

@@ -9,13 +9,14 @@ from tests.histories.disk import HistoryLog
 from tests.histories.groups import POLICY
 from tests.histories.topic import DAY, TOPIC_ID, ProcessTopic
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
 from tierstate.leader.act import Act
 from tierstate.leader.copier import CopyTools
 from tierstate.leader.custody import ClusterEvidence, Custodian
 from tierstate.leader.custody_acts import CustodyTools
 from tierstate.leader.observe import Observer
-from tierstate.leader.partition_worker import PartitionWorker
+from tierstate.leader.partition_worker import PartitionWorker, WorkerTools
 from tierstate.leader.status import StatusBoard
 from tierstate.leader.term import Seat
 from tierstate.leader.upload import FormatPolicy
@@ -36,7 +37,9 @@ def follow(world: World, who: int, store: ViewStore | None = None, *, kind: bool
     """Production's follower over the history's topic; it reads when it is asked, not on a thread."""
     memory = InMemory(1)
     topic = ProcessTopic(world.topic, who, kind=kind)
-    return Follower(topic, store or memory.fresh(), memory, world.clock, tail=False, listener=world.tell).start()
+    return Follower(
+        topic, store or memory.fresh(), memory, world.clock, Following(tail=False, listener=world.tell)
+    ).start()
 
 
 class Process:
@@ -60,17 +63,9 @@ class Process:
             longest_s=900.0,
         )
         observe = Observer(control, number, log, POLICY, _as_it_is, clock, topic.problems)
-        self.worker = PartitionWorker(
-            seat,
-            world.cluster.partition,
-            NAME,
-            observe,
-            tools,
-            Policy(0, 0, allow_unclean=True, sweep_grace_s=1800.0),
-            StatusBoard(),
-            world.tell,
-            world.archived_to,
-        )
+        rules, board = Policy(0, 0, allow_unclean=True, sweep_grace_s=1800.0), StatusBoard()
+        shared = WorkerTools(seat, observe, tools, rules, board, world.tell, world.archived_to)
+        self.worker = PartitionWorker(shared, world.cluster.partition, NAME)
         look = ClusterEvidence(control, "histories", 3, topic.problems, clock)
         policy = CustodyPolicy(grace_ms=DAY, reader_grace_ms=60_000)
         custody = CustodyTools(seat, look, policy, world.store, world.tell, world.archived_to)

@@ -18,6 +18,7 @@ from tierstate.follower.archive_reader import read_archive
 from tierstate.follower.archives import Archives
 from tierstate.follower.checkpoint import CheckpointSeed, checkpoint
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
 from tierstate.follower.histories import begin_history, has_parted
 from tierstate.follower.rocksdb_view import ViewIdentity
@@ -62,7 +63,7 @@ class RestoredWorld:
         memory = InMemory(1)
         seed = CheckpointSeed(self.topic, self.objects, self.identity, self.clock, ignored)
         lost = "no view"
-        follower = Follower(self.topic, store, memory, self.clock, lost=lost, seed=seed, tail=False)
+        follower = Follower(self.topic, store, memory, self.clock, Following(seed=seed, tail=False), lost=lost)
         return follower.start()
 
     def run(self) -> None:

@@ -17,6 +17,7 @@ from tierstate.broker.open import Broker, open_broker
 from tierstate.broker.tier_topic import KafkaTierTopic
 from tierstate.broker.tier_topic_setup import TierTopicSpec, create_tier_topic, open_tier_topic
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.leader.attention import Attention
 from tierstate.leader.open import Beside, LeaderRole, Parts, open_leader
@@ -117,7 +118,7 @@ class RealTopic:
             topic: KafkaTierTopic = open_tier_topic(self.sandbox.client_config, self.spec)
             opened.callback(topic.close)
             attention = Attention(clock, lambda partition: tier_partition_of(partition, self.spec.partitions))
-            view = open_view(topic, self.sandbox.cluster_id, clock, listener=attention.listen)
+            view = open_view(topic, self.sandbox.cluster_id, clock, Following(listener=attention.listen))
             opened.callback(view.close)
             leader = open_leader(
                 self.settings(**trim),

@@ -21,6 +21,7 @@ from tests.test_docs import section
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.app.watching import feed_loop_gauges, longest_silence, why_hanging, why_unhealthy
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
 from tierstate.follower.view_watch import ViewWatch
 from tierstate.leader.act import Act
@@ -232,7 +233,9 @@ def test_a_store_that_never_answers_in_spite_of_its_deadlines_holds_its_watch(wa
 
 def test_what_hangs_is_unhealthy_and_counted_by_its_loop(watched: Watched) -> None:
     metrics, memory = Metrics(), InMemory(PARTITIONS)
-    follower = Follower(MemoryTierTopic(PARTITIONS), memory.fresh(), memory, watched.clock, tail=False).start()
+    follower = Follower(
+        MemoryTierTopic(PARTITIONS), memory.fresh(), memory, watched.clock, Following(tail=False)
+    ).start()
     feed_loop_gauges(metrics, watched.watchdog)
     with loop("acts", "t-0"):
         assert why_unhealthy([], follower, watched.watchdog) == []

@@ -11,7 +11,7 @@ from tierstate.leader.act import run_until
 from tierstate.leader.copier import copy_segment
 from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.observe import Observer
-from tierstate.leader.partition_worker import PartitionWorker, no_archive
+from tierstate.leader.partition_worker import PartitionWorker, WorkerTools, no_archive
 from tierstate.leader.term import Reign
 from tierstate.rules.decide import Observed, Policy
 from tierstate.runtime.listener import ActFailed, CopyFailed, TrimRefused
@@ -57,10 +57,8 @@ class Desk:
         groups = GroupPolicy(False, (), 0.0)
         observe = Pretended(world.broker, BrokerId(1), world.log, groups, lambda name, config: config, world.clock)
         observe.desk = self
-        self.worker = PartitionWorker(
+        tools = WorkerTools(
             process.seat,
-            world.partition,
-            world.name,
             observe,
             process.tools,
             Policy(0, 0, False, expire_grace_ms=0, sweep_grace_s=0.0),
@@ -68,6 +66,7 @@ class Desk:
             process.events.append,
             self.archived_to,
         )
+        self.worker = PartitionWorker(tools, world.partition, world.name)
 
     @property
     def world(self) -> World:

@@ -23,7 +23,7 @@ from tierstate.leader.copier import CopyTools, copy_segment
 from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.observe import Observer
 from tierstate.leader.orphan_sweeps import OrphanSweeps
-from tierstate.leader.partition_worker import PartitionWorker
+from tierstate.leader.partition_worker import PartitionWorker, WorkerTools
 from tierstate.leader.status import PartitionStatus, StatusBoard
 from tierstate.leader.term import Reign, Seat, begin_term
 from tierstate.leader.upload import FormatPolicy
@@ -277,17 +277,8 @@ class Process:
             world.topic.problems,
         )
         policy = Policy(lag_ms, delay_ms, allow_unclean)
-        return PartitionWorker(
-            self.seat,
-            world.partition,
-            world.name,
-            observe or plain,
-            self.tools,
-            policy,
-            self.board,
-            self.events.append,
-            orphans=orphans,
-        )
+        tools = WorkerTools(self.seat, observe or plain, self.tools, policy, self.board, self.events.append)
+        return PartitionWorker(tools, world.partition, world.name, orphans)
 
     def work(self, worker: PartitionWorker | None = None) -> PartitionWorker:
         """Until there is nothing to do, or something failed."""

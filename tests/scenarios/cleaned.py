@@ -29,6 +29,7 @@ from tierstate.broker.tier_topic_setup import TierTopicSpec
 from tierstate.follower.checkpoint import checkpoint
 from tierstate.follower.digests import live_set_digest, meaning_digest
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import EVERYTHING, Following
 from tierstate.follower.open import open_view
 from tierstate.follower.rocksdb_view import RocksView, ViewIdentity
 from tierstate.follower.shelf import Shelf
@@ -180,7 +181,7 @@ class Restless:
             topic = self.open_tier_topic()
             opened.callback(topic.close)
             attention = Attention(self.clock, lambda partition: tier_partition_of(partition, TIER_PARTITIONS))
-            view = self.follower("agent", topic, listener=fan_out(events.append, attention.listen))
+            view = self.follower("agent", topic, Following(listener=fan_out(events.append, attention.listen)))
             opened.callback(view.close)
             yield Job(
                 open_leader(
@@ -227,10 +228,10 @@ class Restless:
 
     # --- views, and what is left of the topic -----------------------------------------------------------------------
 
-    def follower(self, name: str, topic: KafkaTierTopic | None = None, **options: Any) -> Follower:
+    def follower(self, name: str, topic: KafkaTierTopic | None = None, following: Following = EVERYTHING) -> Follower:
         """On disk, under a name; it goes on where the one before of that name stopped."""
         folder = self.house.folder / "views" / name
-        return open_view(topic or self.tier_topic, self.house.kafka.cluster_id, self.clock, state_dir=folder, **options)
+        return open_view(topic or self.tier_topic, self.house.kafka.cluster_id, self.clock, following, state_dir=folder)
 
     def look(self, view: Follower, partition: TopicIdPartition) -> PartitionView:
         view.require_fresh(view.tier_partition(partition), 0)

@@ -49,7 +49,7 @@ class Eyes:
             broker = opened.enter_context(open_broker(cluster.sandbox.client_config))
             tiers = opened.enter_context(closing(open_tier_topic(cluster.sandbox.client_config, cluster.spec)))
             follower = opened.enter_context(closing(open_view(tiers, cluster.sandbox.cluster_id, clock)))
-            reader = opened.enter_context(closing(open_reader(follower, broker, cluster.store, clock=clock)))
+            reader = opened.enter_context(closing(open_reader(follower, broker, cluster.store, clock)))
             yield cls(cluster, broker, tiers, follower, reader)
 
     def place(self, topic: StoryTopic, partition: int) -> TopicIdPartition:

@@ -29,6 +29,7 @@ from tests.scenarios.house import House, eventually
 from tierstate.broker.tier_topic_setup import TierTopicSpec, open_tier_topic
 from tierstate.follower.checkpoint import CheckpointSeed
 from tierstate.follower.follower import Follower
+from tierstate.follower.following import Following
 from tierstate.follower.open import open_view
 from tierstate.follower.shelf import Shelf
 from tierstate.follower.time_travel import Target, archived_entries, replay_archive
@@ -269,7 +270,7 @@ def test_a_start_from_a_checkpoint_of_the_compacted_topic_ends_the_same(history:
         assert header is not None
         began.append(header.position)
 
-    view = world.follower("checkpointed", seed=seed)
+    view = world.follower("checkpointed", following=Following(seed=seed))
     try:
         assert began == history.checkpoints
         assert sum(began) < sum(world.ends())
