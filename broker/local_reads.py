@@ -50,7 +50,8 @@ class LocalReader:
         """Batches from its ``offset`` on: at least one if there is one, else about ``max_bytes``.
 
         ``leader_epoch`` and ``topic_id`` fence: Fenced when the partition has a newer leader epoch, UnknownTopic when
-        the topic was re-created. OffsetOutOfRange carries the valid range. Also raises AccessDenied, BrokerUnavailable and TimedOut (after following the leader for a while).
+        the topic was re-created. OffsetOutOfRange carries the valid range. Also raises AccessDenied, BrokerUnavailable
+        and TimedOut (after following the leader for a while).
         """
         return self._leadership.on_leader(
             spec.topic, spec.partition, lambda broker: self._fetch(broker, spec), self._patience
