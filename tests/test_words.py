@@ -39,9 +39,10 @@ PLAIN = set(
 """Plain English, or a programmer's: it means in its file what a dictionary says."""
 
 NO_NOUN = set(
-    "aged ahead apply ask before by checked copied decode delete due earliest following given gone kept known load local"
-    " locate missing moved observe observed off open reached read reading rebuilt repeatable resume retry rotate satisfiable"
-    " seen stopped sweeping touched unknown verify watching whole".split()
+    "aged ahead apply ask before by checked copied decode delete due earliest following given gone kept"
+    " known load local locate missing moved observe observed off open reached read reading rebuilt"
+    " repeatable resume retry rotate satisfiable seen stopped sweeping touched unknown verify watching"
+    " whole".split()
 )
 """What a file does, or what is so of a thing: plain with the words before it."""
 
