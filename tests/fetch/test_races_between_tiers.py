@@ -95,7 +95,7 @@ def test_a_segment_that_expired_while_it_was_read_is_said_to_have_expired(golden
     golden.gets.append(expire)
     with pytest.raises(SegmentExpired) as expired:
         golden.reader.fetch("t", 0, lost.offsets.start)
-    assert expired.value.facts["segment"] == lost.segment_id
+    assert expired.value.facts["segment_id"] == lost.segment_id
 
 
 def test_a_missing_object_is_no_harm_when_another_segment_has_its_offsets(golden_log: Make) -> None:
