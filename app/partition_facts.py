@@ -10,9 +10,9 @@ from ..fetch.verify import out_of_lineage
 from ..rules.cut_elsewhere import cut_elsewhere
 from ..rules.decide import excluded, internal, refusal
 from ..rules.orders import lost_orders, order_done, standing
-from ..state.facts import OrderKind
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import in_force
+from ..state.termless_facts import OrderKind
 from .end_transaction import EndTransaction, end_transaction
 from .orders import describe_order
 

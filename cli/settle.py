@@ -12,8 +12,8 @@ from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
     from ..rules.settle import Unknown
-    from ..state.facts import ContradictionSettled, LineageSettled
     from ..state.partition_view import PartitionView
+    from ..state.termless_facts import ContradictionSettled, LineageSettled
 
 CONTINUES = (
     "--continues: the log goes on where that ends. Right unless an election was unclean, or a log folder was lost, "
@@ -88,8 +88,8 @@ def _decided(
     from ..runtime.clock import SystemClock
     from ..runtime.id_source import RandomIds
     from ..state.errors import InvalidRequest
-    from ..state.facts import ContradictionSettled, LineageSettled
     from ..state.ids import FactId
+    from ..state.termless_facts import ContradictionSettled, LineageSettled
 
     new, now = FactId.of(RandomIds().uuid()), SystemClock().now_ms()
     if lineage is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..app.orders import describe_order, needed, order_each, require_tiered
 from ..app.partitions import partitions_of
 from ..rules.orders import standing
-from ..state.facts import OrderKind
+from ..state.termless_facts import OrderKind
 from .context import Context
 from .topic_argument import TopicArgument
 

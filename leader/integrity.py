@@ -15,10 +15,11 @@ from dataclasses import replace
 from ..runtime.listener import HoldReported, Listener
 from ..schemas.codec import decode_fact, fact_to_json
 from ..state.errors import UnknownOutcome
-from ..state.facts import Fact, IntegrityHold, UnknownFact
+from ..state.facts import Fact, UnknownFact
 from ..state.ids import BrokerId, FactId, TopicIdPartition
 from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView
+from ..state.termless_facts import IntegrityHold
 from ..state.view import SecondValue
 from .act import Act
 from .term import Seat

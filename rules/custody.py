@@ -25,12 +25,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..state.epochs import TERMINAL_EPOCH
-from ..state.facts import LeaderElected, LiveFact, PartitionDeleted, PartitionMissing, SegmentDeleteStarted
+from ..state.facts import LeaderElected, LiveFact, PartitionDeleted, SegmentDeleteStarted
 from ..state.ids import BrokerId, RemoteSegmentId
 from ..state.object_name import not_own
 from ..state.offsets import Position, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import SegmentState
+from ..state.termless_facts import PartitionMissing
 from .erase import in_erasing_order
 from .expire import is_recorded
 from .leases import lease_on

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..state.epochs import Lineage
-from ..state.facts import OrderKind
 from ..state.ids import RemoteSegmentId
 from ..state.offsets import Offset, Position, TimestampMs, moment
 from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment, TopicRetention
 from ..state.routing import LocalBounds
 from ..state.segment import Term
+from ..state.termless_facts import OrderKind
 from ..state.topics import TopicConfig
 from .candidates import CopyCandidate, NothingToCopy, next_candidate
 from .erase import Erase, NothingToErase, next_erasure

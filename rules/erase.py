@@ -25,14 +25,10 @@ from itertools import chain, takewhile
 
 from ..state.epochs import LeaderEpoch, Lineage
 from ..state.facts import (
-    ContradictionSettled,
     LeaderElected,
-    LineageSettled,
     LiveFact,
     LocalTrimIntended,
     LogStartAdvanced,
-    OperatorOrder,
-    OrderKind,
     SegmentCopyFinished,
     SegmentCopyStarted,
     SegmentDeleteFinished,
@@ -43,6 +39,7 @@ from ..state.lineage import stands_for
 from ..state.offsets import Offset, Position, TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
 from ..state.segment import SegmentState, Term
+from ..state.termless_facts import ContradictionSettled, LineageSettled, OperatorOrder, OrderKind
 from .leases import expired_leases
 from .orders import holds_below, order_done
 from .trim import doubt_of

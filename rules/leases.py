@@ -6,9 +6,10 @@ counts: who asked later was told by the view that the segment is going.
 
 from __future__ import annotations
 
-from ..state.facts import LiveFact, ReaderLease
+from ..state.facts import LiveFact
 from ..state.offsets import TimestampMs
 from ..state.partition_view import PartitionView, SegmentMeaning
+from ..state.termless_facts import ReaderLease
 
 CLOCK_TOLERANCE_MS = 5 * 60_000
 """How far the clocks of a lease's holder and of an agent may be apart; Kerberos' and most monitoring's own limit."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..state.facts import DeleteReason, OperatorOrder, OrderKind
+from ..state.facts import DeleteReason
 from ..state.lineage import holds_up_to, last_common
 from ..state.offsets import Offset
 from ..state.partition_view import PartitionView
 from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
+from ..state.termless_facts import OperatorOrder, OrderKind
 from .reasons import Reason, Why
 from .trim import doubt_of_orders
 

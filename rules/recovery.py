@@ -24,16 +24,11 @@ from enum import StrEnum
 from ..state.coverage import Coverage
 from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
 from ..state.facts import (
-    ContradictionSettled,
     DeleteReason,
     Fact,
-    IntegrityHold,
     LeaderElected,
-    LineageSettled,
     LocalTrimIntended,
     LogStartAdvanced,
-    OperatorOrder,
-    ReaderLease,
     SegmentCopyFinished,
     SegmentCopyStarted,
     SegmentDeleteStarted,
@@ -43,6 +38,7 @@ from ..state.lifecycle import kept_segments
 from ..state.lineage import below, highest_log_start, holds_up_to, readable_ranges
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.segment import CopyAttempt, RemoteSegment, SegmentState, Term
+from ..state.termless_facts import ContradictionSettled, IntegrityHold, LineageSettled, OperatorOrder, ReaderLease
 
 RECOVERER = BrokerId(-1)
 """The broker that a recovered `LeaderElected` names: none. It is how recover knows its own facts again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..state import facts as said
+from ..state import termless_facts
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.facts import Fact, UnknownFact
 from ..state.keys import key_of
@@ -26,12 +27,12 @@ KINDS: dict[str, type[Any]] = {
         said.SegmentDeleteFinished,
         said.LogStartAdvanced,
         said.LocalTrimIntended,
-        said.OperatorOrder,
-        said.ReaderLease,
-        said.IntegrityHold,
-        said.LineageSettled,
-        said.ContradictionSettled,
-        said.PartitionMissing,
+        termless_facts.OperatorOrder,
+        termless_facts.ReaderLease,
+        termless_facts.IntegrityHold,
+        termless_facts.LineageSettled,
+        termless_facts.ContradictionSettled,
+        termless_facts.PartitionMissing,
         said.PartitionDeleted,
     )
 }

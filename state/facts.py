@@ -1,7 +1,8 @@
 """What can be said about a partition: every fact of the tier-state topic.
 
 Facts are frozen values. Keys are minted from them in `keys.py`, bytes in `schemas/`, meaning in `meaning.py`.
-A fact that a term writes carries the whole term (E, Q, N); ``counter`` is K, its number within the term.
+A fact that a term writes carries the whole term (E, Q, N); ``counter`` is K, its number within the term. What no term
+writes (orders, leases, holds, decisions of people) is in `termless_facts.py`, and a `Fact` all the same.
 """
 
 from __future__ import annotations
@@ -11,8 +12,16 @@ from enum import StrEnum
 
 from .epochs import LeaderEpoch, Lineage
 from .ids import BrokerId, FactId, TopicIdPartition
-from .offsets import Offset, OffsetRange, Position, TimestampMs
+from .offsets import Offset, Position, TimestampMs
 from .segment import CopyAttempt, RemoteSegment, Term
+from .termless_facts import (
+    ContradictionSettled,
+    IntegrityHold,
+    LineageSettled,
+    OperatorOrder,
+    PartitionMissing,
+    ReaderLease,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,96 +124,6 @@ class LocalTrimIntended:
     at: TimestampMs
 
 
-class OrderKind(StrEnum):
-    """``pause resume disable`` supersede each other; for ``delete-records`` the highest offset counts."""
-
-    PAUSE = "pause"
-    RESUME = "resume"
-    DISABLE_KEEP = "disable-keep"
-    DISABLE_DELETE = "disable-delete"
-    DELETE_RECORDS = "delete-records"
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorOrder:
-    """By no term, so never fenced.
-
-    ``lineage`` of a delete-records order: of the log below ``before`` when it was ordered, as in `LogStartAdvanced`:
-    what was written since on another branch is not meant. Otherwise, and in version 1 of this fact, empty: an order
-    that does not say which records it meant is not carried out.
-    """
-
-    partition: TopicIdPartition
-    id: FactId
-    kind: OrderKind
-    before: Offset | None
-    force: bool
-    issued_by: str
-    at: TimestampMs
-    lineage: Lineage = field(default_factory=Lineage)
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderLease:
-    """A reader pins ``offsets`` until ``expires_at``."""
-
-    partition: TopicIdPartition
-    id: FactId
-    offsets: OffsetRange
-    holder: str
-    expires_at: TimestampMs
-
-
-@dataclass(frozen=True, slots=True)
-class IntegrityHold:
-    """An agent saw two facts contradict each other: no trim, expiry, sweep or erasing while it lives."""
-
-    partition: TopicIdPartition
-    id: FactId
-    broker_id: BrokerId
-    reason: str
-    first: str
-    second: str
-    at: TimestampMs
-
-
-@dataclass(frozen=True, slots=True)
-class LineageSettled:
-    """A person said how the log goes on below the broker's checkpoint, where nothing else says it."""
-
-    partition: TopicIdPartition
-    id: FactId
-    lineage: Lineage
-    settled_by: str
-    at: TimestampMs
-
-
-@dataclass(frozen=True, slots=True)
-class ContradictionSettled:
-    """A person looked at facts that exclude each other: what `lifecycle.py` makes of them stands.
-
-    ``contradiction``: its text, which names keys and positions. ``keep``: the segment's objects are never deleted.
-    """
-
-    partition: TopicIdPartition
-    id: FactId
-    contradiction: str
-    keep: bool
-    settled_by: str
-    at: TimestampMs
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionMissing:
-    """The custodian found no topic with this id."""
-
-    partition: TopicIdPartition
-    id: FactId
-    cluster_id: str
-    broker_id: BrokerId
-    at: TimestampMs
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionDeleted:
     """The custodian's terminal term: everything of this partition goes."""
@@ -255,12 +174,10 @@ def partition_of(fact: Fact) -> TopicIdPartition | None:
     match fact:
         case TopicMeta():
             return None
-        case SegmentCopyStarted(attempt=attempt):
-            return attempt.partition
-        case SegmentCopyFinished(segment=segment):
-            return segment.partition
-        case SegmentDeleteStarted(subject=subject) | SegmentDeleteFinished(subject=subject):
-            return subject.partition
+        case SegmentCopyStarted(attempt=of) | SegmentCopyFinished(segment=of):
+            return of.partition
+        case SegmentDeleteStarted(subject=of) | SegmentDeleteFinished(subject=of):
+            return of.partition
         case _:
             return fact.partition
 
@@ -268,10 +185,8 @@ def partition_of(fact: Fact) -> TopicIdPartition | None:
 def term_of(fact: Fact | UnknownFact) -> Term | None:
     """The term that wrote a fact; None for facts by no term."""
     match fact:
-        case SegmentCopyStarted(attempt=attempt):
-            return attempt.term
-        case SegmentCopyFinished(segment=segment):
-            return segment.term
+        case SegmentCopyStarted(attempt=of) | SegmentCopyFinished(segment=of):
+            return of.term
         case (
             SegmentDeleteStarted(term=term)
             | SegmentDeleteFinished(term=term)

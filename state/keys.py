@@ -13,17 +13,11 @@ from typing import assert_never
 from .epochs import TERMINAL_EPOCH
 from .errors import InvalidRequest
 from .facts import (
-    ContradictionSettled,
     Fact,
-    IntegrityHold,
     LeaderElected,
-    LineageSettled,
     LocalTrimIntended,
     LogStartAdvanced,
-    OperatorOrder,
     PartitionDeleted,
-    PartitionMissing,
-    ReaderLease,
     SegmentCopyFinished,
     SegmentCopyStarted,
     SegmentDeleteFinished,
@@ -32,6 +26,14 @@ from .facts import (
 )
 from .ids import FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from .segment import Term
+from .termless_facts import (
+    ContradictionSettled,
+    IntegrityHold,
+    LineageSettled,
+    OperatorOrder,
+    PartitionMissing,
+    ReaderLease,
+)
 
 TOPIC_META_KEY = "meta/topic"
 MAX_NUMBER = 2**63 - 1

@@ -23,7 +23,6 @@ from collections.abc import Iterable
 
 from .errors import InvalidRequest
 from .facts import (
-    ContradictionSettled,
     LiveFact,
     SegmentCopyFinished,
     SegmentCopyStarted,
@@ -38,6 +37,7 @@ from .object_name import not_own
 from .offsets import Position
 from .partition_view import SegmentMeaning
 from .segment import CopyAttempt, RemoteSegment, SegmentState
+from .termless_facts import ContradictionSettled
 
 
 def subject_of(live: LiveFact) -> CopyAttempt | RemoteSegment | None:

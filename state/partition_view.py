@@ -7,22 +7,19 @@ from dataclasses import dataclass, field
 
 from .coverage import Coverage, OwnedRange
 from .epochs import Lineage
-from .facts import (
-    ContradictionSettled,
-    IntegrityHold,
-    LeaderElected,
-    LineageSettled,
-    LiveFact,
-    LogStartAdvanced,
-    OperatorOrder,
-    PartitionDeleted,
-    PartitionMissing,
-    ReaderLease,
-)
+from .facts import LeaderElected, LiveFact, LogStartAdvanced, PartitionDeleted
 from .ids import RemoteSegmentId, TopicIdPartition
 from .lineage import highest_log_start, last_common, settles
 from .offsets import Offset, OffsetRange, Position
 from .segment import CopyAttempt, RemoteSegment, SegmentState, Term
+from .termless_facts import (
+    ContradictionSettled,
+    IntegrityHold,
+    LineageSettled,
+    OperatorOrder,
+    PartitionMissing,
+    ReaderLease,
+)
 
 
 @dataclass(frozen=True, slots=True)

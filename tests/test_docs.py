@@ -138,7 +138,7 @@ def test_settings_without_effect_exist_and_really_have_none() -> None:
 def test_every_other_setting_is_read_somewhere() -> None:
     read = rooms_that_read_settings() + (ROOT / "runtime" / "settings.py").read_text()
     for path in FIELDS:
-        found = re.search(rf"\b(settings|wanted|tls|own|self)\.(\w+\.)*{path[-1]}\b", read)
+        found = re.search(rf"\b(settings|wanted|tls|own|self|cache)\.(\w+\.)*{path[-1]}\b", read)
         assert found or ".".join(path) in without_effect(), f"{'.'.join(path)}: nobody reads it; list it"
 
 

@@ -25,9 +25,9 @@ from tierstate.state.errors import (
     TierstateError,
     ViewBehind,
 )
-from tierstate.state.facts import IntegrityHold
 from tierstate.state.ids import BrokerId, FactId
 from tierstate.state.offsets import Position, TimestampMs
+from tierstate.state.termless_facts import IntegrityHold
 from tierstate.state.view import MemoryView, ViewStore
 
 # --- what starts from one is what a replay makes ----------------------------------------------------------------------

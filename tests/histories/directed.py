@@ -13,11 +13,11 @@ from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import TierstateError
-from tierstate.state.facts import ContradictionSettled
 from tierstate.state.ids import FactId
 from tierstate.state.keys import parse_key
 from tierstate.state.lineage import FOLDED_AT_ONCE
 from tierstate.state.object_keys import ObjectKind, object_key
+from tierstate.state.termless_facts import ContradictionSettled
 
 A_KEY, ANOTHER_KEY, KEPT_KEY = (f"AAAAAAAAAAAAAAAAAAAAAQ/0/lease/AAAAAAAAAAAAAAAAAAAAA{letter}" for letter in "gQw")
 

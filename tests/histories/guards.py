@@ -22,10 +22,11 @@ from tierstate.rules.reasons import Reason, Why
 from tierstate.rules.trim import doubt_of
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import CorruptData
-from tierstate.state.facts import DeleteReason, OperatorOrder, OrderKind
+from tierstate.state.facts import DeleteReason
 from tierstate.state.lineage import EpochEnd, compose, folded
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import AbortedRange, SegmentState
+from tierstate.state.termless_facts import OperatorOrder, OrderKind
 
 
 @dataclass(frozen=True, slots=True)

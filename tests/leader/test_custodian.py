@@ -11,18 +11,16 @@ from tests.leader.world import World
 from tierstate.rules.custody import NoCustody
 from tierstate.state.epochs import TERMINAL_EPOCH, LeaderEpoch, Lineage
 from tierstate.state.facts import (
-    ContradictionSettled,
     LeaderElected,
     LogStartAdvanced,
     PartitionDeleted,
-    PartitionMissing,
-    ReaderLease,
     SegmentCopyFinished,
     SegmentCopyStarted,
 )
 from tierstate.state.ids import BrokerId, TopicIdPartition
 from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 from tierstate.state.segment import SegmentState
+from tierstate.state.termless_facts import ContradictionSettled, PartitionMissing, ReaderLease
 from tierstate.storage.memory import MemoryStore
 
 NewWorld = Callable[..., World]

@@ -23,9 +23,10 @@ from tierstate.rules.trim import NO_GROUPS, GroupsSeen, NoTrim, TrimBefore
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import Lineage
-from tierstate.state.facts import LiveFact, OperatorOrder, OrderKind
+from tierstate.state.facts import LiveFact
 from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 from tierstate.state.retention import LocalSegment
+from tierstate.state.termless_facts import OperatorOrder, OrderKind
 from tierstate.state.topics import TopicConfig
 
 EPOCHS = Lineage.of((0, 0))

@@ -23,7 +23,6 @@ from tierstate.state.facts import (
     DeleteReason,
     LocalTrimIntended,
     LogStartAdvanced,
-    OrderKind,
     SegmentDeleteFinished,
     SegmentDeleteStarted,
 )
@@ -31,6 +30,7 @@ from tierstate.state.keys import key_of
 from tierstate.state.offsets import Offset, Position
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import SegmentState
+from tierstate.state.termless_facts import OrderKind
 
 STEP = "append tombstone"
 TOMBSTONES = 25

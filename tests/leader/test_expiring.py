@@ -25,9 +25,9 @@ from tierstate.state.errors import (
     StorageUnavailable,
     UnknownOutcome,
 )
-from tierstate.state.facts import OrderKind
 from tierstate.state.retention import TopicRetention
 from tierstate.state.segment import SegmentState
+from tierstate.state.termless_facts import OrderKind
 
 EXPIRE_STEPS = [
     "append log-start",

@@ -21,11 +21,12 @@ from tierstate.leader.sweeper import SweepFindings
 from tierstate.rules.reasons import Reason
 from tierstate.rules.sweep import NoSweep, failed_attempt, next_sweep
 from tierstate.state.errors import CorruptData, Fenced
-from tierstate.state.facts import ContradictionSettled, DeleteReason, SegmentDeleteStarted
+from tierstate.state.facts import DeleteReason, SegmentDeleteStarted
 from tierstate.state.ids import FactId
 from tierstate.state.offsets import Position
 from tierstate.state.partition_view import SegmentMeaning
 from tierstate.state.segment import RemoteSegment, SegmentState
+from tierstate.state.termless_facts import ContradictionSettled
 
 
 def forge(world: World, *kinds: str) -> RemoteSegment:

@@ -13,9 +13,10 @@ from tests.state.conftest import NOW
 from tierstate.rules.orders import CutLocal, NoCut, is_forced, next_cut, order_done
 from tierstate.rules.trim import doubt_of
 from tierstate.state.epochs import Lineage
-from tierstate.state.facts import LiveFact, OperatorOrder, OrderKind, SegmentDeleteFinished
+from tierstate.state.facts import LiveFact, SegmentDeleteFinished
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import SegmentState
+from tierstate.state.termless_facts import OperatorOrder, OrderKind
 
 AT_ZERO = replace(BOUNDS, local_start=Offset(0))
 

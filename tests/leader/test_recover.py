@@ -18,7 +18,6 @@ from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.facts import (
     DeleteReason,
-    IntegrityHold,
     LeaderElected,
     LogStartAdvanced,
     SegmentDeleteFinished,
@@ -29,6 +28,7 @@ from tierstate.state.keys import key_of
 from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.segment import SegmentState
+from tierstate.state.termless_facts import IntegrityHold
 from tierstate.storage.segment.manifest import SegmentManifest, TierstateBlock, metadata_of
 from tierstate.storage.segment.writer import delete_segment
 

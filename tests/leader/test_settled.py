@@ -27,13 +27,14 @@ from tierstate.rules.orders import CutLocal, next_cut, order_done
 from tierstate.rules.recovery import ArchivedPartition, FoundSegment, plan_partition
 from tierstate.rules.sweep import NoSweep, classify
 from tierstate.state.epochs import Lineage
-from tierstate.state.facts import ContradictionSettled, LineageSettled, LiveFact, OperatorOrder, OrderKind
+from tierstate.state.facts import LiveFact
 from tierstate.state.ids import TopicId
 from tierstate.state.lifecycle import contradicted_segment
 from tierstate.state.object_keys import ObjectKeys
 from tierstate.state.objects import ObjectInfo
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.segment import SegmentState, Term
+from tierstate.state.termless_facts import ContradictionSettled, LineageSettled, OperatorOrder, OrderKind
 
 build = Build()
 TERM = build.term(1, 0)

@@ -21,11 +21,12 @@ from tierstate.rules.settle import unknown_of
 from tierstate.runtime.listener import TermEnded
 from tierstate.schemas.codec import encode_fact
 from tierstate.state.epochs import LeaderEpoch, Lineage
-from tierstate.state.facts import LeaderElected, LineageSettled, LiveFact, OrderKind
+from tierstate.state.facts import LeaderElected, LiveFact
 from tierstate.state.ids import BrokerId, FactId
 from tierstate.state.keys import key_of
 from tierstate.state.lineage import compose
 from tierstate.state.offsets import Offset, TimestampMs
+from tierstate.state.termless_facts import LineageSettled, OrderKind
 
 NewWorld = Callable[..., World]
 

@@ -16,10 +16,11 @@ from tierstate.leader.term import Reign
 from tierstate.rules.decide import Observed, Policy
 from tierstate.runtime.listener import ActFailed, CopyFailed, TrimRefused
 from tierstate.state.errors import BrokerUnavailable
-from tierstate.state.facts import LocalTrimIntended, OrderKind
+from tierstate.state.facts import LocalTrimIntended
 from tierstate.state.ids import BrokerId, TopicIdPartition
 from tierstate.state.offsets import Offset, Position
 from tierstate.state.segment import SegmentState
+from tierstate.state.termless_facts import OrderKind
 
 KIND_OF = {
     "append copy-started": "copy",

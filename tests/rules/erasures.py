@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tests.state.conftest import KNOWN, NOW, Build
 from tierstate.rules.erase import Erase, NothingToErase, next_erasure
-from tierstate.state.facts import IntegrityHold, LiveFact, OperatorOrder, OrderKind
+from tierstate.state.facts import LiveFact
 from tierstate.state.ids import BrokerId
 from tierstate.state.offsets import Offset, Position, TimestampMs
+from tierstate.state.termless_facts import IntegrityHold, OperatorOrder, OrderKind
 
 build = Build()
 OLD, TERM = build.term(1, 0), build.term(2, 10)

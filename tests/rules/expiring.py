@@ -9,22 +9,13 @@ from tierstate.rules.expire import AdvanceLogStart, NoExpiry, next_log_start
 from tierstate.rules.last_seen import Aged
 from tierstate.rules.leases import CLOCK_TOLERANCE_MS
 from tierstate.state.epochs import Lineage
-from tierstate.state.facts import (
-    DeleteReason,
-    IntegrityHold,
-    LiveFact,
-    LogStartAdvanced,
-    OperatorOrder,
-    OrderKind,
-    ReaderLease,
-    SegmentCopyFinished,
-    SegmentDeleteStarted,
-)
+from tierstate.state.facts import DeleteReason, LiveFact, LogStartAdvanced, SegmentCopyFinished, SegmentDeleteStarted
 from tierstate.state.ids import BrokerId
 from tierstate.state.offsets import Offset, OffsetRange, TimestampMs
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.retention import LocalSegment, TopicRetention
 from tierstate.state.routing import LocalBounds
+from tierstate.state.termless_facts import IntegrityHold, OperatorOrder, OrderKind, ReaderLease
 
 build = Build()
 TERM = build.term(1, 0)

@@ -26,8 +26,9 @@ from tierstate.rules.decide import standing_order
 from tierstate.rules.erase import Erase, NothingToErase, in_erasing_order
 from tierstate.rules.leases import CLOCK_TOLERANCE_MS
 from tierstate.state.epochs import Lineage
-from tierstate.state.facts import LiveFact, OrderKind, PartitionMissing
+from tierstate.state.facts import LiveFact
 from tierstate.state.ids import BrokerId
+from tierstate.state.termless_facts import OrderKind, PartitionMissing
 
 
 def test_what_is_in_force_stands() -> None:

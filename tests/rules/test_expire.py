@@ -39,16 +39,10 @@ from tierstate.rules.leases import expired_leases
 from tierstate.rules.reasons import Reason, Why
 from tierstate.rules.trim import doubt_of
 from tierstate.state.epochs import Lineage
-from tierstate.state.facts import (
-    DeleteReason,
-    LiveFact,
-    LogStartAdvanced,
-    OperatorOrder,
-    OrderKind,
-    SegmentCopyFinished,
-)
+from tierstate.state.facts import DeleteReason, LiveFact, LogStartAdvanced, SegmentCopyFinished
 from tierstate.state.offsets import Offset, Position, TimestampMs
 from tierstate.state.retention import TopicRetention
+from tierstate.state.termless_facts import OperatorOrder, OrderKind
 
 # --- the log start -------------------------------------------------------------------------------------------------
 

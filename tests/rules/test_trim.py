@@ -10,12 +10,13 @@ from tests.state.conftest import NOW, Build
 from tierstate.rules.reasons import Reason, Why
 from tierstate.rules.trim import NO_GROUPS, GroupsSeen, NoTrim, TrimBefore, TrimPolicy, trim_before
 from tierstate.state.epochs import Lineage
-from tierstate.state.facts import IntegrityHold, LiveFact
+from tierstate.state.facts import LiveFact
 from tierstate.state.ids import BrokerId
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.retention import LocalSegment, TopicRetention
 from tierstate.state.routing import LocalBounds
+from tierstate.state.termless_facts import IntegrityHold
 
 build = Build()
 TERM = build.term(1, 0)

@@ -33,10 +33,11 @@ from tierstate.leader.termless import say
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import Lineage
-from tierstate.state.facts import Fact, OperatorOrder, OrderKind
+from tierstate.state.facts import Fact
 from tierstate.state.ids import BrokerId, FactId, TopicIdPartition
 from tierstate.state.lineage import below
 from tierstate.state.offsets import Offset
+from tierstate.state.termless_facts import OperatorOrder, OrderKind
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.object_store import ObjectStore
 

@@ -19,8 +19,8 @@ from tierstate.api.app import create_app
 from tierstate.api.service import FetchService
 from tierstate.runtime.settings import Gateway
 from tierstate.state.errors import ViewBehind
-from tierstate.state.facts import OrderKind
 from tierstate.state.segment import SegmentState
+from tierstate.state.termless_facts import OrderKind
 from tierstate.state.view import READY_AGE_S
 
 pytestmark = pytest.mark.kafka

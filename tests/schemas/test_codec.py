@@ -24,6 +24,7 @@ from tierstate.schemas.codec import (
 )
 from tierstate.schemas.registry import encode_record
 from tierstate.state import facts as said
+from tierstate.state import termless_facts
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.facts import Fact, UnknownFact
@@ -139,9 +140,9 @@ def test_a_foreign_key_makes_any_value_unknown(key: str, samples: dict[str, Fact
     assert isinstance(decode_fact(key, encode_fact(samples["LeaderElected"])), UnknownFact)
 
 
-def hold(samples: dict[str, Fact], quoted: str) -> said.IntegrityHold:
+def hold(samples: dict[str, Fact], quoted: str) -> termless_facts.IntegrityHold:
     fact = samples["IntegrityHold"]
-    assert isinstance(fact, said.IntegrityHold)
+    assert isinstance(fact, termless_facts.IntegrityHold)
     return replace(fact, first=quoted)
 
 

@@ -14,10 +14,7 @@ from tierstate.state.facts import (
     LiveFact,
     LocalTrimIntended,
     LogStartAdvanced,
-    OperatorOrder,
-    OrderKind,
     PartitionDeleted,
-    ReaderLease,
     SegmentCopyFinished,
     SegmentCopyStarted,
     SegmentDeleteFinished,
@@ -31,6 +28,7 @@ from tierstate.state.object_name import ObjectName
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import AbortedRanges, Compression, CopyAttempt, RemoteSegment, Term
+from tierstate.state.termless_facts import OperatorOrder, OrderKind, ReaderLease
 
 NOW = TimestampMs(1_700_000_000_000)
 KNOWN = Lineage.of((0, 0))

@@ -12,19 +12,12 @@ from hypothesis import strategies as st
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import InvalidRequest
 from tierstate.state.facts import (
-    ContradictionSettled,
     DeleteReason,
     Fact,
-    IntegrityHold,
     LeaderElected,
-    LineageSettled,
     LocalTrimIntended,
     LogStartAdvanced,
-    OperatorOrder,
-    OrderKind,
     PartitionDeleted,
-    PartitionMissing,
-    ReaderLease,
     SegmentCopyFinished,
     SegmentCopyStarted,
     SegmentDeleteFinished,
@@ -44,6 +37,15 @@ from tierstate.state.keys import (
 )
 from tierstate.state.offsets import Offset, OffsetRange, Position, TimestampMs
 from tierstate.state.segment import Term
+from tierstate.state.termless_facts import (
+    ContradictionSettled,
+    IntegrityHold,
+    LineageSettled,
+    OperatorOrder,
+    OrderKind,
+    PartitionMissing,
+    ReaderLease,
+)
 
 if TYPE_CHECKING:
     from tests.state.conftest import Build
