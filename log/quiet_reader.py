@@ -1,37 +1,33 @@
 """A file read once, beside a broker that lives on the same page cache: what was in it stays, what we brought in goes.
 
-Each read first takes what is in the cache (``RWF_NOWAIT``); the rest is read from the disk and remembered as ours, to
-be dropped once it is used. Reading ahead by the kernel is off (``POSIX_FADV_RANDOM``): its pages would look as if they
-had been there. A read that meets both drops up to its own length of what was there behind the first missing page.
+Before each read the kernel is asked which of its pages are in the cache (`page_cache.py`); the others are remembered as
+ours, to be dropped once they are used. Reading ahead by the kernel is off (``POSIX_FADV_RANDOM``): its pages would look
+as if they had been there.
 """
 
 from __future__ import annotations
 
-import errno
-import mmap
 import os
+from collections.abc import Callable
 from contextlib import suppress
 
 from ..state.errors import Unavailable
+from .page_cache import PAGE, missing_pages
 
-PAGE = mmap.PAGESIZE
-CACHED_ONLY: int = getattr(os, "RWF_NOWAIT", 0)
-"""Linux' flag; 0 where there is none, as on macOS: agents run on Linux, everything else may be imported anywhere."""
-_NO_SUCH_READ = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
+Missing = Callable[[int, int, int], list[tuple[int, int]]]
+"""As `page_cache.missing_pages`."""
 
 
 class QuietReader:
     """Of an open file of ``size`` bytes, named ``source`` in errors; one thread's at a time.
 
-    On a file system that cannot tell (no ``RWF_NOWAIT``) all that was read is dropped.
+    Where nobody can tell what is in the cache, all that was read is dropped.
     """
 
-    def __init__(self, descriptor: int, size: int, source: str, cached_only: int = CACHED_ONLY) -> None:
-        """``cached_only``: the flag of preadv2(2) for what needs no disk."""
-        self._descriptor, self._size, self._source, self._cached_only = descriptor, size, source, cached_only
+    def __init__(self, descriptor: int, size: int, source: str, missing: Missing = missing_pages) -> None:
+        self._descriptor, self._size, self._source, self._missing = descriptor, size, source, missing
         self._seen = 0
         self._ours: list[tuple[int, int]] = []
-        self._tells = True
         with suppress(OSError):  # then what the kernel reads ahead may stay
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
@@ -57,10 +53,9 @@ class QuietReader:
             filled = self._plain(window[:known], position)
         if filled < known or filled == len(window):
             return filled
-        filled += self._cached(window[filled:], position + filled)
-        begin = position + filled
+        begin, end = position + filled, min(position + len(window), self._size)
+        self._ours += self._not_there(begin, end)
         filled += self._plain(window[filled:], begin)
-        self._take(begin, position + filled)
         self._seen = max(self._seen, position + filled)
         return filled
 
@@ -80,19 +75,13 @@ class QuietReader:
         """Lets go of all that is ours. The file stays open: it is its opener's."""
         self.drop(self._size)
 
-    def _cached(self, window: memoryview, position: int) -> int:
-        """What the page cache has, up to the first page that it has not."""
-        if not self._tells:
-            return 0
+    def _not_there(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """What a read will bring in, in whole pages: dropping leaves half ones where they are."""
         try:
-            return os.preadv(self._descriptor, [window], position, self._cached_only)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            if error.errno not in _NO_SUCH_READ:
-                raise
-            self._tells = False
-            return 0
+            found = self._missing(self._descriptor, begin, end)
+        except OSError:
+            found = [(begin - begin % PAGE, -(-end // PAGE) * PAGE)] if begin < end else []
+        return [(first, min(last, self._size)) for first, last in found]
 
     def _plain(self, window: memoryview, position: int) -> int:
         filled = 0
@@ -102,13 +91,3 @@ class QuietReader:
                 break
             filled += size
         return filled
-
-    def _take(self, begin: int, end: int) -> None:
-        """Remembers as ours, in whole pages: dropping leaves half ones where they are."""
-        if begin == end:
-            return
-        begin -= begin % PAGE
-        end = min(-(-end // PAGE) * PAGE, self._size)
-        if self._ours and self._ours[-1][1] >= begin:  # the page in which the read before this one ended
-            begin = self._ours.pop()[0]
-        self._ours.append((begin, end))

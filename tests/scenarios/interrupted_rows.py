@@ -14,7 +14,7 @@ import tierstate.leader
 Point = tuple[str, str]
 """File of `leader/` and the name of a step."""
 
-NOT_A_LEADERS = {"custodian.py", "recover.py"}
+NOT_A_LEADERS = {"custody_acts.py", "recover.py"}
 """Acts of the custodian, and of the recovery by an admin."""
 ELSEWHERE = {
     ("sweeper.py", "abort upload"): "tests/leader/test_orphan_uploads.py: a folder has no uploads of several parts",

@@ -26,7 +26,7 @@ def test_an_idle_topic_whose_records_expire_before_they_are_copied_is_read_on_fr
     house.append(topic, 1500)
     with house.agent("--set", "expire.grace=0s"):
         eventually(lambda: house.manifests(topic), 60)
-        expired = eventually(lambda: described(house, topic, local_start=1500), 120)
+        expired = eventually(lambda: described(house, topic, local_log_start_offset=1500), 120)
         assert expired["high_watermark"] == 1500, "the broker has nothing more"
         passed = eventually(lambda: described(house, topic, local_log_start_offset=1500, log_start_offset=1500), 60)
         assert passed["gaps"] == []

@@ -1,0 +1,51 @@
+"""Which pages of a file are in the page cache: mincore(2), which brings none in.
+
+Not ``RWF_NOWAIT``: since Linux 6 a read that must not wait begins to read all the same, and when the disk is as fast as
+that it answers with what it has just brought in (seen on 6.18).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from typing import Any
+
+PAGE = mmap.PAGESIZE
+_FAILED = ctypes.c_void_p(-1).value
+_libc: Any = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+
+
+def missing_pages(descriptor: int, begin: int, end: int) -> list[tuple[int, int]]:
+    """Of the bytes ``[begin, end)``, within the file: runs of whole pages that are not in the cache, ascending.
+
+    Linux tells it to the owner of a file and to who may write it; anybody else hears that every page is there. Raises
+    OSError where it cannot be told.
+    """
+    if begin >= end:
+        return []
+    first = begin - begin % PAGE
+    pages = -(-(end - first) // PAGE)
+    known = ctypes.create_string_buffer(pages)
+    address = _libc.mmap(None, end - first, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, first)
+    if address == _FAILED:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    try:
+        if _libc.mincore(address, end - first, known):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    finally:
+        _libc.munmap(address, end - first)
+    runs: list[tuple[int, int]] = []
+    for number, state in enumerate(known.raw):
+        if state & 1:
+            continue
+        at = first + number * PAGE
+        if runs and runs[-1][1] == at:
+            runs[-1] = runs[-1][0], at + PAGE
+        else:
+            runs.append((at, at + PAGE))
+    return runs
