@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 from ..runtime.clock import SystemClock
 from ..runtime.listener import ignore
 from ..runtime.settings import require
+from ..state.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..broker.control import BrokerControl
     from ..broker.open import Broker
     from ..broker.tier_topic import KafkaTierTopic
     from ..broker.tier_topic_setup import TierTopicSpec
@@ -36,9 +38,13 @@ if TYPE_CHECKING:
     from ..storage.object_store import ObjectStore
     from ..storage.options import StoreOptions
     from ..storage.segment.keyring_file import KeyRingFile
+    from .bucket_connection import BucketConnection, ViewAge
 
 SILENCE_S = 20.0
 """How long reading the tier-state topic may bring nothing before it is given up."""
+
+BUCKET = "bucket"
+"""Of ``view.source``: no broker is asked (`bucket_connection.py`)."""
 
 BROKER, STORE = "kafka.bootstrap.servers", "store.url"
 """The settings without which there is no such part."""
@@ -96,8 +102,14 @@ class Connection:
         """The cluster. Nothing is connected before something is asked of it."""
         from ..broker.open import open_broker
 
+        refuse_bucket(self.settings)
         require(self.settings, BROKER)
         return self._keep(open_broker(self.settings.kafka, self.clock))
+
+    @property
+    def control(self) -> BrokerControl:
+        """What the cluster says of itself."""
+        return self.broker.control
 
     @cached_property
     def cluster_id(self) -> str:
@@ -192,6 +204,31 @@ class _Closeable(Protocol):
 
 
 Closed = TypeVar("Closed", bound=_Closeable)
+
+
+def open_connection(
+    settings: Settings,
+    clock: Clock | None = None,
+    *,
+    listener: Listener = ignore,
+    progress: ShowProgress = no_progress,
+    tell: Callable[[ViewAge], None] | None = None,
+) -> Connection | BucketConnection:
+    """For who only reads, as ``view.source`` says: the cluster and its remote tier, or the bucket alone.
+
+    ``tell``: how old the bucket's view is, before anything is read by it; None: into Python's own log.
+    """
+    if settings.view.source != BUCKET:
+        return Connection(settings, clock, listener=listener, progress=progress)
+    from .bucket_connection import BucketConnection, to_log
+
+    return BucketConnection(settings, clock, listener=listener, progress=progress, tell=tell or to_log)
+
+
+def refuse_bucket(settings: Settings) -> None:
+    """Raises InvalidRequest where the settings say that no broker is asked."""
+    if settings.view.source == BUCKET:
+        raise InvalidRequest("view.source=bucket: no broker is asked, and this needs one")
 
 
 def tier_topic_spec(settings: Settings) -> TierTopicSpec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..fetch.verify import out_of_lineage
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ..state.ids import BrokerId
     from ..state.partition_view import PartitionView
     from ..state.routing import LocalBounds
+
+NOT_ASKED = "not asked: the bucket alone is read"
+"""Of an agent, and of a broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,16 @@ def look_at(
         lost_branch=_lost_branch(view),
         kept=tuple(f"objects of segment {each} are never deleted" for each in sorted(view.kept)),
     )
+
+
+def look_at_past(view: PartitionView, topic: str) -> PartitionFacts:
+    """By a view from the bucket: neither a broker nor an agent is asked; gaps are those below what is remote."""
+    leader = None if view.leader is None else replace(view.leader, management_address="")
+    facts = look_at(replace(view, leader=leader), None, topic)
+    owned, gaps = view.coverage.owned, list[OffsetRange]()
+    if owned and view.log_start is not None and view.log_start <= owned[-1].offsets.end:
+        gaps = view.coverage.gaps(OffsetRange(view.log_start, owned[-1].offsets.end))
+    return replace(facts, agent=NOT_ASKED, gaps=tuple(gaps))
 
 
 def _unconfirmed(view: PartitionView, bounds: LocalBounds | None) -> str | None:

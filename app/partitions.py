@@ -10,13 +10,13 @@ from ..state.ids import TopicId, TopicIdPartition
 from .connection import view_now
 
 if TYPE_CHECKING:
-    from ..broker.control import BrokerControl
+    from ..broker.control import BrokerControl, TopicDirectory
     from ..follower.follower import Follower
     from ..state.partition_view import PartitionView
     from ..state.routing import LocalBounds
 
 
-def partitions_of(broker: BrokerControl, topic: str, partition: int | None) -> list[TopicIdPartition]:
+def partitions_of(broker: TopicDirectory, topic: str, partition: int | None) -> list[TopicIdPartition]:
     """The partitions of a topic by its name, or one of them. Raises UnknownTopic."""
     described = broker.topic(topic)
     numbers = [each.partition for each in described.partitions]
@@ -25,7 +25,7 @@ def partitions_of(broker: BrokerControl, topic: str, partition: int | None) -> l
     return [TopicIdPartition(described.topic_id, each) for each in numbers if partition in (None, each)]
 
 
-def find_partitions(broker: BrokerControl, topic: str, partition: int | None) -> list[TopicIdPartition] | None:
+def find_partitions(broker: TopicDirectory, topic: str, partition: int | None) -> list[TopicIdPartition] | None:
     """As `partitions_of`, and of a topic that is gone by its topic id; None: all of one that is gone, and only facts
     tell which there are. Raises UnknownTopic.
     """
@@ -40,7 +40,7 @@ def find_partitions(broker: BrokerControl, topic: str, partition: int | None) ->
         return None if partition is None else [TopicIdPartition(found, partition)]
 
 
-def find_topic_id(broker: BrokerControl, topic: str) -> TopicId:
+def find_topic_id(broker: TopicDirectory, topic: str) -> TopicId:
     """The topic id that a name or a topic id means. Raises UnknownTopic."""
     try:
         return broker.topic(topic).topic_id

@@ -12,7 +12,7 @@ import click
 from ..app.positions import Position, offset_of
 from ..state.routing import Isolation, Tier
 from .context import Context
-from .flags import pass_context
+from .flags import from_bucket, pass_context
 from .positions import PositionType
 from .reading import chosen_partitions, isolation_option, opened_source
 from .topic_argument import TopicArgument, TopicType
@@ -37,6 +37,7 @@ Writer = Callable[["pa.RecordBatch", Tier], None]
 @click.option("--follow", is_flag=True, help="Go on with new records, until interrupted.")
 @click.option("--tier", type=click.Choice(["auto", "local", "remote"]), default="auto", show_default=True)
 @isolation_option(Isolation.READ_COMMITTED)
+@from_bucket()
 @click.option(
     "--format",
     "template",
@@ -60,9 +61,12 @@ def command(
     """Read both tiers as one log, partition by partition.
 
     A topic that is gone (deleted, or of a cluster before this one) is named by its topic id: the remote tier has it.
+    With --source bucket no broker is asked: the view comes from the bucket, and says first how old it is.
     """
     if follow and end is not None:
         raise click.UsageError("--follow has no end: leave out --to")
+    if follow:
+        context.refuse_bucket("--follow")
     write = _json_writer(encoding) if context.as_json else _template_writer(template)
     level = Isolation(isolation)
     with opened_source(context, topic, "gateway" if context.gateway else "reader", level) as source:

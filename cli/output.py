@@ -85,6 +85,11 @@ class Output:
         if not self.quiet:
             self._stderr.write(text + "\n")
 
+    def json_note(self, value: object) -> None:
+        """A note that programs read too: one object, one line on stderr."""
+        if not self.quiet:
+            self._stderr.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+
     @contextlib.contextmanager
     def progress(self, label: str, total: int | None = None) -> Iterator[Advance]:
         """A bar on stderr, when somebody watches. ``total`` None: unknown."""

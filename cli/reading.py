@@ -32,11 +32,11 @@ def isolation_option(default: Isolation) -> Decorator:
 
 @contextmanager
 def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]:
-    """Both tiers, directly; only the tier-state partitions these partitions map to are read."""
+    """Both tiers, directly, following only the tier-state partitions that these map to; or what the bucket has."""
     from ..app.partitions import find_partitions
 
-    with context.connected("kafka.bootstrap.servers", "store.url") as connection:
-        partitions = find_partitions(connection.broker.control, topic.topic, topic.partition)
+    with context.reading("kafka.bootstrap.servers", "store.url") as connection:
+        partitions = find_partitions(connection.control, topic.topic, topic.partition)
         yield connection.reader(connection.view(partitions))
 
 

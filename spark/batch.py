@@ -12,7 +12,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ..app.connection import Connection
+from ..app.connection import BUCKET, Connection
 from ..fetch.local import BrokerTier
 from ..fetch.plan import read_split
 from ..fetch.reader import records
@@ -51,7 +51,8 @@ class BatchReader(DataSourceReader):
         options, clock = self._options, SystemClock()
         again = partial(plan_again, options, clock)
         with Connection(options.settings, clock) as connection:
-            store, keys, local = connection.store, connection.keys, BrokerTier(connection.broker)
+            store, keys = connection.store, connection.keys
+            local = None if options.settings.view.source == BUCKET else BrokerTier(connection.broker)
             for split in splits:
                 for piece in read_split(split, store, local, clock, keys=keys, reroute=again):
                     for batch in records(piece, split.topic, split.partition, columns=options.columns):
