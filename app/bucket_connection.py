@@ -48,7 +48,7 @@ class BucketTopics:
     """
 
     def __init__(self, view: BucketView) -> None:
-        self._cluster_id = view.identity.cluster_id
+        self._cluster_id, self._newest_at = view.identity.cluster_id, view.newest_at()
         numbers: dict[TopicId, list[int]] = {}
         named: dict[TopicId, tuple[bool, int, str]] = {}
         for partition in view.partitions():
@@ -81,7 +81,8 @@ class BucketTopics:
         """By its name, or by its topic id. Raises UnknownTopic."""
         found = self._of_name.get(name) or next((each for key, each in self._of_id.items() if key == name), None)
         if found is None:
-            raise UnknownTopic("the view from the bucket knows no such topic", topic=name)
+            at = None if self._newest_at == NO_TIME else _written(self._newest_at)
+            raise UnknownTopic("the view from the bucket knows no such topic", topic=name, view_of=at)
         return found
 
     def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
@@ -91,8 +92,9 @@ class BucketTopics:
 
 @dataclass(frozen=True, slots=True)
 class ViewAge:
-    """What a view from the bucket is of. Times in ms; ``newest_fact_at`` -1: nothing was ever said.
+    """What a view from the bucket is of. Times in ms.
 
+    ``newest_at``: of its newest fact, or of its checkpoint where nothing was archived after it; -1: nothing was said.
     ``as_of``: as it was asked for; empty: the newest. ``compacted``: records that were gone before they were archived.
     ``sure``: False where the archive ends before the time that was asked for, in a tier-state partition at least.
     ``parted``: why it is not the topic's own any more.
@@ -101,7 +103,7 @@ class ViewAge:
     cluster_id: str
     tier_state_topic_id: str
     history: int
-    newest_fact_at: TimestampMs
+    newest_at: TimestampMs
     age_ms: int
     as_of: str
     compacted: int
@@ -112,9 +114,8 @@ class ViewAge:
     def __str__(self) -> str:
         of = f"cluster {self.cluster_id}, tier-state topic {self.tier_state_topic_id}"
         newest = "no fact is in it"
-        if self.newest_fact_at != NO_TIME:
-            at = datetime.fromtimestamp(self.newest_fact_at / 1000, UTC).isoformat(timespec="seconds")
-            newest = f"its newest fact is of {at.replace('+00:00', 'Z')}, {_ago(self.age_ms)} ago"
+        if self.newest_at != NO_TIME:
+            newest = f"it is of {_written(self.newest_at)}, {_ago(self.age_ms)} ago"
         asked = f" as of {self.as_of}" if self.as_of else ""
         said = [
             f"view from the bucket alone{asked} ({of}): {newest}; what came after that is not known, "
@@ -232,6 +233,10 @@ class BucketConnection:
 
 def _wants(view: BucketView, number: int, partitions: list[TopicIdPartition] | None) -> bool:
     return partitions is None or any(view.tier_partition(each) == number for each in partitions)
+
+
+def _written(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _ago(ms: int) -> str:

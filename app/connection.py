@@ -216,9 +216,16 @@ def open_connection(
 ) -> Connection | BucketConnection:
     """For who only reads, as ``view.source`` says: the cluster and its remote tier, or the bucket alone.
 
-    ``tell``: how old the bucket's view is, before anything is read by it; None: into Python's own log.
+    ``tell``: how old the bucket's view is, before anything is read by it; None: into Python's own log. Raises
+    InvalidRequest for a past that no topic has.
     """
-    if settings.view.source != BUCKET:
+    view = settings.view
+    if view.source != BUCKET:
+        if view.as_of or view.topic_id or view.history is not None:
+            raise InvalidRequest(
+                "view.as_of, view.topic_id and view.history choose among what a bucket keeps: --source bucket is needed"
+                " with them (view.source)"
+            )
         return Connection(settings, clock, listener=listener, progress=progress)
     from .bucket_connection import BucketConnection, to_log
 

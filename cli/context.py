@@ -77,8 +77,6 @@ class Context:
             if self.gateway:
                 raise InvalidRequest("--gateway or --source bucket, not both")
             needed = (STORE,)
-        elif settings.view.as_of:
-            raise InvalidRequest("--as-of is of the bucket: name --source bucket", as_of=settings.view.as_of)
         settings = self.settings_with(*(needed or (BROKER,)))
         with open_connection(
             settings, listener=self._note, progress=self.output.progress, tell=self._tell_age

@@ -7,7 +7,7 @@ say here, so its age is part of every answer (decision 0047).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,7 +19,7 @@ from ..state.ids import TopicIdPartition
 from ..state.keys import tier_partition_of
 from ..state.offsets import Position, TimestampMs
 from ..state.partition_view import PartitionView
-from ..state.view import MemoryView, SecondValue
+from ..state.view import Entry, MemoryView, SecondValue
 from ..storage.object_store import ObjectReader
 from .archive_chain import newest_base, read_header
 from .checkpoint import Refused
@@ -51,6 +51,10 @@ class BucketView:
         number = self._holding(partition)
         view, foreign = self._store.state(partition).view(), self._store.foreign(number)
         return replace(view, degraded=view.degraded + foreign) if foreign else view
+
+    def entries(self) -> Iterator[tuple[int, Entry]]:
+        """The whole live set as bytes: (tier-state partition, entry)."""
+        return self._store.entries()
 
     def partitions(self) -> list[TopicIdPartition]:
         return self._store.partitions()

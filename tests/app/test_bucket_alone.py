@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.app.kept import Kept, damage
-from tests.fetch.two_tiers import NOW, golden_rows
+from tests.fetch.two_tiers import NOW, Row, golden_rows
+from tierstate.app.connection import open_connection
 from tierstate.app.partition_facts import NOT_ASKED, look_at_past
 from tierstate.fetch.gone import place_of
 from tierstate.follower.digests import live_set_digest
 from tierstate.follower.histories import begin_history, say_parted
 from tierstate.follower.time_travel import Target, replay_archive
 from tierstate.runtime.listener import ChoreFailed
+from tierstate.runtime.settings_load import settings_from
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.epochs import Lineage
 from tierstate.state.errors import (
@@ -30,9 +32,9 @@ from tierstate.state.errors import (
     TierStateLost,
     UnknownTopic,
 )
-from tierstate.state.facts import DeleteReason, SegmentDeleteStarted
-from tierstate.state.ids import TopicId
-from tierstate.state.offsets import Position
+from tierstate.state.facts import DeleteReason, LeaderElected, SegmentDeleteStarted
+from tierstate.state.ids import BrokerId, FactId, TopicId
+from tierstate.state.offsets import Offset, Position, TimestampMs
 from tierstate.state.routing import Isolation
 from tierstate.state.view import MemoryView
 
@@ -46,7 +48,7 @@ def kept(tmp_path: Path) -> Kept:
     return made.copy(2)
 
 
-def up_to(kept: Kept, segments: int, isolation: Isolation = Isolation.READ_COMMITTED) -> list[object]:
+def up_to(kept: Kept, segments: int, isolation: Isolation = Isolation.READ_COMMITTED) -> list[Row]:
     end = kept.folder.bases[segments]
     return [row for row in golden_rows(kept.case, isolation) if row[0] < end]
 
@@ -65,9 +67,9 @@ def test_how_old_the_view_is_is_told_before_anything_is_read(kept: Kept) -> None
         (age,) = kept.ages
         assert (age.cluster_id, age.tier_state_topic_id, age.history) == ("cluster", kept.tier_topic_id, 0)
         assert age.age_ms == 30 * 60_000
-        assert age.newest_fact_at == kept.clock.now_ms() - age.age_ms
+        assert age.newest_at == kept.clock.now_ms() - age.age_ms
         assert view.kept[0].position < kept.topic.end(0)
-    assert "its newest fact is of 2023-11-14T22:13:22Z, 30 m ago" in str(age)
+    assert "it is of 2023-11-14T22:13:22Z, 30 m ago" in str(age)
     assert "what came after that is not known" in str(age)
     assert json.loads(json.dumps(age.as_json()))["source"] == "bucket"
 
@@ -126,7 +128,7 @@ def test_each_position_of_the_archive_is_the_view_that_stood_there(kept: Kept) -
         replay_archive(kept.shelf, wanted, Target(Position(position)))
         with kept.connection(as_of=f"0/{position}") as connection:
             view = connection.view()
-            assert live_set_digest(view._store.entries(0)).hexdigest() == live_set_digest(wanted.entries(0)).hexdigest()
+            assert live_set_digest(view.entries()).hexdigest() == live_set_digest(wanted.entries()).hexdigest()
             assert view.kept[0].position == position
 
 
@@ -170,7 +172,7 @@ def test_an_object_that_expired_since_is_named_with_its_segment(kept: Kept) -> N
     kept.archive()
     for path in kept.path.glob(f"t-*/0/*{lost.segment_id}*"):
         path.unlink()
-    assert kept.read() == [row for row in up_to(kept, 3) if row[0] > lost.offsets.end]  # type: ignore[index]
+    assert kept.read() == [row for row in up_to(kept, 3) if row[0] > lost.offsets.end]
     with pytest.raises(SegmentExpired, match=str(lost.segment_id)) as refused:
         kept.read(as_of=before)
     assert str(refused.value.facts["object_key"]).startswith("t-")
@@ -202,7 +204,7 @@ def test_what_the_newest_term_does_not_have_in_its_lineage_is_not_shown(kept: Ke
     cut = kept.folder.bases[1] + 3
     kept.tiers.elect(Lineage.of((0, 0), (7, cut)))
     kept.archive()
-    assert kept.read() == [row for row in up_to(kept, 3) if row[0] < cut]  # type: ignore[index]
+    assert kept.read() == [row for row in up_to(kept, 3) if row[0] < cut]
 
 
 @pytest.mark.parametrize(("lost", "error"), [("/leader/", LineageUnconfirmed), ("/log-start/", TierStateLost)])
@@ -215,19 +217,25 @@ def test_segments_that_facts_do_not_place_are_an_error_and_not_an_empty_log(
         kept.read()
 
 
-def test_of_two_topics_of_one_name_the_newest_has_it_and_the_other_goes_by_its_id(kept: Kept) -> None:
+@pytest.mark.parametrize("younger", [True, False])
+def test_of_two_topics_of_one_name_the_one_elected_last_has_it_and_both_go_by_their_ids(
+    kept: Kept, younger: bool
+) -> None:
     kept.archive()
     first = kept.read()
     again = kept.of(OTHER_TOPIC)
-    again.elect(kept.folder.lineage())
-    again.start_log_at(0)
+    at = TimestampMs(NOW + (1 if younger else -1))
+    lineage = kept.folder.lineage()
+    id = FactId.of(b"another election")
+    again.say(
+        LeaderElected(again.partition, "t", lineage.entries[-1].epoch, id, BrokerId(1), "", lineage, Offset(0), at)
+    )
     kept.archive()
-    newest, oldest = sorted([OTHER_TOPIC, kept.topic_id])[-1], kept.topic_id
     with kept.connection() as connection:
         assert [each.name for each in connection.control.topics()] == ["t"]
-        assert connection.control.topic(str(oldest)).topic_id == oldest
-        assert place_of(connection.control, "t", 0).topic_id in (newest, OTHER_TOPIC)
-    assert kept.read(str(oldest)) == first
+        assert place_of(connection.control, "t", 0).topic_id == (OTHER_TOPIC if younger else kept.topic_id)
+    assert kept.read() == ([] if younger else first)
+    assert kept.read(str(kept.topic_id)) == first
     assert kept.read(str(OTHER_TOPIC)) == []
 
 
@@ -282,3 +290,18 @@ def test_what_needs_a_broker_says_so_and_asks_none(kept: Kept) -> None:
         for need in needs:
             with pytest.raises(InvalidRequest, match=r"view\.source=bucket"):
                 need()
+
+
+def test_a_time_is_found_in_what_is_remote(kept: Kept) -> None:
+    rows = up_to(kept, 2, Isolation.READ_UNCOMMITTED)
+    with kept.connection() as connection:
+        reader = connection.reader(connection.view())
+        for time in sorted({row[1] + more for row in rows for more in (0, 1)}):
+            wanted = next(((row[0], row[1]) for row in rows if row[1] >= time), None)
+            assert reader.offset_for_time("t", 0, time) == wanted
+
+
+def test_a_past_is_asked_of_the_bucket_only(kept: Kept) -> None:
+    for setting in ({"view.as_of": "@-1h"}, {"view.topic_id": kept.tier_topic_id}, {"view.history": 0}):
+        with pytest.raises(InvalidRequest, match="--source bucket is needed"):
+            open_connection(settings_from({"store.url": kept.store.description, **setting}))
