@@ -21,10 +21,11 @@ from ..state.offsets import Position, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.view import Entry, MemoryView, SecondValue
 from ..storage.object_store import ObjectReader
-from .archive_chain import newest_base, read_header
+from .archive_chain import newest_base, read_header, read_piece
+from .archive_piece import WINDOW
 from .checkpoint import Refused
 from .histories import has_parted, newest_history
-from .live_set_object import BASE, CHECKPOINT, fetch_table, scratch_folder, take_table
+from .live_set_object import BASE, CHECKPOINT, LiveSetHeader, fetch_table, scratch_folder, take_table
 from .live_set_object import read_header as read_live_set_header
 from .object_names import ROOT, PositionName, TierPlace, kept_topics, place_of_key
 from .shelf import Shelf
@@ -225,6 +226,31 @@ def _lost_archive(shelf: Shelf[ObjectReader]) -> bool:
     return said and next(place.pieces(objects), None) is None
 
 
+def _check_same(objects: ObjectReader, place: TierPlace, header: LiveSetHeader) -> None:
+    """The archive followed the topic to where it is now; a checkpoint may be of records that the topic lost since*.
+
+    Raises InvalidRequest where the archive has another record than the last one of the checkpoint.
+    """
+    anchor = header.anchor
+    if anchor is None:
+        return
+    for name in place.pieces(objects, since=anchor.position // WINDOW * WINDOW):
+        if name.first > anchor.position:
+            return
+        if anchor.position > name.last:
+            continue
+        try:
+            piece = read_piece(objects, place, name)
+        except CorruptData:
+            continue  # whoever needs this piece is told
+        if any(each.position == anchor.position and each.anchor != anchor for each in piece.entries):
+            raise InvalidRequest(
+                "checkpoint is of records that the topic lost: the archive has others",
+                position=anchor.position,
+                archive=name.key,
+            )
+
+
 def _take_checkpoint(shelf: Shelf[ObjectReader], store: MemoryView, below: Position | None, refused: Refused) -> None:
     """The newest one that can be read, of this position at most. However old: the archive has every tombstone since."""
     objects, place = shelf.objects, shelf.place
@@ -236,6 +262,7 @@ def _take_checkpoint(shelf: Shelf[ObjectReader], store: MemoryView, below: Posit
         with scratch_folder(store) as folder:
             try:
                 header, start = read_live_set_header(objects, name, CHECKPOINT, place, shelf.identity)
+                _check_same(objects, place, header)
                 table = fetch_table(objects, name.key, header, start, folder)
             except (CorruptData, InvalidRequest, ObjectNotFound) as error:
                 refused(name.key, error)

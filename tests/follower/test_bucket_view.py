@@ -91,3 +91,23 @@ def test_a_time_before_the_cut_is_refused(cut: Archived) -> None:
     too_early = Moment(Target(time=cut.said()[60][1]))
     with pytest.raises(InvalidRequest, match="begins after this time"):
         opened(cut, too_early)
+
+
+def test_a_checkpoint_of_records_that_the_topic_lost_is_passed_over() -> None:
+    """The tail of the tier-state topic was lost after the checkpoint and before anything of it was archived."""
+    world = Archived()
+    world.append(10)
+    run(world.archive())
+    other = world.forked()
+    world.append(10)
+    checkpointed(world)
+    key = world.place.checkpoint(20)
+    other.store.put_if_absent(key, world.store.get(key))
+    other.append(15, b"another ")
+    run(other.archive())
+    passed: list[str] = []
+    view = open_bucket_view(other.store, other.identity, NEWEST, lambda key, error: passed.append(f"{key}: {error}"))
+    now, then = digest(other, view)
+    assert now == then
+    assert len(passed) == 1
+    assert passed[0].startswith(f"{key}: checkpoint is of records that the topic lost")
