@@ -6,17 +6,14 @@ import base64
 from collections.abc import Iterator
 from enum import StrEnum
 
+import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from .json_kernels import quote, quoted_size
 from .kernels import KEY_AT, VALUE_AT
 from .record_block import FIELDS, RecordBlock
 from .text_columns import TEXT, decimal, joined, listed, milliseconds, printed, slices
-
-CONTROL = "[\\x00-\\x1f]"
-ESCAPED = {chr(code): orjson.dumps(chr(code))[1:-1].decode() for code in (ord("\\"), ord('"'), *range(32))}
-"""What JSON does not take as it is; the backslash first, for the others bring some."""
 
 
 class Encoding(StrEnum):
@@ -96,13 +93,15 @@ def _names(text: pa.Array) -> pa.Array:
 
 
 def _strings(text: pa.Array) -> pa.Array:
-    """Text as JSON strings, byte for byte as orjson writes them."""
-    control = pc.any(pc.match_substring_regex(text, CONTROL)).as_py()
-    for plain, escaped in ESCAPED.items() if control else list(ESCAPED.items())[:2]:
-        text = pc.replace_substring(text, plain, escaped)
-    quote = pa.scalar(b'"', TEXT)
-    quoted = pc.binary_join_element_wise(quote, text.cast(TEXT), quote, pa.scalar(b"", TEXT))  # null where text is
-    return pc.fill_null(quoted, pa.scalar(b"null", TEXT))
+    """Text as JSON strings, byte for byte as orjson writes them; ``null`` for null."""
+    count = len(text)
+    _, ends, data = text.buffers()
+    valid = text.is_valid().cast(pa.uint8()).to_numpy()
+    starts = np.frombuffer(ends, np.int64)[text.offset : text.offset + count + 1] if count else np.zeros(1, np.int64)
+    raw = np.frombuffer(data or b"", np.uint8)
+    target, reached = np.empty(quoted_size(raw, starts, valid), np.uint8), np.empty(count + 1, np.int64)
+    quote(raw, starts, valid, target, reached)
+    return pa.Array.from_buffers(TEXT, count, [None, pa.py_buffer(reached), pa.py_buffer(target)], 0)
 
 
 def _json(data: bytes | None) -> bytes:
