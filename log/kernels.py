@@ -6,8 +6,8 @@ keep the buffers alive and hand out only lengths that pass one proved. Nothing h
 A record: varint length, int8 attributes, varlong timestamp delta, varint offset delta, varint key length and key,
 varint value length and value, varint header count, then name and value of each header; all zigzag, -1 is null.
 
-Kernels have one signature each (those of JSON are in `json_kernels.py`): numba's cache notices changes by file, and several
-processes that compile at once write equal entries.
+Kernels have one signature each (those of JSON are in `json_kernels.py`): numba's cache notices changes by file, and
+several processes that compile at once write equal entries.
 """
 
 from __future__ import annotations
