@@ -159,7 +159,7 @@ class Connection:
 
         mapped = self.topic.mapped_partitions
         named = None if partitions is None else sorted({tier_partition_of(each, mapped) for each in partitions})
-        wanted = named or list(range(mapped))
+        wanted = list(range(mapped)) if named is None else named
         follower = self._keep(
             open_view(
                 self.topic,
