@@ -23,7 +23,7 @@ from ..runtime.listener import ChoreFailed, ignore
 from ..state.errors import TierstateError, UnknownTopic
 from ..state.ids import BrokerId
 from ..state.offsets import Position, TimestampMs
-from .connection import BUCKET, Connection, no_progress
+from .connection import BUCKET, Connection, no_progress, tier_partitions
 from .positions import parse_time
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class BucketTopics:
     """
 
     def __init__(self, view: BucketView) -> None:
-        self._cluster_id, self._newest_at = view.identity.cluster_id, view.newest_at()
+        self._cluster_id, self._newest_at = view.identity.cluster_id, newest_of(view.kept.values())
         numbers: dict[TopicId, list[int]] = {}
         named: dict[TopicId, tuple[bool, int, str]] = {}
         for partition in view.partitions():
@@ -199,9 +199,9 @@ class BucketConnection:
     def view(self, partitions: Iterable[TopicIdPartition] | None = None, folder: object = None) -> BucketView:
         """The view, in memory whatever ``folder`` says; its age, as these partitions (None: all) have it, is told."""
         view, parted = self._whole
-        wanted = None if partitions is None else list(partitions)
-        said = [each for number, each in sorted(view.kept.items()) if _wants(view, number, wanted)]
-        newest = view.newest_at(wanted)
+        wanted = tier_partitions(view.identity.partitions, partitions)
+        said = [view.kept[number] for number in wanted if number in view.kept]
+        newest = newest_of(said)
         age = 0 if newest == NO_TIME else max(0, self.clock.now_ms() - newest)
         self._tell(
             ViewAge(
@@ -231,8 +231,9 @@ class BucketConnection:
         return self._opened.enter_context(closing(made))
 
 
-def _wants(view: BucketView, number: int, partitions: list[TopicIdPartition] | None) -> bool:
-    return partitions is None or any(view.tier_partition(each) == number for each in partitions)
+def newest_of(said: Iterable[Replayed]) -> TimestampMs:
+    """The newest that any of these tier-state partitions knows; -1: nothing was ever said."""
+    return max((each.newest_timestamp for each in said), default=NO_TIME)
 
 
 def _written(ms: int) -> str:

@@ -17,7 +17,7 @@ from ..state.errors import CorruptData, HistoryBroken, InvalidRequest, ObjectNot
 from ..state.facts import LiveFact
 from ..state.ids import TopicIdPartition
 from ..state.keys import tier_partition_of
-from ..state.offsets import Position, TimestampMs
+from ..state.offsets import Position
 from ..state.partition_view import PartitionView
 from ..state.view import Entry, MemoryView, SecondValue
 from ..storage.object_store import ObjectReader
@@ -29,7 +29,7 @@ from .live_set_object import BASE, CHECKPOINT, LiveSetHeader, fetch_table, scrat
 from .live_set_object import read_header as read_live_set_header
 from .object_names import ROOT, PositionName, TierPlace, kept_topics, place_of_key
 from .shelf import Shelf
-from .time_travel import END, NO_TIME, Replayed, Target, replay_archive
+from .time_travel import END, Replayed, Target, replay_archive
 from .view_identity import ViewIdentity
 
 AT_ONCE = 16
@@ -92,11 +92,6 @@ class BucketView:
 
     def require_ready(self, tier_partition: int) -> None:
         """Likewise."""
-
-    def newest_at(self, partitions: Iterable[TopicIdPartition] | None = None) -> TimestampMs:
-        """When the newest was said that is known of these partitions, or of all; -1: nothing ever was."""
-        numbers = set(self.kept) if partitions is None else {self.tier_partition(each) for each in partitions}
-        return max((self.kept[each].newest_timestamp for each in numbers & set(self.kept)), default=NO_TIME)
 
 
 def find_kept(objects: ObjectReader, topic_id: str = "", history: int | None = None) -> tuple[ViewIdentity, str | None]:
