@@ -28,9 +28,10 @@ from tests.fetch.two_tiers import Folder, FolderTier, OneTopic, TwoTiers
 from tierstate.api.app import create_app
 from tierstate.api.service import FetchService
 from tierstate.fetch.piece import Fetched
-from tierstate.fetch.plan import plan, read_split
+from tierstate.fetch.plan import plan
 from tierstate.fetch.reader import LogReader, records
 from tierstate.fetch.remote import RemoteTier
+from tierstate.fetch.split import read_split
 from tierstate.follower.replay import catch_up
 from tierstate.follower.rocksdb_view import RocksView
 from tierstate.log.batch import iter_batches

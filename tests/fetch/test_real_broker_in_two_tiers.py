@@ -19,8 +19,9 @@ from tierstate.broker.open import Broker, open_broker
 from tierstate.broker.plain_reads import PlainConsumer
 from tierstate.fetch.local import BrokerTier
 from tierstate.fetch.open import Reading, open_reader
-from tierstate.fetch.plan import PlannedSplit, plan, read_split
+from tierstate.fetch.plan import PlannedSplit, plan
 from tierstate.fetch.reader import LogReader
+from tierstate.fetch.split import read_split
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings import Cache
 from tierstate.sandbox.kafka import KafkaSandbox

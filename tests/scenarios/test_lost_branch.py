@@ -16,8 +16,8 @@ from tests.scenarios.test_unclean_elections import PER_SEGMENT, ROLLED_BY_SIZE, 
 from tierstate.api.app import create_app
 from tierstate.api.service import FetchService
 from tierstate.fetch.local import BrokerTier
-from tierstate.fetch.plan import read_split
 from tierstate.fetch.reader import records
+from tierstate.fetch.split import read_split
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings import Gateway
 from tierstate.spark.options import parse_options
