@@ -53,7 +53,7 @@ class BatchReader(DataSourceReader):
         with Connection(options.settings, clock) as connection:
             store, keys, local = connection.store, connection.keys, BrokerTier(connection.broker)
             for split in splits:
-                for piece in read_split(split, store, local, clock, keys=keys, reroute=again):
+                for piece in read_split(split, store, local, keys=keys, reroute=again):
                     for batch in records(piece, split.topic, split.partition, columns=options.columns):
                         yield from sliced(batch)
 

@@ -201,6 +201,6 @@ def test_a_range_that_ends_inside_the_log_is_planned_with_what_follows(log: Gold
     end = Offset(log.folder.bases[-1])
     (split,) = plan(log.reader, {("t", 0): (Offset(0), end)}, tier=Tier.REMOTE)
     assert len(split.parts) > 2
-    pieces = read_split(split, log.tiers.store, None, SystemClock(), piece_bytes=3000)
+    pieces = read_split(split, log.tiers.store, None, piece_bytes=3000)
     expected = [row for row in golden_rows("none", Isolation.READ_COMMITTED) if row[0] < end]
     assert rows_of(pieces) == expected

@@ -163,5 +163,5 @@ def test_a_plan_reads_exactly_its_ranges_without_a_view(real: Real, isolation: I
     assert sent == splits
     assert (len(splits) > 5) == (max_split_bytes == 2_000)
     local = BrokerTier(real.broker)
-    found = [row for split in sent for row in rows_of(read_split(split, real.store, local, SystemClock()))]
+    found = [row for split in sent for row in rows_of(read_split(split, real.store, local))]
     assert found == [row for row in real.expected[isolation] if 3 <= row[0] < real.end - 2]

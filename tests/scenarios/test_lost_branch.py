@@ -50,7 +50,7 @@ def by_spark(story: Story, end: int) -> dict[int, bytes]:
     found = dict[int, bytes]()
     for group in plan_groups(options, SystemClock()):
         for split in group:
-            for piece in read_split(split, cluster.store, BrokerTier(story.eyes.broker), SystemClock()):
+            for piece in read_split(split, cluster.store, BrokerTier(story.eyes.broker)):
                 for batch in records(piece, name, 0):
                     rows = batch.select(["offset", "value"]).to_pylist()
                     found |= {row["offset"]: row["value"] for row in rows if row["offset"] < end}
