@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -104,17 +105,21 @@ class Connection:
         """Asked of the broker, once. Raises BrokerUnavailable."""
         return self.broker.control.cluster().cluster_id
 
+    @property
+    def reachable(self) -> Settings:
+        """The settings, once a broker of theirs has answered. Raises BrokerUnavailable.
+
+        Asked by ourselves before librdkafka is: it would go on for ten seconds, and its error names no address.
+        """
+        _ = self.cluster_id
+        return self.settings
+
     @cached_property
     def topic(self) -> KafkaTierTopic:
-        """The tier-state topic, checked. Raises what `open_tier_topic` does.
-
-        A broker is asked by ourselves before librdkafka is: that would go on for ten seconds, and its error names no
-        address.
-        """
+        """The tier-state topic, checked. Raises what `open_tier_topic` does."""
         from ..broker.tier_topic_setup import open_tier_topic
 
-        self.broker.control.cluster()
-        return self._keep(open_tier_topic(self.settings.kafka, tier_topic_spec(self.settings)))
+        return self._keep(open_tier_topic(self.reachable.kafka, tier_topic_spec(self.settings)))
 
     @cached_property
     def store(self) -> ObjectStore:
@@ -136,16 +141,19 @@ class Connection:
         form = self.settings.format
         return ObjectKeys.minting(form.key_prefix, self.cluster_id, form.salt_bits)
 
-    @cached_property
-    def identity(self) -> ViewIdentity:
-        """Of the tier-state topic and of the history that counts: whose archive and checkpoints. Raises what the store
-        does.
-        """
-        from ..follower.histories import newest_history
+    @property
+    def topic_identity(self) -> ViewIdentity:
+        """Of the tier-state topic: whose view it makes, whichever history counts."""
         from ..follower.view_identity import ViewIdentity
 
-        topic_id, mapped = self.topic.topic_id, self.topic.mapped_partitions
-        return ViewIdentity(self.cluster_id, topic_id, mapped, history=newest_history(self.store, topic_id))
+        return ViewIdentity(self.cluster_id, self.topic.topic_id, self.topic.mapped_partitions)
+
+    @cached_property
+    def identity(self) -> ViewIdentity:
+        """`topic_identity`, of the history that counts: whose archive and checkpoints. Raises what the store does."""
+        from ..follower.histories import newest_history
+
+        return replace(self.topic_identity, history=newest_history(self.store, self.topic.topic_id))
 
     def view(self, partitions: Iterable[TopicIdPartition] | None = None, folder: Path | None = None) -> Follower:
         """A follower that has every fact of now, of the tier-state partitions these map to (None: all).
@@ -155,11 +163,8 @@ class Connection:
         """
         from ..follower.following import Following
         from ..follower.open import open_view
-        from ..state.keys import tier_partition_of
 
-        mapped = self.topic.mapped_partitions
-        named = None if partitions is None else sorted({tier_partition_of(each, mapped) for each in partitions})
-        wanted = named or list(range(mapped))
+        wanted = tier_partitions(self.topic.mapped_partitions, partitions)
         follower = self._keep(
             open_view(
                 self.topic,
@@ -237,6 +242,15 @@ def store_options(settings: Settings) -> StoreOptions:
         concurrency=wanted.upload_concurrency,
         credentials=(wanted.access_key_id, secret.get_secret_value()) if secret is not None else None,
     )
+
+
+def tier_partitions(mapped: int, partitions: Iterable[TopicIdPartition] | None) -> list[int]:
+    """Where the facts of these partitions are; None: of all."""
+    from ..state.keys import tier_partition_of
+
+    if partitions is None:
+        return list(range(mapped))
+    return sorted({tier_partition_of(each, mapped) for each in partitions})
 
 
 def view_now(follower: Follower, partition: TopicIdPartition) -> PartitionView:

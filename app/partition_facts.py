@@ -176,7 +176,7 @@ def _orders(view: PartitionView, local_start: Offset | None) -> tuple[str, ...]:
     return standing_now + tuple(f"{describe_order(order)}: {why}" for why, order in lost)
 
 
-def ask_agent(view: PartitionView, topic: str, timeout: float = 2.0) -> dict[str, Any] | str | None:
+def ask_agent(view: PartitionView, topic: str) -> dict[str, Any] | str | None:
     """The status the agent of the term in force gives. A silent agent is never taken for a healthy one."""
     import urllib3
 
@@ -185,7 +185,7 @@ def ask_agent(view: PartitionView, topic: str, timeout: float = 2.0) -> dict[str
     url = f"http://{view.leader.management_address}/v1/status/{topic}/{view.partition.partition}"
     silent = f"agent of broker {view.leader.broker_id} did not answer"
     try:
-        answer = urllib3.PoolManager(retries=False).request("GET", url, timeout=timeout)
+        answer = urllib3.PoolManager(retries=False).request("GET", url, timeout=2.0)
         if answer.status != 200:
             return silent
         status: dict[str, Any] = json.loads(answer.data)

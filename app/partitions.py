@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..state.errors import InvalidRequest, TierstateError, UnknownTopic
 from ..state.ids import TopicId, TopicIdPartition
-from .connection import view_now
+from .connection import Connection, view_now
 
 if TYPE_CHECKING:
     from ..broker.control import BrokerControl
@@ -67,16 +67,29 @@ def to_follow(topic_id: TopicId | None, partition: int | None) -> list[TopicIdPa
     return None if topic_id is None or partition is None else [TopicIdPartition(topic_id, partition)]
 
 
+def follow_facts(
+    connection: Connection, topic: str | None, partition: int | None
+) -> tuple[Follower, list[TopicIdPartition]]:
+    """A view, and `partitions_with_facts` of a topic by its name or id; None: of every one. Raises UnknownTopic."""
+    topic_id = None if topic is None else find_topic_id(connection.broker.control, topic)
+    follower = connection.view(to_follow(topic_id, partition))
+    return follower, partitions_with_facts(follower, topic_id, partition)
+
+
+def bounds_if_known(broker: BrokerControl, topic: str | None, partition: TopicIdPartition) -> LocalBounds | None:
+    """What the broker has; None where it does not answer or the topic is gone (None)."""
+    if topic is not None:
+        with suppress(TierstateError):
+            return broker.bounds(topic, partition.partition)
+    return None
+
+
 def both_tiers_now(
     broker: BrokerControl, follower: Follower, topic: str | None, partition: TopicIdPartition
 ) -> tuple[LocalBounds | None, PartitionView]:
-    """What the broker has, None where it does not answer or the topic is gone (None); then the view, up to after that.
+    """`bounds_if_known`; then the view, up to after that.
 
     In this order: every trim that the bounds show is in the view, so nothing that it took looks missing, or as if
     somebody else had cut it.
     """
-    bounds = None
-    if topic is not None:
-        with suppress(TierstateError):
-            bounds = broker.bounds(topic, partition.partition)
-    return bounds, view_now(follower, partition)
+    return bounds_if_known(broker, topic, partition), view_now(follower, partition)

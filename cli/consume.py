@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -116,32 +116,25 @@ def _json_writer(encoding: str) -> Writer:
 
 
 def _template_writer(template: str) -> Writer:
+    from ..log.text_columns import printed, slices
+
     parts = [_part(found) for found in re.split(f"({_PARTS.pattern})", template) if found]
 
     def write(batch: pa.RecordBatch, tier: Tier) -> None:
-        from ..log.record_digest import arrow_rows
-
-        topic, partition = batch.column("topic").to_pylist(), batch.column("partition").to_pylist()
-        for at, row in enumerate(arrow_rows(batch)):
-            fields = {"t": topic[at].encode(), "p": b"%d" % partition[at], "o": b"%d" % row[0], "T": b"%d" % row[1]}
-            fields |= {"k": row[3] or b"", "s": row[4] or b"", "h": _headers(row[5])}
-            sys.stdout.buffer.write(b"".join(part(fields) for part in parts))
+        for rows in slices(batch):
+            sys.stdout.buffer.write(printed([part if isinstance(part, bytes) else part(rows) for part in parts]))
 
     return write
 
 
-def _part(text: str) -> Callable[[dict[str, bytes]], bytes]:
+def _part(text: str) -> bytes | Callable[[pa.RecordBatch], pa.Array]:
     """One piece of a template: a field, an escape, or itself."""
+    from ..log.text_columns import FIELDS
+
     if text == "%%":
-        return lambda fields: b"%"
+        return b"%"
     if text.startswith("%"):
-        if len(text) < 2 or text[1] not in "tpoksTh":
+        if text[1:] not in FIELDS:
             raise click.UsageError(f"no such field in --format: {text}; %% is a percent sign")
-        return lambda fields: fields[text[1]]
-    plain = _ESCAPES.get(text, text).encode()
-    return lambda fields: plain
-
-
-def _headers(headers: Any) -> bytes:
-    """``name=value,name=value``, as kcat prints them; a null value is ``NULL``."""
-    return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in headers)
+        return FIELDS[text[1:]]
+    return _ESCAPES.get(text, text).encode()

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..state.routing import Isolation
 from .context import Context
+from .flags import Decorator
 from .topic_argument import TopicArgument
 
 if TYPE_CHECKING:
     from ..fetch.reader import LogReader
     from ..fetch.source import RecordSource
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def isolation_option(default: Isolation) -> Decorator:
@@ -54,9 +53,7 @@ def opened_source(context: Context, topic: TopicArgument, via: str, isolation: I
         from ..fetch.source import ConsumerSource
 
         with context.connected() as connection:
-            connection.broker.control.cluster()  # by ourselves: librdkafka's error would name no address
-            consumer = PlainConsumer(context.settings.kafka, isolation, connection.clock)
-            with closing(consumer):
+            with closing(PlainConsumer(connection.reachable.kafka, isolation, connection.clock)) as consumer:
                 yield ConsumerSource(consumer)
     else:
         with opened_reader(context, topic) as reader:
