@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 SILENCE_S = 20.0
 """How long reading the tier-state topic may bring nothing before it is given up."""
 
+POLL_S = 0.02
+"""Of the tail of a view: who opens a connection closes it soon, and does not wait for a poll to end."""
+
 BROKER, STORE = "kafka.bootstrap.servers", "store.url"
 """The settings without which there is no such part."""
 
@@ -165,7 +168,7 @@ class Connection:
                 self.topic,
                 "" if folder is None else self.cluster_id,
                 self.clock,
-                Following(tier_partitions=None if folder else wanted),
+                Following(tier_partitions=None if folder else wanted, poll_s=POLL_S),
                 state_dir=folder,
             )
         )

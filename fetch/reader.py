@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from ..broker.control import BrokerControl
-from ..log.decode import decode_batches
 from ..runtime.clock import Clock
 from ..state.errors import OffsetOutOfRange, UnknownTopic
 from ..state.ids import TopicIdPartition
@@ -32,6 +29,9 @@ from .piece import LogicalTopic as LogicalTopic
 from .read_ahead import read_ahead
 from .recent_views import RecentViews
 from .remote import RemoteTier
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FETCH_BYTES = 1024 * 1024
 PIECE_BYTES = 4 * 1024 * 1024
@@ -198,6 +198,9 @@ def beyond(log: LogicalPartition, end: int, isolation: Isolation) -> OffsetOutOf
 
 def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Iterator[pa.RecordBatch]:
     """The records of a piece, exactly those of ``[offset, limit)``; options are `log.decode.decode_batches`'s."""
+    # Not at the top: numba and the kernels take longer to load than all else, and who plans or looks decodes nothing.
+    from ..log.decode import decode_batches
+
     return decode_batches(
         fetched.data,
         source=f"{topic}-{partition}@{fetched.offset}",
