@@ -10,7 +10,6 @@ from confluent_kafka import KafkaError
 from ..state.errors import InvalidRequest
 from .answers import Address
 
-
 RECONNECT_MS = 20
 """How soon a broken connection is tried again; librdkafka doubles it up to its ``reconnect.backoff.max.ms`` of 10 s.
 

@@ -83,7 +83,9 @@ def first_in_segment(
     return None
 
 
-def first_in_batches(data: bytes, start: Offset, stop: Offset, timestamp: TimestampMs, source: str) -> Found | None:
+def first_in_batches(
+    data: bytes | memoryview, start: Offset, stop: Offset, timestamp: TimestampMs, source: str
+) -> Found | None:
     """The first record of ``[start, stop)`` at or after a time; only batches young enough are decoded."""
     from ..log.decode import decode_batches  # numba and the kernels, for those alone who ask by time
 

@@ -17,7 +17,7 @@ from ..state.ids import FactId, RemoteSegmentId, TopicId, TopicIdPartition
 from ..state.offsets import OffsetRange
 from ..state.routing import Isolation
 from ..state.segment import AbortedRange, AbortedRanges, Compression, RemoteSegment, Term
-from .plan import PlannedPart, PlannedSplit
+from .planned_split import PlannedPart, PlannedSplit
 
 PROTOCOL = 5
 CLASSES: tuple[type, ...] = (
