@@ -126,10 +126,12 @@ class Connection:
     @cached_property
     def keys(self) -> KeyRingFile | None:
         """What opens encrypted segments. Raises InvalidRequest."""
+        ring = self.settings.encryption.keyring
+        if not ring:
+            return None
         from ..storage.segment.keyring_file import KeyRingFile
 
-        ring = self.settings.encryption.keyring
-        return KeyRingFile(ring, self.listener) if ring else None
+        return KeyRingFile(ring, self.listener)
 
     @cached_property
     def names(self) -> ObjectKeys:
