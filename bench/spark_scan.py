@@ -307,7 +307,8 @@ def _rows(what: str, topic: Topic, spent: dict[str, tuple[float, float]], query:
         if peer not in spent:
             continue
         whole = query is not None and query.columns is None
-        goal = topic.load.goals[number] if whole else query.goal or "" if query and peer == KAFKA else ""
+        few = query is not None and peer == KAFKA and topic.load is LOADS[0]
+        goal = topic.load.goals[number] if whole else query.goal or "" if query and few else ""
         seconds, cpu = spent[peer]
         rows.append(Row(what, topic.records / ours[0], "records/s", topic.records / seconds, peer, goal))
         each = 1e6 / topic.records
