@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from ..log.batch import iter_batches
 from ..state.errors import InvalidRequest, OffsetOutOfRange, PlannedRangeLost, UnknownTopic
@@ -18,12 +19,13 @@ from ..state.offsets import Offset, OffsetRange
 from ..state.routing import Tier
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.log_chunks import WINDOW_BYTES, ObjectReads
-from .local import LocalTier
-from .piece import Fetched, LogicalBounds
-from .plan import PlannedPart, PlannedSplit
+from .piece import PIECE_BYTES, PIECES_AHEAD, Fetched, LogicalBounds
+from .planned_split import PlannedPart, PlannedSplit
 from .read_ahead import read_ahead
-from .reader import PIECE_BYTES, PIECES_AHEAD
 from .remote_parts import RemoteReads, read_parts
+
+if TYPE_CHECKING:
+    from .local import LocalTier  # and with it all that is said to Kafka
 
 Reroute = Callable[[PlannedSplit], Iterable[PlannedSplit]]
 """Asked for the rest of a local split that the broker no longer has: how to read it now."""

@@ -6,57 +6,88 @@ spill files or event log may read them. Memory of a task: what `fetch/split.py` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from functools import cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ..app.connection import BUCKET, Connection
-from ..fetch.local import BrokerTier
-from ..fetch.reader import records
-from ..fetch.split import read_split
+from ..fetch.packed_splits import SplitWriter, unpacked
+from ..fetch.planned_split import PlannedSplit
 from ..runtime.clock import SystemClock
 from .options import SourceOptions
-from .planning import Group, plan_again, plan_groups
 
 BATCH_BYTES = 2 * 1024 * 1024
 """Spark is fastest with batches of 1 to 2 MB (measured); larger ones are slower."""
 
 
 class SplitGroup(InputPartition):
-    """The work of one task."""
+    """The work of one task; ``value``: its splits, packed."""
 
-    def __init__(self, splits: Group) -> None:
-        super().__init__(splits)
-        self.splits = splits
+    value: bytes
+
+    @property
+    def splits(self) -> tuple[PlannedSplit, ...]:
+        """Unpacked anew each time. Raises InvalidRequest where the driver has another version of tierstate."""
+        return unpacked(self.value)
 
 
 class BatchReader(DataSourceReader):
-    """Exactly the planned offsets, once each, also when Spark repeats a task."""
+    """Exactly the planned offsets, once each, also when Spark repeats a task.
+
+    The driver loads what plans, an executor what reads, and neither the other's: each is half a second of CPU.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
         """In the driver, once a query. Spark insists on a list; an empty one becomes one partition of nothing."""
-        return [SplitGroup(group) for group in plan_groups(self._options, SystemClock())]
+        from ..follower.uncollected import uncollected
+        from .planning import plan_groups
+
+        writer = SplitWriter()
+        # in a process of its own, which makes millions of objects that are no cycles, and is gone afterwards
+        with uncollected():
+            return [SplitGroup(writer.packed(group)) for group in plan_groups(self._options, SystemClock())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In an executor: Arrow batches of exactly the declared schema."""
         if isinstance(partition, SplitGroup):
             yield from self._read(partition.splits)
 
-    def _read(self, splits: Group) -> Iterator[pa.RecordBatch]:
-        options, clock = self._options, SystemClock()
-        again = partial(plan_again, options, clock)
-        with Connection(options.settings, clock) as connection:
-            store, keys = connection.store, connection.keys
-            local = None if options.settings.view.source == BUCKET else BrokerTier(connection.broker)
+    def _read(self, splits: tuple[PlannedSplit, ...]) -> Iterator[pa.RecordBatch]:
+        from ..fetch.piece import records
+        from ..fetch.split import read_split
+
+        tell_if_cold()
+        access, columns, clock = self._options.access, self._options.columns, SystemClock()
+        keys, store = access.keys(), access.open_store(clock)
+        with ExitStack() as opened:
+            opened.callback(store.close)
+            by_broker = any(part.segment is None for split in splits for part in split.parts)
+            local = opened.enter_context(access.local_tier(clock)) if by_broker else None
             for split in splits:
-                for piece in read_split(split, store, local, keys=keys, reroute=again):
-                    for batch in records(piece, split.topic, split.partition, columns=options.columns):
+                for piece in read_split(split, store, local, keys=keys, reroute=self._again):
+                    for batch in records(piece, split.topic, split.partition, columns=columns):
                         yield from sliced(batch)
+
+    def _again(self, rest: PlannedSplit) -> Iterable[PlannedSplit]:
+        from .planning import plan_again
+
+        return plan_again(self._options, SystemClock(), rest)
+
+
+@cache
+def tell_if_cold() -> None:
+    """On an executor's stderr, once a process, that it compiled for seconds what it could have loaded."""
+    from ..log import kernel_cache, kernels
+
+    if kernels.compiled_here():
+        kept = f"and keeps them in {kernels.FOLDER}" if kernels.FOLDER else "and can keep them nowhere"
+        print(f"tierstate: this process compiled its kernels, {kept}; {kernel_cache.WAY_OUT}", file=sys.stderr)
 
 
 def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

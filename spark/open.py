@@ -32,9 +32,10 @@ def open_log(options: SourceOptions, clock: Clock, choice: Choice | None = None)
     The view is replayed into memory, or follows into ``tierstate.state_dir``; it has every fact of the moment of the
     call. Raises UnknownTopic (the tier-state topic too), InvalidRequest, InvalidSettings, AccessDenied, Unavailable.
     """
-    with open_connection(options.settings, clock) as connection:
+    settings = options.settings
+    with open_connection(settings, clock) as connection:
         broker = connection.control
-        chosen = chosen_partitions(choice or options.choice, broker, options.settings.tier_state.topic)
+        chosen = chosen_partitions(choice or options.choice, broker, settings.tier_state.topic)
         view = connection.view(chosen.values(), options.view_folder)
         yield OpenLog(connection.reader(view), tuple(chosen))
 

@@ -1,0 +1,51 @@
+"""Each process of Spark loads what it uses: what it does not use would be half of its start."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+from tierstate.spark.batch import BatchReader
+from tierstate.spark.options import parse_options
+
+OPTIONS = {
+    "kafka.bootstrap.servers": "127.0.0.1:9",
+    "kafka.sasl.password": "secret",
+    "tierstate.store": "file:///store",
+    "subscribe": "orders",
+}
+
+
+def loaded_by(program: str) -> set[str]:
+    """Packages that a process has loaded after it."""
+    end = "\nimport sys\nprint(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", program + end], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_a_session_that_learns_the_name_of_the_source_loads_nothing_that_reads() -> None:
+    found = loaded_by("import tierstate.spark.source")
+    assert not found & {"numba", "boto3", "kafka", "confluent_kafka", "pydantic"}
+
+
+def test_an_executor_loads_neither_settings_nor_what_speaks_to_kafka() -> None:
+    reader = pickle.dumps(BatchReader(parse_options(OPTIONS)))
+    found = loaded_by(
+        f"import pickle\nreader = pickle.loads({reader!r})\n"
+        "from tierstate.fetch.piece import records\nfrom tierstate.fetch.split import read_split"
+    )
+    assert not found & {"boto3", "kafka", "confluent_kafka", "pydantic"}
+
+
+def test_a_planner_loads_no_decoder() -> None:
+    found = loaded_by(
+        "import tierstate.spark.planning, tierstate.broker.tier_topic_setup\n"
+        "import tierstate.follower.open, tierstate.fetch.open, tierstate.storage.open"
+    )
+    assert not found & {"numba", "boto3"}
+
+
+def test_what_travels_to_executors_shows_no_secret() -> None:
+    assert "secret" not in repr(parse_options(OPTIONS))
