@@ -25,7 +25,7 @@ from ..storage.object_store import ObjectReader
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
 from .local import LocalTier
-from .logical import LogicalPartition
+from .logical import Ask, LogicalPartition
 from .piece import Fetched, LogicalBounds
 from .read_ahead import read_ahead
 from .reader import PIECE_BYTES, PIECES_AHEAD, LogReader, beyond
@@ -60,6 +60,37 @@ class PlannedSplit:
     parts: tuple[PlannedPart, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedRange:
+    """A whole range, routed and not cut. ``local_rate``: bytes an offset where no segment tells them."""
+
+    whole: PlannedSplit
+    local_rate: float
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of log, as far as they can be told: of the local tier only offsets are known."""
+        return int(sum(len(part.offsets) * self._rate(part) for part in self.whole.parts))
+
+    def cut(self, max_bytes: int) -> Iterator[tuple[PlannedSplit, int]]:
+        """Splits in order, of at most about ``max_bytes`` of log, and how many each has."""
+        group: list[PlannedPart] = []
+        size = 0.0
+        for part in self.whole.parts:
+            rate = self._rate(part)
+            for piece in _equal_pieces(part, rate, max_bytes):
+                added = len(piece.offsets) * rate
+                if group and size + added > max_bytes:
+                    yield _split(self.whole, group), int(size)
+                    group, size = [], 0.0
+                group.append(piece)
+                size += added
+        yield _split(self.whole, group), int(size)
+
+    def _rate(self, part: PlannedPart) -> float:
+        return self.local_rate if part.segment is None else part.segment.log_bytes / len(part.segment.offsets)
+
+
 def plan(
     reader: LogReader,
     ranges: Mapping[tuple[str, int], tuple[Offset, Offset]],
@@ -68,47 +99,41 @@ def plan(
     max_split_bytes: int = SPLIT_BYTES,
     tier: Tier = Tier.PREFER_REMOTE,
 ) -> list[PlannedSplit]:
-    """Splits of ``(topic, partition) -> (start, end)``, end exclusive, in order.
+    """Splits of ``(topic, partition) -> (start, end)``, end exclusive, in order. As `planned`."""
+    found = planned(reader, ranges, isolation=isolation, tier=tier)
+    return [split for each in found for split, _ in each.cut(max_split_bytes)]
 
-    ``tier`` LOCAL and REMOTE keep to their tier: OffsetOutOfRange where it does not have an offset.
+
+def planned(
+    reader: LogReader,
+    ranges: Mapping[tuple[str, int], tuple[Offset, Offset]],
+    *,
+    isolation: Isolation = Isolation.READ_COMMITTED,
+    tier: Tier = Tier.PREFER_REMOTE,
+) -> list[PlannedRange]:
+    """Where each of ``(topic, partition) -> (start, end)`` is, end exclusive, in order, without what is empty.
+
+    ``tier`` LOCAL and REMOTE keep to their tier: OffsetOutOfRange where it does not have an offset. Time and memory
+    grow with the segments, whatever they are cut into later.
 
     Raises OffsetOutOfRange for a range that is not all there, LogGap, UnknownTopic, Unavailable.
     """
-    splits: list[PlannedSplit] = []
-    for (topic, partition), (start, end) in ranges.items():
-        if start < end:
-            splits += _splits_of(reader.partition(topic, partition), start, end, isolation, max_split_bytes, tier)
-    return splits
+    return [
+        _planned(reader.partition(topic, partition), start, end, isolation, tier)
+        for (topic, partition), (start, end) in ranges.items()
+        if start < end
+    ]
 
 
-def _splits_of(
-    log: LogicalPartition, start: Offset, end: Offset, isolation: Isolation, max_split_bytes: int, wanted: Tier
-) -> Iterator[PlannedSplit]:
+def _planned(log: LogicalPartition, start: Offset, end: Offset, isolation: Isolation, wanted: Tier) -> PlannedRange:
     bounds = log.local_bounds()
     view = log.fresh_view()
     in_term = view.term is not None and view.term.epoch == bounds.leader_epoch
     tier = Tier.AUTO if wanted is Tier.PREFER_REMOTE and not in_term else wanted
-    whole = PlannedSplit(
-        log.topic,
-        log.partition.topic_id,
-        log.partition.partition,
-        start,
-        end,
-        isolation,
-        bounds.leader_epoch,
-        tuple(_parts(log, start, end, isolation, tier)),
-    )
-    per_offset = _bytes_an_offset(view.readable)
-    group: list[PlannedPart] = []
-    size = 0.0
-    for part in _cut(whole.parts, per_offset, max_split_bytes):
-        added = len(part.offsets) * _rate(part, per_offset)
-        if group and size + added > max_split_bytes:
-            yield _split(whole, group)
-            group, size = [], 0.0
-        group.append(part)
-        size += added
-    yield _split(whole, group)
+    parts = tuple(_parts(log, start, end, isolation, tier))
+    topic_id, partition = log.partition.topic_id, log.partition.partition
+    whole = PlannedSplit(log.topic, topic_id, partition, start, end, isolation, bounds.leader_epoch, parts)
+    return PlannedRange(whole, _bytes_an_offset(view.readable))
 
 
 def _parts(
@@ -121,28 +146,28 @@ def _parts(
             raise beyond(log, end, isolation)
         if isinstance(where, ReadRemote):
             part = PlannedPart(OffsetRange(where.offsets.start, Offset(min(where.offsets.end, end - 1))), where.segment)
+            yield part
+            # what follows without a gap is served as this is: routed one by one, each would ask for the view anew
+            for segment, offsets in log.following(where, Ask(0, isolation, tier, end)):
+                part = PlannedPart(offsets, segment)
+                yield part
         else:
             following = log.view().coverage.next_start(position) if tier is Tier.PREFER_REMOTE else None
             last = end - 1 if following is None else min(end, following) - 1
             part = PlannedPart(OffsetRange(position, Offset(last)), None)
-        yield part
+            yield part
         position = Offset(part.offsets.end + 1)
     if end > log.local_bounds(max_age=1.0).end(isolation):
         raise beyond(log, end, isolation)
 
 
-def _cut(parts: Iterable[PlannedPart], per_offset: float, max_bytes: int) -> Iterator[PlannedPart]:
-    """Parts larger than a split, in equal ranges of offsets; border batches are read twice, shown once."""
-    for part in parts:
-        count = min(len(part.offsets), max(1, -(-int(len(part.offsets) * _rate(part, per_offset)) // max_bytes)))
-        for number in range(count):
-            first = part.offsets.start + len(part.offsets) * number // count
-            last = part.offsets.start + len(part.offsets) * (number + 1) // count - 1
-            yield replace(part, offsets=OffsetRange(Offset(first), Offset(last)))
-
-
-def _rate(part: PlannedPart, otherwise: float) -> float:
-    return otherwise if part.segment is None else part.segment.log_bytes / len(part.segment.offsets)
+def _equal_pieces(part: PlannedPart, rate: float, max_bytes: int) -> Iterator[PlannedPart]:
+    """A part larger than a split, in equal ranges of offsets; border batches are read twice, shown once."""
+    length, start = len(part.offsets), part.offsets.start
+    count = min(length, max(1, -(-int(length * rate) // max_bytes)))
+    for number in range(count):
+        first, last = start + length * number // count, start + length * (number + 1) // count - 1
+        yield PlannedPart(OffsetRange(Offset(first), Offset(last)), part.segment)
 
 
 def _bytes_an_offset(segments: tuple[RemoteSegment, ...]) -> float:
@@ -151,7 +176,17 @@ def _bytes_an_offset(segments: tuple[RemoteSegment, ...]) -> float:
 
 
 def _split(whole: PlannedSplit, parts: list[PlannedPart]) -> PlannedSplit:
-    return replace(whole, start=parts[0].offsets.start, end=Offset(parts[-1].offsets.end + 1), parts=tuple(parts))
+    start, end = parts[0].offsets.start, Offset(parts[-1].offsets.end + 1)
+    return PlannedSplit(
+        whole.topic,
+        whole.topic_id,
+        whole.partition,
+        start,
+        end,
+        whole.isolation,
+        whole.leader_epoch,
+        tuple(parts),
+    )
 
 
 Reroute = Callable[[PlannedSplit], Iterable[PlannedSplit]]

@@ -18,7 +18,10 @@ _was_enabled = False
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """For work of a second at most: meanwhile no cycle in the process is freed. Loads may overlap, on any thread."""
+    """For work of a second at most, in a process that has other work: meanwhile no cycle in it is freed.
+
+    Loads may overlap, on any thread.
+    """
     global _loads, _was_enabled
     with _lock:
         if _loads == 0:

@@ -14,8 +14,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ..app.connection import Connection
 from ..fetch.local import BrokerTier
+from ..fetch.packed_splits import SplitWriter, unpacked
 from ..fetch.plan import read_split
 from ..fetch.reader import records
+from ..follower.uncollected import uncollected
 from ..runtime.clock import SystemClock
 from .options import SourceOptions
 from .planning import Group, plan_again, plan_groups
@@ -25,11 +27,14 @@ BATCH_BYTES = 2 * 1024 * 1024
 
 
 class SplitGroup(InputPartition):
-    """The work of one task."""
+    """The work of one task; ``value``: its splits, packed."""
 
-    def __init__(self, splits: Group) -> None:
-        super().__init__(splits)
-        self.splits = splits
+    value: bytes
+
+    @property
+    def splits(self) -> Group:
+        """Unpacked anew each time. Raises InvalidRequest where the driver has another version of tierstate."""
+        return unpacked(self.value)
 
 
 class BatchReader(DataSourceReader):
@@ -40,7 +45,10 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """In the driver, once a query. Spark insists on a list; an empty one becomes one partition of nothing."""
-        return [SplitGroup(group) for group in plan_groups(self._options, SystemClock())]
+        writer = SplitWriter()
+        # in a process of its own, which makes millions of objects that are no cycles, and is gone afterwards
+        with uncollected():
+            return [SplitGroup(writer.packed(group)) for group in plan_groups(self._options, SystemClock())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In an executor: Arrow batches of exactly the declared schema."""

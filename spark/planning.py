@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 
-from ..fetch.plan import PlannedSplit, plan
+from ..fetch.plan import PlannedSplit, plan, planned
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
 from ..state.errors import OffsetOutOfRange, PlannedRangeLost, UnknownTopic
 from .open import open_log
 from .options import Assigned, SourceOptions
 from .positions import TopicPartition
-from .ranges import Extent, resolve_ranges
+from .ranges import resolve_ranges
 
 SMALLEST_TARGET = 4 * 1024 * 1024
 """Less than this is not worth a Spark partition of its own (31 to 48 ms)."""
-GUESSED_BYTES_AN_OFFSET = 1024.0
 
 Group = tuple[PlannedSplit, ...]
 
 
-def plan_groups(options: SourceOptions, clock: Clock) -> list[Group]:
-    """One group of splits a Spark partition, in order of topic, partition and offset; no group when there is nothing.
+def plan_groups(options: SourceOptions, clock: Clock) -> Iterator[Group]:
+    """One group of splits a Spark partition, in order of topic, partition and offset; none where there is nothing.
 
     Raises what `open_log` and `resolve_ranges` raise.
     """
     with open_log(options, clock) as log:
-        ranges = resolve_ranges(options, log.reader, log.partitions)
-        if not ranges:
-            return []
-        splits = _planned(options, log.reader, ranges, options.split_bytes)
-        total = sum(_size(log.reader, split) for split in splits)
-        target = target_bytes(total, options.split_bytes, options.min_partitions, os.cpu_count() or 1)
-        if target < options.split_bytes:
-            splits = _planned(options, log.reader, ranges, target)
-        return pack([(split, _size(log.reader, split)) for split in splits], target)
+        yield from groups(options, log.reader, log.partitions)
+
+
+def groups(options: SourceOptions, reader: LogReader, partitions: tuple[TopicPartition, ...]) -> Iterator[Group]:
+    """Each partition is routed once, and cut once, when the size of all is known: CPU and memory grow with the
+    segments and with the splits, and with nothing else.
+    """
+    ranges = resolve_ranges(options, reader, partitions)
+    found = planned(reader, ranges, isolation=options.isolation, tier=options.tier)
+    total = sum(each.log_bytes for each in found)
+    target = target_bytes(total, options.split_bytes, options.min_partitions, os.cpu_count() or 1)
+    yield from pack((split for each in found for split in each.cut(target)), target)
 
 
 def target_bytes(total: int, largest: int, min_partitions: int | None, slots: int) -> int:
@@ -45,17 +47,18 @@ def target_bytes(total: int, largest: int, min_partitions: int | None, slots: in
     return min(largest, max(SMALLEST_TARGET, -(-total // slots)))
 
 
-def pack(sized: Sequence[tuple[PlannedSplit, int]], target: int) -> list[Group]:
+def pack(sized: Iterable[tuple[PlannedSplit, int]], target: int) -> Iterator[Group]:
     """Neighbours share a group as long as it stays within ``target`` bytes."""
-    groups: list[list[PlannedSplit]] = []
+    group: list[PlannedSplit] = []
     size = 0
     for split, added in sized:
-        if not groups or size + added > target:
-            groups.append([])
-            size = 0
-        groups[-1].append(split)
+        if group and size + added > target:
+            yield tuple(group)
+            group, size = [], 0
+        group.append(split)
         size += added
-    return [tuple(group) for group in groups]
+    if group:
+        yield tuple(group)
 
 
 def plan_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> Iterable[PlannedSplit]:
@@ -79,24 +82,6 @@ def plan_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> Iter
             if epoch is None or (rest.leader_epoch is not None and epoch > rest.leader_epoch):
                 raise _lost(rest, f"written again under leader epoch {epoch}")
     return splits
-
-
-def _planned(
-    options: SourceOptions, reader: LogReader, ranges: Mapping[TopicPartition, Extent], split_bytes: int
-) -> list[PlannedSplit]:
-    return plan(reader, ranges, isolation=options.isolation, max_split_bytes=split_bytes, tier=options.tier)
-
-
-def _size(reader: LogReader, split: PlannedSplit) -> int:
-    """Bytes of log, as far as they can be told: of the local tier only offsets are known."""
-    segments = reader.view(split.topic, split.partition).readable
-    offsets = sum(len(segment.offsets) for segment in segments)
-    rate = sum(segment.log_bytes for segment in segments) / offsets if offsets else GUESSED_BYTES_AN_OFFSET
-    size = 0.0
-    for part in split.parts:
-        known = part.segment
-        size += len(part.offsets) * (rate if known is None else known.log_bytes / len(known.offsets))
-    return int(size)
 
 
 def _lost(rest: PlannedSplit, reason: str) -> PlannedRangeLost:

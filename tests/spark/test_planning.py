@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from tests.spark.conftest import Orders
 from tests.spark.tiers import Tiers
+from tierstate.fetch.packed_splits import SplitWriter
 from tierstate.fetch.plan import PlannedPart, PlannedSplit
 from tierstate.log.decode import record_schema
 from tierstate.spark.batch import BATCH_BYTES, BatchReader, SplitGroup, sliced
@@ -57,7 +58,7 @@ def split(start: int) -> PlannedSplit:
 
 def test_small_neighbours_share_a_partition_and_nothing_is_lost() -> None:
     splits = [split(start) for start in range(0, 70, 10)]
-    groups = pack(list(zip(splits, [40, 40, 40, 100, 1, 99, 500], strict=True)), 100)
+    groups = list(pack(zip(splits, [40, 40, 40, 100, 1, 99, 500], strict=True), 100))
     assert [len(group) for group in groups] == [2, 1, 1, 2, 1]
     assert [each for group in groups for each in group] == splits
 
@@ -156,7 +157,7 @@ def test_what_was_written_again_under_a_later_epoch_is_not_what_was_planned(
     tiers.trim(name, 0, 250)
     earlier = replace(planned[0].splits[0], leader_epoch=LeaderEpoch(-1))
     with pytest.raises(PlannedRangeLost, match="written again under leader epoch 0"):
-        read(reader, [SplitGroup((earlier,))])
+        read(reader, [SplitGroup(SplitWriter().packed([earlier]))])
 
 
 @pytest.mark.kafka
@@ -170,7 +171,7 @@ def test_a_topic_created_again_is_not_the_one_that_was_planned(tiers: Tiers, pla
 
 
 def test_split_groups_travel() -> None:
-    group = pickle.loads(pickle.dumps(SplitGroup((split(0), split(10)))))
+    group = pickle.loads(pickle.dumps(SplitGroup(SplitWriter().packed([split(0), split(10)]))))
     assert group.splits == (split(0), split(10))
 
 
