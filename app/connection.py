@@ -248,7 +248,9 @@ def tier_partitions(mapped: int, partitions: Iterable[TopicIdPartition] | None) 
     """Where the facts of these partitions are; None: of all."""
     from ..state.keys import tier_partition_of
 
-    return sorted({tier_partition_of(each, mapped) for each in partitions or ()}) or list(range(mapped))
+    if partitions is None:
+        return list(range(mapped))
+    return sorted({tier_partition_of(each, mapped) for each in partitions})
 
 
 def view_now(follower: Follower, partition: TopicIdPartition) -> PartitionView:
