@@ -6,7 +6,7 @@ spill files or event log may read them. Memory of a task: what `fetch/plan.py` s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import pyarrow as pa
@@ -37,6 +37,12 @@ class SplitGroup(InputPartition):
         return unpacked(self.value)
 
 
+def tasks_of(groups: Iterable[Group]) -> list[InputPartition]:
+    """One for each group."""
+    writer = SplitWriter()
+    return [SplitGroup(writer.packed(group)) for group in groups]
+
+
 class BatchReader(DataSourceReader):
     """Exactly the planned offsets, once each, also when Spark repeats a task."""
 
@@ -45,10 +51,9 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """In the driver, once a query. Spark insists on a list; an empty one becomes one partition of nothing."""
-        writer = SplitWriter()
         # in a process of its own, which makes millions of objects that are no cycles, and is gone afterwards
         with uncollected():
-            return [SplitGroup(writer.packed(group)) for group in plan_groups(self._options, SystemClock())]
+            return tasks_of(plan_groups(self._options, SystemClock()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In an executor: Arrow batches of exactly the declared schema."""
