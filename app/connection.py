@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 SILENCE_S = 20.0
 """How long reading the tier-state topic may bring nothing before it is given up."""
 
+POLL_S = 0.02
+"""Of the tail of a view: who opens a connection closes it soon, and does not wait for a poll to end."""
+
 BROKER, STORE = "kafka.bootstrap.servers", "store.url"
 """The settings without which there is no such part."""
 
@@ -128,10 +131,12 @@ class Connection:
     @cached_property
     def keys(self) -> KeyRingFile | None:
         """What opens encrypted segments. Raises InvalidRequest."""
+        ring = self.settings.encryption.keyring
+        if not ring:
+            return None
         from ..storage.segment.keyring_file import KeyRingFile
 
-        ring = self.settings.encryption.keyring
-        return KeyRingFile(ring, self.listener) if ring else None
+        return KeyRingFile(ring, self.listener)
 
     @cached_property
     def names(self) -> ObjectKeys:
@@ -170,7 +175,7 @@ class Connection:
                 self.topic,
                 "" if folder is None else self.cluster_id,
                 self.clock,
-                Following(tier_partitions=None if folder else wanted),
+                Following(tier_partitions=None if folder else wanted, poll_s=POLL_S),
                 state_dir=folder,
             )
         )

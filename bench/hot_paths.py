@@ -17,7 +17,7 @@ import pstats
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
@@ -28,8 +28,9 @@ from tests.fetch.two_tiers import Folder, FolderTier, TwoTiers
 from tierstate.api.app import create_app
 from tierstate.api.service import FetchService
 from tierstate.fetch.piece import Fetched
-from tierstate.fetch.plan import plan, read_split
+from tierstate.fetch.plan import plan
 from tierstate.fetch.reader import LogReader, records
+from tierstate.fetch.split import read_split
 from tierstate.follower.replay import catch_up
 from tierstate.follower.rocksdb_view import RocksView
 from tierstate.log.batch import iter_batches
@@ -107,10 +108,9 @@ def _spark(folder: Path, size: int) -> Work:
     """What a task of a Spark read does, without Spark: a planned split of a copied segment, to Arrow."""
     log = _log(folder, size)
     splits = plan(log.reader(), {("t", 0): (Offset(0), Offset(log.end))})
-    clock = SystemClock()
 
-    def pieces() -> list[Fetched]:
-        return [piece for split in splits for piece in read_split(split, log.store, None, clock)]
+    def pieces() -> Iterator[Fetched]:
+        return (piece for split in splits for piece in read_split(split, log.store, None))
 
     return lambda: sum(batch.num_rows for piece in pieces() for batch in records(piece, "t", 0))
 

@@ -10,10 +10,18 @@ from confluent_kafka import KafkaError
 from ..state.errors import InvalidRequest
 from .answers import Address
 
+RECONNECT_MS = 20
+"""How soon a broken connection is tried again; librdkafka doubles it up to its ``reconnect.backoff.max.ms`` of 10 s.
+
+Half of it is also what a new client waits between its first and its second connection (``sparse_connect_intvl``): with
+librdkafka's own 100 every other client sat out 50 ms (seen, 2.16), and a command opens several.
+"""
+
 
 def admin_config(kafka: Mapping[str, str]) -> dict[str, Any]:
     """For AdminClient."""
-    return {"client.id": "tierstate", "socket.timeout.ms": 10_000, **kafka, "log_level": 0}
+    ours = {"client.id": "tierstate", "socket.timeout.ms": 10_000, "reconnect.backoff.ms": RECONNECT_MS}
+    return {**ours, **kafka, "log_level": 0}
 
 
 def producer_config(kafka: Mapping[str, str], delivery_timeout_s: float) -> dict[str, Any]:

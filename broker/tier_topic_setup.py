@@ -96,7 +96,10 @@ def _create(admin: Any, spec: TierTopicSpec) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The topic as it stands: ``lost``, ``wrong`` one sentence each. ``nameless``: it has no ``meta/topic`` fact."""
+    """The topic as it stands: ``lost``, ``wrong`` one sentence each. ``nameless``: it has no ``meta/topic`` fact.
+
+    ``meta``: that fact, where it was read.
+    """
 
     name: str
     there: bool = True
@@ -105,6 +108,7 @@ class Found:
     nameless: bool = False
     unmapped: int = 0
     """Partitions that it was given since it was made: no key is mapped to them, nothing is in them."""
+    meta: TopicMeta | None = None
 
     @property
     def problems(self) -> list[str]:
@@ -169,7 +173,7 @@ def look_at_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> Found:
     mapped = len(metadata.partitions) if meta is None else meta.partitions
     lost = lost_heads(spec.name, {number: start for number, start in starts.items() if number < mapped})
     unmapped = max(0, len(metadata.partitions) - mapped)
-    return Found(spec.name, True, tuple(lost), tuple(problems), not (meta or beheaded), unmapped)
+    return Found(spec.name, True, tuple(lost), tuple(problems), not (meta or beheaded), unmapped, meta)
 
 
 def _judge(name: str, wanted: str, actual: str | None) -> str | None:
@@ -180,23 +184,14 @@ def _judge(name: str, wanted: str, actual: str | None) -> str | None:
     return None if fits else f"{name} is {actual}, {'at least ' if at_least else ''}{wanted} is wanted"
 
 
-def _meta_of(kafka: Mapping[str, str], name: str) -> TopicMeta | None:
-    """`read_meta` through a client that is closed again."""
-    topic = KafkaTierTopic(kafka, name, "", 0)
-    try:
-        return read_meta(topic)
-    finally:
-        topic.close()
-
-
 def open_tier_topic(kafka: Mapping[str, str], spec: TierTopicSpec) -> KafkaTierTopic:
     """The topic, ready to use. Raises what `Found.require_safe` does, BrokerUnavailable."""
-    look_at_tier_topic(kafka, spec).require_safe()
-    topic_id = describe_topic_id(AdminClient(admin_config(kafka)), spec.name)
-    meta = _meta_of(kafka, spec.name)
-    if meta is None:
+    found = look_at_tier_topic(kafka, spec)
+    found.require_safe()
+    if found.meta is None:
         raise InvalidRequest("the tier-state topic lost its meta/topic fact", topic=spec.name)
-    return KafkaTierTopic(kafka, spec.name, topic_id, meta.partitions, partial(check_tier_topic, kafka, spec))
+    topic_id = describe_topic_id(AdminClient(admin_config(kafka)), spec.name)
+    return KafkaTierTopic(kafka, spec.name, topic_id, found.meta.partitions, partial(check_tier_topic, kafka, spec))
 
 
 def partition_count(admin: Any, name: str) -> int:

@@ -8,7 +8,6 @@ never the answer. Where the remote tier may be that of a lost branch nothing is 
 from __future__ import annotations
 
 from ..log.batch import iter_batches
-from ..log.decode import decode_batches
 from ..log.time_index import lookup_offset, parse_time_index
 from ..state.errors import LogGap
 from ..state.offsets import Offset, OffsetRange, TimestampMs
@@ -84,8 +83,12 @@ def first_in_segment(
     return None
 
 
-def first_in_batches(data: bytes, start: Offset, stop: Offset, timestamp: TimestampMs, source: str) -> Found | None:
+def first_in_batches(
+    data: bytes | memoryview, start: Offset, stop: Offset, timestamp: TimestampMs, source: str
+) -> Found | None:
     """The first record of ``[start, stop)`` at or after a time; only batches young enough are decoded."""
+    from ..log.decode import decode_batches  # numba and the kernels, for those alone who ask by time
+
     for header in iter_batches(data, source=source, verify_crc=False):
         batch = data[header.position : header.position + header.size_bytes]
         if header.is_control or header.max_timestamp < timestamp:

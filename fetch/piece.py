@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ..state.errors import LineageUnconfirmed
 from ..state.ids import TopicId
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from ..state.segment import AbortedRange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PIECE_BYTES = 4 * 1024 * 1024
+PIECES_AHEAD = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +68,27 @@ class Fetched:
     record in it is a marker, aborted, or missing.
     """
 
-    data: bytes
+    data: bytes | memoryview
     tier: Tier
     aborted: tuple[AbortedRange, ...]
     offset: Offset
     next_offset: Offset
     limit: Offset
     bounds: LogicalBounds
+
+
+def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Iterator[pa.RecordBatch]:
+    """The records of a piece, exactly those of ``[offset, limit)``; options are `log.decode.decode_batches`'s."""
+    # Not at the top: numba and the kernels take longer to load than all else, and who plans or looks decodes nothing.
+    from ..log.decode import decode_batches
+
+    return decode_batches(
+        fetched.data,
+        source=f"{topic}-{partition}@{fetched.offset}",
+        topic=topic,
+        partition=partition,
+        aborted=fetched.aborted,
+        start=fetched.offset,
+        end=fetched.limit,
+        **options,
+    )

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
-
-import pyarrow as pa
 
 from ..broker.control import BrokerControl
-from ..log.decode import decode_batches
 from ..runtime.clock import Clock
 from ..state.errors import OffsetOutOfRange, UnknownTopic
 from ..state.ids import TopicIdPartition
@@ -26,16 +22,16 @@ from .by_time import offset_for_time
 from .gone import NoBroker, gone_id
 from .local import LocalTier
 from .logical import Ask, LogicalPartition
+from .piece import PIECE_BYTES, PIECES_AHEAD
 from .piece import Fetched as Fetched
 from .piece import LogicalBounds as LogicalBounds
 from .piece import LogicalTopic as LogicalTopic
+from .piece import records as records
 from .read_ahead import read_ahead
 from .recent_views import RecentViews
 from .remote import RemoteTier
 
 FETCH_BYTES = 1024 * 1024
-PIECE_BYTES = 4 * 1024 * 1024
-PIECES_AHEAD = 2
 TOPIC_AGE_S = 1.0
 """How long a topic's identity is believed; a fetch by topic id finds out in any case."""
 
@@ -193,18 +189,4 @@ def beyond(log: LogicalPartition, end: int, isolation: Isolation) -> OffsetOutOf
         topic=log.topic,
         partition=partition,
         end=end,
-    )
-
-
-def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Iterator[pa.RecordBatch]:
-    """The records of a piece, exactly those of ``[offset, limit)``; options are `log.decode.decode_batches`'s."""
-    return decode_batches(
-        fetched.data,
-        source=f"{topic}-{partition}@{fetched.offset}",
-        topic=topic,
-        partition=partition,
-        aborted=fetched.aborted,
-        start=fetched.offset,
-        end=fetched.limit,
-        **options,
     )

@@ -46,8 +46,6 @@ from .until_stopped import UntilStopped
 R = TypeVar("R")
 TOPIC_ID_CHECK_S = 30.0
 """How often a tail that goes on asks whether it is still the same topic, with the same history."""
-POLL_S = 0.5
-"""A record ends a poll; a stop, another interest, a view that was lost are noticed so late at most."""
 BROKER_RETRY_S = 1.0
 RETRY_S = 3.0
 """After anything else that may pass, a full disk above all."""
@@ -71,7 +69,7 @@ class Follower:
     ) -> None:
         wanted = following.tier_partitions
         self._topic, self._clock, self._listener = topic, clock, following.listener
-        self._generations, self._tail = generations, following.tail
+        self._generations, self._tail, self._poll_s = generations, following.tail, following.poll_s
         self._partitions = list(range(topic.mapped_partitions) if wanted is None else wanted)
         self._store = store
         self._interest = Interest(topic.mapped_partitions, following.keep)
@@ -279,7 +277,7 @@ class Follower:
         while not self._stop.is_set():
             alive()
             try:
-                self._turn(POLL_S)
+                self._turn(self._poll_s)
             except BrokerUnavailable:
                 # reads go on from the view as it is; whoever needs a fresh one is told so by require_fresh
                 self._stop.wait(BROKER_RETRY_S)

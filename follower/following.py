@@ -15,13 +15,14 @@ class Following:
     """``tier_partitions``: None means all of them. ``keep``: which partitions' facts are wanted here (None: all), see
     `Follower.reconsider`. ``seed``: fills an empty view from a checkpoint. ``tail`` False: no thread;
     `Follower.advance`, `wait_applied` and `require_fresh` take turns themselves, and raise ViewBehind at once when
-    nothing more comes. ``listener``: told what was applied and rebuilt.
+    nothing more comes. ``poll_s``: a tail ends so late at most. ``listener``: told what was applied and rebuilt.
     """
 
     tier_partitions: Iterable[int] | None = None
     keep: Keep | None = None
     seed: Seed | None = None
     tail: bool = True
+    poll_s: float = 0.5
     listener: Listener = ignore
 
 

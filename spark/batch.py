@@ -1,26 +1,23 @@
 """The batch reader: planned once in the driver, read in the executors straight from the object store and the brokers.
 
 The reader is pickled to every executor with all its options, credentials included: whoever may read a job's memory,
-spill files or event log may read them. Memory of a task: what `fetch/plan.py` says of a split, and one piece decoded.
+spill files or event log may read them. Memory of a task: what `fetch/split.py` says of a split, and one piece decoded.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
-from functools import partial
+from contextlib import ExitStack
+from functools import cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ..app.connection import Connection
-from ..fetch.local import BrokerTier
 from ..fetch.packed_splits import SplitWriter, unpacked
-from ..fetch.plan import read_split
-from ..fetch.reader import records
-from ..follower.uncollected import uncollected
+from ..fetch.planned_split import PlannedSplit
 from ..runtime.clock import SystemClock
 from .options import SourceOptions
-from .planning import Group, plan_again, plan_groups
 
 BATCH_BYTES = 2 * 1024 * 1024
 """Spark is fastest with batches of 1 to 2 MB (measured); larger ones are slower."""
@@ -32,25 +29,31 @@ class SplitGroup(InputPartition):
     value: bytes
 
     @property
-    def splits(self) -> Group:
+    def splits(self) -> tuple[PlannedSplit, ...]:
         """Unpacked anew each time. Raises InvalidRequest where the driver has another version of tierstate."""
         return unpacked(self.value)
 
 
-def tasks_of(groups: Iterable[Group]) -> list[InputPartition]:
+def tasks_of(groups: Iterable[tuple[PlannedSplit, ...]]) -> list[InputPartition]:
     """One for each group."""
     writer = SplitWriter()
     return [SplitGroup(writer.packed(group)) for group in groups]
 
 
 class BatchReader(DataSourceReader):
-    """Exactly the planned offsets, once each, also when Spark repeats a task."""
+    """Exactly the planned offsets, once each, also when Spark repeats a task.
+
+    The driver loads what plans, an executor what reads, and neither the other's: each is half a second of CPU.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
         """In the driver, once a query. Spark insists on a list; an empty one becomes one partition of nothing."""
+        from ..follower.uncollected import uncollected
+        from .planning import plan_groups
+
         # in a process of its own, which makes millions of objects that are no cycles, and is gone afterwards
         with uncollected():
             return tasks_of(plan_groups(self._options, SystemClock()))
@@ -60,15 +63,36 @@ class BatchReader(DataSourceReader):
         if isinstance(partition, SplitGroup):
             yield from self._read(partition.splits)
 
-    def _read(self, splits: Group) -> Iterator[pa.RecordBatch]:
-        options, clock = self._options, SystemClock()
-        again = partial(plan_again, options, clock)
-        with Connection(options.settings, clock) as connection:
-            store, keys, local = connection.store, connection.keys, BrokerTier(connection.broker)
+    def _read(self, splits: tuple[PlannedSplit, ...]) -> Iterator[pa.RecordBatch]:
+        from ..fetch.piece import records
+        from ..fetch.split import read_split
+
+        tell_if_cold()
+        access, columns, clock = self._options.access, self._options.columns, SystemClock()
+        keys, store = access.keys(), access.open_store(clock)
+        with ExitStack() as opened:
+            opened.callback(store.close)
+            by_broker = any(part.segment is None for split in splits for part in split.parts)
+            local = opened.enter_context(access.local_tier(clock)) if by_broker else None
             for split in splits:
-                for piece in read_split(split, store, local, clock, keys=keys, reroute=again):
-                    for batch in records(piece, split.topic, split.partition, columns=options.columns):
+                for piece in read_split(split, store, local, keys=keys, reroute=self._again):
+                    for batch in records(piece, split.topic, split.partition, columns=columns):
                         yield from sliced(batch)
+
+    def _again(self, rest: PlannedSplit) -> Iterable[PlannedSplit]:
+        from .planning import plan_again
+
+        return plan_again(self._options, SystemClock(), rest)
+
+
+@cache
+def tell_if_cold() -> None:
+    """On an executor's stderr, once a process, that it compiled for seconds what it could have loaded."""
+    from ..log import kernel_cache, kernels
+
+    if kernels.compiled_here():
+        kept = f"and keeps them in {kernels.FOLDER}" if kernels.FOLDER else "and can keep them nowhere"
+        print(f"tierstate: this process compiled its kernels, {kept}; {kernel_cache.WAY_OUT}", file=sys.stderr)
 
 
 def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -32,9 +32,10 @@ def open_log(options: SourceOptions, clock: Clock, choice: Choice | None = None)
     The view is replayed into memory, or follows into ``tierstate.state_dir``; it has every fact of the moment of the
     call. Raises UnknownTopic (the tier-state topic too), InvalidRequest, InvalidSettings, AccessDenied, Unavailable.
     """
-    with Connection(options.settings, clock) as connection:
+    settings = options.settings
+    with Connection(settings, clock) as connection:
         broker = connection.broker.control
-        chosen = chosen_partitions(choice or options.choice, broker, options.settings.tier_state.topic)
+        chosen = chosen_partitions(choice or options.choice, broker, settings.tier_state.topic)
         view = connection.view(chosen.values(), options.view_folder)
         yield OpenLog(connection.reader(view), tuple(chosen))
 
@@ -47,14 +48,14 @@ class KeptLog:
     """
 
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
-        self._options, self._clock = options, clock
-        self._connection = Connection(options.settings, clock)
+        self._settings, self._folder, self._clock = options.settings, options.view_folder, clock
+        self._connection = Connection(self._settings, clock)
         self._followed: set[TopicIdPartition] = set()
         self._reader: LogReader | None = None
 
     def chosen(self, choice: Choice) -> dict[TopicPartition, TopicIdPartition]:
         """As the broker has it now. Raises as `chosen_partitions`."""
-        return chosen_partitions(choice, self.control, self._options.settings.tier_state.topic)
+        return chosen_partitions(choice, self.control, self._settings.tier_state.topic)
 
     @property
     def control(self) -> BrokerControl:
@@ -64,8 +65,8 @@ class KeptLog:
         """Raises as `open_log`."""
         if self._reader is None or not self._followed.issuperset(partitions):
             self.close()
-            self._connection = Connection(self._options.settings, self._clock)
-            view = self._connection.view(partitions, self._options.view_folder)
+            self._connection = Connection(self._settings, self._clock)
+            view = self._connection.view(partitions, self._folder)
             self._reader, self._followed = self._connection.reader(view), set(partitions)
         return self._reader
 

@@ -11,22 +11,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..app.connection import FOR_READERS
-from ..runtime.effective_settings import effective
-from ..runtime.settings import Settings
-from ..runtime.settings_load import settings_from
 from ..runtime.units import parse_duration, parse_size
 from ..state.errors import InvalidRequest
 from ..state.routing import Isolation, Tier
+from .access import Access, access_by
 from .columns import chosen_columns
 from .kafka_properties import kafka_properties
 from .option_table import OURS, READ_BY, SETTINGS, with_defaults
 from .positions import Stated, TopicPartition, check_batch, check_stream, stated
 from .stream_limits import TriggerLimits
+
+if TYPE_CHECKING:
+    from ..runtime.settings import Settings
 
 STRATEGIES = ("assign", "subscribe", "subscribePattern")
 
@@ -59,8 +60,9 @@ Choice = Assigned | Subscribed | Matching
 class SourceOptions:
     """Parsed once. Credentials travel to the executors as they are.
 
-    ``settings`` travels with ``[kafka]``, ``[store]`` and the rest of what a reader goes by; its key ring is a file on
-    the driver and on every executor, and what is in it does not travel. ``view_folder``: where the view is kept.
+    ``access``: what every executor reads with; its key ring is a file on the driver and on every executor, and what is
+    in it does not travel. ``given``: settings by their names, what a plan goes by. ``view_folder``: where the view is
+    kept.
     """
 
     choice: Choice
@@ -70,12 +72,20 @@ class SourceOptions:
     fail_on_data_loss: bool
     min_partitions: int | None
     columns: tuple[str, ...]
-    settings: Settings
+    access: Access
+    given: Mapping[str, object] = field(repr=False)
     view_folder: Path | None
     tier: Tier
     isolation: Isolation
     split_bytes: int
     limits: TriggerLimits
+
+    @property
+    def settings(self) -> Settings:
+        """Made anew each time, and with it their code is loaded: no task needs them that reads as planned."""
+        from ..runtime.settings_load import settings_from
+
+        return settings_from(self.given)
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
@@ -102,6 +112,7 @@ def parse_for_any(given: Mapping[str, str]) -> SourceOptions:
     _check_without_effect(options)
     starting, ending = stated(options, "starting"), stated(options, "ending")
     folder = options.get("tierstate.state_dir")
+    wanted = _given(options)
     return SourceOptions(
         choice=choice,
         starting=starting,
@@ -110,7 +121,8 @@ def parse_for_any(given: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=_boolean(options, "failOnDataLoss"),
         min_partitions=minimum,
         columns=chosen_columns(options.get("columns"), _boolean(options, "includeHeaders")),
-        settings=_settings(options),
+        access=access_by(_settings(wanted, options)),
+        given=wanted,
         view_folder=Path(folder) if folder else None,
         tier=_tier(options),
         isolation=_isolation(options, said),
@@ -173,25 +185,41 @@ def _is_partition(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool) and number >= 0
 
 
-def _settings(options: Mapping[str, str]) -> Settings:
-    """Raises InvalidSettings that names the options."""
+def _given(options: Mapping[str, str]) -> dict[str, object]:
+    """Settings by their names."""
+    from ..app.connection import FOR_READERS
+
     given: dict[str, object] = {f"kafka.{name}": value for name, value in kafka_properties(options).items()}
     if not options.get("tierstate.store", "").strip():
         raise InvalidRequest("option tierstate.store must be set: file:///folder or s3://bucket/prefix")
-    names: dict[str, str] = {}
-    keys = SETTINGS | {rest: rest for name in options if (rest := name.removeprefix("tierstate.")).startswith(READ_BY)}
-    for rest, key in keys.items():
-        name = f"tierstate.{rest}"
+    names = dict[str, str]()
+    for name, key in _names(options):
         value = options.get(name, "").strip()
         if value and key in given:
             raise InvalidRequest(f"options {names[key]} and {name} are one and the same setting")
         if value:
             given[key], names[key] = value, name
-    return settings_from({**FOR_READERS, **given}, lambda key: f"option {names.get(key, key)}")
+    return {**FOR_READERS, **given}
+
+
+def _names(options: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Options that may be given, and the settings that they are."""
+    rests = [rest for name in options if (rest := name.removeprefix("tierstate.")).startswith(READ_BY)]
+    return [(f"tierstate.{rest}", key) for rest, key in (SETTINGS | dict(zip(rests, rests, strict=True))).items()]
+
+
+def _settings(given: Mapping[str, object], options: Mapping[str, str]) -> Settings:
+    """Raises InvalidSettings that names the options."""
+    from ..runtime.settings_load import settings_from
+
+    names = {key: name for name, key in _names(options) if options.get(name, "").strip()}
+    return settings_from(given, lambda key: f"option {names.get(key, key)}")
 
 
 def options_of(settings: Settings) -> dict[str, str]:
     """What a reader goes by, as options; what nobody set is left out. Secrets are written out."""
+    from ..runtime.effective_settings import effective
+
     short = {key: name for name, key in SETTINGS.items() if key != "state_dir"}
     options = {f"kafka.{name}": value for name, value in settings.kafka.items()}
     for each in effective(settings):

@@ -17,7 +17,6 @@ from .directory import DirectoryStore
 from .memory import MemoryStore
 from .object_store import ObjectStore
 from .options import StoreOptions
-from .s3 import S3Store
 
 DEFAULT = StoreOptions()
 
@@ -56,6 +55,9 @@ def open_store(
             what = "container" if parts.scheme == "az" else "bucket"
             raise InvalidRequest(f"this store's URL names its {what}: {parts.scheme}://{what}/prefix", url=url)
         case "s3":
+            # Not at the top: boto3 takes half a second of CPU, and half of those who open a store have no S3.
+            from .s3 import S3Store
+
             return S3Store(parts.netloc, unquote(parts.path), options, clock, listener=listener)
         case "gs":
             return _google(parts.netloc, unquote(parts.path), options, clock, listener)

@@ -15,7 +15,9 @@ from tierstate.fetch.remote import RemoteTier
 from tierstate.runtime.clock import Clock, SystemClock
 from tierstate.runtime.listener import RemoteFetched
 from tierstate.state.ids import TopicId, TopicIdPartition
+from tierstate.state.segment import Compression
 from tierstate.storage.memory import MemoryStore
+from tierstate.storage.object_store import ObjectStore
 from tierstate.storage.segment.cache import ChunkCache
 
 
@@ -31,9 +33,11 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
         topic: TierTopic | None = None,
         path: Path | None = None,
         clock: Clock | None = None,
+        store: ObjectStore | None = None,
+        compression: Compression = Compression.ZSTD,
         **copy: Any,
     ) -> Golden:
-        """``path``: of a folder, other than the golden one."""
+        """``path``: of a folder, other than the golden one. ``store``: other than the twin, which runs ``gets``."""
         folder = Folder(path or next(each for each in (GOLDEN / case).iterdir() if each.is_dir()))
         place = TopicIdPartition(TopicId.of(b"golden-topic-id!"), 0)
         gets: list[Callable[[str], None]] = []
@@ -42,7 +46,8 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
             if operation == "get" and gets:
                 gets.pop(0)(key)
 
-        tiers = TwoTiers(place, "t", MemoryStore(SystemClock(), between), topic)
+        tiers = TwoTiers(place, "t", store or MemoryStore(SystemClock(), between), topic)
+        tiers.compression = compression
         segments = tiers.copy_all(folder, copies, **copy)
         local = FolderTier(folder, place, "t")
         fetched: list[RemoteFetched] = []

@@ -18,8 +18,9 @@ from tierstate.broker.open import Broker, open_broker
 from tierstate.broker.plain_reads import PlainConsumer
 from tierstate.fetch.local import BrokerTier
 from tierstate.fetch.open import Reading, open_reader
-from tierstate.fetch.plan import PlannedSplit, plan, read_split
+from tierstate.fetch.plan import PlannedSplit, plan
 from tierstate.fetch.reader import LogReader
+from tierstate.fetch.split import read_split
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings import Cache
 from tierstate.sandbox.kafka import KafkaSandbox
@@ -158,5 +159,5 @@ def test_a_plan_reads_exactly_its_ranges_without_a_view(real: Real, isolation: I
     assert sent == splits
     assert (len(splits) > 5) == (max_split_bytes == 2_000)
     local = BrokerTier(real.broker)
-    found = [row for split in sent for row in rows_of(read_split(split, real.store, local, SystemClock()))]
+    found = [row for split in sent for row in rows_of(read_split(split, real.store, local))]
     assert found == [row for row in real.expected[isolation] if 3 <= row[0] < real.end - 2]

@@ -141,6 +141,7 @@ class TwoTiers:
         self.topic: TierTopic = topic or MemoryTierTopic()
         self.view: Follower = open_view(self.topic, "cluster", SystemClock())
         self._segments = 0
+        self.compression = Compression.ZSTD
         self.term = Term(LeaderEpoch(0), Position(0), FactId.of(bytes(16)))
 
     def say(self, fact: Fact) -> Position:
@@ -212,7 +213,7 @@ class TwoTiers:
             leader_epochs=(folder.path / "leader-epoch-checkpoint").read_bytes(),
             transaction_index=folder.file(base, ".txnindex") or None,
         )
-        written = put_log(self.store, attempt.object_key, source, Compression.ZSTD, chunk_bytes=chunk_bytes)
+        written = put_log(self.store, attempt.object_key, source, self.compression, chunk_bytes=chunk_bytes)
         indexes = put_indexes(self.store, attempt.object_key, source)
         epochs = folder.lineage().within(attempt.offsets)
         segment = RemoteSegment(
@@ -232,7 +233,7 @@ class TwoTiers:
             log_sha256=written.sha256,
             log_crc32c=written.crc32c,
             indexes_sha256=indexes.sha256,
-            compression=Compression.ZSTD,
+            compression=self.compression,
             encryption_key_id=None,
             transaction_index_empty=source.transaction_index is None,
             aborted=AbortedRanges.of(touching),
@@ -247,7 +248,14 @@ class TwoTiers:
             segment.max_timestamp, 1, NOW, epochs, segment.transaction_index_empty,
         )  # fmt: skip
         manifest = with_own_size(
-            SegmentManifest(written.chunks, indexes.spans, True, None, metadata, None if foreign else block)
+            SegmentManifest(
+                written.chunks,
+                indexes.spans,
+                self.compression is Compression.ZSTD,
+                None,
+                metadata,
+                None if foreign else block,
+            )
         )
         put_manifest(self.store, attempt.object_key, manifest)
         return segment if manifest.tierstate is None else manifest.tierstate.segment

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -164,7 +164,10 @@ def test_a_segment_of_several_splits_is_packed_once() -> None:
 
 
 def test_splits_that_another_version_packed_are_refused() -> None:
-    segment = view_of(1).of.readable[0]
-    packed = SplitWriter().segment(replace(segment, topic="t"))
+    packed = SplitWriter().packed(planned(view_of(1))[:1])
+    of_another = packed.replace(b"K\x00Q", b"K\xfdQ")  # a class that is not known here
+    assert of_another != packed
     with pytest.raises(InvalidRequest, match="another version of tierstate"):
-        unpacked(packed.replace(b"K\x05Q", b"K\xfdQ"))
+        unpacked(of_another)
+    with pytest.raises(InvalidRequest, match="another version of tierstate"):
+        unpacked(pickle.dumps([("orders", 0)]))

@@ -1,0 +1,331 @@
+"""Spark reads a whole copied topic: ours, its own Kafka source, and the most that a Python source can give.
+
+One broker (4.3.0), one topic of 4 partitions, segments of 8 MiB, copied by ``tierstate agent --once`` into a
+directory; what is not copied yet nobody reads. `local[2]`, all in the page cache. Spark's Kafka source is
+``spark-sql-kafka-0-10`` 4.2.0, the newest that can be had, on Spark 4.3; its broker's CPU is not counted. The ceiling
+is a Python source whose Arrow batches are there already. Sides take turns, three times after one warm-up, planning
+included. CPU is of Spark's JVM and its Python workers. "Mixed" is after DeleteRecords of the first half, read local
+first: Kafka's source cannot have that half.
+
+    python -m bench.spark_scan --cores 1 4 --s3            more cores, and a versitygw on the same machine
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tests.servers.kafka_source import kafka_source_jars
+from tierstate.app.connection import Connection
+from tierstate.consumer.records import read_records
+from tierstate.runtime.settings_load import load_settings
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.spark.batch import sliced
+from tierstate.spark.options import options_of
+from tierstate.spark.session import local_session
+from tierstate.state.ids import TopicIdPartition
+from tierstate.state.routing import Isolation, Tier
+from tierstate.storage.object_store import MIB
+
+from .agent_copy import _in_cache
+from .agent_site import Site
+from .bucket import bucket
+from .prebuilt_source import PrebuiltSource
+from .rows import Row
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTITIONS, RUNS = 4, 3
+SEGMENT_BYTES, QUICK_BYTES = 8 * MIB, MIB
+TICKS = os.sysconf("SC_CLK_TCK")
+KAFKA, CEILING = "Spark's Kafka source", "a source of prebuilt batches"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is in the topic, and the goals: to Kafka's source and to the ceiling, for all columns."""
+
+    name: str
+    value_bytes: int
+    codec: str
+    records: int
+    goals: tuple[str, str]
+
+
+LOADS = (
+    Load("120 B zstd", 112, "zstd", 4_800_000, (">= 2x", ">= 0.6x")),
+    Load("1 KB lz4", 1000, "lz4", 1_000_000, (">= 1.2x", ">= 0.55x")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """``columns`` None: all. ``goal``: to Kafka's source; None: the load's."""
+
+    name: str
+    columns: str | None
+    run: Callable[[DataFrame], object]
+    goal: str | None = None
+
+
+def _noop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _aggregates(frame: DataFrame) -> None:
+    frame.agg(
+        F.sum(F.length("key")), F.sum(F.length("value")), F.max("topic"), F.sum("partition"), F.sum("offset"),
+        F.max("timestamp"), F.sum("timestampType"),
+    ).collect()  # fmt: skip
+
+
+QUERIES = (
+    Query("noop of all columns", None, _noop),
+    Query("aggregates over all columns", None, _aggregates),
+    Query("noop of value", "value", _noop, ">= 2.8x"),
+    Query("noop of offset and timestamp", "offset,timestamp", _noop, ">= 3x"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """A query: seconds, and seconds of CPU."""
+
+    seconds: float
+    cpu_s: float
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """About 8 minutes, 4 GB of disk."""
+    return scan([2], s3=False, quick=quick)
+
+
+def scan(cores: Sequence[int], *, s3: bool, quick: bool) -> list[Row]:
+    """``s3``: the store is one, not a directory."""
+    rows: list[Row] = []
+    for load in LOADS:
+        with ExitStack() as opened:
+            folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tierstate-bench-")))
+            kafka = opened.enter_context(KafkaSandbox(folder=folder / "kafka"))
+            section = opened.enter_context(bucket(folder)).section if s3 else ""
+            topic = Topic(Site(kafka, folder / "site", section), load, quick)
+            for count in cores:
+                where = ", ".join([*(["S3"] if s3 else []), *([f"{count} cores"] if len(cores) > 1 else [])])
+                with _session(count) as spark:
+                    rows += _compared(spark, topic, count, f" ({where})" if where else "", 1 if quick else RUNS)
+            topic.trim_half()
+            with _session(cores[-1]) as spark:
+                rows += _mixed(spark, topic, cores[-1], 1 if quick else RUNS)
+    return rows
+
+
+class Topic:
+    """Filled and copied. ``ends``: of what is in the remote tier, by partition."""
+
+    def __init__(self, site: Site, load: Load, quick: bool) -> None:
+        self.site, self.load, self.name = site, load, "scanned"
+        site.create(self.name, PARTITIONS, QUICK_BYTES if quick else SEGMENT_BYTES)
+        _fill(site, self.name, load, load.records // 10 if quick else load.records)
+        self.config = site.begin(self.name)
+        site.once(self.config)
+        settings = load_settings(self.config, (), os.environ, None, None)
+        self.options = options_of(settings) | {"subscribe": self.name}
+        with Connection(settings) as connection:
+            topic = connection.broker.control.topic(self.name)
+            places = [TopicIdPartition(topic.topic_id, each.partition) for each in topic.partitions]
+            reader = connection.reader(connection.view(places))
+            self.ends = [
+                reader.extent(self.name, number, isolation=Isolation.READ_UNCOMMITTED, tier=Tier.REMOTE)[1]
+                for number in range(PARTITIONS)
+            ]
+        self.records = sum(self.ends)
+        given = {key: value for key, value in settings.kafka.items()}
+        more = {key.removeprefix("tierstate."): value for key, value in self.options.items() if "tierstate." in key}
+        more = {{"endpoint": "store.endpoint", "region": "store.region"}.get(k, k): v for k, v in more.items()}
+        store, topic_name = more.pop("store"), more.pop("tier_state_topic")
+        wanted = more | {"tier_state.topic": topic_name}
+        sample = read_records(given, store, self.name, 0, 0, min(self.ends[0], 20_000), settings=wanted)
+        self.batches = site.log_dir.parent / "batches.pickle"
+        columns = [name for name in PrebuiltSource({}).schema().names]
+        found = [each for batch in sample for each in sliced(batch.select(columns))]
+        self.batches.write_bytes(pickle.dumps(found))
+        _in_cache([path for folder in (site.log_dir, self.config.parent) for path in folder.rglob("*.log")])
+
+    @property
+    def range(self) -> dict[str, str]:
+        """The same for both sources."""
+        starts = json.dumps({self.name: {str(number): 0 for number in range(PARTITIONS)}})
+        ends = json.dumps({self.name: {str(number): end for number, end in enumerate(self.ends)}})
+        return {"startingOffsets": starts, "endingOffsets": ends}
+
+    def trim_half(self) -> None:
+        admin: Any = AdminClient({"bootstrap.servers": self.site.kafka.bootstrap, "log_level": 0})
+        places = [TopicPartition(self.name, number, end // 2) for number, end in enumerate(self.ends)]
+        for done in admin.delete_records(places).values():
+            done.result(30)
+
+
+def _fill(site: Site, topic: str, load: Load, records: int) -> None:
+    """Values that compress about as well as real events do; keys of 8 bytes."""
+    chance = random.Random(7)
+    words = [b"%x" % chance.getrandbits(chance.randint(12, 36)) for _ in range(2000)]
+    values = [b" ".join(chance.choices(words, k=load.value_bytes // 4))[: load.value_bytes] for _ in range(20_000)]
+    quick = {"queue.buffering.max.kbytes": 262_144, "linger.ms": 50, "batch.size": 65_536, "acks": 1}
+    config = {"bootstrap.servers": site.kafka.bootstrap, "log_level": 0, "compression.type": load.codec, **quick}
+    producer: Any = Producer(config)
+    for at in range(records):
+        while True:
+            try:
+                producer.produce(topic, values[at * 7919 % 20_000], b"%08d" % at, partition=at // 500 % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if at % 1000 == 0:
+            producer.poll(0)
+    assert producer.flush(120) == 0
+
+
+@contextmanager
+def _session(cores: int) -> Iterator[SparkSession]:
+    """Its workers find this folder."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), str(ROOT / "src"), before)))
+    try:
+        config = {"spark.jars": ",".join(map(str, kafka_source_jars()))}
+        with local_session("tierstate-bench", cores, memory="2g", config=config) as spark:
+            spark.dataSource.register(PrebuiltSource)
+            yield spark
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _compared(spark: SparkSession, topic: Topic, cores: int, where: str, runs: int) -> list[Row]:
+    rows: list[Row] = []
+    for query in QUERIES:
+        sides = {
+            KAFKA: partial(_kafka, spark, topic, query),
+            "ours": partial(_ours, spark, topic, query, topic.range),
+            CEILING: partial(_prebuilt, spark, topic, query, cores),
+        }
+        spent = _in_turns(spark, sides, query, runs)
+        rows += _rows(f"{topic.load.name}, {query.name}{where}", topic, spent, query)
+    return rows
+
+
+def _mixed(spark: SparkSession, topic: Topic, cores: int, runs: int) -> list[Row]:
+    query = QUERIES[0]
+    mixed = topic.range | {"tierstate.tier": "auto"}
+    sides = {
+        "ours": partial(_ours, spark, topic, query, mixed),
+        CEILING: partial(_prebuilt, spark, topic, query, cores),
+    }
+    return _rows(f"{topic.load.name}, {query.name}, mixed", topic, _in_turns(spark, sides, query, runs), None)
+
+
+def _kafka(spark: SparkSession, topic: Topic, query: Query) -> DataFrame:
+    options = {"kafka.bootstrap.servers": topic.site.kafka.bootstrap, "subscribe": topic.name, **topic.range}
+    frame = spark.read.format("kafka").options(**options).load()
+    return frame if query.columns is None else frame.select(*query.columns.split(","))
+
+
+def _ours(spark: SparkSession, topic: Topic, query: Query, range: dict[str, str]) -> DataFrame:
+    columns = {} if query.columns is None else {"columns": query.columns}
+    return spark.read.format("tierstate").options(**topic.options, **range, **columns).load()
+
+
+def _prebuilt(spark: SparkSession, topic: Topic, query: Query, cores: int) -> DataFrame:
+    columns = {} if query.columns is None else {"columns": query.columns}
+    options = {"batches": str(topic.batches), "rows": str(topic.records), "tasks": str(2 * cores), **columns}
+    return spark.read.format("prebuilt").options(**options).load()
+
+
+def _in_turns(
+    spark: SparkSession, sides: Mapping[str, Callable[[], DataFrame]], query: Query, runs: int
+) -> dict[str, tuple[float, float]]:
+    """Medians of seconds and of CPU, by side."""
+    context: Any = spark.sparkContext
+    pid = context._gateway.proc.pid
+    spent: dict[str, list[Spent]] = {side: [] for side in sides}
+    for turn in range(runs + 1):
+        for side, frame in sides.items():
+            began, before = time.perf_counter(), _cpu_of_tree(pid)
+            query.run(frame())
+            if turn:
+                spent[side].append(Spent(time.perf_counter() - began, _cpu_of_tree(pid) - before))
+    for side, all in spent.items():
+        shown = ", ".join(f"{each.seconds:.2f} s ({each.cpu_s:.2f} CPU)" for each in all)
+        print(f"  {query.name}: {side}: {shown}", file=sys.stderr, flush=True)
+    return {
+        side: (statistics.median(each.seconds for each in all), statistics.median(each.cpu_s for each in all))
+        for side, all in spent.items()
+    }
+
+
+def _cpu_of_tree(root: int) -> float:
+    """Seconds of CPU of a process and all below it, with those that it waited for."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        pid = int(stat.parent.name)
+        parents[pid], ticks[pid] = int(fields[1]), sum(map(int, fields[11:15]))
+    found, wanted = 0, [root]
+    while wanted:
+        pid = wanted.pop()
+        found += ticks.get(pid, 0)
+        wanted += [child for child, parent in parents.items() if parent == pid]
+    return found / TICKS
+
+
+def _rows(what: str, topic: Topic, spent: dict[str, tuple[float, float]], query: Query | None) -> list[Row]:
+    rows: list[Row] = []
+    ours = spent["ours"]
+    for number, peer in enumerate((KAFKA, CEILING)):
+        if peer not in spent:
+            continue
+        whole = query is not None and query.columns is None
+        few = query is not None and peer == KAFKA and topic.load is LOADS[0]
+        goal = topic.load.goals[number] if whole else query.goal or "" if query and few else ""
+        seconds, cpu = spent[peer]
+        rows.append(Row(what, topic.records / ours[0], "records/s", topic.records / seconds, peer, goal))
+        each = 1e6 / topic.records
+        rows.append(Row(f"{what}, CPU", ours[1] * each, "µs a record, less is better", cpu * each, peer))
+    return rows
+
+
+def main() -> None:
+    from .__main__ import _table
+
+    parser = argparse.ArgumentParser(prog="python -m bench.spark_scan")
+    parser.add_argument("--cores", type=int, nargs="+", default=[2], help="task slots, one session each (2)")
+    parser.add_argument("--s3", action="store_true", help="an S3 on this machine in place of a directory")
+    parser.add_argument("--quick", action="store_true", help="smaller: whether it runs, not how fast")
+    asked = parser.parse_args()
+    print(_table(scan(asked.cores, s3=asked.s3, quick=asked.quick)))
+
+
+if __name__ == "__main__":
+    main()
