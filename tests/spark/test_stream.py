@@ -14,6 +14,7 @@ from tests.spark.conftest import Orders, record
 from tests.spark.tiers import Tiers
 from tierstate.spark.options import parse_stream_options
 from tierstate.spark.stream import StreamReader
+from tierstate.spark.stream_limits import shares
 from tierstate.spark.stream_offsets import Json
 from tierstate.state.errors import InvalidRequest, OffsetOutOfRange, UnknownTopic
 
@@ -108,6 +109,12 @@ def test_offsets_of_a_batch_are_shared_by_what_is_left_and_none_starves(opened: 
     ]
 
 
+def test_a_share_that_rounds_to_nothing_is_one() -> None:
+    """Proportional, as `KafkaMicroBatchStream.rateLimit`."""
+    left = {("t", 0): 1000, ("t", 1): 1, ("t", 2): 0}
+    assert shares(left, 10) == {("t", 0): 9, ("t", 1): 1, ("t", 2): 0}
+
+
 def test_spark_may_ask_for_everything_whatever_the_limits(opened: Open, tiers: Tiers) -> None:
     name = new_topic(tiers, "everything", [50])
     reader = opened(subscribe=name, startingOffsets="earliest", maxOffsetsPerTrigger="1", maxBytesPerTrigger="1")
@@ -125,9 +132,10 @@ def test_a_batch_waits_for_enough_offsets_or_for_its_delay(opened: Open, tiers: 
     impatient = opened(**options, maxTriggerDelay="0")
     impatient.initialOffset()
     assert [offsets(next_batch(impatient, first), name) for _ in range(2)] == [{"0": 14}] * 2
-    ending = opened(**options)
+    ending = opened(**options, maxOffsetsPerTrigger="10")
     ending.prepareForTriggerAvailableNow()
-    assert offsets(next_batch(ending, next_batch(ending, first)), name) == {"0": 14}
+    assert offsets(ten := next_batch(ending, ending.initialOffset()), name) == {"0": 10}
+    assert offsets(next_batch(ending, ten), name) == {"0": 14}  # the last four of a query that is to end
     tiers.produce(name, 0, [record(0)])
     assert offsets(next_batch(reader, first), name) == {"0": 15}
 
