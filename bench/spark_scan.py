@@ -33,6 +33,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests.servers.kafka_source import kafka_source_jars
 from tierstate.app.connection import Connection
 from tierstate.consumer.records import read_records
 from tierstate.runtime.settings_load import load_settings
@@ -49,7 +50,6 @@ from .agent_site import Site
 from .bucket import bucket
 from .prebuilt_source import PrebuiltSource
 from .rows import Row
-from .spark_jars import kafka_source_jars
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTITIONS, RUNS = 4, 3

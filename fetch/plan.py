@@ -97,7 +97,7 @@ def _planned(log: LogicalPartition, start: Offset, end: Offset, isolation: Isola
     parts = tuple(_parts(log, start, end, isolation, tier))
     topic_id, partition = log.partition.topic_id, log.partition.partition
     whole = PlannedSplit(log.topic, topic_id, partition, start, end, isolation, bounds.leader_epoch, parts)
-    return PlannedRange(whole, _bytes_an_offset(view.readable))
+    return PlannedRange(whole, bytes_an_offset(view.readable))
 
 
 def _parts(
@@ -134,7 +134,8 @@ def _equal_pieces(part: PlannedPart, rate: float, max_bytes: int) -> Iterator[Pl
         yield PlannedPart(OffsetRange(Offset(first), Offset(last)), part.segment)
 
 
-def _bytes_an_offset(segments: tuple[RemoteSegment, ...]) -> float:
+def bytes_an_offset(segments: tuple[RemoteSegment, ...]) -> float:
+    """Of a partition with these segments, on average."""
     offsets = sum(len(segment.offsets) for segment in segments)
     return sum(segment.log_bytes for segment in segments) / offsets if offsets else GUESSED_BYTES_AN_OFFSET
 

@@ -1,4 +1,4 @@
-"""Brings the jars of a Kafka broker: once a machine, checked against committed sums, offline afterwards.
+"""Brings jars, of a Kafka broker above all: once a machine, checked against committed sums, offline afterwards.
 
 Python and Java are enough: pyspark's own jars contain Apache Ivy, which fetches from Maven Central. Behind a proxy,
 Java's usual settings apply (``JAVA_TOOL_OPTIONS="-Dhttps.proxyHost=… -Dhttps.proxyPort=…"``).
@@ -22,6 +22,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..state.errors import CorruptData, InvalidRequest, MissingExtra, Unavailable
@@ -32,6 +33,18 @@ RELEASES = (NEWEST, "3.9.1")
 """Each has a list of committed sums beside this file."""
 HERE = Path(__file__).resolve().parent
 Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Jars:
+    """``name``: of their folder. ``ivy``: what Ivy is asked for, with ``release`` in it. ``sums``: `committed_sums`."""
+
+    name: str
+    title: str
+    ivy: Path
+    release: str
+    sums: dict[str, str]
+    megabytes: int
 
 
 def kafka_libs(progress: Progress | None = None, release: str = NEWEST) -> Path:
@@ -50,12 +63,17 @@ def kafka_libs(progress: Progress | None = None, release: str = NEWEST) -> Path:
             raise InvalidRequest("TIERSTATE_KAFKA_LIBS has no kafka_2.13 jar in it", folder=libs)
         if release == NEWEST or (libs / f"kafka_2.13-{release}.jar").is_file():
             return libs
-    home = cache_folder() / f"kafka-{release}"
-    if not _is_whole(home, sums):
+    return cached(Jars(f"kafka-{release}", f"Kafka {release}", HERE / "ivy.xml", release, sums, 58), progress)
+
+
+def cached(jars: Jars, progress: Progress | None = None) -> Path:
+    """Their folder; fetches them when this machine has none, or damaged ones. Errors: as `kafka_libs`."""
+    home = cache_folder() / jars.name
+    if not _is_whole(home, jars.sums):
         home.parent.mkdir(parents=True, exist_ok=True)
         with only_one(home.with_name(home.name + ".lock")):
-            if not _is_whole(home, sums):  # whoever held the lock may have fetched them
-                _bring(home, release, sums, progress or (lambda line: None))
+            if not _is_whole(home, jars.sums):  # whoever held the lock may have fetched them
+                _bring(home, jars, progress or (lambda line: None))
     return home / "libs"
 
 
@@ -68,8 +86,12 @@ def committed_sums(release: str = NEWEST) -> dict[str, str]:
     """File name -> SHA-256 of every jar, from the list beside this file. InvalidRequest: there is no such list."""
     if release not in RELEASES:
         raise InvalidRequest("the sandbox has no such release of Kafka", release=release, has=" ".join(RELEASES))
-    lines = (HERE / f"kafka-{release}.sha256").read_text(encoding="ascii").splitlines()
-    return {name: digest for digest, name in (line.split() for line in lines)}
+    return sums_of(HERE / f"kafka-{release}.sha256")
+
+
+def sums_of(path: Path) -> dict[str, str]:
+    """File name -> SHA-256, of a list as ``sha256sum`` writes it."""
+    return {name: digest for digest, name in (line.split() for line in path.read_text(encoding="ascii").splitlines())}
 
 
 def check_sums(libs: Path, sums: dict[str, str]) -> None:
@@ -112,16 +134,16 @@ def only_one(lock: Path) -> Iterator[None]:
         yield
 
 
-def _bring(home: Path, release: str, sums: dict[str, str], progress: Progress) -> None:
+def _bring(home: Path, jars: Jars, progress: Progress) -> None:
     for abandoned in home.parent.glob(home.name + ".*.part"):  # of a fetch that was killed: we hold the lock
         shutil.rmtree(abandoned, ignore_errors=True)
     fresh = Path(tempfile.mkdtemp(prefix=home.name + ".", suffix=".part", dir=home.parent))
     damaged = fresh.with_name("damaged-" + fresh.name)
     try:
-        _fetch(fresh, release, len(sums), progress)
+        _fetch(fresh, jars, progress)
         shutil.rmtree(fresh / "ivy")
-        check_sums(fresh / "libs", sums)
-        write_stamp(fresh, sums)
+        check_sums(fresh / "libs", jars.sums)
+        write_stamp(fresh, jars.sums)
         if home.exists():  # damaged, or of an older list; a broker that runs from it keeps its open files
             home.rename(damaged)
         fresh.rename(home)
@@ -130,12 +152,13 @@ def _bring(home: Path, release: str, sums: dict[str, str], progress: Progress) -
         shutil.rmtree(damaged, ignore_errors=True)
 
 
-def _fetch(folder: Path, release: str, jars: int, progress: Progress) -> None:
-    command = [find_java(), f"-Drelease={release}", "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
-    command += ["-cache", str(folder / "ivy"), "-m2compatible", "-ivy", str(HERE / "ivy.xml"), "-confs", "default"]
+def _fetch(folder: Path, jars: Jars, progress: Progress) -> None:
+    count = len(jars.sums)
+    command = [find_java(), f"-Drelease={jars.release}", "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
+    command += ["-cache", str(folder / "ivy"), "-m2compatible", "-ivy", str(jars.ivy), "-confs", "default"]
     command += ["-types", "jar", "bundle", "test-jar"]
     command += ["-retrieve", str(folder / "libs" / "[artifact]-[revision](-[classifier]).[ext]")]
-    progress(f"fetching Kafka {release} ({jars} jars, 58 MB; once a machine)")
+    progress(f"fetching {jars.title} ({count} jars, {jars.megabytes} MB; once a machine)")
     said: list[str] = []
     found = brought = 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
@@ -144,10 +167,10 @@ def _fetch(folder: Path, release: str, jars: int, progress: Progress) -> None:
             said = [*said[-40:], line.rstrip()]
             if line.startswith("\tfound "):
                 found += 1
-                progress(f"resolving Kafka {release}: {found} modules")
+                progress(f"resolving {jars.title}: {found} modules")
             elif "[SUCCESSFUL ]" in line:
                 brought += 1
-                progress(f"fetching Kafka {release}: {brought} of {jars} jars")
+                progress(f"fetching {jars.title}: {brought} of {count} jars")
     if ivy.returncode != 0 or not (folder / "libs").is_dir():
         why = next((line.strip() for line in said if "rror" in line or "UNRESOLVED" in line), "Ivy stopped")
         raise Unavailable(

@@ -34,6 +34,12 @@ class SplitGroup(InputPartition):
         return unpacked(self.value)
 
 
+def tasks_of(groups: Iterable[tuple[PlannedSplit, ...]]) -> list[InputPartition]:
+    """One for each group."""
+    writer = SplitWriter()
+    return [SplitGroup(writer.packed(group)) for group in groups]
+
+
 class BatchReader(DataSourceReader):
     """Exactly the planned offsets, once each, also when Spark repeats a task.
 
@@ -48,10 +54,9 @@ class BatchReader(DataSourceReader):
         from ..follower.uncollected import uncollected
         from .planning import plan_groups
 
-        writer = SplitWriter()
         # in a process of its own, which makes millions of objects that are no cycles, and is gone afterwards
         with uncollected():
-            return [SplitGroup(writer.packed(group)) for group in plan_groups(self._options, SystemClock())]
+            return tasks_of(plan_groups(self._options, SystemClock()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In an executor: Arrow batches of exactly the declared schema."""

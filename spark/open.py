@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..app.connection import open_connection
-from ..broker.control import TopicDirectory
+from ..app.connection import Connection, open_connection
+from ..broker.control import BrokerControl, TopicDirectory
 from ..fetch.gone import place_of
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
@@ -38,6 +38,41 @@ def open_log(options: SourceOptions, clock: Clock, choice: Choice | None = None)
         chosen = chosen_partitions(choice or options.choice, broker, settings.tier_state.topic)
         view = connection.view(chosen.values(), options.view_folder)
         yield OpenLog(connection.reader(view), tuple(chosen))
+
+
+class KeptLog:
+    """The log of a stream, from one micro-batch to the next: a view of 10,000 segments is not read twice.
+
+    Opened when it is first asked for, and anew when partitions are chosen whose facts its view does not follow. Nobody
+    need close it: its thread ends with the process, and what it has open is only read.
+    """
+
+    def __init__(self, options: SourceOptions, clock: Clock) -> None:
+        self._settings, self._folder, self._clock = options.settings, options.view_folder, clock
+        self._connection = Connection(self._settings, clock)
+        self._followed: set[TopicIdPartition] = set()
+        self._reader: LogReader | None = None
+
+    def chosen(self, choice: Choice) -> dict[TopicPartition, TopicIdPartition]:
+        """As the broker has it now. Raises as `chosen_partitions`."""
+        return chosen_partitions(choice, self.control, self._settings.tier_state.topic)
+
+    @property
+    def control(self) -> BrokerControl:
+        return self._connection.broker.control
+
+    def reader(self, partitions: Collection[TopicIdPartition]) -> LogReader:
+        """Raises as `open_log`."""
+        if self._reader is None or not self._followed.issuperset(partitions):
+            self.close()
+            self._connection = Connection(self._settings, self._clock)
+            view = self._connection.view(partitions, self._folder)
+            self._reader, self._followed = self._connection.reader(view), set(partitions)
+        return self._reader
+
+    def close(self) -> None:
+        self._reader = None
+        self._connection.close()
 
 
 def _assigned(control: TopicDirectory, topic: str, partition: int) -> TopicIdPartition:

@@ -27,7 +27,11 @@ GROUPS: dict[str, tuple[Option, ...]] = {
     "From where, to where: of each side, the first that is given wins": (
         Option("startingTimestamp", "The first record at or after it, in every partition; ms since the epoch."),
         Option("startingOffsetsByTimestamp", 'The same by partition: `{"orders":{"0":1767225600000}}`.'),
-        Option("startingOffsets", '`earliest` or `{"orders":{"0":23,"1":-2}}`; -2 is earliest.', "earliest"),
+        Option(
+            "startingOffsets",
+            '`earliest` or `{"orders":{"0":23,"1":-2}}`; -2 is earliest. A stream: also `latest`, its default, and -1.',
+            "earliest",
+        ),
         Option(
             "startingOffsetsByTimestampStrategy",
             "Where no record is that young: `error`, or `latest`: nothing is read.",
@@ -36,6 +40,12 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option("endingTimestamp", "Up to the first record at or after it; the end, where there is none."),
         Option("endingOffsetsByTimestamp", "The same by partition."),
         Option("endingOffsets", '`latest` or `{"orders":{"0":99,"1":-1}}`, exclusive; -1 is latest.', "latest"),
+    ),
+    "How much a micro-batch of a stream has": (
+        Option("maxOffsetsPerTrigger", "At most so many offsets, shared by what is left of each partition."),
+        Option("minOffsetsPerTrigger", "No batch of fewer, unless `maxTriggerDelay` is over."),
+        Option("maxTriggerDelay", "How long a batch waits for `minOffsetsPerTrigger`.", "15m"),
+        Option("maxBytesPerTrigger", "About so many bytes of log: `256MiB`."),
     ),
     "What comes": (
         Option("columns", "Of [these](#columns), in this order, with commas between them."),

@@ -16,14 +16,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..runtime.units import parse_size
+from ..runtime.units import parse_duration, parse_size
 from ..state.errors import InvalidRequest
 from ..state.routing import Isolation, Tier
 from .access import Access, access_by
 from .columns import chosen_columns
 from .kafka_properties import kafka_properties
 from .option_table import OURS, READ_BY, SETTINGS, with_defaults
-from .positions import Stated, TopicPartition, check_batch, stated
+from .positions import Stated, TopicPartition, check_batch, check_stream, stated
+from .stream_limits import TriggerLimits
 
 if TYPE_CHECKING:
     from ..runtime.settings import Settings
@@ -77,6 +78,7 @@ class SourceOptions:
     tier: Tier
     isolation: Isolation
     split_bytes: int
+    limits: TriggerLimits
 
     @property
     def settings(self) -> Settings:
@@ -88,6 +90,20 @@ class SourceOptions:
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """For a batch query. Raises InvalidRequest that names the option."""
+    options = parse_for_any(given)
+    check_batch(options.starting, options.ending)
+    return options
+
+
+def parse_stream_options(given: Mapping[str, str]) -> SourceOptions:
+    """For a stream, which begins at the end where nothing else is said. Raises InvalidRequest that names the option."""
+    said = {name.lower(): value for name, value in given.items()}
+    check_stream(said)
+    return parse_for_any(said | {"startingoffsets": said.get("startingoffsets", "").strip() or "latest"})
+
+
+def parse_for_any(given: Mapping[str, str]) -> SourceOptions:
+    """What batch and stream have in common. Raises InvalidRequest that names the option."""
     said = {name.lower(): value for name, value in given.items()}
     options = with_defaults(said)
     _check_ours(options)
@@ -95,7 +111,6 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     minimum = _positive(options, "minPartitions")
     _check_without_effect(options)
     starting, ending = stated(options, "starting"), stated(options, "ending")
-    check_batch(starting, ending)
     folder = options.get("tierstate.state_dir")
     wanted = _given(options)
     return SourceOptions(
@@ -111,7 +126,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         view_folder=Path(folder) if folder else None,
         tier=_tier(options),
         isolation=_isolation(options, said),
-        split_bytes=_split_bytes(options),
+        split_bytes=_size(options, "tierstate.split_bytes"),
+        limits=_limits(options),
     )
 
 
@@ -271,12 +287,35 @@ def _isolation(options: Mapping[str, str], said: Collection[str]) -> Isolation:
         ) from error
 
 
-def _split_bytes(options: Mapping[str, str]) -> int:
-    text = options["tierstate.split_bytes"]
+def _limits(options: Mapping[str, str]) -> TriggerLimits:
+    least, most = _offsets(options, "minOffsetsPerTrigger"), _offsets(options, "maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise InvalidRequest("option minOffsetsPerTrigger is above maxOffsetsPerTrigger", min=least, max=most)
+    most_bytes = _size(options, "maxBytesPerTrigger") if "maxbytespertrigger" in options else None
+    text = options["maxtriggerdelay"].strip()
+    try:
+        # as in Spark: milliseconds without a unit, and min for minutes
+        delay = int(text) / 1000 if text.isdecimal() else parse_duration(text.lower().replace("min", "m"))
+    except ValueError as error:
+        raise InvalidRequest("option maxTriggerDelay is a duration like 15m", got=repr(text)) from error
+    return TriggerLimits(most, least, most_bytes, delay)
+
+
+def _offsets(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    if not re.fullmatch("[0-9]{1,18}", text.strip()) or int(text) == 0:
+        raise InvalidRequest(f"option {name} is a positive whole number", got=repr(text))
+    return int(text)
+
+
+def _size(options: Mapping[str, str], name: str) -> int:
+    text = options[name.lower()]
     try:
         size = parse_size(text)
     except ValueError as error:
-        raise InvalidRequest("option tierstate.split_bytes is a size like 64MiB", got=repr(text)) from error
+        raise InvalidRequest(f"option {name} is a size like 64MiB", got=repr(text)) from error
     if size <= 0:
-        raise InvalidRequest("option tierstate.split_bytes is a size like 64MiB", got=repr(text))
+        raise InvalidRequest(f"option {name} is a size like 64MiB", got=repr(text))
     return size

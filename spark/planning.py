@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ..fetch.plan import PlannedSplit, plan, planned
 from ..fetch.reader import LogReader
@@ -62,9 +63,10 @@ def pack(sized: Iterable[tuple[PlannedSplit, int]], target: int) -> Iterator[Gro
 
 
 def plan_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> Iterable[PlannedSplit]:
-    """The rest of a local split that the broker trimmed since: the same records, from the remote tier.
+    """The rest of a local split that the broker trimmed since: the same records, remote where they are copied.
 
-    In an executor. What was written again under a later leader epoch is not the same: PlannedRangeLost.
+    In an executor. What was written again under a later leader epoch is not the same: PlannedRangeLost. What the broker
+    still has is held to the leader epoch of the plan when it is read.
     """
     key = (rest.topic, rest.partition)
     try:
@@ -77,11 +79,11 @@ def plan_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> Iter
             raise _lost(rest, "the topic was re-created")
         for part in split.parts:
             if part.segment is None:
-                raise _lost(rest, "it is not in the remote tier")
+                continue
             epoch = part.segment.leader_epochs.epoch_at(part.offsets.end)
             if epoch is None or (rest.leader_epoch is not None and epoch > rest.leader_epoch):
                 raise _lost(rest, f"written again under leader epoch {epoch}")
-    return splits
+    return [replace(split, leader_epoch=rest.leader_epoch) for split in splits]
 
 
 def _lost(rest: PlannedSplit, reason: str) -> PlannedRangeLost:

@@ -6,7 +6,7 @@ startingTimestamp  >  startingOffsetsByTimestamp  >  startingOffsets  >  the def
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +81,13 @@ def check_batch(starting: Stated, ending: Stated) -> None:
                     f"option {said.option} cannot be {word} in a batch query",
                     partitions=",".join(f"{topic}-{partition}" for topic, partition in sorted(wrong)),
                 )
+
+
+def check_stream(given: Collection[str]) -> None:
+    """A stream has no end. ``given``: lower-case names. Raises InvalidRequest."""
+    for option in ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"):
+        if option.lower() in given:
+            raise InvalidRequest(f"option {option} is not for a stream: it has no end (trigger availableNow ends it)")
 
 
 def check_complete(said: Stated, partitions: list[TopicPartition]) -> None:

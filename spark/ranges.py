@@ -34,13 +34,26 @@ def resolve_ranges(
     return ranges
 
 
+def starting_offsets(
+    options: SourceOptions, reader: LogReader, partitions: tuple[TopicPartition, ...]
+) -> dict[TopicPartition, Offset]:
+    """Where a stream begins, that has no checkpoint yet. Raises as `resolve_ranges`."""
+    check_complete(options.starting, list(partitions))
+    return {
+        key: _start(options, reader, key, reader.extent(*key, isolation=options.isolation, tier=options.tier))
+        for key in partitions
+    }
+
+
 def _start(options: SourceOptions, reader: LogReader, key: TopicPartition, extent: Extent) -> Offset:
     said = options.starting
     match said.position:
-        case Edge():
-            return extent[0]
+        case Edge(edge):
+            return extent[1] if edge == LATEST else extent[0]
         case ByOffset(offsets):
-            return extent[0] if offsets[key] == EARLIEST else _within(options, said, key, offsets[key], extent)
+            if offsets[key] in (LATEST, EARLIEST):
+                return extent[1] if offsets[key] == LATEST else extent[0]
+            return _within(options, said, key, offsets[key], extent)
         case ByTime(times):
             time = times[key] if isinstance(times, Mapping) else times
             found = reader.offset_for_time(*key, time)

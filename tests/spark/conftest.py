@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.servers.kafka_source import kafka_source_jars_for_tests
 from tests.spark.tiers import Record, Tiers
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.spark.session import local_session
@@ -17,7 +18,9 @@ from tierstate.spark.session import local_session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    with local_session("tierstate-tests", 2, memory="512m") as session:
+    jars = ",".join(map(str, kafka_source_jars_for_tests()))
+    config = {"spark.jars": jars} if jars else {}
+    with local_session("tierstate-tests", 2, memory="512m", config=config) as session:
         yield session
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tierstate.app.connection import store_options
 from tierstate.runtime.settings_load import load_settings
-from tierstate.spark.options import Assigned, Matching, Subscribed, options_of, parse_options
+from tierstate.spark.options import Assigned, Matching, Subscribed, options_of, parse_options, parse_stream_options
 from tierstate.spark.positions import EARLIEST, LATEST, ByOffset, ByTime, Edge
 from tierstate.state.errors import InvalidRequest, InvalidSettings
 from tierstate.state.offsets import TimestampMs
@@ -214,3 +214,35 @@ def test_the_bucket_alone_needs_no_broker_and_goes_to_the_executors_with_the_res
     assert again.settings.view == view
     with pytest.raises(InvalidSettings, match=r"option tierstate\.source"):
         parse_options({**BASE, "tierstate.source": "gateway"})
+
+
+def test_a_stream_begins_at_the_end_unless_told_and_has_no_end() -> None:
+    """As with Spark's Kafka source."""
+    assert parse_stream_options(BASE).starting.position == Edge(LATEST)
+    assert parse_stream_options({**BASE, "startingOffsets": " "}).starting.position == Edge(LATEST)
+    assert parse_stream_options({**BASE, "startingOffsets": "earliest"}).starting.position == Edge(EARLIEST)
+    for option in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+        with pytest.raises(InvalidRequest, match=f"option {option} is not for a stream"):
+            parse_stream_options({**BASE, option: "latest"})
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [("15m", 900), ("10min", 600), ("1500", 1.5), ("250ms", 0.25), ("0", 0), ("2h", 7200)]
+)
+def test_a_delay_is_written_as_spark_reads_it(said: str, seconds: float) -> None:
+    assert parse_stream_options({**BASE, "maxTriggerDelay": said}).limits.max_delay_s == seconds
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"maxOffsetsPerTrigger": "0"}, "option maxOffsetsPerTrigger is a positive whole number"),
+        ({"minOffsetsPerTrigger": "many"}, "option minOffsetsPerTrigger is a positive whole number"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "minOffsetsPerTrigger is above maxOffsets"),
+        ({"maxBytesPerTrigger": "much"}, "option maxBytesPerTrigger is a size"),
+        ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay is a duration"),
+    ],
+)
+def test_a_limit_of_a_stream_that_cannot_be_is_refused_by_name(given: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        parse_stream_options({**BASE, **given})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
@@ -77,12 +76,6 @@ def test_a_schema_of_the_users_own_is_refused(spark: SparkSession, tiers: Tiers,
     frame = spark.read.format("tierstate").schema("value string")
     with pytest.raises(PySparkException, match="this source has a schema of its own"):
         frame.options(**tiers.options(subscribe=orders.name)).load().collect()
-
-
-def test_a_stream_is_refused(spark: SparkSession, tiers: Tiers, orders: Orders, tmp_path: Path) -> None:
-    stream = spark.readStream.format("tierstate").options(**tiers.options(subscribe=orders.name)).load()
-    with pytest.raises(PySparkException, match=r"streamReader|NOT_IMPLEMENTED"):
-        stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start().awaitTermination(60)
 
 
 def test_what_goes_wrong_in_an_executor_arrives_with_its_facts(spark: SparkSession, tiers: Tiers) -> None:

@@ -1,0 +1,56 @@
+"""Streaming queries that run until they have what is there, and what each of their micro-batches had."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.spark.conftest import rows_of
+from tests.spark.tiers import Record
+
+Batches = dict[int, list[Record]]
+
+
+def run(
+    spark: SparkSession,
+    source: str,
+    options: dict[str, str],
+    checkpoint: Path,
+    *,
+    into: Batches | None = None,
+    meanwhile: Callable[[int], None] = lambda number: None,
+) -> Batches:
+    """By batch id, until the query has what is there.
+
+    ``meanwhile`` is called in every batch before its records are kept (in ``into``): what it raises fails the batch,
+    which is not committed then.
+    """
+    found: Batches = {} if into is None else into
+
+    def keep(frame: DataFrame, number: int) -> None:
+        meanwhile(number)
+        found[number] = rows_of(frame)
+
+    frame = spark.readStream.format(source).options(**options).load()
+    query = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
+    query.trigger(availableNow=True).start().awaitTermination(120)
+    return found
+
+
+def records_of(batches: Batches) -> list[Record]:
+    return sorted((record for batch in batches.values() for record in batch), key=lambda record: record[2:5])
+
+
+def places_of(batches: Batches) -> list[tuple[int, int]]:
+    """Partition and offset of every record, in order; one that came twice is there twice."""
+    return [(record[3], record[4]) for record in records_of(batches)]
+
+
+def offsets_of(checkpoint: Path, batch: int) -> dict[str, Any]:
+    """Where this batch ends, as it stands in the checkpoint."""
+    found: dict[str, Any] = json.loads((checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
+    return found
