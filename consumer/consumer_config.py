@@ -14,8 +14,8 @@ from ..state.errors import InvalidSettings
 from ..state.routing import Isolation, Tier
 
 MODE = "tiered.mode"
-CACHE, CACHE_BYTES = "cache.memory", 64 * 2**20
-"""A consumer has less than a gateway, unless it is told otherwise."""
+CACHE: dict[str, object] = {"cache.memory": 64 * 2**20, "cache.prefetch": 0}
+"""A consumer has less than a gateway, unless it is told otherwise, and reads pieces ahead by itself."""
 PREFIX = "tierstate."
 CONNECTING = (
     "bootstrap.servers",
@@ -110,7 +110,7 @@ def _for_tierstate(given: Mapping[str, Any], kafka: Mapping[str, Any]) -> dict[s
     reaching = {f"kafka.{key}": value for key, value in kafka.items() if key.startswith(CONNECTING)}
     return {
         **FOR_READERS,
-        CACHE: CACHE_BYTES,
+        **CACHE,
         **{key: value for key, value in reaching.items() if not callable(value)},
         **own,
     }

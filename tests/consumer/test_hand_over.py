@@ -12,6 +12,7 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
+    Producer,
     TopicPartition,
 )
 
@@ -251,8 +252,6 @@ def test_times_and_watermarks_are_those_of_both_tiers(cluster: TieredCluster) ->
 
 
 def test_offsets_of_the_remote_tier_go_into_a_transaction(cluster: TieredCluster) -> None:
-    from confluent_kafka import Producer
-
     topic, _ = cluster.tiered("transaction")
     producer = Producer({**cluster.kafka.client_config, "transactional.id": topic})
     producer.init_transactions(30)
@@ -278,3 +277,31 @@ def test_a_topic_made_again_under_its_name_is_not_read_on_as_if_it_were_the_same
             message = consumer.poll(10)
         assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
         assert message.cause().facts["was"] != message.cause().facts["is"]
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_aborted_records_are_hidden_in_both_tiers_as_kafkas_consumer_hides_them(
+    cluster: TieredCluster, isolation: str
+) -> None:
+    topic = cluster.topic(f"aborted-{isolation.replace('_', '-')}", 0)
+    producer = Producer({**cluster.kafka.client_config, "transactional.id": topic, "batch.num.messages": 7})
+    producer.init_transactions(30)
+    for number in range(20):
+        producer.begin_transaction()
+        for each in range(20):
+            producer.produce(topic, f"{number}/{each} ".ljust(200, "."), partition=0)
+        producer.flush(30)
+        (producer.abort_transaction if number % 3 == 1 else producer.commit_transaction)(30)
+    config = cluster.config(topic, auto_offset_reset="earliest", isolation_level=isolation)
+    count = 400 if isolation == "read_uncommitted" else 260
+    with Consumer({key: value for key, value in config.items() if not key.startswith("tierstate.")}) as plain:
+        plain.assign([TopicPartition(topic, 0, 0)])
+        expected = [(each.offset(), each.value()) for each in polled(plain, count, 50)]
+    (start,) = cluster.copy_and_trim(topic)
+    with TieredConsumer(config) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found = polled(consumer, count, 50)
+        assert consumer.poll(1) is None
+    assert [(each.offset(), each.value()) for each in found] == expected
+    assert start > 60
+    assert set(tiers(found)) == {Tier.LOCAL, Tier.REMOTE}

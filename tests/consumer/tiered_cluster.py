@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,25 @@ PATIENCE_S = 60.0
 class TieredCluster:
     """One tier-state topic and one object store for a file of tests; every topic has a name of its own."""
 
-    def __init__(self, kafka: KafkaSandbox, folder: Path, facts: str) -> None:
+    def __init__(
+        self, kafka: KafkaSandbox, folder: Path, facts: str, store: Mapping[str, str | bool] | None = None
+    ) -> None:
+        """``store``: its settings; None: a folder."""
         self.kafka, self.folder, self._facts = kafka, folder, facts
         self.admin = AdminClient({**kafka.client_config})
-        self.store = folder / "store"
+        self.store = store or {"url": (folder / "store").as_uri()}
+        secret = folder / "secret"
+        secret.write_text(str(self.store.get("secret_access_key", "")))
+        written = (
+            {**self.store, "secret_access_key": {"file": str(secret)}}
+            if "secret_access_key" in self.store
+            else self.store
+        )
+        lines = "".join(f"{name} = {_toml(value)}\n" for name, value in written.items())
         self._settings = folder / "tierstate.toml"
         self._settings.write_text(
             f'state_dir = "{folder / "state"}"\n[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n'
-            f'[store]\nurl = "{self.store.as_uri()}"\n'
+            f"[store]\n{lines}"
             f'[tier_state]\ntopic = "{facts}"\npartitions = 2\nreplication_factor = 1\n'
             f'[tiering]\ninclude = ["{facts.strip("_")}-.*"]\n[agent]\nlog_dirs = ["{kafka.brokers[0].log_dir}"]\n'
             f'[trim]\ndelay = "0s"\nrespect_groups = false\n[management]\nlisten = "127.0.0.1:0"\n'
@@ -80,11 +91,17 @@ class TieredCluster:
         given = {
             **self.kafka.client_config,
             "group.id": group,
-            "tierstate.store.url": self.store.as_uri(),
+            **{f"tierstate.store.{name}": value for name, value in self.store.items()},
             "tierstate.tier_state.topic": self._facts,
             "enable.auto.commit": False,
         }
         return {**given, **{_property(name): value for name, value in more.items()}}
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_toml(each)}" for name, each in value.items()) + " }"
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"'
 
 
 def _property(name: str) -> str:
