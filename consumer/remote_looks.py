@@ -7,7 +7,7 @@ what concerns partitions that are assigned or were asked about.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from queue import SimpleQueue
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException
 
 from ..app.connection import SILENCE_S, Connection
+from ..broker.control import BrokerControl
 from ..broker.error_codes import error_of_exception
 from ..fetch.logical import Ask, LogicalPartition
 from ..fetch.reader import LogReader
@@ -24,7 +25,7 @@ from ..follower.following import Following
 from ..follower.open import open_view
 from ..runtime.clock import Clock
 from ..runtime.settings import Settings
-from ..state.errors import OffsetOutOfRange, TierstateError
+from ..state.errors import AccessDenied, OffsetOutOfRange, TierstateError, UnknownTopic
 from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset
 from ..state.routing import ReadRemote, Tier
@@ -67,7 +68,7 @@ class RemoteLooks:
         """Something else about a partition, assigned or not."""
 
         def run() -> R:
-            reader = self._reader()
+            reader = self._reader(place)
             return work(self._kept(reader, place), reader)
 
         return self._pool.submit(run)
@@ -83,7 +84,7 @@ class RemoteLooks:
         self.results.put((part, generation, outcome))
 
     def _outcome(self, part: AssignedPartition, at: int, lost: bool) -> Outcome:
-        reader = self._reader()
+        reader = self._reader(part.key)
         log = self._kept(reader, part.key)
         reset = None
         try:
@@ -159,14 +160,18 @@ class RemoteLooks:
             facts |= {"was": part.topic_id, "is": log.partition.topic_id}
         return OffsetOutOfRange(said, valid_start=start, valid_end=end, **facts)
 
-    def _reader(self) -> LogReader:
+    def _reader(self, place: Place) -> LogReader:
+        """With a view that has all that is said of what is assigned: read once, not twice."""
         with self._opening:
             if self._parts is None:
                 with ExitStack() as opened:
                     connection = opened.enter_context(Connection(self._settings, self._clock))
+                    self._wanted = _places(connection.broker.control, {*self.assigned, place})
                     following = Following(keep=lambda number, partition: partition in self._wanted)
                     follower = open_view(connection.topic, "", self._clock, following)
                     opened.callback(follower.close)
+                    for number in sorted({follower.tier_partition(each) for each in self._wanted}):
+                        follower.require_fresh(number, 0, SILENCE_S)
                     self._parts = follower, connection.reader(follower)
                     self._opened = opened.pop_all()
             return self._parts[1]
@@ -187,6 +192,19 @@ class RemoteLooks:
             for tier_partition in sorted({follower.tier_partition(each) for each in new}):
                 follower.require_fresh(tier_partition, 0, SILENCE_S)
         return log
+
+
+def _places(control: BrokerControl, assigned: Iterable[Place]) -> frozenset[TopicIdPartition]:
+    """Of topics that are there; what is wrong with another one its own look says."""
+    numbers: dict[str, set[int]] = {}
+    for topic, number in assigned:
+        numbers.setdefault(topic, set()).add(number)
+    found: set[TopicIdPartition] = set()
+    for topic, wanted in numbers.items():
+        with suppress(UnknownTopic, AccessDenied):
+            topic_id = control.topic(topic).topic_id
+            found |= {TopicIdPartition(topic_id, number) for number in wanted}
+    return frozenset(found)
 
 
 def low_watermark(log: LogicalPartition, reader: LogReader) -> Offset:
