@@ -6,10 +6,18 @@ chunks of equal size can be swapped and still decrypt: the format binds a chunk 
 
 from __future__ import annotations
 
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
 from ..log.batch import BatchHeader
 from ..state.errors import CorruptData
 from ..state.offsets import Offset
 from ..storage.segment.reader import SegmentReader
+
+NO_OFFSET = 2**63 - 1
+"""Greater than any."""
 
 
 class BatchOrder:
@@ -41,3 +49,31 @@ class BatchOrder:
         stop = next((each for each in self._firsts[chunk + 1 :] if each is not None), None)
         if first is None or base < first or (stop is not None and base >= stop):
             raise CorruptData("a batch lies in another chunk than its manifest says", **facts)
+
+    def holds(
+        self,
+        positions: npt.NDArray[np.int64],
+        bases: npt.NDArray[np.int64],
+        lasts: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+    ) -> bool:
+        """`check` of many batches at once. False when one of them may have to be refused: nothing is done then."""
+        held = bases[0] >= self._floor and bool(
+            np.all(bases[1:] > lasts[:-1]) and np.all((lasts < self._end) | (positions + sizes >= self._log_bytes))
+        )
+        if held and self._bounds is not None:
+            firsts, stops = self._bounds
+            chunks = positions // self._chunk_bytes
+            held = bool(np.all(bases >= firsts[chunks]) and np.all(bases < stops[chunks]))
+        if held:
+            self._floor = Offset(int(lasts[-1]) + 1)
+        return held
+
+    @cached_property
+    def _bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+        """Of each chunk: the offset its first batch begins with, and the one that a later chunk's does."""
+        if self._firsts is None:
+            return None
+        firsts = np.array([NO_OFFSET if each is None else each for each in self._firsts], np.int64)
+        later = np.append(firsts[1:], NO_OFFSET)
+        return firsts, np.minimum.accumulate(later[::-1])[::-1]

@@ -84,7 +84,9 @@ def first_in_segment(
     return None
 
 
-def first_in_batches(data: bytes, start: Offset, stop: Offset, timestamp: TimestampMs, source: str) -> Found | None:
+def first_in_batches(
+    data: bytes | memoryview, start: Offset, stop: Offset, timestamp: TimestampMs, source: str
+) -> Found | None:
     """The first record of ``[start, stop)`` at or after a time; only batches young enough are decoded."""
     for header in iter_batches(data, source=source, verify_crc=False):
         batch = data[header.position : header.position + header.size_bytes]

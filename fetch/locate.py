@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..log.batch import HEADER_BYTES, iter_batches
 from ..log.offset_index import lookup_position, parse_offset_index
 from ..state.errors import CorruptData
@@ -28,29 +30,35 @@ def locate_batch(reader: SegmentReader, base_offset: Offset, offset: Offset, sou
 
 def _first_batch_in_chunk(reader: SegmentReader, chunk_id: int, source: str) -> int | None:
     """The chunk begins with the tail of a batch; the first whole one is known by its base offset, and proven by CRC."""
+    chunk = reader.manifest.chunks.chunk(chunk_id)
+    data = memoryview(b"".join(reader.plain_range(chunk.plain_start, chunk.plain_stop)))
+    found = proven_batch(reader, chunk_id, data, source)
+    return None if found is None else chunk.plain_start + found
+
+
+def proven_batch(reader: SegmentReader, chunk_id: int, data: memoryview, source: str) -> int | None:
+    """Where in ``data``, with which the chunk begins, its first batch does. What of it is not there is read."""
     block = reader.manifest.tierstate
     base = block.chunk_first_offsets[chunk_id] if block is not None else None
     if base is None:
         return None
-    chunk = reader.manifest.chunks.chunk(chunk_id)
-    data = b"".join(reader.plain_range(chunk.plain_start, chunk.plain_stop))
-    wanted = base.to_bytes(8, "big")
-    at = data.find(wanted)
-    while at >= 0:
-        if _is_batch(reader, chunk.plain_start + at, data[at : at + HEADER_BYTES], source):
-            return chunk.plain_start + at
-        at = data.find(wanted, at + 1)
+    start = reader.manifest.chunks.chunk(chunk_id).plain_start
+    for found in re.finditer(b"(?=%b)" % re.escape(base.to_bytes(8, "big")), data):  # matches may overlap
+        at = found.start()
+        if _is_batch(reader, start + at, data[at:], source):
+            return at
     return None
 
 
-def _is_batch(reader: SegmentReader, position: int, head: bytes, source: str) -> bool:
+def _is_batch(reader: SegmentReader, position: int, data: memoryview, source: str) -> bool:
     """Whether a batch begins here: magic 2, a length that fits, and the right CRC. Records can look like offsets."""
+    head = bytes(data[:HEADER_BYTES])
     if len(head) >= 17 and head[16] != 2:
         return False
     size = 12 + int.from_bytes(head[8:12], "big", signed=True) if len(head) >= 12 else 0
     if not HEADER_BYTES <= size <= reader.plain_bytes - position:
         return False
-    batch = b"".join(reader.plain_range(position, position + size))
+    batch = data[:size] if size <= len(data) else b"".join(reader.plain_range(position, position + size))
     try:
         return len(list(iter_batches(batch, source=source, position=position, verify_crc=True))) == 1
     except CorruptData:

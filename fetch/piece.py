@@ -60,7 +60,7 @@ class Fetched:
     record in it is a marker, aborted, or missing.
     """
 
-    data: bytes
+    data: bytes | memoryview
     tier: Tier
     aborted: tuple[AbortedRange, ...]
     offset: Offset

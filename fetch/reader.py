@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..broker.control import BrokerControl
+from ..broker.control import TopicDirectory
 from ..log.decode import decode_batches
 from ..runtime.clock import Clock
 from ..state.errors import OffsetOutOfRange, UnknownTopic
@@ -44,7 +44,7 @@ class LogReader:
     """Thread-safe. `close` ends what `remote` does by itself; of the rest it closes nothing."""
 
     def __init__(
-        self, view: TierView, control: BrokerControl, local: LocalTier, remote: RemoteTier, clock: Clock
+        self, view: TierView, control: TopicDirectory, local: LocalTier, remote: RemoteTier, clock: Clock
     ) -> None:
         self._view, self._control, self._clock = view, control, clock
         self._local, self.remote = local, remote

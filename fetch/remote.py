@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cachetools import LRUCache
@@ -30,6 +30,7 @@ from ..state.segment import AbortedRange, AbortedRanges, RemoteSegment
 from ..storage.object_store import ObjectReader
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
+from ..storage.segment.log_chunks import ObjectReads
 from ..storage.segment.reader import SegmentReader, require_described
 from .batch_order import BatchOrder
 from .known_partitions import KnownPartitions
@@ -52,6 +53,44 @@ class RemotePiece:
     data: bytes
     aborted: tuple[AbortedRange, ...]
     next_offset: Offset
+
+
+def open_segment(
+    store: ObjectReads, segment: RemoteSegment, keys: KeyUnwrapper | None, cache: ChunkCache | None
+) -> SegmentReader:
+    """Raises ObjectNotFound, CorruptData (also when the objects are not what the descriptor says), InvalidRequest
+    (encrypted and no key ring given).
+    """
+    require_own(segment)
+    reader = SegmentReader.open(store, segment.object_key, keys=keys, cache=cache)
+    require_described(reader.manifest, segment)
+    if reader.plain_bytes != segment.log_bytes:
+        raise CorruptData(
+            "manifest and fact disagree about the length of the log",
+            file=segment.object_key,
+            manifest=reader.plain_bytes,
+            fact=segment.log_bytes,
+        )
+    return reader
+
+
+def aborted_of(
+    segment: RemoteSegment, reader: SegmentReader, touched: OffsetRange, isolation: Isolation
+) -> tuple[AbortedRange, ...]:
+    """The segment's aborted ranges that touch these offsets. Raises CorruptData when the list is not the fact's."""
+    if isolation is Isolation.READ_UNCOMMITTED or segment.aborted.count == 0:
+        return ()
+    entries = segment.aborted.entries
+    if not segment.aborted.inline:
+        block = reader.manifest.tierstate
+        entries = block.aborted if block is not None else ()
+        if AbortedRanges.of(entries).sha256 != segment.aborted.sha256:
+            raise CorruptData("the manifest's aborted ranges are not those of the fact", file=segment.object_key)
+    return touching(entries, touched)
+
+
+def touching(aborted: Iterable[AbortedRange], touched: OffsetRange) -> tuple[AbortedRange, ...]:
+    return tuple(each for each in aborted if each.first <= touched.end and each.last >= touched.start)
 
 
 def nothing() -> tuple[()]:
@@ -86,23 +125,12 @@ class RemoteTier:
         self._ends: LRUCache[tuple[TopicIdPartition, int], None] = LRUCache(REMEMBERED_POSITIONS)
 
     def open(self, segment: RemoteSegment) -> SegmentReader:
-        """Raises ObjectNotFound, CorruptData (also when the objects are not what the descriptor says), InvalidRequest
-        (encrypted and no key ring given).
-        """
+        """As `open_segment`."""
         with self._lock:
             known = self._open.get(segment.object_key)
         if known is not None and known[0] == segment:  # another fact may name the same objects
             return known[1]
-        require_own(segment)
-        reader = SegmentReader.open(self._store, segment.object_key, keys=self._keys, cache=self.cache)
-        require_described(reader.manifest, segment)
-        if reader.plain_bytes != segment.log_bytes:
-            raise CorruptData(
-                "manifest and fact disagree about the length of the log",
-                file=segment.object_key,
-                manifest=reader.plain_bytes,
-                fact=segment.log_bytes,
-            )
+        reader = open_segment(self._store, segment, self._keys, self.cache)
         with self._lock:
             self._open[segment.object_key] = segment, reader
         return reader
@@ -156,7 +184,7 @@ class RemoteTier:
         if first is None or last is None:
             return RemotePiece(b"", (), next_offset)
         touched = OffsetRange(Offset(first.base_offset), Offset(last.last_offset))
-        aborted = self.aborted(segment, reader, touched, isolation)
+        aborted = aborted_of(segment, reader, touched, isolation)
         if isolation is Isolation.READ_COMMITTED and of_transactions:
             check = MarkerCheck(AbortFilter(aborted), segment.object_key)
             for header in of_transactions:
@@ -166,20 +194,6 @@ class RemoteTier:
     def _goes_on(self, segment: RemoteSegment, offset: int) -> bool:
         with self._lock:
             return (segment.partition, offset) in self._ends
-
-    def aborted(
-        self, segment: RemoteSegment, reader: SegmentReader, touched: OffsetRange, isolation: Isolation
-    ) -> tuple[AbortedRange, ...]:
-        """The segment's aborted ranges that touch these offsets. Raises CorruptData when the list is not the fact's."""
-        if isolation is Isolation.READ_UNCOMMITTED or segment.aborted.count == 0:
-            return ()
-        entries = segment.aborted.entries
-        if not segment.aborted.inline:
-            block = reader.manifest.tierstate
-            entries = block.aborted if block is not None else ()
-            if AbortedRanges.of(entries).sha256 != segment.aborted.sha256:
-                raise CorruptData("the manifest's aborted ranges are not those of the fact", file=segment.object_key)
-        return tuple(each for each in entries if each.first <= touched.end and each.last >= touched.start)
 
     def _position(self, segment: RemoteSegment, reader: SegmentReader, offset: Offset) -> tuple[int, BatchOrder]:
         """Where a batch begins, at or before the one with ``offset``, and what may follow there."""

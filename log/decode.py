@@ -117,7 +117,7 @@ class _Decoder:
     def _check_sums(self, rows: Table) -> None:
         for row in np.flatnonzero(rows[:, kernels.SIZE] >= _SUM_HERE_BELOW).tolist():
             at, size = int(rows[row, kernels.POSITION]), int(rows[row, kernels.SIZE])
-            if google_crc32c.value(self._view[at + 21 : at + size].tobytes()) != rows[row, kernels.CRC]:
+            if google_crc32c.value(self._raw[at + 21 : at + size]) != rows[row, kernels.CRC]:
                 self._say_what_is_wrong(at, -1, True)
 
     def _say_what_is_wrong(self, at: int, after: int, verify_crc: bool) -> None:

@@ -1,7 +1,7 @@
 """The batch reader: planned once in the driver, read in the executors straight from the object store and the brokers.
 
 The reader is pickled to every executor with all its options, credentials included: whoever may read a job's memory,
-spill files or event log may read them. Memory of a task: what `fetch/plan.py` says of a split, and one piece decoded.
+spill files or event log may read them. Memory of a task: what `fetch/split.py` says of a split, and one piece decoded.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from ..app.connection import Connection
+from ..app.connection import BUCKET, Connection
 from ..fetch.local import BrokerTier
-from ..fetch.plan import read_split
 from ..fetch.reader import records
+from ..fetch.split import read_split
 from ..runtime.clock import SystemClock
 from .options import SourceOptions
 from .planning import Group, plan_again, plan_groups
@@ -51,9 +51,10 @@ class BatchReader(DataSourceReader):
         options, clock = self._options, SystemClock()
         again = partial(plan_again, options, clock)
         with Connection(options.settings, clock) as connection:
-            store, keys, local = connection.store, connection.keys, BrokerTier(connection.broker)
+            store, keys = connection.store, connection.keys
+            local = None if options.settings.view.source == BUCKET else BrokerTier(connection.broker)
             for split in splits:
-                for piece in read_split(split, store, local, clock, keys=keys, reroute=again):
+                for piece in read_split(split, store, local, keys=keys, reroute=again):
                     for batch in records(piece, split.topic, split.partition, columns=options.columns):
                         yield from sliced(batch)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from ..app.connection import BUCKET
 from ..state.errors import InvalidRequest
 
 PASSED = ("bootstrap.servers", "metadata.broker.list", "client.id", "security.protocol", "broker.address.family")
@@ -32,7 +33,8 @@ def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
     for name, reason in REFUSED.items():
         if name in given:
             raise InvalidRequest(f"option kafka.{name} is not supported: {reason}")
-    if not given.get("bootstrap.servers", "").strip():
+    alone = options.get("tierstate.source", "").strip() == BUCKET
+    if not alone and not given.get("bootstrap.servers", "").strip():
         raise InvalidRequest("option kafka.bootstrap.servers must be set")
     properties = {name: value for name, value in given.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
     _translate_jaas(properties)

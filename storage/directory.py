@@ -40,6 +40,10 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NOT_A_NAME = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 
+AHEAD_BYTES = 8 * MIB
+"""So far behind what is read the kernel is told that it will be."""
+
+
 class DirectoryStore:
     """Objects below one folder. ``make``: it is made when its parent exists; else every operation raises
     StorageUnavailable until it is there. Raises InvalidRequest, AccessDenied.
@@ -111,6 +115,25 @@ class DirectoryStore:
                 piece = self._read(key, descriptor, position, min(position + piece_bytes, stop))
                 position += len(piece)
                 yield piece
+
+    def read_into(self, key: str, start: int, target: memoryview) -> int:
+        """`get_range` into the caller's memory; how many bytes. What follows is read into the page cache meanwhile.
+
+        Not by mapping the file: it may shrink, and then whoever looks at it is killed.
+        """
+        with self._opened(key) as (descriptor, size):
+            if start >= size:
+                raise beyond_end(key, ByteRange(start, start + len(target)), size)
+            wanted, found = min(len(target), size - start), 0
+            while found < wanted:
+                with self._typed(key):
+                    read = os.preadv(descriptor, [target[found:wanted]], start + found)
+                if not read:
+                    raise self._shrank(key)
+                found += read
+            with self._typed(key):
+                os.posix_fadvise(descriptor, start + AHEAD_BYTES, wanted, os.POSIX_FADV_WILLNEED)
+        return found
 
     def head(self, key: str) -> ObjectInfo:
         with self._typed(checked_key(key)):
@@ -285,10 +308,13 @@ class DirectoryStore:
             with self._typed(key):
                 piece = os.pread(descriptor, stop - start, start)
             if not piece:
-                raise StorageUnavailable("object shrank while it was read", key=key, store=self.description)
+                raise self._shrank(key)
             pieces.append(piece)
             start += len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _shrank(self, key: str) -> StorageUnavailable:
+        return StorageUnavailable("object shrank while it was read", key=key, store=self.description)
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
         """Depth first with folders named ``name/``: exactly the order of whole keys, one folder in memory a level."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import zstandard
 
@@ -34,12 +34,20 @@ class ObjectReads(Protocol):
     def head(self, key: str) -> ObjectInfo: ...
 
 
+@runtime_checkable
+class NearStore(Protocol):
+    """A store that nobody waits for: it reads into memory that it is given, and ahead by itself."""
+
+    def read_into(self, key: str, start: int, target: memoryview) -> int: ...
+
+
 class LogChunks:
     """Of the object ``key``. Thread-safe. ``cipher`` None: not encrypted."""
 
     def __init__(self, store: ObjectReads, key: str, *, compressed: bool, cipher: SegmentCipher | None) -> None:
         self.key = key
         self._store, self._compressed, self._cipher = store, compressed, cipher
+        self._near = store if isinstance(store, NearStore) else None
 
     def stored(self, chunks: Sequence[Chunk], stop: threading.Event | None = None) -> Generator[bytes, None, None]:
         """Stored bytes, one a chunk, of chunks that lie side by side: one request.
@@ -65,6 +73,22 @@ class LogChunks:
                     parts.append(rest)
                     need -= len(rest)
 
+    def stored_into(self, target: memoryview, asked: ByteRange, stop: threading.Event, chunks: Sequence[Chunk]) -> None:
+        """Exactly the bytes asked for, by one request, into as many of ``target``. Raises as `exact_range`."""
+        if self._near is None:
+            at = 0
+            with closing(exact_range(self._store, self.key, asked, stop, chunks)) as pieces:
+                for piece in pieces:
+                    target[at : at + len(piece)] = piece
+                    at += len(piece)
+            return
+        try:
+            found = self._near.read_into(self.key, asked.start, target)
+        except RangeNotSatisfiable as error:
+            raise _short(self.key, asked, 0, chunks) from error
+        if found != len(asked):
+            raise _short(self.key, asked, found, chunks)
+
     def plain(self, chunk: Chunk, stored: bytes) -> bytes:
         """Decrypted, decompressed, as long as its manifest says; else CorruptData that names key, chunk and reason."""
         try:
@@ -81,13 +105,13 @@ class LogChunks:
             raise CorruptData(error.message, **(error.facts | place)) from error
 
 
-def windows(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
-    """Adjacent chunks by `WINDOW_BYTES`."""
+def windows(chunks: Sequence[Chunk], window_bytes: int = WINDOW_BYTES) -> Iterator[list[Chunk]]:
+    """Adjacent chunks by ``window_bytes``."""
     window: list[Chunk] = []
     size = 0
     for chunk in chunks:
         more = max(chunk.stored_size, chunk.plain_size)
-        if window and (size + more > WINDOW_BYTES or chunk.id != window[-1].id + 1):
+        if window and (size + more > window_bytes or chunk.id != window[-1].id + 1):
             yield window
             window, size = [], 0
         window.append(chunk)

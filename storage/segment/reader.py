@@ -19,6 +19,7 @@ from ...state.errors import CorruptData, InvalidRequest
 from ...state.object_keys import ObjectKind, base_of, object_key
 from ...state.offsets import ByteRange
 from ...state.segment import RemoteSegment
+from .buffers import Buffers, Window
 from .cache import ChunkCache
 from .chunks import Chunk, chunk_of_offset
 from .encryption import KeyUnwrapper, SegmentCipher
@@ -148,6 +149,33 @@ class SegmentReader:
         """The chunks that hold these bytes of the plain log."""
         size = self.manifest.chunks.chunk_bytes
         return [*map(self.manifest.chunks.chunk, range(start // size, -(-min(stop, self.plain_bytes) // size)))]
+
+    def ranges(self, start: int, stop: int, window_bytes: int) -> Iterator[ByteRange]:
+        """The plain log from ``start`` to ``stop``, cut into what `load` reads by one request: about ``window_bytes``,
+        where chunks must be opened whole chunks, so that the first begins before ``start`` and the last ends later.
+        """
+        if self._as_it_is:
+            for position in range(start, stop, window_bytes):
+                yield ByteRange(position, min(position + window_bytes, stop))
+        else:
+            for chunks in windows(self.chunks_of(start, stop), window_bytes):
+                yield ByteRange(chunks[0].plain_start, chunks[-1].plain_stop)
+
+    def load(self, plain: ByteRange, buffers: Buffers, left: threading.Event) -> Window:
+        """One of `ranges`, past the cache. Memory beside the window: what is stored of its chunks, where they are
+        opened. Raises ObjectNotFound, CorruptData, Unavailable, Stopped.
+        """
+        window = buffers.take(plain.start, len(plain))
+        chunks = self.chunks_of(plain.start, plain.stop)
+        if self._as_it_is:
+            self.log.stored_into(window.data, plain, left, chunks)
+            return window
+        at = 0
+        with closing(self.log.stored(chunks, left)) as stored:
+            for chunk, each in zip(chunks, stored, strict=True):
+                window.data[at : at + chunk.plain_size] = self.log.plain(chunk, each)
+                at += chunk.plain_size
+        return window
 
     def read_log(self) -> Iterator[bytes]:
         """The whole plain log."""

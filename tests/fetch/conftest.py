@@ -15,7 +15,9 @@ from tierstate.fetch.remote import RemoteTier
 from tierstate.runtime.clock import Clock, SystemClock
 from tierstate.runtime.listener import RemoteFetched
 from tierstate.state.ids import TopicId, TopicIdPartition
+from tierstate.state.segment import Compression
 from tierstate.storage.memory import MemoryStore
+from tierstate.storage.object_store import ObjectStore
 from tierstate.storage.segment.cache import ChunkCache
 
 
@@ -31,9 +33,11 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
         topic: TierTopic | None = None,
         path: Path | None = None,
         clock: Clock | None = None,
+        store: ObjectStore | None = None,
+        compression: Compression = Compression.ZSTD,
         **copy: Any,
     ) -> Golden:
-        """``path``: of a folder, other than the golden one."""
+        """``path``: of a folder, other than the golden one. ``store``: other than the twin, which runs ``gets``."""
         folder = Folder(path or next(each for each in (GOLDEN / case).iterdir() if each.is_dir()))
         place = TopicIdPartition(TopicId.of(b"golden-topic-id!"), 0)
         gets: list[Callable[[str], None]] = []
@@ -42,11 +46,9 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
             if operation == "get" and gets:
                 gets.pop(0)(key)
 
-        tiers = TwoTiers(place, "t", MemoryStore(SystemClock(), between), topic)
-        tiers.elect(folder.lineage())
-        tiers.start_log_at(0)
-        pairs = list(zip(folder.bases, folder.bases[1:], strict=False))[:copies]
-        segments = [tiers.copy(folder, base, following, **copy) for base, following in pairs]
+        tiers = TwoTiers(place, "t", store or MemoryStore(SystemClock(), between), topic)
+        tiers.compression = compression
+        segments = tiers.copy_all(folder, copies, **copy)
         local = FolderTier(folder, place, "t")
         fetched: list[RemoteFetched] = []
         remote = RemoteTier(
@@ -59,7 +61,6 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
         control = OneTopic("t", place.topic_id)
         seam: Any = control
         reader = LogReader(tiers.view, seam, local, remote, clock or SystemClock())
-        tiers.view.require_fresh(0, 0)
         made.append(Golden(folder, tiers, local, reader, remote, segments, gets, fetched, control))
         return made[-1]
 

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from tests.fetch.two_tiers import GOLDEN, Folder, Golden, golden_rows, rows_of
 from tests.log.batches import marker, plain_batch
 from tierstate.fetch.local import hidden_ranges
+from tierstate.fetch.plan import plan
+from tierstate.fetch.split import read_split
 from tierstate.fetch.verify import Finding, Severity
 from tierstate.fetch.verify_objects import Verifier
 from tierstate.log.batch import TRANSACTIONAL, BatchHeader, iter_batches
@@ -52,10 +54,23 @@ def spanning(base: int) -> int:
     return next(number for number, (_, _, first, _, _) in enumerate(entries) if first < base)
 
 
+def read_as_planned(
+    golden: Golden, isolation: Isolation = Isolation.READ_COMMITTED, piece_bytes: int = 1 << 20
+) -> list[int]:
+    end = Offset(golden.segments[-1].offsets.end + 1)
+    splits = plan(golden.reader, {("t", 0): (Offset(0), end)}, isolation=isolation, tier=Tier.REMOTE)
+    pieces = [read_split(split, golden.tiers.store, None, piece_bytes=piece_bytes) for split in splits]
+    return [row[0] for each in pieces for row in rows_of(each)]
+
+
 def read(golden: Golden, isolation: Isolation = Isolation.READ_COMMITTED, piece_bytes: int = 1 << 20) -> list[int]:
     end = golden.segments[-1].offsets.end + 1
     pieces = golden.reader.scan("t", 0, 0, end, isolation=isolation, tier=Tier.REMOTE, piece_bytes=piece_bytes)
     return [row[0] for row in rows_of(pieces)]
+
+
+READS = pytest.mark.parametrize("read", [read, read_as_planned])
+Read = Callable[..., list[int]]
 
 
 def verify(golden: Golden, level: int = 3) -> list[Finding]:
@@ -67,9 +82,10 @@ def verify(golden: Golden, level: int = 3) -> list[Finding]:
 # Reads.
 
 
+@READS
 @pytest.mark.parametrize("piece_bytes", [1 << 20, 3000])
 def test_what_a_copy_shows_of_an_aborted_transaction_is_corrupt_and_named(
-    piece_bytes: int, golden_log: NewGolden, tmp_path: Path
+    piece_bytes: int, read: Read, golden_log: NewGolden, tmp_path: Path
 ) -> None:
     golden = golden_log(CASE, copies=4, path=folder_without(tmp_path, 34, 3))
     with pytest.raises(CorruptData, match="of an aborted transaction would be shown") as raised:
@@ -82,7 +98,10 @@ def test_what_a_copy_shows_of_an_aborted_transaction_is_corrupt_and_named(
     assert read(golden, Isolation.READ_UNCOMMITTED)
 
 
-def test_what_a_copy_hides_of_a_committed_transaction_is_corrupt(golden_log: NewGolden, tmp_path: Path) -> None:
+@READS
+def test_what_a_copy_hides_of_a_committed_transaction_is_corrupt(
+    read: Read, golden_log: NewGolden, tmp_path: Path
+) -> None:
     """An entry too many: of a transaction that was committed."""
     source = next((GOLDEN / CASE).glob("*-0"))
     folder = tmp_path / source.name
@@ -108,8 +127,11 @@ def committed(folder: Folder) -> Iterator[tuple[int, int, int]]:
                 yield batch.producer_id, first, batch.base_offset
 
 
+@READS
 @pytest.mark.parametrize("piece_bytes", [1 << 20, 3000, 200])
-def test_a_sound_copy_reads_as_kafkas_consumer_did_however_it_is_cut(piece_bytes: int, golden_log: NewGolden) -> None:
+def test_a_sound_copy_reads_as_kafkas_consumer_did_however_it_is_cut(
+    piece_bytes: int, read: Read, golden_log: NewGolden
+) -> None:
     golden = golden_log("transactions")
     end = golden.segments[-1].offsets.end + 1
     wanted = [row[0] for row in golden_rows("transactions", Isolation.READ_COMMITTED) if row[0] < end]

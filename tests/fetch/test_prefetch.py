@@ -195,11 +195,12 @@ def test_no_more_is_loaded_ahead_than_half_of_the_cache_holds(golden_log: Make) 
 
 def test_a_range_that_ends_inside_the_log_is_planned_with_what_follows(log: Golden) -> None:
     """A split of several segments, read without a view."""
-    from tierstate.fetch.plan import plan, read_split
+    from tierstate.fetch.plan import plan
+    from tierstate.fetch.split import read_split
 
     end = Offset(log.folder.bases[-1])
     (split,) = plan(log.reader, {("t", 0): (Offset(0), end)}, tier=Tier.REMOTE)
     assert len(split.parts) > 2
-    pieces = read_split(split, log.tiers.store, None, SystemClock(), piece_bytes=3000)
+    pieces = read_split(split, log.tiers.store, None, piece_bytes=3000)
     expected = [row for row in golden_rows("none", Isolation.READ_COMMITTED) if row[0] < end]
     assert rows_of(pieces) == expected

@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ from tierstate.broker.open import Broker, open_broker
 from tierstate.broker.plain_reads import PlainConsumer
 from tierstate.fetch.local import BrokerTier
 from tierstate.fetch.open import Reading, open_reader
-from tierstate.fetch.plan import PlannedSplit, plan, read_split
+from tierstate.fetch.plan import PlannedSplit, plan
 from tierstate.fetch.reader import LogReader
+from tierstate.fetch.split import read_split
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings import Cache
 from tierstate.sandbox.kafka import KafkaSandbox
@@ -91,12 +91,9 @@ def real(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
         expected = {isolation: client_rows(kafka.bootstrap, isolation, end) for isolation in BOTH}
         store = DirectoryStore(tmp_path_factory.mktemp("fetch") / "store")
         tiers = TwoTiers(TopicIdPartition(described.topic_id, 0), TOPIC, store)
-        tiers.elect(folder.lineage())
-        tiers.start_log_at(0)
         bases = folder.bases[:4]
         assert len(folder.bases) > 4, folder.bases
-        for base, following in pairwise(bases):
-            tiers.copy(folder, base, following, chunk_bytes=5_000)
+        tiers.copy_all(folder, 3, chunk_bytes=5_000)
         border = bases[2] + 7  # inside the third segment: both tiers have a part of it
         broker.control.delete_records_on(BrokerId(1), TOPIC, 0, Offset(border))
         with closing(tiers.view):
@@ -162,5 +159,5 @@ def test_a_plan_reads_exactly_its_ranges_without_a_view(real: Real, isolation: I
     assert sent == splits
     assert (len(splits) > 5) == (max_split_bytes == 2_000)
     local = BrokerTier(real.broker)
-    found = [row for split in sent for row in rows_of(read_split(split, real.store, local, SystemClock()))]
+    found = [row for split in sent for row in rows_of(read_split(split, real.store, local))]
     assert found == [row for row in real.expected[isolation] if 3 <= row[0] < real.end - 2]

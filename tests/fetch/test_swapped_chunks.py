@@ -15,6 +15,7 @@ import pytest
 from tests.fetch.two_tiers import Folder, Golden, Row, TwoTiers, rows
 from tests.log.batches import Batch, record
 from tierstate.fetch.remote import RemoteTier
+from tierstate.fetch.remote_parts import RemoteReads, read_parts
 from tierstate.log.decode import decode_batches
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import CorruptData
@@ -49,6 +50,14 @@ def encrypted(folder: Folder, objects: ObjectStore, segment: RemoteSegment, chun
     return store
 
 
+def read_as_planned(store: MemoryStore, segment: RemoteSegment, read_bytes: int) -> Iterator[Row]:
+    """As a split does."""
+    reads = RemoteReads(store, KEYS, Isolation.READ_UNCOMMITTED, read_bytes)
+    end = Offset(segment.offsets.end + 1)
+    for piece in read_parts([(segment, segment.offsets)], reads):
+        yield from rows(decode_batches(piece.data, source="segment", topic="t", partition=0, end=end))
+
+
 def read(store: MemoryStore, segment: RemoteSegment, read_bytes: int) -> Iterator[Row]:
     """As a consumer does, from the segment's first offset to its last."""
     tier, at = RemoteTier(store, ChunkCache(1 << 20), SystemClock(), keys=KEYS), segment.offsets.start
@@ -60,11 +69,15 @@ def read(store: MemoryStore, segment: RemoteSegment, read_bytes: int) -> Iterato
         at = piece.next_offset
 
 
+Read = Callable[[MemoryStore, RemoteSegment, int], Iterator[Row]]
+
+
+@pytest.mark.parametrize("read", [read, read_as_planned])
 @pytest.mark.parametrize("read_bytes", [1, 3 * CHUNK_BYTES, 1 << 20])
 @pytest.mark.parametrize("foreign", [False, True])
 @pytest.mark.parametrize("case", ["none", "zstd"])
 def test_swapped_chunks_are_corrupt_and_nothing_wrong_is_read_before(
-    case: str, foreign: bool, read_bytes: int, golden_log: Callable[..., Golden]
+    case: str, foreign: bool, read_bytes: int, read: Read, golden_log: Callable[..., Golden]
 ) -> None:
     golden = golden_log(case, copies=1, foreign=foreign, chunk_bytes=CHUNK_BYTES)
     (segment,) = golden.segments
@@ -122,10 +135,11 @@ def aligned(tmp_path: Path) -> Callable[[bool], tuple[MemoryStore, RemoteSegment
     return make
 
 
+@pytest.mark.parametrize("read", [read, read_as_planned])
 @pytest.mark.parametrize("read_bytes", [1, 1 << 20])
 @pytest.mark.parametrize("foreign", [False, True])
 def test_whole_batches_that_changed_places_are_corrupt_too(
-    foreign: bool, read_bytes: int, aligned: Callable[[bool], tuple[MemoryStore, RemoteSegment]]
+    foreign: bool, read_bytes: int, read: Read, aligned: Callable[[bool], tuple[MemoryStore, RemoteSegment]]
 ) -> None:
     """A gap is legal, so the batch that comes too early looks like one. Our manifest knows which chunk is its own; of a
     foreign segment only the next batch tells: its offset goes back, or there should be none."""

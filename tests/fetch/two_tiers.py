@@ -8,7 +8,9 @@ import struct
 from base64 import b64decode
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -51,6 +53,7 @@ from tierstate.state.segment import (
     Term,
 )
 from tierstate.storage.object_store import ObjectStore
+from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.chunks import first_offsets
 from tierstate.storage.segment.manifest import (
     SegmentManifest,
@@ -138,6 +141,7 @@ class TwoTiers:
         self.topic: TierTopic = topic or MemoryTierTopic()
         self.view: Follower = open_view(self.topic, "cluster", SystemClock())
         self._segments = 0
+        self.compression = Compression.ZSTD
         self.term = Term(LeaderEpoch(0), Position(0), FactId.of(bytes(16)))
 
     def say(self, fact: Fact) -> Position:
@@ -178,6 +182,20 @@ class TwoTiers:
         self.say(SegmentCopyFinished(segment))
         return segment
 
+    def copy_all(self, folder: Folder, copies: int | None = None, **copy: Any) -> list[RemoteSegment]:
+        """The log begins at 0; all segments but the last are copied, or the first ``copies``. The view knows it."""
+        self.elect(folder.lineage())
+        self.start_log_at(0)
+        segments = [self.copy(folder, *ends, **copy) for ends in list(pairwise(folder.bases))[:copies]]
+        self.view.require_fresh(0, 0)
+        return segments
+
+    def reader(self, local: FolderTier, cache_bytes: int = 1 << 20) -> LogReader:
+        """Of both tiers, with an empty cache."""
+        control: Any = OneTopic(self.name, self.partition.topic_id)
+        remote = RemoteTier(self.store, ChunkCache(cache_bytes), SystemClock())
+        return LogReader(self.view, control, local, remote, SystemClock())
+
     def _upload(
         self, folder: Folder, attempt: CopyAttempt, chunk_bytes: int, foreign: bool, many_aborted: bool
     ) -> RemoteSegment:
@@ -195,7 +213,7 @@ class TwoTiers:
             leader_epochs=(folder.path / "leader-epoch-checkpoint").read_bytes(),
             transaction_index=folder.file(base, ".txnindex") or None,
         )
-        written = put_log(self.store, attempt.object_key, source, Compression.ZSTD, chunk_bytes=chunk_bytes)
+        written = put_log(self.store, attempt.object_key, source, self.compression, chunk_bytes=chunk_bytes)
         indexes = put_indexes(self.store, attempt.object_key, source)
         epochs = folder.lineage().within(attempt.offsets)
         segment = RemoteSegment(
@@ -215,7 +233,7 @@ class TwoTiers:
             log_sha256=written.sha256,
             log_crc32c=written.crc32c,
             indexes_sha256=indexes.sha256,
-            compression=Compression.ZSTD,
+            compression=self.compression,
             encryption_key_id=None,
             transaction_index_empty=source.transaction_index is None,
             aborted=AbortedRanges.of(touching),
@@ -230,7 +248,14 @@ class TwoTiers:
             segment.max_timestamp, 1, NOW, epochs, segment.transaction_index_empty,
         )  # fmt: skip
         manifest = with_own_size(
-            SegmentManifest(written.chunks, indexes.spans, True, None, metadata, None if foreign else block)
+            SegmentManifest(
+                written.chunks,
+                indexes.spans,
+                self.compression is Compression.ZSTD,
+                None,
+                metadata,
+                None if foreign else block,
+            )
         )
         put_manifest(self.store, attempt.object_key, manifest)
         return segment if manifest.tierstate is None else manifest.tierstate.segment

@@ -16,8 +16,8 @@ from tests.scenarios.test_unclean_elections import PER_SEGMENT, ROLLED_BY_SIZE, 
 from tierstate.api.app import create_app
 from tierstate.api.service import FetchService
 from tierstate.fetch.local import BrokerTier
-from tierstate.fetch.plan import read_split
 from tierstate.fetch.reader import records
+from tierstate.fetch.split import read_split
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings import Gateway
 from tierstate.spark.options import parse_options
@@ -50,7 +50,7 @@ def by_spark(story: Story, end: int) -> dict[int, bytes]:
     found = dict[int, bytes]()
     for group in plan_groups(options, SystemClock()):
         for split in group:
-            for piece in read_split(split, cluster.store, BrokerTier(story.eyes.broker), SystemClock()):
+            for piece in read_split(split, cluster.store, BrokerTier(story.eyes.broker)):
                 for batch in records(piece, name, 0):
                     rows = batch.select(["offset", "value"]).to_pylist()
                     found |= {row["offset"]: row["value"] for row in rows if row["offset"] < end}

@@ -1,0 +1,138 @@
+"""Reading a planned split in any process: exactly its records, remote parts from the store, local ones from a broker.
+
+What was re-written since it was planned (an unclean election) carries a higher epoch in its batches and is refused,
+never read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from ..log.batch import iter_batches
+from ..state.errors import InvalidRequest, OffsetOutOfRange, PlannedRangeLost, UnknownTopic
+from ..state.ids import TopicIdPartition
+from ..state.offsets import Offset, OffsetRange
+from ..state.routing import Tier
+from ..storage.segment.encryption import KeyUnwrapper
+from ..storage.segment.log_chunks import WINDOW_BYTES, ObjectReads
+from .local import LocalTier
+from .piece import Fetched, LogicalBounds
+from .plan import PlannedPart, PlannedSplit
+from .read_ahead import read_ahead
+from .reader import PIECE_BYTES, PIECES_AHEAD
+from .remote_parts import RemoteReads, read_parts
+
+Reroute = Callable[[PlannedSplit], Iterable[PlannedSplit]]
+"""Asked for the rest of a local split that the broker no longer has: how to read it now."""
+
+
+def read_split(
+    split: PlannedSplit,
+    store: ObjectReads,
+    local: LocalTier | None,
+    *,
+    keys: KeyUnwrapper | None = None,
+    piece_bytes: int = WINDOW_BYTES,
+    reroute: Reroute | None = None,
+) -> Iterator[Fetched]:
+    """Exactly the planned records; what an executor runs. Memory of remote parts as `remote_parts.py` says, of local
+    ones as a scan's (`reader.py`). A piece that is kept keeps its memory.
+
+    ``piece_bytes``: the most that is asked for at once; of a local part never more than `PIECE_BYTES`.
+    Raises PlannedRangeLost when the range cannot be read as planned any more, ObjectNotFound when a planned segment
+    expired.
+    """
+    reads = RemoteReads(store, keys, split.isolation, piece_bytes)
+    return _Split(split, reads, local, min(piece_bytes, PIECE_BYTES)).pieces(reroute)
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    split: PlannedSplit
+    reads: RemoteReads
+    local: LocalTier | None
+    piece_bytes: int
+
+    def pieces(self, reroute: Reroute | None) -> Generator[Fetched, None, None]:
+        for remote, parts in groupby(self.split.parts, lambda part: part.segment is not None):
+            if remote:
+                yield from self._remote(list(parts))
+            else:
+                for part in parts:
+                    yield from self._local(part.offsets, reroute)
+
+    def _remote(self, parts: list[PlannedPart]) -> Iterator[Fetched]:
+        known = [(part.segment, part.offsets) for part in parts if part.segment is not None]
+        with closing(read_parts(known, self.reads)) as pieces:
+            for piece in pieces:
+                limit = Offset(parts[piece.part].offsets.end + 1)
+                yield Fetched(
+                    piece.data, Tier.REMOTE, piece.aborted, piece.offset, piece.next_offset, limit, self._bounds
+                )
+                del piece  # its memory is for the next one
+
+    def _local(self, offsets: OffsetRange, reroute: Reroute | None) -> Iterator[Fetched]:
+        position, limit = offsets.start, Offset(offsets.end + 1)
+        with closing(read_ahead(self._local_pieces(offsets), PIECES_AHEAD)) as pieces:
+            try:
+                for piece in pieces:
+                    yield piece
+                    position = piece.next_offset
+                return
+            except OffsetOutOfRange as error:
+                if reroute is None:
+                    raise _lost(self.split, position, str(error)) from error
+        for again in reroute(replace(self.split, start=position, end=limit, parts=())):
+            yield from replace(self, split=again).pieces(None)
+
+    def _local_pieces(self, offsets: OffsetRange) -> Iterator[Fetched]:
+        position, limit = offsets.start, Offset(offsets.end + 1)
+        while position < limit:
+            piece = self._local_piece(position, limit)
+            yield piece
+            position = piece.next_offset
+
+    def _local_piece(self, position: Offset, limit: Offset) -> Fetched:
+        split = self.split
+        if self.local is None:
+            raise InvalidRequest("a local split needs a broker", topic=split.topic, partition=split.partition)
+        place = TopicIdPartition(split.topic_id, split.partition)
+        try:
+            read = self.local.fetch(
+                split.topic,
+                place,
+                position,
+                max_bytes=self.piece_bytes,
+                isolation=split.isolation,
+                wait_s=0.0,
+                leader_epoch=None,
+            )
+        except UnknownTopic as error:
+            raise _lost(split, position, str(error)) from error
+        if not read.data:
+            raise _lost(split, position, "the log ends here now")
+        if split.leader_epoch is not None:
+            source = f"{split.topic}-{split.partition}@{position}"
+            for header in iter_batches(read.data, source=source, verify_crc=False):
+                if header.base_offset < limit and header.partition_leader_epoch > split.leader_epoch:
+                    raise _lost(split, position, f"written again under leader epoch {header.partition_leader_epoch}")
+        return Fetched(read.data, Tier.LOCAL, read.aborted, position, read.next_offset, limit, self._bounds)
+
+    @property
+    def _bounds(self) -> LogicalBounds:
+        return LogicalBounds(self.split.start, self.split.start, None, self.split.end, self.split.end)
+
+
+def _lost(split: PlannedSplit, position: Offset, reason: str) -> PlannedRangeLost:
+    return PlannedRangeLost(
+        "a planned range cannot be read as planned",
+        topic=split.topic,
+        partition=split.partition,
+        start=position,
+        end=split.end,
+        leader_epoch=split.leader_epoch,
+        reason=reason,
+    )

@@ -1,0 +1,44 @@
+"""A folder reads into the caller's memory: the same bytes and errors as any range of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tierstate.state.errors import ObjectNotFound
+from tierstate.state.offsets import ByteRange
+from tierstate.storage.directory import DirectoryStore
+from tierstate.storage.memory import MemoryStore
+from tierstate.storage.object_store import RangeNotSatisfiable
+from tierstate.storage.segment.log_chunks import NearStore
+
+DATA = bytes(range(256)) * 40
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DirectoryStore:
+    store = DirectoryStore(tmp_path / "store")
+    store.put_if_absent("a/b", DATA)
+    return store
+
+
+def test_it_is_what_a_range_is_and_nothing_else_is_touched(store: DirectoryStore) -> None:
+    for start, size in ((0, 1), (0, len(DATA)), (7, 300), (len(DATA) - 1, 1), (len(DATA) - 5, 100), (0, 2 * len(DATA))):
+        target = bytearray(b"-" * size)
+        found = store.read_into("a/b", start, memoryview(target))
+        expected = store.get_range("a/b", ByteRange(start, start + size))
+        assert target == expected + b"-" * (size - len(expected))
+        assert found == len(expected)
+
+
+def test_what_is_not_there_is_told(store: DirectoryStore) -> None:
+    with pytest.raises(RangeNotSatisfiable):
+        store.read_into("a/b", len(DATA), memoryview(bytearray(1)))
+    with pytest.raises(ObjectNotFound):
+        store.read_into("a/c", 0, memoryview(bytearray(1)))
+
+
+def test_only_a_folder_is_near(store: DirectoryStore) -> None:
+    assert isinstance(store, NearStore)
+    assert not isinstance(MemoryStore(), NearStore)
