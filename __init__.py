@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .consumer.records import read_records
+    from .consumer.tiered_consumer import TieredConsumer
     from .state.view import TierView
 
-__all__ = ["TierView", "read_records"]
+__all__ = ["TierView", "TieredConsumer", "read_records"]
 
-_HOMES = {"TierView": "tierstate.state.view", "read_records": "tierstate.consumer.records"}
+_HOMES = {
+    "TierView": "tierstate.state.view",
+    "TieredConsumer": "tierstate.consumer.tiered_consumer",
+    "read_records": "tierstate.consumer.records",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -26,8 +26,8 @@ def test_every_public_name_exists_and_says_what_it_is(name: str) -> None:
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
-    missing = "TieredConsumer"
-    with pytest.raises(AttributeError, match="TieredConsumer"):
+    missing = "RemoteConsumer"
+    with pytest.raises(AttributeError, match="RemoteConsumer"):
         getattr(tierstate, missing)
 
 

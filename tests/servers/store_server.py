@@ -97,6 +97,11 @@ class StoreServer:
             self._process.kill()
             self._process.wait()
 
+    def signal(self, number: int) -> None:
+        """SIGSTOP: its connections stay open, and it is silent; until SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def close(self) -> None:
         """Stops the process; idempotent."""
         if self._process is not None:

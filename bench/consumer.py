@@ -1,0 +1,209 @@
+"""`TieredConsumer` beside Kafka's own consumer: `consume(1000)` of the same records, and how it starts far behind.
+
+Ours reads the remote tier alone (`tiered_storage_only`, a folder), the peer a broker on the same machine; all is in the
+page cache. Each run is a process of its own, sides take turns, medians of five: CPU time of that process alone, from
+the 10,000th record on, and its peak memory. One partition, batches as Kafka's producer makes them. The start is from an
+empty process to the first record, imports included, of a group without a commit, with 10,000 segments known.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tierstate.app.connection import FOR_READERS, Connection
+from tierstate.cli.main import run
+from tierstate.fetch.gone import place_of
+from tierstate.runtime.settings_load import settings_from
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.schemas.codec import encode_fact
+from tierstate.state.facts import Fact, SegmentCopyFinished, SegmentCopyStarted
+from tierstate.state.ids import TopicIdPartition
+from tierstate.state.keys import key_of, tier_partition_of
+from tierstate.state.offsets import Offset, OffsetRange, Position
+from tierstate.state.segment import Term
+
+from .recorded_topic import facts_of
+from .rows import RUNS, Row
+
+FACTS = "_tier-state"
+SEGMENT_BYTES = 32 << 20
+SIZES = {"120 B zstd": (100, "zstd", 1_500_000), "1 KB lz4": (1000, "lz4", 300_000)}
+WARM = 10_000
+SEGMENTS = 10_000
+PEER = "confluent_kafka's Consumer, from the broker"
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """One process: CPU seconds a million records, its peak memory, and seconds to the first record."""
+
+    cpu: float
+    peak_bytes: int
+    first_s: float
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """Both record sizes, memory, and the start."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as folder, KafkaSandbox() as kafka:
+        place = _Place(kafka, Path(folder))
+        for number, (what, (value_bytes, codec, count)) in enumerate(SIZES.items()):
+            count = count // 20 if quick else count
+            topic = place.fill(f"bench-{number}", value_bytes, codec, count)
+            rows += _side_by_side(place, topic, what, count * 3 // 4, 1 if quick else RUNS)
+        segments = SEGMENTS // 100 if quick else SEGMENTS
+        place.add_segments("bench-0", segments)
+        firsts = [place.consumed(True, "bench-0", 1).first_s for _ in range(1 if quick else RUNS)]
+        what = f"from nothing to the first record, {segments:,} segments behind"
+        rows.append(Row(what, statistics.median(firsts), "s, less is better", goal="≤ 3"))
+    return rows
+
+
+def _side_by_side(place: _Place, topic: str, what: str, count: int, runs: int) -> list[Row]:
+    found: dict[bool, list[Consumed]] = {True: [], False: []}
+    for _ in range(runs):
+        for tiered in found:
+            found[tiered].append(place.consumed(tiered, topic, count))
+    ours, peer = (1e6 / statistics.median(each.cpu for each in found[tiered]) for tiered in (True, False))
+    memory = [statistics.median(each.peak_bytes for each in found[tiered]) / 2**20 for tiered in (True, False)]
+    return [
+        Row(f"consume(1000), {what}", ours, "records a CPU second", peer, PEER, "≥ 1x"),
+        Row(f"peak memory, {what}", memory[0], "MiB, less is better", memory[1], PEER),
+    ]
+
+
+class _Place:
+    """A broker, an agent that copies everything that rolled, and processes that consume."""
+
+    def __init__(self, kafka: KafkaSandbox, folder: Path) -> None:
+        self._kafka, self._store = kafka, (folder / "store").as_uri()
+        self._settings = folder / "tierstate.toml"
+        self._settings.write_text(
+            f'state_dir = "{folder / "state"}"\n[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n'
+            f'[store]\nurl = "{self._store}"\n[tier_state]\npartitions = 3\nreplication_factor = 1\n'
+            f'[tiering]\ninclude = ["bench-.*"]\n[agent]\nlog_dirs = ["{kafka.brokers[0].log_dir}"]\n'
+            f'[management]\nlisten = "127.0.0.1:0"\n'
+        )
+        self._agent("init")
+
+    def _agent(self, *command: str) -> None:
+        if run([*command, "--config", str(self._settings)]) != 0:
+            raise SystemExit(f"tierstate {command[0]} failed")
+
+    def fill(self, topic: str, value_bytes: int, codec: str, count: int) -> str:
+        config = {"segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1"}
+        admin = AdminClient({**self._kafka.client_config})
+        admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
+        producer = Producer({**self._kafka.client_config, "compression.type": codec, "linger.ms": 50})
+        for number, value in enumerate(_values(value_bytes, count)):
+            producer.produce(topic, value, b"%08d" % number)
+            if number % 1000 == 0:
+                producer.poll(0)
+        # what has not rolled is not copied
+        for _ in range(2 * SEGMENT_BYTES // 900_000):
+            producer.produce(topic, os.urandom(900_000))
+            producer.poll(0.01)
+        producer.flush(120)
+        self._agent("agent", "--once")
+        return topic
+
+    def add_segments(self, topic: str, count: int) -> None:
+        """Said to be copied, past the end of what is there: to be known, not read."""
+        given = {"kafka.bootstrap.servers": self._kafka.bootstrap, "store.url": self._store, **FOR_READERS}
+        with Connection(settings_from(given)) as connection:
+            partition = place_of(connection.broker.control, topic, 0)
+            term = connection.view([partition]).partition(partition).term
+            number = tier_partition_of(partition, connection.topic.mapped_partitions)
+        assert term is not None
+        producer = Producer({**self._kafka.client_config, "linger.ms": 50})
+        for fact in _moved(facts_of(0, count, Position(0)), partition, topic, term):
+            producer.produce(FACTS, encode_fact(fact), key_of(fact), partition=number)
+            producer.poll(0)
+        producer.flush(120)
+
+    def consumed(self, tiered: bool, topic: str, count: int) -> Consumed:
+        """By a process of its own."""
+        config: dict[str, Any] = {
+            **self._kafka.client_config,
+            "group.id": f"bench-{tiered}",
+            "enable.auto.commit": False,
+        }
+        config |= {"auto.offset.reset": "earliest", "check.crcs": True}
+        if tiered:
+            config |= {"tiered.mode": "tiered_storage_only", "tierstate.store.url": self._store}
+        said = json.dumps([tiered, topic, count, config])
+        command = [sys.executable, "-m", "bench.consumer", said]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return Consumed(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def _values(size: int, count: int) -> Iterator[bytes]:
+    chance = random.Random(7)
+    words = [chance.randbytes(chance.randint(3, 9)) for _ in range(2000)]
+    for _ in range(count):
+        yield b"".join(chance.choice(words) for _ in range(size // 5))[:size]
+
+
+def _moved(facts: Iterator[Fact], partition: TopicIdPartition, topic: str, term: Term) -> Iterator[Fact]:
+    """The same segments, of a partition that is there, far above its end."""
+    base = 1 << 40
+
+    def above(offsets: OffsetRange) -> OffsetRange:
+        return OffsetRange(Offset(offsets.start + base), Offset(offsets.end + base))
+
+    for fact in facts:
+        if isinstance(fact, SegmentCopyStarted):
+            of = fact.attempt
+            yield replace(
+                fact, attempt=replace(of, partition=partition, topic=topic, term=term, offsets=above(of.offsets))
+            )
+        elif isinstance(fact, SegmentCopyFinished):
+            segment = fact.segment
+            offsets = above(segment.offsets)
+            moved = replace(
+                segment, partition=partition, topic=topic, term=term, offsets=offsets, last_record_offset=offsets.end
+            )
+            yield replace(fact, segment=moved)
+
+
+def _consume(tiered: bool, topic: str, count: int, config: dict[str, Any]) -> Consumed:
+    began = time.monotonic()
+    module, name = ("tierstate", "TieredConsumer") if tiered else ("confluent_kafka", "Consumer")
+    opened = getattr(importlib.import_module(module), name)
+    first_s, cpu, found, from_found = 0.0, 0.0, 0, 0
+    with opened(config) as consumer:
+        consumer.subscribe([topic])
+        while found < count:
+            got = consumer.consume(min(1000, count - found), 1.0) if first_s else [consumer.poll(1.0)]
+            records = [message for message in got if message is not None and message.error() is None]
+            for message in records:
+                message.value()
+            if records and not found:
+                first_s = time.monotonic() - began
+            found += len(records)
+            if not cpu and found >= WARM:
+                cpu, from_found = time.process_time(), found
+        cpu = time.process_time() - cpu
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Consumed(cpu * 1e6 / max(1, found - from_found), peak, first_s)
+
+
+if __name__ == "__main__":
+    result = _consume(*json.loads(sys.argv[1]))
+    print(json.dumps({"cpu": result.cpu, "peak_bytes": result.peak_bytes, "first_s": result.first_s}))

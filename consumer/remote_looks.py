@@ -1,0 +1,212 @@
+"""Looks at both tiers, on threads of their own, so that the group's heartbeat never waits for an object store.
+
+Everything is opened by the first look: the tier-state topic, followed for as long as the consumer lives, and of it only
+what concerns partitions that are assigned or were asked about.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException
+
+from ..app.connection import SILENCE_S, Connection
+from ..broker.control import BrokerControl
+from ..broker.error_codes import error_of_exception
+from ..fetch.logical import Ask, LogicalPartition
+from ..fetch.reader import LogReader
+from ..follower.follower import Follower
+from ..follower.following import Following
+from ..follower.open import open_view
+from ..runtime.clock import Clock
+from ..runtime.settings import Settings
+from ..state.errors import AccessDenied, OffsetOutOfRange, TierstateError, UnknownTopic
+from ..state.ids import TopicIdPartition
+from ..state.offsets import Offset
+from ..state.routing import ReadRemote, Tier
+from .assigned_partition import AssignedPartition, Failed, Looked, Outcome
+from .consumer_config import ConsumerConfig
+
+LOOKERS = 4
+PIECE_BYTES = 1024 * 1024
+COMMITTED_S = 15.0
+TAIL_BASE = -2000
+"""librdkafka's OFFSET_TAIL(n) is this less n."""
+
+Place = tuple[str, int]
+R = TypeVar("R")
+
+
+class RemoteLooks:
+    """``results``: of every look that `begin` began: the partition, its generation then, and what was found."""
+
+    def __init__(self, config: ConsumerConfig, settings: Settings, kafka: Any, clock: Clock) -> None:
+        self._config, self._settings, self._kafka, self._clock = config, settings, kafka, clock
+        self.results: SimpleQueue[tuple[AssignedPartition, int, Outcome | BaseException]] = SimpleQueue()
+        self.assigned: frozenset[Place] = frozenset()
+        self._pool = ThreadPoolExecutor(LOOKERS, "tiered-consumer")
+        self._opened = ExitStack()
+        self._opening, self._keeping = threading.Lock(), threading.Lock()
+        self._parts: tuple[Follower, LogReader] | None = None
+        self._wanted: frozenset[TopicIdPartition] = frozenset()
+
+    def close(self) -> None:
+        """Waits for looks that are under way."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._opened.close()
+
+    def begin(self, part: AssignedPartition, at: int) -> None:
+        part.looking = True
+        self._pool.submit(self._look, part, part.generation, at, part.lost)
+
+    def ask(self, work: Callable[[LogicalPartition, LogReader], R], place: Place) -> Future[R]:
+        """Something else about a partition, assigned or not."""
+
+        def run() -> R:
+            reader = self._reader(place)
+            return work(self._kept(reader, place), reader)
+
+        return self._pool.submit(run)
+
+    def _look(self, part: AssignedPartition, generation: int, at: int, lost: bool) -> None:
+        outcome: Outcome | BaseException
+        try:
+            outcome = self._outcome(part, at, lost)
+        except TierstateError as error:
+            outcome = Failed(at, error)
+        except BaseException as error:  # a bug: whoever polls raises it
+            outcome = error
+        self.results.put((part, generation, outcome))
+
+    def _outcome(self, part: AssignedPartition, at: int, lost: bool) -> Outcome:
+        reader = self._reader(part.key)
+        log = self._kept(reader, part.key)
+        reset = None
+        try:
+            if part.topic_id not in (None, log.partition.topic_id) or lost:
+                raise self._cut_off(reader, part, log, at)
+            start = self._absolute(reader, part, at)
+            found = self._read(log, start)
+        except OffsetOutOfRange as error:
+            if self._config.reset == "error":
+                raise
+            reset = None if at < 0 else error
+            start = error.valid_start if self._config.reset == "earliest" else error.valid_end
+            found = self._read(log, start)
+        topic_id = log.partition.topic_id
+        return Looked(found.offset, found.piece, topic_id, found.waits, reset)
+
+    def _read(self, log: LogicalPartition, at: int) -> Looked:
+        """Where the record is, and of the remote tier the next piece too."""
+        isolation, tier, topic_id = self._config.isolation, self._config.mode.tier, log.partition.topic_id
+        try:
+            if isinstance(log.route(at, isolation, tier), ReadRemote):
+                piece = log.fetch(at, Ask(PIECE_BYTES, isolation, tier))
+                if piece.tier is Tier.REMOTE and piece.next_offset > at:
+                    return Looked(at, piece, topic_id)
+                at = piece.next_offset
+        except OffsetOutOfRange:
+            if tier is not Tier.REMOTE or not self._is_local(log, at):
+                raise
+        return Looked(at, None, topic_id, waits=tier is Tier.REMOTE)
+
+    def _is_local(self, log: LogicalPartition, at: int) -> bool:
+        """The broker has it and the remote tier does not, yet."""
+        bounds = log.local_bounds()
+        return bounds.local_start <= at <= bounds.end(self._config.isolation)
+
+    def _absolute(self, reader: LogReader, part: AssignedPartition, at: int) -> int:
+        """Where a logical offset is now."""
+        if at >= 0:
+            return at
+        begins = at == OFFSET_BEGINNING
+        counted = at == OFFSET_END or at <= TAIL_BASE
+        committed = -1 if begins or counted else self._committed(part)
+        if committed >= 0:
+            return committed
+        start, end = reader.extent(part.topic, part.number, isolation=self._config.isolation, tier=self._tier_of_ends())
+        if begins:
+            return start
+        if counted:
+            return end if at == OFFSET_END else max(start, end - (TAIL_BASE - at))
+        facts = {"topic": part.topic, "partition": part.number}
+        raise OffsetOutOfRange("the group has no committed offset", valid_start=start, valid_end=end, **facts)
+
+    def _tier_of_ends(self) -> Tier:
+        return Tier.REMOTE if self._config.mode.tier is Tier.REMOTE else Tier.AUTO
+
+    def _committed(self, part: AssignedPartition) -> int:
+        try:
+            found = self._kafka.committed([part.place()], timeout=COMMITTED_S)[0]
+        except KafkaException as error:
+            raise error_of_exception(error, topic=part.topic, partition=part.number) from error
+        if found.error is not None:  # never taken for "no commit"
+            raise error_of_exception(KafkaException(found.error), topic=part.topic, partition=part.number)
+        return int(found.offset)
+
+    def _cut_off(self, reader: LogReader, part: AssignedPartition, log: LogicalPartition, at: int) -> OffsetOutOfRange:
+        """The position is of a log that is not there any more."""
+        tier = self._tier_of_ends()
+        start, end = reader.extent(part.topic, part.number, isolation=self._config.isolation, tier=tier)
+        facts: dict[str, object] = {"topic": part.topic, "partition": part.number, "offset": at}
+        said = "the log was truncated below the position"
+        if part.topic_id not in (None, log.partition.topic_id):
+            said = "the topic was deleted, and another one has its name"
+            facts |= {"was": part.topic_id, "is": log.partition.topic_id}
+        return OffsetOutOfRange(said, valid_start=start, valid_end=end, **facts)
+
+    def _reader(self, place: Place) -> LogReader:
+        """With a view that has all that is said of what is assigned: read once, not twice."""
+        with self._opening:
+            if self._parts is None:
+                with ExitStack() as opened:
+                    connection = opened.enter_context(Connection(self._settings, self._clock))
+                    self._wanted = _places(connection.broker.control, {*self.assigned, place})
+                    following = Following(keep=lambda number, partition: partition in self._wanted)
+                    follower = open_view(connection.topic, "", self._clock, following)
+                    opened.callback(follower.close)
+                    for number in sorted({follower.tier_partition(each) for each in self._wanted}):
+                        follower.require_fresh(number, 0, SILENCE_S)
+                    self._parts = follower, connection.reader(follower)
+                    self._opened = opened.pop_all()
+            return self._parts[1]
+
+    def _kept(self, reader: LogReader, place: Place) -> LogicalPartition:
+        """The partition's log, once the view has all that is said of it."""
+        log = reader.partition(*place)
+        with self._keeping:
+            if log.partition in self._wanted or self._parts is None:
+                return log
+            follower, wanted = self._parts[0], {log.partition}
+            for topic, number in self.assigned:
+                with suppress(TierstateError):  # it says so itself, when it is looked for
+                    wanted.add(reader.partition(topic, number).partition)
+            new = wanted - self._wanted
+            self._wanted = frozenset(wanted)
+            follower.reconsider()
+            for tier_partition in sorted({follower.tier_partition(each) for each in new}):
+                follower.require_fresh(tier_partition, 0, SILENCE_S)
+        return log
+
+
+def _places(control: BrokerControl, assigned: Iterable[Place]) -> frozenset[TopicIdPartition]:
+    """Of topics that are there; what is wrong with another one its own look says."""
+    numbers: dict[str, set[int]] = {}
+    for topic, number in assigned:
+        numbers.setdefault(topic, set()).add(number)
+    found: set[TopicIdPartition] = set()
+    for topic, wanted in numbers.items():
+        with suppress(UnknownTopic, AccessDenied):
+            topic_id = control.topic(topic).topic_id
+            found |= {TopicIdPartition(topic_id, number) for number in wanted}
+    return frozenset(found)
+
+
+def low_watermark(log: LogicalPartition, reader: LogReader) -> Offset:
+    """Where the log begins, both tiers taken together."""
+    return log.bounds().start(log.topic, log.partition.partition)

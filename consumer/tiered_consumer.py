@@ -1,0 +1,296 @@
+"""Kafka's own consumer, that goes on where the broker has no more: in the remote tier, straight from the object store.
+
+    with TieredConsumer({"bootstrap.servers": …, "group.id": …, "tierstate.store.url": "s3://bucket"}) as consumer:
+        consumer.subscribe(["orders"])
+
+docs/consumer.md has every method, the modes, and what is different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as Late
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+
+from ..fetch.logical import LogicalPartition
+from ..fetch.reader import LogReader
+from ..runtime.clock import Clock, SystemClock
+from ..state.errors import TierstateError
+from ..state.offsets import TimestampMs
+from ..state.routing import Tier
+from .consumer_config import consumer_config
+from .hand_over import HandOver, Message
+from .remote_looks import RemoteLooks, low_watermark
+from .tiered_message import TieredMessage, kafka_error_of
+
+R = TypeVar("R")
+Rebalanced = Callable[["TieredConsumer", list[TopicPartition]], None]
+MOST_MESSAGES = 1_000_000
+
+
+class TieredConsumer(Consumer):  # type: ignore[misc]
+    """A `confluent_kafka.Consumer` over both tiers. What is not said here is as there.
+
+    ``config``: librdkafka's properties, ``tiered.mode`` (`Mode`), and any setting of docs/settings.md as
+    ``tierstate.<setting>``: ``tierstate.store.url`` is needed. ``kafka_only`` is Kafka's consumer, exactly.
+
+    Memory: of each partition that the remote tier serves at most three pieces of 1 MiB as stored (or one batch, where
+    that is larger) and an unpacked MiB (or batch) of one; ``tierstate.cache.memory`` for all of them together.
+
+    Raises InvalidSettings; what is wrong with a partition is in ``message.error()``, and typed in ``message.cause()``.
+    """
+
+    def __init__(self, config: dict[str, Any] | None = None, /, *, clock: Clock | None = None, **more: Any) -> None:
+        read = consumer_config({**(config or {}), **more})
+        logger = {"logger": read.kafka.pop("logger")} if "logger" in read.kafka else {}
+        super().__init__(read.kafka, **logger)
+        self._kafka: Any = super()
+        self._eager = read.eager
+        self._answered = self._closed = False
+        self._both: HandOver | None = None
+        if read.settings is not None:
+            clock = clock or SystemClock()
+            self._looks = RemoteLooks(read, read.settings, self._kafka, clock)
+            self._both = HandOver(read, self._looks, self._kafka, clock)
+
+    @staticmethod
+    def tier_of(message: Message) -> Tier:
+        """Who served it: `Tier.REMOTE` or `Tier.LOCAL`."""
+        return Tier.REMOTE if isinstance(message, TieredMessage) else Tier.LOCAL
+
+    # --- records --------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout: float | None = None) -> Message | None:
+        """One record or error, within ``timeout`` seconds (None, negative: however long that takes)."""
+        if self._both is None:
+            return self._kafka.poll(-1 if timeout is None else timeout)
+        self._require_open()
+        found = self._both.receive(1, -1 if timeout is None else timeout)
+        return found[0] if found else None
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Up to ``num_messages``, fewer when ``timeout`` seconds are over before."""
+        if self._both is None:
+            return list(self._kafka.consume(num_messages, timeout))
+        self._require_open()
+        if not 0 <= num_messages <= MOST_MESSAGES:
+            raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+        return self._both.receive(num_messages, timeout)
+
+    # --- what is assigned -----------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: Rebalanced | None = None,
+        on_revoke: Rebalanced | None = None,
+        on_lost: Rebalanced | None = None,
+    ) -> None:
+        """The callbacks may assign by themselves, as with Kafka's consumer."""
+        if self._both is None:
+            callbacks = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
+            self._kafka.subscribe(topics, **{name: each for name, each in callbacks.items() if each})
+            return
+        both = self._both
+
+        def assigned(consumer: object, partitions: list[TopicPartition]) -> None:
+            if not self._answers(on_assign, partitions):
+                (self.assign if self._eager else self.incremental_assign)(partitions)
+
+        def taken(ask: Rebalanced | None) -> Callable[[object, list[TopicPartition]], None]:
+            def taken(consumer: object, partitions: list[TopicPartition]) -> None:
+                both.flush()  # what was handed out is committed with what is taken
+                if not self._answers(ask, partitions):
+                    both.unassigned(partitions)
+
+            return taken
+
+        self._kafka.subscribe(
+            topics, on_assign=assigned, on_revoke=taken(on_revoke), on_lost=taken(on_lost or on_revoke)
+        )
+        both.subscribed = True
+
+    def _answers(self, ask: Rebalanced | None, partitions: list[TopicPartition]) -> bool:
+        """Whether the application's callback changed the assignment by itself."""
+        self._answered = False
+        if ask is not None:
+            ask(self, partitions)
+        return self._answered
+
+    def unsubscribe(self) -> None:
+        self._kafka.unsubscribe()
+        if self._both is not None:
+            self._both.subscribed = False
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        if self._both is None:
+            self._kafka.assign(partitions)
+            return
+        self._both.assigned(partitions, self._kafka.assign, anew=True)
+        self._answered = True
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        if self._both is None:
+            self._kafka.incremental_assign(partitions)
+            return
+        self._both.assigned(partitions, self._kafka.incremental_assign, anew=False)
+        self._answered = True
+
+    def unassign(self) -> None:
+        if self._both is not None:
+            self._both.flush()
+        self._kafka.unassign()
+        if self._both is not None:
+            self._both.unassigned(None)
+            self._answered = True
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        if self._both is not None:
+            self._both.flush()
+        self._kafka.incremental_unassign(partitions)
+        if self._both is not None:
+            self._both.unassigned(partitions)
+            self._answered = True
+
+    def assignment(self) -> list[TopicPartition]:
+        if self._both is None:
+            return list(self._kafka.assignment())
+        self._require_open()
+        return self._both.assignment()
+
+    # --- positions ------------------------------------------------------------------------------------------------
+
+    def seek(self, partition: TopicPartition) -> None:
+        if self._both is None:
+            self._kafka.seek(partition)
+            return
+        self._require_open()
+        self._both.seek(partition)
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        if self._both is None:
+            self._kafka.pause(partitions)
+            return
+        self._require_open()
+        self._both.pause(partitions)
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        if self._both is None:
+            self._kafka.resume(partitions)
+            return
+        self._require_open()
+        self._both.resume(partitions)
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        if self._both is None:
+            return list(self._kafka.position(partitions))
+        self._require_open()
+        return self._both.positions(partitions)
+
+    def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
+        if self._both is None:
+            self._kafka.store_offsets(**_given(message=message, offsets=offsets))
+            return
+        self._require_open()
+        self._both.store(_offsets_of(message, offsets) or _neither())
+
+    def commit(
+        self, message: Message | None = None, offsets: list[TopicPartition] | None = None, asynchronous: bool = True
+    ) -> Any:
+        """Without arguments: what is stored. Returns what was committed; None when ``asynchronous``."""
+        if self._both is None:
+            return self._kafka.commit(**_given(message=message, offsets=offsets), asynchronous=asynchronous)
+        self._require_open()
+        given = _offsets_of(message, offsets)
+        if given is not None:
+            return self._kafka.commit(offsets=given, asynchronous=asynchronous)
+        self._both.flush()
+        return self._kafka.commit(asynchronous=asynchronous)
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float | None = None, cached: bool = False
+    ) -> tuple[int, int] | None:
+        """Low is the start of the log, both tiers taken together; high as Kafka's consumer has it."""
+        asked = {"timeout": -1 if timeout is None else timeout, "cached": cached}
+        found: tuple[int, int] | None = self._kafka.get_watermark_offsets(partition, **asked)
+        if self._both is None or found is None:
+            return found
+        place = (partition.topic, partition.partition)
+        if cached:
+            low, high = self._both.seen_watermarks(place)
+            return (found[0] if low < 0 else low), max(found[1], high)
+        return self._answer(self._looks.ask(low_watermark, place), timeout), found[1]
+
+    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float | None = None) -> list[TopicPartition]:
+        """Of both tiers; correct for timestamps that go backwards. OFFSET_END: none is that young."""
+        if self._both is None:
+            return list(self._kafka.offsets_for_times(partitions, -1 if timeout is None else timeout))
+        self._require_open()
+        asked = [
+            self._looks.ask(partial(_first_at, TimestampMs(each.offset)), (each.topic, each.partition))
+            for each in partitions
+        ]
+        found = [self._answer(each, timeout) for each in asked]
+        return [TopicPartition(each.topic, each.partition, said) for each, said in zip(partitions, found, strict=True)]
+
+    @staticmethod
+    def _answer(asked: Future[R], timeout: float | None) -> R:
+        try:
+            return asked.result(None if timeout is None or timeout < 0 else timeout)
+        except Late as error:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "Local: Timed out")) from error
+        except TierstateError as error:
+            raise KafkaException(kafka_error_of(error)) from error
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """From any thread. Waits for what is being read, and for callbacks. Twice is as once."""
+        if self._both is None:
+            self._kafka.close()
+            return
+        self._both.closing = True
+        self._both.flush()
+        self._kafka.close()  # callbacks may ask for positions, and commit
+        self._closed = True
+        self._looks.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("Consumer closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _first_at(timestamp: TimestampMs, log: LogicalPartition, reader: LogReader) -> int:
+    found = reader.offset_for_time(log.topic, log.partition.partition, timestamp)
+    return OFFSET_END if found is None else found[0]
+
+
+def _given(**named: object) -> dict[str, object]:
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _offsets_of(message: Message | None, offsets: Sequence[TopicPartition] | None) -> list[TopicPartition] | None:
+    if message is not None and offsets is not None:
+        raise ValueError("message and offsets are mutually exclusive")
+    if message is None:
+        return None if offsets is None else list(offsets)
+    if message.error() is not None:
+        raise KafkaException(message.error())
+    return [TopicPartition(message.topic(), message.partition(), message.offset() + 1)]
+
+
+def _neither() -> list[TopicPartition]:
+    raise ValueError("expected either message or offsets")

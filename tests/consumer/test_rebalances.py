@@ -1,0 +1,114 @@
+"""Groups that share partitions anew while the remote tier is read: no record is lost, none is handed out twice."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from tests.consumer.tiered_cluster import TieredCluster, polled, until
+from tierstate.consumer.tiered_consumer import TieredConsumer
+
+pytestmark = pytest.mark.kafka
+RECORDS, PARTITIONS = 400, 4
+PROTOCOLS = {
+    "eager": {},
+    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
+    "kip-848": {"group.protocol": "consumer"},
+}
+Seen = Counter[tuple[int, int]]
+
+
+def config_of(cluster: TieredCluster, topic: str, protocol: str) -> dict[str, Any]:
+    config = cluster.config(topic, auto_offset_reset="earliest", enable_auto_commit=True, **PROTOCOLS[protocol])
+    return config if protocol == "kip-848" else {**config, "heartbeat.interval.ms": 300}
+
+
+def take(consumer: TieredConsumer, seen: Seen, batch: int) -> None:
+    for message in consumer.consume(batch, 0.2):
+        assert message.error() is None, message.error()
+        seen[message.partition(), message.offset()] += 1
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_member_that_comes_and_one_that_goes_neither_lose_nor_repeat(cluster: TieredCluster, protocol: str) -> None:
+    topic, _ = cluster.tiered(protocol, RECORDS, PARTITIONS)
+    config, seen = config_of(cluster, topic, protocol), Seen()
+    shared: dict[str, int] = {}
+    with TieredConsumer(config) as first:
+        first.subscribe([topic])
+        until(lambda: len(seen) >= 60, lambda: take(first, seen, 7))
+        with TieredConsumer(config) as second:
+            second.subscribe([topic])
+
+            def both() -> None:
+                take(first, seen, 5)
+                take(second, seen, 5)
+                shared.update(first=len(first.assignment()), second=len(second.assignment()))
+
+            until(lambda: shared == {"first": 2, "second": 2}, both)
+            until(lambda: len(seen) >= 900, both)
+        until(lambda: len(seen) == RECORDS * PARTITIONS, lambda: take(first, seen, 100))
+    assert seen == Counter({(each, offset): 1 for each in range(PARTITIONS) for offset in range(RECORDS)})
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_callbacks_of_an_application_decide_where_a_partition_begins(cluster: TieredCluster, protocol: str) -> None:
+    topic, (start, *_) = cluster.tiered(f"{protocol}-callbacks", RECORDS, 2)
+    told: list[str] = []
+
+    def assigned(consumer: TieredConsumer, partitions: list[TopicPartition]) -> None:
+        told.append("assigned")
+        for each in partitions:
+            each.offset = start - 3 if each.partition else 11
+        (consumer.assign if protocol == "eager" else consumer.incremental_assign)(partitions)
+
+    def revoked(consumer: TieredConsumer, partitions: list[TopicPartition]) -> None:
+        told.append("revoked")
+        assert {each.offset for each in consumer.position(partitions)} != {11, start - 3}
+
+    with TieredConsumer(config_of(cluster, topic, protocol)) as consumer:
+        consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked)
+        found = polled(consumer, 2 * RECORDS - 11 - start + 3, 10)
+    assert sorted((each.partition(), each.offset()) for each in found) == [
+        *((0, offset) for offset in range(11, RECORDS)),
+        *((1, offset) for offset in range(start - 3, RECORDS)),
+    ]
+    assert told == ["assigned", "revoked"]
+
+
+def test_what_was_being_read_for_a_partition_that_is_gone_is_not_handed_out(cluster: TieredCluster) -> None:
+    topic, _ = cluster.tiered("taken-away", RECORDS, 2)
+    with TieredConsumer(cluster.config(topic)) as consumer:
+        for _ in range(20):
+            consumer.assign([TopicPartition(topic, 0, 0), TopicPartition(topic, 1, 0)])
+            consumer.poll(0.02)
+            consumer.assign([TopicPartition(topic, 1, 5)])
+            message = polled(consumer, 1)[0]
+            assert (message.partition(), message.offset()) == (1, 5)
+
+
+def test_a_close_by_another_thread_ends_a_poll(cluster: TieredCluster) -> None:
+    topic, _ = cluster.tiered("closed")
+    consumer = TieredConsumer(cluster.config(topic, auto_offset_reset="earliest"))
+    consumer.subscribe([topic])
+    polled(consumer, RECORDS, 100)
+    ended: list[object] = []
+
+    def poll() -> None:
+        try:
+            ended.append(consumer.poll(-1))
+        except RuntimeError as closed:
+            ended.append(closed)
+
+    polling = threading.Thread(target=poll)
+    polling.start()
+    consumer.close()
+    polling.join(30)
+    assert ended
+    assert ended[0] is None or str(ended[0]) == "Consumer closed"
+    with pytest.raises(RuntimeError, match="Consumer closed"):
+        consumer.poll(0)

@@ -1,0 +1,149 @@
+"""Topics in two tiers on a real broker: an agent copies and trims when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tierstate.cli.main import run
+from tierstate.runtime.clock import SystemClock
+from tierstate.sandbox.kafka import KafkaSandbox
+
+SEGMENT = 60
+"""Records in a segment, about."""
+PATIENCE_S = 60.0
+
+
+class TieredCluster:
+    """One tier-state topic and one object store for a file of tests; every topic has a name of its own."""
+
+    def __init__(
+        self, kafka: KafkaSandbox, folder: Path, facts: str, store: Mapping[str, str | bool] | None = None
+    ) -> None:
+        """``store``: its settings; None: a folder."""
+        self.kafka, self.folder, self._facts = kafka, folder, facts
+        self.admin = AdminClient({**kafka.client_config})
+        self.store = store or {"url": (folder / "store").as_uri()}
+        secret = folder / "secret"
+        secret.write_text(str(self.store.get("secret_access_key", "")))
+        written = (
+            {**self.store, "secret_access_key": {"file": str(secret)}}
+            if "secret_access_key" in self.store
+            else self.store
+        )
+        lines = "".join(f"{name} = {_toml(value)}\n" for name, value in written.items())
+        self._settings = folder / "tierstate.toml"
+        self._settings.write_text(
+            f'state_dir = "{folder / "state"}"\n[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n'
+            f"[store]\n{lines}"
+            f'[tier_state]\ntopic = "{facts}"\npartitions = 2\nreplication_factor = 1\n'
+            f'[tiering]\ninclude = ["{facts.strip("_")}-.*"]\n[agent]\nlog_dirs = ["{kafka.brokers[0].log_dir}"]\n'
+            f'[trim]\ndelay = "0s"\nrespect_groups = false\n[management]\nlisten = "127.0.0.1:0"\n'
+        )
+        self.run("init")
+
+    def run(self, *command: str) -> None:
+        assert run([*command, "--config", str(self._settings)]) == 0
+
+    def topic(self, name: str, records: int = 400, partitions: int = 1, **config: str) -> str:
+        """A topic that rolls a segment every `SEGMENT` records, and keeps about one on the broker."""
+        full = f"{self._facts.strip('_')}-{name}"
+        given = {"internal.segment.bytes": "16384", "retention.ms": "-1", "local.retention.bytes": "16384", **config}
+        self.admin.create_topics([NewTopic(full, partitions, 1, config=given)])[full].result(30)
+        self.produce(full, 0, records, partitions)
+        return full
+
+    def produce(self, topic: str, first: int, end: int, partitions: int = 1) -> None:
+        """Records ``first`` to ``end`` (exclusive) of every partition; each says where it is."""
+        producer = Producer({**self.kafka.client_config, "batch.num.messages": 20})
+        for number in range(first, end):
+            for partition in range(partitions):
+                value = f"{partition}/{number} ".ljust(200, ".")
+                producer.produce(
+                    topic, value, str(number), partition, timestamp=1_000_000 + number, headers=[("n", b"%d" % number)]
+                )
+        assert producer.flush(30) == 0
+
+    def copy_and_trim(self, topic: str, partitions: int = 1) -> list[int]:
+        """Where each partition begins on the broker now."""
+        self.run("agent", "--once")
+        return [self.local_start(topic, partition) for partition in range(partitions)]
+
+    def tiered(self, name: str, records: int = 400, partitions: int = 1) -> tuple[str, list[int]]:
+        """A topic whose first segments are in the object store only, and where the broker begins."""
+        topic = self.topic(name, records, partitions)
+        starts = self.copy_and_trim(topic, partitions)
+        assert all(start > SEGMENT for start in starts), "nothing was trimmed: nothing is read from the remote tier"
+        return topic, starts
+
+    def local_start(self, topic: str, partition: int = 0) -> int:
+        """As Kafka's own client sees it."""
+        with closing(Consumer({**self.kafka.client_config, "group.id": "looks"})) as consumer:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)[0])
+
+    def config(self, group: str, **more: Any) -> dict[str, Any]:
+        """Of a `TieredConsumer`; ``_`` in names stands for ``.``."""
+        given = {
+            **self.kafka.client_config,
+            "group.id": group,
+            **{f"tierstate.store.{name}": value for name, value in self.store.items()},
+            "tierstate.tier_state.topic": self._facts,
+            "enable.auto.commit": False,
+        }
+        return {**given, **{_property(name): value for name, value in more.items()}}
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_toml(each)}" for name, each in value.items()) + " }"
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"'
+
+
+def _property(name: str) -> str:
+    return name if name.endswith("_cb") else name.replace("_", ".")
+
+
+def polled(consumer: Any, count: int, batch: int = 1) -> list[Any]:
+    """So many records, whatever callbacks do meanwhile. Errors fail the test."""
+    found: list[Any] = []
+    until(lambda: len(found) >= count, lambda: found.extend(_received(consumer, min(batch, count - len(found)))))
+    return found
+
+
+def _received(consumer: Any, batch: int) -> Iterator[Any]:
+    got = [consumer.poll(0.2)] if batch == 1 else consumer.consume(batch, 0.5)
+    for message in got:
+        if message is not None:
+            assert message.error() is None, message.error()
+            yield message
+
+
+def until(done: Callable[[], object], step: Callable[[], object]) -> None:
+    """Steps until it is done, or the test's patience is over."""
+    clock = SystemClock()
+    ends = clock.monotonic() + PATIENCE_S
+    while not done():
+        assert clock.monotonic() < ends, "it did not come to that"
+        step()
+
+
+def first_error(consumer: Any) -> Any:
+    """The first message that is an error."""
+    found: list[Any] = []
+
+    def step() -> None:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is not None:
+            found.append(message)
+
+    until(lambda: found, step)
+    return found[0]
+
+
+def offsets(messages: list[Any]) -> list[int]:
+    return [message.offset() for message in messages]
