@@ -64,8 +64,9 @@ prove: $(STAMP)  ## generated histories over production code: HISTORIES=100000 F
 	@$(BIN)/python -m tests.histories.prove --histories $(or $(HISTORIES),10000) --from-seed $(or $(FROM_SEED),0)
 	@$(BIN)/python -m tests.histories.small_world
 
-soak: java $(STAMP)  ## agents left alone, in small: MINUTES=10 SEED=1; brokers, agents and the store go and come, the report is in build/soak
+soak: java $(STAMP)  ## agents left alone, in small: MINUTES=10 SEED=1; brokers, agents and the store go and come, the report is in build/soak; then the decoder is fuzzed as long, build/fuzz keeps what it found
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(JSON),--json)
+	@$(BIN)/python -m tests.fuzz batches --minutes $(or $(MINUTES),10)
 
 check: $(STAMP)  ## format, lint, types, floors
 	@$(BIN)/ruff format --check .

@@ -48,7 +48,8 @@ def ndjson(
 ) -> Iterator[bytes]:
     """Records as JSON lines."""
     for block in blocks:
-        yield from _joined(block_lines(block, topic, partition, encoding, tier.value), b"")
+        for lines in block_lines(block, topic, partition, encoding, tier.value):
+            yield from (lines[at : at + CHUNK_BYTES] for at in range(0, len(lines), CHUNK_BYTES))
 
 
 def kafka_records(blocks: Iterable[RecordBlock], topic: str, partition: int, *, binary: bool) -> Iterator[bytes]:

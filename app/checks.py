@@ -55,7 +55,6 @@ def checks(connection: Connection) -> Iterator[Check]:
             return f"node {log.node_id}, {len(log.broker_folders.live)} folder(s){lost}"
 
     def store_takes_and_gives() -> str:
-
         store = connection.store
         key = f"_tierstate/check/{FactId.of(RandomIds().uuid())}"
         try:
@@ -67,7 +66,6 @@ def checks(connection: Connection) -> Iterator[Check]:
         return store.description
 
     def condition_is_honoured() -> str:
-
         try:
             if probe_conditional_put(connection.store):
                 return "honoured"
@@ -76,7 +74,6 @@ def checks(connection: Connection) -> Iterator[Check]:
         return "ignored: writers are kept apart by their keys alone, which are never reused; see tierstate certify"
 
     def key_ring_opens() -> str:
-
         if settings.encryption.keyring is None:
             return "none: segments are not encrypted"
         ring = KeyRing.load(settings.encryption.keyring)
@@ -91,7 +88,6 @@ def checks(connection: Connection) -> Iterator[Check]:
         return f"{settings.tier_state.topic}{more}"
 
     def topic_and_archive_agree() -> str:
-
         try:
             store, topic = connection.store, connection.topic
         except TierstateError:
@@ -103,7 +99,6 @@ def checks(connection: Connection) -> Iterator[Check]:
         return f"the topic goes on where its archive ends (history {identity.history})"
 
     def rights_are_enough() -> str:
-
         try:
             never = {settings.tier_state.topic: True, "__cluster_metadata": True}  # KRaft's own log has a folder too
             internal = {each.name: each.internal for each in broker.topics()} | never

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 from ..runtime.clock import SystemClock
 from ..runtime.listener import ignore
 from ..runtime.settings import require
+from ..state.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..broker.control import BrokerControl
     from ..broker.open import Broker
     from ..broker.tier_topic import KafkaTierTopic
     from ..broker.tier_topic_setup import TierTopicSpec
@@ -36,12 +39,16 @@ if TYPE_CHECKING:
     from ..storage.object_store import ObjectStore
     from ..storage.options import StoreOptions
     from ..storage.segment.keyring_file import KeyRingFile
+    from .bucket_connection import BucketConnection, ViewAge
 
 SILENCE_S = 20.0
 """How long reading the tier-state topic may bring nothing before it is given up."""
 
 POLL_S = 0.02
 """Of the tail of a view: who opens a connection closes it soon, and does not wait for a poll to end."""
+
+BUCKET = "bucket"
+"""Of ``view.source``: no broker is asked (`bucket_connection.py`)."""
 
 BROKER, STORE = "kafka.bootstrap.servers", "store.url"
 """The settings without which there is no such part."""
@@ -99,25 +106,35 @@ class Connection:
         """The cluster. Nothing is connected before something is asked of it."""
         from ..broker.open import open_broker
 
+        refuse_bucket(self.settings)
         require(self.settings, BROKER)
         return self._keep(open_broker(self.settings.kafka, self.clock))
+
+    @property
+    def control(self) -> BrokerControl:
+        """What the cluster says of itself."""
+        return self.broker.control
 
     @cached_property
     def cluster_id(self) -> str:
         """Asked of the broker, once. Raises BrokerUnavailable."""
         return self.broker.control.cluster().cluster_id
 
+    @property
+    def reachable(self) -> Settings:
+        """The settings, once a broker of theirs has answered. Raises BrokerUnavailable.
+
+        Asked by ourselves before librdkafka is: it would go on for ten seconds, and its error names no address.
+        """
+        _ = self.cluster_id
+        return self.settings
+
     @cached_property
     def topic(self) -> KafkaTierTopic:
-        """The tier-state topic, checked. Raises what `open_tier_topic` does.
-
-        A broker is asked by ourselves before librdkafka is: that would go on for ten seconds, and its error names no
-        address.
-        """
+        """The tier-state topic, checked. Raises what `open_tier_topic` does."""
         from ..broker.tier_topic_setup import open_tier_topic
 
-        self.broker.control.cluster()
-        return self._keep(open_tier_topic(self.settings.kafka, tier_topic_spec(self.settings)))
+        return self._keep(open_tier_topic(self.reachable.kafka, tier_topic_spec(self.settings)))
 
     @cached_property
     def store(self) -> ObjectStore:
@@ -141,16 +158,19 @@ class Connection:
         form = self.settings.format
         return ObjectKeys.minting(form.key_prefix, self.cluster_id, form.salt_bits)
 
-    @cached_property
-    def identity(self) -> ViewIdentity:
-        """Of the tier-state topic and of the history that counts: whose archive and checkpoints. Raises what the store
-        does.
-        """
-        from ..follower.histories import newest_history
+    @property
+    def topic_identity(self) -> ViewIdentity:
+        """Of the tier-state topic: whose view it makes, whichever history counts."""
         from ..follower.view_identity import ViewIdentity
 
-        topic_id, mapped = self.topic.topic_id, self.topic.mapped_partitions
-        return ViewIdentity(self.cluster_id, topic_id, mapped, history=newest_history(self.store, topic_id))
+        return ViewIdentity(self.cluster_id, self.topic.topic_id, self.topic.mapped_partitions)
+
+    @cached_property
+    def identity(self) -> ViewIdentity:
+        """`topic_identity`, of the history that counts: whose archive and checkpoints. Raises what the store does."""
+        from ..follower.histories import newest_history
+
+        return replace(self.topic_identity, history=newest_history(self.store, self.topic.topic_id))
 
     def view(self, partitions: Iterable[TopicIdPartition] | None = None, folder: Path | None = None) -> Follower:
         """A follower that has every fact of now, of the tier-state partitions these map to (None: all).
@@ -160,11 +180,8 @@ class Connection:
         """
         from ..follower.following import Following
         from ..follower.open import open_view
-        from ..state.keys import tier_partition_of
 
-        mapped = self.topic.mapped_partitions
-        named = None if partitions is None else sorted({tier_partition_of(each, mapped) for each in partitions})
-        wanted = named or list(range(mapped))
+        wanted = tier_partitions(self.topic.mapped_partitions, partitions)
         follower = self._keep(
             open_view(
                 self.topic,
@@ -197,6 +214,38 @@ class _Closeable(Protocol):
 
 
 Closed = TypeVar("Closed", bound=_Closeable)
+
+
+def open_connection(
+    settings: Settings,
+    clock: Clock | None = None,
+    *,
+    listener: Listener = ignore,
+    progress: ShowProgress = no_progress,
+    tell: Callable[[ViewAge], None] | None = None,
+) -> Connection | BucketConnection:
+    """For who only reads, as ``view.source`` says: the cluster and its remote tier, or the bucket alone.
+
+    ``tell``: how old the bucket's view is, before anything is read by it; None: into Python's own log. Raises
+    InvalidRequest for a past that no topic has.
+    """
+    view = settings.view
+    if view.source != BUCKET:
+        if view.as_of or view.topic_id or view.history is not None:
+            raise InvalidRequest(
+                "view.as_of, view.topic_id and view.history choose among what a bucket keeps: --source bucket is needed"
+                " with them (view.source)"
+            )
+        return Connection(settings, clock, listener=listener, progress=progress)
+    from .bucket_connection import BucketConnection, to_log
+
+    return BucketConnection(settings, clock, listener=listener, progress=progress, tell=tell or to_log)
+
+
+def refuse_bucket(settings: Settings) -> None:
+    """Raises InvalidRequest where the settings say that no broker is asked."""
+    if settings.view.source == BUCKET:
+        raise InvalidRequest("view.source=bucket: no broker is asked, and this needs one")
 
 
 def tier_topic_spec(settings: Settings) -> TierTopicSpec:
@@ -242,6 +291,15 @@ def store_options(settings: Settings) -> StoreOptions:
         concurrency=wanted.upload_concurrency,
         credentials=(wanted.access_key_id, secret.get_secret_value()) if secret is not None else None,
     )
+
+
+def tier_partitions(mapped: int, partitions: Iterable[TopicIdPartition] | None) -> list[int]:
+    """Where the facts of these partitions are; None: of all."""
+    from ..state.keys import tier_partition_of
+
+    if partitions is None:
+        return list(range(mapped))
+    return sorted({tier_partition_of(each, mapped) for each in partitions})
 
 
 def view_now(follower: Follower, partition: TopicIdPartition) -> PartitionView:

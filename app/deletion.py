@@ -55,7 +55,7 @@ class DeletePlan:
     leases: tuple[ReaderLease, ...]
     already: OperatorOrder | None
     waits: tuple[str, ...]
-    groups: TopicGroups = NOBODY
+    groups: TopicGroups
 
     @property
     def losing(self) -> tuple[GroupPosition, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
 
@@ -43,7 +43,7 @@ class GatewayParts:
     reader: LogReader
     clock: Clock
     management: ManagementServer
-    services: list[Service] = field(default_factory=list)
+    services: list[Service]
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..fetch.verify import out_of_lineage
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ..state.ids import BrokerId
     from ..state.partition_view import PartitionView
     from ..state.routing import LocalBounds
+
+NOT_ASKED = "not asked: the bucket alone is read"
+"""Of an agent, and of a broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,16 @@ def look_at(
     )
 
 
+def look_at_past(view: PartitionView, topic: str) -> PartitionFacts:
+    """By a view from the bucket: neither a broker nor an agent is asked; gaps are those below what is remote."""
+    leader = None if view.leader is None else replace(view.leader, management_address="")
+    facts = look_at(replace(view, leader=leader), None, topic)
+    owned, gaps = view.coverage.owned, list[OffsetRange]()
+    if owned and view.log_start is not None and view.log_start <= owned[-1].offsets.end:
+        gaps = view.coverage.gaps(OffsetRange(view.log_start, owned[-1].offsets.end))
+    return replace(facts, agent=NOT_ASKED, gaps=tuple(gaps))
+
+
 def _unconfirmed(view: PartitionView, bounds: LocalBounds | None) -> str | None:
     if bounds is None or not view.readable or in_force(view, bounds):
         return None
@@ -176,7 +189,7 @@ def _orders(view: PartitionView, local_start: Offset | None) -> tuple[str, ...]:
     return standing_now + tuple(f"{describe_order(order)}: {why}" for why, order in lost)
 
 
-def ask_agent(view: PartitionView, topic: str, timeout: float = 2.0) -> dict[str, Any] | str | None:
+def ask_agent(view: PartitionView, topic: str) -> dict[str, Any] | str | None:
     """The status the agent of the term in force gives. A silent agent is never taken for a healthy one."""
     import urllib3
 
@@ -185,7 +198,7 @@ def ask_agent(view: PartitionView, topic: str, timeout: float = 2.0) -> dict[str
     url = f"http://{view.leader.management_address}/v1/status/{topic}/{view.partition.partition}"
     silent = f"agent of broker {view.leader.broker_id} did not answer"
     try:
-        answer = urllib3.PoolManager(retries=False).request("GET", url, timeout=timeout)
+        answer = urllib3.PoolManager(retries=False).request("GET", url, timeout=2.0)
         if answer.status != 200:
             return silent
         status: dict[str, Any] = json.loads(answer.data)

@@ -14,17 +14,9 @@ from ..follower.shelf import Shelf
 from ..follower.time_travel import Replayed, Target, replay_archive, replay_topic
 from ..schemas.codec import decode_fact
 from ..state.errors import BrokerUnavailable, InvalidRequest
-from ..state.ids import TopicIdPartition
-from ..state.keys import tier_partition_of
 from ..state.offsets import TimestampMs
 from ..state.view import MemoryView, ViewStore
 from .connection import Connection
-
-
-def topic_identity(connection: Connection) -> ViewIdentity:
-    """Whose view the topic makes."""
-    topic = connection.topic
-    return ViewIdentity(connection.cluster_id, topic.topic_id, topic.mapped_partitions)
 
 
 def archive_identity(connection: Connection, history: int | None = None) -> tuple[ViewIdentity, str | None]:
@@ -65,13 +57,6 @@ def replay_from_archive(
     return said
 
 
-def tier_partitions(identity: ViewIdentity, partitions: Iterable[TopicIdPartition] | None) -> list[int]:
-    """Where the facts of these partitions are; None: of all."""
-    if partitions is None:
-        return list(range(identity.partitions))
-    return sorted({tier_partition_of(each, identity.partitions) for each in partitions})
-
-
 def rebuild_into(
     out: Path | None, identity: ViewIdentity, fill: Callable[[ViewStore], list[Replayed]]
 ) -> tuple[ViewStore, list[Replayed]]:
@@ -94,7 +79,7 @@ def stored_view(connection: Connection, folder: Path) -> ViewStore:
     """The view that a stopped process, or `replay --out`, left there. Close it. Raises InvalidRequest."""
     if not (folder / "view").is_dir():
         raise InvalidRequest("no view in this folder", path=folder)
-    view = ViewFolder(folder / "view", decode_fact).resume(topic_identity(connection), connection.clock.now_ms())
+    view = ViewFolder(folder / "view", decode_fact).resume(connection.topic_identity, connection.clock.now_ms())
     if view is None:
         raise InvalidRequest("the folder holds no view of this tier-state topic", path=folder)
     return view

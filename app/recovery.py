@@ -18,11 +18,12 @@ from ..leader.recover_archive import continued, read_history
 from ..leader.recover_scan import Bucket, Found, scan_bucket, sort_out
 from ..rules.recovery import ArchivedPartition, FoundSegment, PartitionPlan, Verdict, plan_partitions
 from ..runtime.id_source import RandomIds
-from ..state.errors import Fenced, HistoryBroken, InvalidRequest, TierstateError
+from ..state.errors import Fenced, HistoryBroken, InvalidRequest
 from ..state.ids import RemoteSegmentId, TopicId, TopicIdPartition
 from ..state.offsets import Offset
 from ..storage.object_store import ObjectStore
 from .connection import Connection
+from .partitions import bounds_if_known
 
 AGENT_TIMEOUT_S = 2.0
 AGENTS_METRIC = b"remote_copy_lag_segments"
@@ -155,12 +156,9 @@ def _local_starts(
     """Where the brokers' logs begin, as far as they tell."""
     starts: dict[TopicIdPartition, Offset] = {}
     for partition in sorted({each.segment.partition for each in found}):
-        name = names.get(partition.topic_id)
-        try:
-            if name is not None:
-                starts[partition] = broker.bounds(name, partition.partition).local_start
-        except TierstateError:
-            continue  # a gap above what is restored is then not seen
+        bounds = bounds_if_known(broker, names.get(partition.topic_id), partition)
+        if bounds is not None:  # else a gap above what is restored is not seen
+            starts[partition] = bounds.local_start
     return starts
 
 
@@ -183,7 +181,6 @@ def write_recovery(connection: Connection, recovery: Recovery, *, resume: bool) 
 
 def require_silent(addresses: Iterable[str]) -> None:
     """No agent that an archived term names answers, whatever it would say. Raises Fenced."""
-
     for address in sorted(addresses):
         if _answer(f"http://{address}/healthz") is not None:
             raise Fenced(AGENT_RUNS, address=address)
@@ -194,7 +191,6 @@ def require_no_agent(addresses: Iterable[str]) -> None:
 
     Others may have taken that port there, so here what it answers counts.
     """
-
     for address in addresses:
         if AGENTS_METRIC in (_answer(f"http://{address}/metrics") or b""):
             raise Fenced(AGENT_RUNS, address=address)

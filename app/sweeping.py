@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..broker.control import BrokerControl
 from ..follower.follower import Follower
 from ..leader.quarantine import Quarantine
 from ..leader.sweeper import SweepFindings, SweepTools, delete_orphan, look
@@ -16,7 +15,7 @@ from ..rules.decide import paused
 from ..rules.sweep import Leftover, UnneededObject, only_copy
 from ..rules.trim import doubt_of
 from ..runtime.listener import ignore
-from ..state.errors import Fenced, InvalidRequest, TierstateError
+from ..state.errors import Fenced, InvalidRequest
 from ..state.ids import TopicId, TopicIdPartition
 from ..state.object_keys import base_of
 from ..state.object_name import not_own
@@ -25,7 +24,7 @@ from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
 from .archived_deletes import ArchivedDeletes
 from .connection import Connection, view_now
-from .partitions import partitions_with_facts
+from .partitions import bounds_if_known, partitions_with_facts
 
 ABANDONED, CONDEMNED, ORPHAN, UNKNOWN, UPLOAD = "abandoned", "condemned", "orphan", "unknown", "upload"
 BY_AGENT = "the agent sweeps it once it has seen it so for sweep.grace"
@@ -127,27 +126,25 @@ def sweep_tools(connection: Connection) -> SweepTools:
     return SweepTools(connection.store, connection.names, archived, settings.sweep.grace, ignore, aside)
 
 
-def partitions_to_sweep(
-    connection: Connection, follower: Follower, topic_id: TopicId | None, number: int | None
-) -> list[TopicIdPartition]:
-    """Those that facts name, and those of topics that are tiered or meant: what is left may have no fact any more."""
-    found = set(partitions_with_facts(follower, topic_id, number))
-    for described in connection.broker.control.topics():
-        tiered = topic_id is None and not described.internal and connection.settings.tiering.covers(described.name)
-        if tiered or described.topic_id == topic_id:
-            found |= {TopicIdPartition(described.topic_id, each.partition) for each in described.partitions}
-    return sorted(each for each in found if number in (None, each.partition))
-
-
 class SweepByHand:
     """What was found, partition by partition, and its deletion. ``explicit``: keys that go although no fact says so."""
 
     def __init__(self, connection: Connection, follower: Follower, explicit: frozenset[str]) -> None:
         self._broker, self._clock = connection.broker.control, connection.clock
         self._tools, self._follower, self._explicit = sweep_tools(connection), follower, explicit
-        self._names = {described.topic_id: described.name for described in self._broker.topics()}
+        self._topics, self._tiering = self._broker.topics(), connection.settings.tiering
+        self._names = {described.topic_id: described.name for described in self._topics}
         self.rows: list[Row] = []
         self.looks: list[SweepFindings] = []
+
+    def partitions(self, topic_id: TopicId | None, number: int | None) -> list[TopicIdPartition]:
+        """Those that facts name, and those of topics that are tiered or meant: what is left may have no fact."""
+        found = set(partitions_with_facts(self._follower, topic_id, number))
+        for described in self._topics:
+            tiered = topic_id is None and not described.internal and self._tiering.covers(described.name)
+            if tiered or described.topic_id == topic_id:
+                found |= {TopicIdPartition(described.topic_id, each.partition) for each in described.partitions}
+        return sorted(each for each in found if number in (None, each.partition))
 
     def look(self, partition: TopicIdPartition) -> None:
         """Its objects are listed before its facts are read once more."""
@@ -158,7 +155,7 @@ class SweepByHand:
         fresh = partial(view_now, self._follower, partition)
         found = look(self._tools, name, before, fresh, self._clock.now_ms())
         self.looks.append(found)
-        self.rows += rows_of(name, found, _bounds(self._broker, name, partition), self._explicit)
+        self.rows += rows_of(name, found, bounds_if_known(self._broker, name, partition), self._explicit)
 
     def check(self, *, execute: bool) -> None:
         """Before anything is deleted. Raises InvalidRequest, Fenced."""
@@ -177,10 +174,3 @@ class SweepByHand:
 
     def _trusted(self, partition: TopicIdPartition) -> PartitionView:
         return check_may_act(view_now(self._follower, partition))
-
-
-def _bounds(broker: BrokerControl, name: str, partition: TopicIdPartition) -> LocalBounds | None:
-    try:
-        return broker.bounds(name, partition.partition)
-    except TierstateError:
-        return None

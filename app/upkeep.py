@@ -45,8 +45,7 @@ def identity_or_first(connection: Connection) -> ViewIdentity:
     try:
         return connection.identity
     except Unavailable:
-        topic = connection.topic
-        return ViewIdentity(connection.cluster_id, topic.topic_id, topic.mapped_partitions)
+        return connection.topic_identity
 
 
 def seed_of(connection: Connection, store: ObjectStore, identity: ViewIdentity, listener: Listener) -> Seed:

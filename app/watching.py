@@ -7,20 +7,23 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ..broker.tier_reader import lost_heads
+from ..follower.view_watch import ViewWatch
+from ..runtime.service import Service
+from ..state.errors import Unavailable
+from ..storage.store_watch import StoreWatch
+
 if TYPE_CHECKING:
     from ..broker.rights_watch import RightsWatch
     from ..broker.tier_topic import TierTopic
     from ..follower.archives import Archives
     from ..follower.follower import Follower
-    from ..follower.view_watch import ViewWatch
     from ..leader.open import LeaderRole
     from ..runtime.clock import Clock
     from ..runtime.metrics import Metrics
-    from ..runtime.service import Service
     from ..runtime.settings import Settings
     from ..runtime.watchdog import Watchdog
     from ..storage.object_store import ObjectStore
-    from ..storage.store_watch import StoreWatch
 
 FRESH_S = 60.0
 """Whoever decides from a view that was last known to be at the end longer ago is told that it is behind."""
@@ -73,9 +76,6 @@ class AgentWatches:
         clock: Clock,
         watchdog: Watchdog,
     ) -> None:
-        from ..follower.view_watch import ViewWatch
-        from ..storage.store_watch import StoreWatch
-
         self.view = ViewWatch(topic, follower, clock)
         self.store = StoreWatch(store, clock)
         self.rights = rights
@@ -85,8 +85,6 @@ class AgentWatches:
 
     def threads(self) -> list[Service]:
         """Not yet started."""
-        from ..runtime.service import Service
-
         return [
             Service("view watch", self.view.run),
             Service("topic watch", self.view.run_problems),
@@ -134,8 +132,6 @@ def ending_with(follower: Follower, check_over: Callable[[], None] = lambda: Non
 
     ``check_over`` may raise too.
     """
-    from ..runtime.service import Service
-    from ..state.errors import Unavailable
 
     def work(stop: threading.Event) -> None:
         while not stop.wait(ENDED_S):
@@ -163,8 +159,6 @@ def why_topic_away(watch: ViewWatch) -> list[str]:
 
 def why_beheaded(watch: ViewWatch) -> list[str]:
     """Also while this very view has all that is gone: nobody after it will."""
-    from ..broker.tier_reader import lost_heads
-
     return lost_heads("the tier-state topic", watch.beheaded)
 
 

@@ -24,13 +24,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.fetch.two_tiers import Folder, FolderTier, OneTopic, TwoTiers
+from tests.fetch.two_tiers import Folder, FolderTier, TwoTiers
 from tierstate.api.app import create_app
 from tierstate.api.service import FetchService
 from tierstate.fetch.piece import Fetched
 from tierstate.fetch.plan import plan
 from tierstate.fetch.reader import LogReader, records
-from tierstate.fetch.remote import RemoteTier
 from tierstate.fetch.split import read_split
 from tierstate.follower.replay import catch_up
 from tierstate.follower.rocksdb_view import RocksView
@@ -52,7 +51,6 @@ from tierstate.state.routing import LocalBounds, Tier
 from tierstate.state.segment import Compression
 from tierstate.state.topics import TopicConfig
 from tierstate.storage.directory import DirectoryStore
-from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.writer import DEFAULT_CHUNK_BYTES
 
 from .copy_segment import copy, write_log_dir
@@ -180,9 +178,7 @@ class _Log:
 
     def reader(self) -> LogReader:
         """With an empty cache."""
-        control: Any = OneTopic("t", self.tiers.partition.topic_id)
-        remote = RemoteTier(self.store, ChunkCache(64 << 20), SystemClock())
-        return LogReader(self.tiers.view, control, self.local, remote, SystemClock())
+        return self.tiers.reader(self.local, 64 << 20)
 
 
 def _log(folder: Path, size: int) -> _Log:
@@ -196,10 +192,7 @@ def _log(folder: Path, size: int) -> _Log:
     store = DirectoryStore(folder / "store", make=True)
     place = TopicIdPartition(TopicId.of(b"topic-to-profile"), 0)
     tiers, source = TwoTiers(place, "t", store), Folder(path)
-    tiers.elect(source.lineage())
-    tiers.start_log_at(0)
-    tiers.copy(source, 0, end, chunk_bytes=DEFAULT_CHUNK_BYTES)
-    tiers.view.require_fresh(0, 0)
+    tiers.copy_all(source, chunk_bytes=DEFAULT_CHUNK_BYTES)
     return _Log(tiers, FolderTier(source, place, "t"), store, end)
 
 

@@ -19,21 +19,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from tests.fetch.two_tiers import Folder, FolderTier, OneTopic, TwoTiers
+from tests.fetch.two_tiers import Folder, FolderTier, TwoTiers
 from tierstate.fetch.plan import PlannedSplit, plan
-from tierstate.fetch.reader import LogReader, records
-from tierstate.fetch.remote import RemoteTier
+from tierstate.fetch.reader import records
 from tierstate.fetch.split import read_split
 from tierstate.log.batch import iter_batches
-from tierstate.runtime.clock import SystemClock
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import Compression
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.object_store import MIB
-from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.writer import DEFAULT_CHUNK_BYTES
 
 from .decode import log_of
@@ -103,16 +99,8 @@ def write(folder: Path, codec: str, record_bytes: int, log_bytes: int) -> None:
     place = TopicIdPartition(TopicId.of(b"topic-that-is-re"), 0)
     tiers, source = TwoTiers(place, "t", store), Folder(path)
     tiers.compression = Compression.ZSTD if codec == "none" else Compression.NONE
-    tiers.elect(source.lineage())
-    tiers.start_log_at(0)
-    tiers.copy(source, 0, end, chunk_bytes=DEFAULT_CHUNK_BYTES)
-    tiers.view.require_fresh(0, 0)
-    control: Any = OneTopic("t", place.topic_id)
-    clock = SystemClock()
-    reader = LogReader(
-        tiers.view, control, FolderTier(source, place, "t"), RemoteTier(store, ChunkCache(0), clock), clock
-    )
-    splits = plan(reader, {("t", 0): (Offset(0), Offset(end))})
+    tiers.copy_all(source, chunk_bytes=DEFAULT_CHUNK_BYTES)
+    splits = plan(tiers.reader(FolderTier(source, place, "t")), {("t", 0): (Offset(0), Offset(end))})
     tiers.view.close()
     (folder / "splits").write_bytes(pickle.dumps(splits))
 

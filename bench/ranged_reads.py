@@ -90,6 +90,8 @@ def measure(quick: bool = False) -> list[Row]:
             log = write(store, what.replace(" ", "-"), QUICK_BYTES if quick else LOG_BYTES, compression, encrypted)
             rows += _whole(what, log, client, runs)
             rows.append(_random(what, log, client, RANDOM_READS // 20 if quick else RANDOM_READS))
+        log = write(store, "small", QUICK_BYTES, Compression.ZSTD, False, MIB)
+        rows.append(_random("zstd, chunks of 1 MiB", log, client, RANDOM_READS // 20 if quick else RANDOM_READS))
         far = _far(proxy.url, s3.server.address)
         log = write(store, "far", QUICK_BYTES if quick else LOG_BYTES // 2, Compression.NONE, False)
         with closing(_store(far)) as slow:
@@ -121,14 +123,16 @@ FORMS = (
 )
 
 
-def write(store: S3Store, key: str, log_bytes: int, compression: Compression, encrypted: bool) -> Written:
+def write(
+    store: S3Store, key: str, log_bytes: int, compression: Compression, encrypted: bool, chunk_bytes: int = 4 * MIB
+) -> Written:
     """A segment whose log is no log, but compresses about as well as records do."""
     pair = RSA.generate(2048)
     keys = KeyRing("bench", {"bench": KeyPair(pair.public_key(), pair)})
     cipher, encryption = SegmentCipher.new(keys, os.urandom) if encrypted else (None, None)
     iv = partial(os.urandom, IV_BYTES)
     source = SegmentSource(_log(log_bytes), log_bytes, b"", b"", b"", b"0\n1\n0 0\n", None)
-    log = put_log(store, key, source, compression, cipher=cipher, iv=iv)
+    log = put_log(store, key, source, compression, cipher=cipher, iv=iv, chunk_bytes=chunk_bytes)
     indexes = put_indexes(store, key, source, cipher=cipher, iv=iv)
     manifest = SegmentManifest(log.chunks, indexes.spans, compression is Compression.ZSTD, encryption, None)
     return Written(store, key, manifest, keys)

@@ -66,7 +66,7 @@ def read_bounds_of(
         left = {place: epoch for place, epoch in fences.items() if place not in failed}
         said = raw.list_offsets(broker, left, at, isolation) if left else {}
         for place in left:
-            facts = {"topic": place[0], "partition": place[1], "broker": broker, "epoch": asked[place]}
+            facts = {"topic": place[0], "partition": place[1], "broker": broker, "leader_epoch": asked[place]}
             error = error_of(said[place].code, **facts)
             if error is not None:
                 failed[place] = error
@@ -91,7 +91,7 @@ def read_end_of_epoch(
     Both answers are of ``leader_epoch``. The first epoch that the log knows is asked for last: it only grows while one
     leads, so an epoch that is not before it was known when its end was answered*. Raises as `read_bounds`.
     """
-    facts = {"topic": topic, "partition": partition, "broker": broker, "epoch": leader_epoch}
+    facts = {"topic": topic, "partition": partition, "broker": broker, "leader_epoch": leader_epoch}
     found = _checked(raw.end_of_epoch(broker, topic, partition, epoch, leader_epoch), facts)
     first = _checked(raw.list_offset(broker, topic, partition, EARLIEST, leader_epoch=leader_epoch), facts)
     return epoch_end(epoch, found.leader_epoch, found.offset, first.leader_epoch)

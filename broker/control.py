@@ -41,8 +41,8 @@ class ClusterDescription:
     hosts: tuple[str, ...] = ()
 
 
-class BrokerControl(Protocol):
-    """Thread-safe; blocking, with a deadline in every call. Also raises BrokerUnavailable, TimedOut, AccessDenied."""
+class TopicDirectory(Protocol):
+    """Which topics there are: as a cluster knows it, or as facts alone do (`app/bucket_connection.py`)."""
 
     def cluster(self) -> ClusterDescription: ...
 
@@ -53,6 +53,14 @@ class BrokerControl(Protocol):
     def topic(self, name: str) -> TopicDescription:
         """UnknownTopic."""
         ...
+
+    def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
+        """Whether ``broker`` knows a topic of this id. See `existence.topic_exists`."""
+        ...
+
+
+class BrokerControl(TopicDirectory, Protocol):
+    """Thread-safe; blocking, with a deadline in every call. Also raises BrokerUnavailable, TimedOut, AccessDenied."""
 
     def config(self, topic: str) -> TopicConfig:
         """Effective settings. UnknownTopic."""
@@ -78,10 +86,6 @@ class BrokerControl(Protocol):
 
     def open_transactions(self, topic: str, partition: int, *, broker: BrokerId) -> tuple[OpenTransaction, ...]:
         """See `transactions.read_open_transactions`."""
-        ...
-
-    def topic_exists(self, topic_id: TopicId, *, broker: BrokerId) -> bool:
-        """Whether ``broker`` knows a topic of this id. See `existence.topic_exists`."""
         ...
 
     def may_describe(self, topics: Sequence[str], *, broker: BrokerId) -> bool:

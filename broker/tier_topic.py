@@ -283,7 +283,7 @@ class KafkaTierTopic:
     def _end_of_epoch(self, tier_partition: int, epoch: int) -> Position:
         def ask(broker: BrokerId) -> Position:
             said = self._raw.end_of_epoch(broker, self._name, tier_partition, LeaderEpoch(epoch))
-            error = error_of(said.code, topic=self._name, tier_partition=tier_partition, epoch=epoch)
+            error = error_of(said.code, topic=self._name, tier_partition=tier_partition, leader_epoch=epoch)
             if error is not None:
                 raise error
             return Position(said.offset)

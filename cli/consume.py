@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..app.positions import Position, offset_of
 from ..state.routing import Isolation, Tier
 from .context import Context
-from .flags import pass_context
+from .flags import from_bucket, pass_context
 from .positions import PositionType
 from .reading import chosen_partitions, isolation_option, opened_source
 from .topic_argument import TopicArgument, TopicType
@@ -37,6 +37,7 @@ Writer = Callable[["pa.RecordBatch", Tier], None]
 @click.option("--follow", is_flag=True, help="Go on with new records, until interrupted.")
 @click.option("--tier", type=click.Choice(["auto", "local", "remote"]), default="auto", show_default=True)
 @isolation_option(Isolation.READ_COMMITTED)
+@from_bucket()
 @click.option(
     "--format",
     "template",
@@ -60,9 +61,12 @@ def command(
     """Read both tiers as one log, partition by partition.
 
     A topic that is gone (deleted, or of a cluster before this one) is named by its topic id: the remote tier has it.
+    With --source bucket no broker is asked: the view comes from the bucket, and says first how old it is.
     """
     if follow and end is not None:
         raise click.UsageError("--follow has no end: leave out --to")
+    if follow:
+        context.refuse_bucket("--follow")
     write = _json_writer(encoding) if context.as_json else _template_writer(template)
     level = Isolation(isolation)
     with opened_source(context, topic, "gateway" if context.gateway else "reader", level) as source:
@@ -116,32 +120,25 @@ def _json_writer(encoding: str) -> Writer:
 
 
 def _template_writer(template: str) -> Writer:
+    from ..log.text_columns import printed, slices
+
     parts = [_part(found) for found in re.split(f"({_PARTS.pattern})", template) if found]
 
     def write(batch: pa.RecordBatch, tier: Tier) -> None:
-        from ..log.record_digest import arrow_rows
-
-        topic, partition = batch.column("topic").to_pylist(), batch.column("partition").to_pylist()
-        for at, row in enumerate(arrow_rows(batch)):
-            fields = {"t": topic[at].encode(), "p": b"%d" % partition[at], "o": b"%d" % row[0], "T": b"%d" % row[1]}
-            fields |= {"k": row[3] or b"", "s": row[4] or b"", "h": _headers(row[5])}
-            sys.stdout.buffer.write(b"".join(part(fields) for part in parts))
+        for rows in slices(batch):
+            sys.stdout.buffer.write(printed([part if isinstance(part, bytes) else part(rows) for part in parts]))
 
     return write
 
 
-def _part(text: str) -> Callable[[dict[str, bytes]], bytes]:
+def _part(text: str) -> bytes | Callable[[pa.RecordBatch], pa.Array]:
     """One piece of a template: a field, an escape, or itself."""
+    from ..log.text_columns import FIELDS
+
     if text == "%%":
-        return lambda fields: b"%"
+        return b"%"
     if text.startswith("%"):
-        if len(text) < 2 or text[1] not in "tpoksTh":
+        if text[1:] not in FIELDS:
             raise click.UsageError(f"no such field in --format: {text}; %% is a percent sign")
-        return lambda fields: fields[text[1]]
-    plain = _ESCAPES.get(text, text).encode()
-    return lambda fields: plain
-
-
-def _headers(headers: Any) -> bytes:
-    """``name=value,name=value``, as kcat prints them; a null value is ``NULL``."""
-    return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in headers)
+        return FIELDS[text[1:]]
+    return _ESCAPES.get(text, text).encode()

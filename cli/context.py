@@ -10,10 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..state.errors import InvalidRequest
 from .deadline import Deadline
 from .output import Output
 
 if TYPE_CHECKING:
+    from ..app.bucket_connection import BucketConnection, ViewAge
     from ..app.connection import Connection
     from ..runtime.listener import Event
     from ..runtime.settings import Settings
@@ -56,11 +58,41 @@ class Context:
     @contextmanager
     def connected(self, *needed: str) -> Iterator[Connection]:
         """What the settings lead to, each part opened when it is first asked for; these settings must be there."""
-        from ..app.connection import BROKER, Connection
+        from ..app.connection import BROKER, Connection, refuse_bucket
 
-        settings = self.settings_with(*(needed or (BROKER,)))
+        needed = needed or (BROKER,)
+        if BROKER in needed:
+            refuse_bucket(self.settings)
+        settings = self.settings_with(*needed)
         with Connection(settings, listener=self._note, progress=self.output.progress) as connection:
             yield connection
+
+    @contextmanager
+    def reading(self, *needed: str) -> Iterator[Connection | BucketConnection]:
+        """As `connected`, or the bucket alone where the settings say so: how old its view is, is said first."""
+        from ..app.connection import BROKER, BUCKET, STORE, open_connection
+
+        settings = self.settings
+        if settings.view.source == BUCKET:
+            if self.gateway:
+                raise InvalidRequest("--gateway or --source bucket, not both")
+            needed = (STORE,)
+        settings = self.settings_with(*(needed or (BROKER,)))
+        with open_connection(
+            settings, listener=self._note, progress=self.output.progress, tell=self._tell_age
+        ) as connection:
+            yield connection
+
+    def refuse_bucket(self, flag: str) -> None:
+        """Raises InvalidRequest where the bucket alone is read, in which nothing moves."""
+        if self.settings.view.source == "bucket":
+            raise InvalidRequest(f"{flag} waits for what is new, and the bucket's view stands still")
+
+    def _tell_age(self, age: ViewAge) -> None:
+        if self.as_json:
+            self.output.json_note({"view": age.as_json()})
+        else:
+            self.output.note(str(age))
 
     def _note(self, event: Event) -> None:
         from ..runtime.listener import ChoreFailed, ChunkCacheOff

@@ -13,11 +13,12 @@ from ..state.routing import Isolation, Tier
 from .context import Context
 from .flags import acts, pass_context
 from .positions import PositionType
-from .reading import opened_source
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
+    from ..app.connection import Connection
     from ..app.deletion import DeletePlan
+    from ..follower.follower import Follower
     from ..state.offsets import Offset
 
 SHOWN = 20
@@ -47,6 +48,7 @@ def command(
     the last stable offset, and until an agent has begun a term in the leader's epoch: the records that are there now
     are meant, not what another election puts in their place.
     """
+    from ..app.connection import view_now
     from ..app.deletion import (
         WAIT_S,
         groups_reading,
@@ -63,9 +65,9 @@ def command(
         broker = connection.broker.control
         (partition,) = partitions_of(broker, topic.topic, topic.partition)
         require_obeyed(connection, topic.topic)
-        meant = AtOffset(_first_at(context, topic, before)) if isinstance(before, AtTime) else before
         follower = connection.view([partition])
-        view, bounds = follower.partition(partition), broker.bounds(topic.topic, partition.partition)
+        meant = AtOffset(_first_at(connection, follower, topic, before)) if isinstance(before, AtTime) else before
+        view, bounds = view_now(follower, partition), broker.bounds(topic.topic, partition.partition)
         wanted, groups = offset_before(meant, view, bounds), groups_reading(broker, topic.topic)
         plan = plan_delete(view, bounds, wanted, force, connection.clock.now_ms(), groups)
         document: dict[str, Any] = {"topic": topic.topic, **plan.as_json(), "executed": False}
@@ -94,12 +96,13 @@ def command(
             )
 
 
-def _first_at(context: Context, topic: TopicArgument, before: AtTime) -> Offset:
+def _first_at(connection: Connection, follower: Follower, topic: TopicArgument, before: AtTime) -> Offset:
     """The first record at or after a time, over both tiers; the last stable offset when all are older."""
+    from ..fetch.source import ReaderSource
+
     assert topic.partition is not None
-    level = Isolation.READ_COMMITTED
-    with opened_source(context, topic, "reader", level) as source:
-        return offset_of(before, source, topic.topic, topic.partition, level, Tier.AUTO)
+    source = ReaderSource(connection.reader(follower))
+    return offset_of(before, source, topic.topic, topic.partition, Isolation.READ_COMMITTED, Tier.AUTO)
 
 
 def _show(context: Context, topic: TopicArgument, plan: DeletePlan) -> None:

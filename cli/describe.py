@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import from_bucket, pass_context
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ WATCH_S = 2.0
 @click.command("describe", epilog="Example: tierstate describe user_events:0 --watch")
 @click.argument("topic", type=TopicType())
 @click.option("--watch", is_flag=True, help="Again every two seconds, until interrupted.")
+@from_bucket()
 @pass_context
 def command(context: Context, topic: TopicArgument, watch: bool) -> None:
     """Both tiers of a topic or partition: bounds, gaps, why not copied, why not trimmed.
@@ -26,14 +27,21 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
     What only an agent knows is asked from it; one that does not answer is said to be silent, never healthy.
     Exit code 4 when its daily look at the store missed objects of readable segments.
     """
+    from ..app.connection import Connection
     from ..app.lost_state import why_lost
-    from ..app.partition_facts import look_at, why_untiered
+    from ..app.partition_facts import look_at, look_at_past, why_untiered
     from ..app.partitions import both_tiers_now, partitions_of
 
     bootstrap = context.settings.kafka.get("bootstrap.servers", "HOST:PORT")
-    with context.connected() as connection:
-        broker = connection.broker.control
-        partitions = partitions_of(broker, topic.topic, topic.partition)
+    if watch:
+        context.refuse_bucket("--watch")
+    with context.reading() as connection:
+        partitions = partitions_of(connection.control, topic.topic, topic.partition)
+        if not isinstance(connection, Connection):
+            past = connection.view(partitions)
+            _show(context, [look_at_past(past.partition(each), topic.topic) for each in partitions])
+            return
+        broker = connection.control
         follower = connection.view(partitions)
         while True:
             untiered = why_untiered(broker, context.settings, topic.topic)
@@ -44,16 +52,20 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
                 lost = why_lost(connection, follower, topic.topic, view)
                 leader = leaders.get(view.partition.partition)
                 facts.append(look_at(view, bounds, topic.topic, untiered, bootstrap, lost, leader))
-            if context.as_json:
-                context.output.document([each.as_json() for each in facts])
-            else:
-                for each in facts:
-                    print_facts(context, each)
+            _show(context, facts)
             if not watch:
                 _judge(facts)
                 return
             connection.clock.sleep(WATCH_S)
             context.output.line()
+
+
+def _show(context: Context, facts: list[PartitionFacts]) -> None:
+    if context.as_json:
+        context.output.document([each.as_json() for each in facts])
+    else:
+        for each in facts:
+            print_facts(context, each)
 
 
 def _judge(facts: list[PartitionFacts]) -> None:
@@ -70,9 +82,11 @@ def missing_objects(facts: PartitionFacts) -> int:
 
 
 def print_facts(context: Context, facts: PartitionFacts) -> None:
+    from ..app.partition_facts import NOT_ASKED
+
     line = context.output.line
     line(f"{facts.topic}-{facts.partition}  (topic id {facts.topic_id}, term {facts.term or 'none'})")
-    local = "unknown: the broker did not answer"
+    local = NOT_ASKED if facts.agent == NOT_ASKED else "unknown: the broker did not answer"
     if facts.local_log_start_offset is not None:
         stable = f"last stable offset {facts.last_stable_offset}"
         local = f"{facts.local_log_start_offset}..{facts.high_watermark} ({stable})"

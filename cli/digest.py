@@ -13,7 +13,7 @@ from ..app.positions import Position, offset_of
 from ..state.errors import InvalidRequest, MissingExtra
 from ..state.routing import Isolation, Tier
 from .context import Context
-from .flags import pass_context
+from .flags import from_bucket, pass_context
 from .positions import PositionType
 from .reading import chosen_partitions, isolation_option, opened_reader, opened_source
 from .topic_argument import TopicArgument, TopicType
@@ -45,6 +45,7 @@ class Counted:
 @click.option("--from", "start", type=PositionType(), default="earliest", show_default=True, help="Where to begin.")
 @click.option("--to", "end", type=PositionType(), default="latest", show_default=True, help="Where to end, exclusive.")
 @isolation_option(Isolation.READ_COMMITTED)
+@from_bucket()
 @click.option("--per-segment", is_flag=True, help="Also the digest of each remote segment's range.")
 @click.option(
     "--boundaries",
@@ -166,7 +167,8 @@ def _spark_options(context: Context, isolation: Isolation) -> dict[str, str]:
     """The settings as options of ``format("tierstate")``."""
     from ..spark.options import options_of
 
-    settings = context.settings_with("kafka.bootstrap.servers", "store.url")
+    alone = context.settings.view.source == "bucket"
+    settings = context.settings_with("store.url", *([] if alone else ["kafka.bootstrap.servers"]))
     return options_of(settings) | {"isolation": isolation.value, "includeHeaders": "true"}
 
 

@@ -51,13 +51,10 @@ def _kept(view: PartitionView, broker: BrokerControl) -> dict[str, Any]:
 
 def _going(view: PartitionView, broker: BrokerControl) -> dict[str, Any]:
     """What goes at once: whole segments below the broker's log. Bytes are the store's; None: no broker answered."""
-    from ..state.errors import TierstateError
+    from ..app.partitions import bounds_if_known
 
-    try:
-        start = broker.bounds(view.topic, view.partition.partition).local_start if view.topic else None
-    except TierstateError:
-        start = None
-    known = start is not None
+    bounds = bounds_if_known(broker, view.topic, view.partition)
+    start, known = bounds.local_start if bounds else None, bounds is not None
     going = [segment for segment in view.readable if start is not None and segment.offsets.end < start]
     return _kept(view, broker) | {
         "log_start_offset": view.log_start,

@@ -128,8 +128,7 @@ def _print_records(context: Context, dumped: Dumped, blocks: Iterable[RecordBloc
 
     out = sys.stdout.buffer
     for block in blocks:
-        for line in block_lines(block, dumped.topic, dumped.partition, Encoding(encoding)):
-            out.write(line)
+        out.writelines(block_lines(block, dumped.topic, dumped.partition, Encoding(encoding)))
     out.flush()
 
 

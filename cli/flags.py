@@ -70,6 +70,35 @@ def acts(*, unasked: bool) -> Decorator:
     return click.option("--execute/--dry-run", "execute", default=unasked, help=said)
 
 
+def from_bucket() -> Decorator:
+    """``--source`` and ``--as-of``, of every command that can read without any broker: settings ``[view]``."""
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        source = click.option(
+            "--source",
+            type=click.Choice(["topic", "bucket"]),
+            expose_value=False,
+            callback=_into_view,
+            help="Where the view comes from. bucket: no broker is asked, and only what is remote is read.",
+        )
+        as_of = click.option(
+            "--as-of",
+            metavar="MOMENT",
+            expose_value=False,
+            callback=_into_view,
+            help="With --source bucket: the view of @TIME (ISO 8601, epoch ms, @-3d), or of one tier-state partition "
+            "below a position, NUMBER/POSITION.",
+        )
+        return source(as_of(function))
+
+    return decorated
+
+
+def _into_view(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Context).overrides += (f"view.{param.name}={value}",)
+
+
 def _into_context(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """What is given after the name wins over what is given before it; ``--set`` adds up."""
     context = ctx.ensure_object(Context)

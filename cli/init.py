@@ -34,8 +34,7 @@ def command(context: Context, partitions: int | None, replication_factor: int | 
     from ..state.errors import TierStateLost
 
     with context.connected() as connection:
-        connection.broker.control.cluster()  # by ourselves: librdkafka's error would name no address
-    settings = context.settings
+        settings = connection.reachable
     wanted = tier_topic_spec(settings)
     spec = TierTopicSpec(wanted.name, partitions or wanted.partitions, replication_factor or wanted.replication_factor)
     output = context.output

@@ -36,15 +36,14 @@ def command(context: Context, topic: TopicArgument | None, end: str | None, exec
     A topic that is gone is named by its topic id.
     """
     from ..app.orders import take_back
-    from ..app.partitions import find_topic_id, partitions_with_facts, to_follow
+    from ..app.partitions import follow_facts
     from ..state.errors import InvalidRequest
     from ..state.keys import key_of
 
     with context.connected() as connection:
-        topic_id = None if topic is None else find_topic_id(connection.broker.control, topic.topic)
-        number = None if topic is None else topic.partition
-        follower = connection.view(to_follow(topic_id, number))
-        found = _leases(follower, partitions_with_facts(follower, topic_id, number))
+        name, number = (topic.topic, topic.partition) if topic else (None, None)
+        follower, partitions = follow_facts(connection, name, number)
+        found = _leases(follower, partitions)
         if end is not None:
             found = [each for each in found if each[1].id == end]
             if not found:

@@ -6,10 +6,13 @@ import contextlib
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TextIO
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..state.errors import Unavailable
+
+if TYPE_CHECKING:
+    from ..app.connection import Advance
 
 
 class _CheckedFile(io.FileIO):
@@ -28,10 +31,6 @@ def checked_stdout(stdout: TextIO) -> TextIO:
     """The same file; a full disk is Unavailable there, whoever writes."""
     file = io.BufferedWriter(_CheckedFile(stdout.fileno(), "w", closefd=False))
     return io.TextIOWrapper(file, stdout.encoding, stdout.errors, line_buffering=stdout.isatty())
-
-
-Advance = Callable[[int], None]
-"""Tells a progress bar that so much more is done."""
 
 
 class Output:
@@ -84,6 +83,11 @@ class Output:
         """For the person who watches; not data."""
         if not self.quiet:
             self._stderr.write(text + "\n")
+
+    def json_note(self, value: object) -> None:
+        """A note that programs read too: one object, one line on stderr."""
+        if not self.quiet:
+            self._stderr.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
 
     @contextlib.contextmanager
     def progress(self, label: str, total: int | None = None) -> Iterator[Advance]:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from ..state.routing import Isolation
 from .context import Context
+from .flags import Decorator
 from .topic_argument import TopicArgument
 
 if TYPE_CHECKING:
     from ..fetch.reader import LogReader
     from ..fetch.source import RecordSource
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def isolation_option(default: Isolation) -> Decorator:
@@ -32,11 +31,11 @@ def isolation_option(default: Isolation) -> Decorator:
 
 @contextmanager
 def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]:
-    """Both tiers, directly; only the tier-state partitions these partitions map to are read."""
+    """Both tiers, directly, following only the tier-state partitions that these map to; or what the bucket has."""
     from ..app.partitions import find_partitions
 
-    with context.connected("kafka.bootstrap.servers", "store.url") as connection:
-        partitions = find_partitions(connection.broker.control, topic.topic, topic.partition)
+    with context.reading("kafka.bootstrap.servers", "store.url") as connection:
+        partitions = find_partitions(connection.control, topic.topic, topic.partition)
         yield connection.reader(connection.view(partitions))
 
 
@@ -54,9 +53,7 @@ def opened_source(context: Context, topic: TopicArgument, via: str, isolation: I
         from ..fetch.source import ConsumerSource
 
         with context.connected() as connection:
-            connection.broker.control.cluster()  # by ourselves: librdkafka's error would name no address
-            consumer = PlainConsumer(context.settings.kafka, isolation, connection.clock)
-            with closing(consumer):
+            with closing(PlainConsumer(connection.reachable.kafka, isolation, connection.clock)) as consumer:
                 yield ConsumerSource(consumer)
     else:
         with opened_reader(context, topic) as reader:

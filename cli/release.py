@@ -24,14 +24,12 @@ def command(context: Context, topic: TopicArgument, hold: str | None, execute: b
     are settled with `tierstate settle`. A topic that is gone is named by its topic id.
     """
     from ..app.orders import take_back
-    from ..app.partitions import find_topic_id, partitions_with_facts, to_follow
+    from ..app.partitions import follow_facts
     from ..state.errors import InvalidRequest
     from ..state.keys import key_of
 
     with context.connected() as connection:
-        topic_id = find_topic_id(connection.broker.control, topic.topic)
-        follower = connection.view(to_follow(topic_id, topic.partition))
-        partitions = partitions_with_facts(follower, topic_id, topic.partition)
+        follower, partitions = follow_facts(connection, topic.topic, topic.partition)
         standing = [each for partition in partitions for each in follower.partition(partition).holds]
         found = [each for each in standing if hold in (None, each.id)]
         if hold is not None and not found:

@@ -48,15 +48,9 @@ def command(
 
     Time travel in the topic ends where compaction begins, and says so; the archive has every fact since it began.
     """
+    from ..app.connection import tier_partitions
     from ..app.partitions import partitions_of
-    from ..app.rebuilt import (
-        archive_identity,
-        rebuild_into,
-        replay_from_archive,
-        replay_from_topic,
-        tier_partitions,
-        topic_identity,
-    )
+    from ..app.rebuilt import archive_identity, rebuild_into, replay_from_archive, replay_from_topic
     from ..follower.time_travel import Target
     from ..state.errors import InvalidRequest
     from ..state.offsets import Position
@@ -78,15 +72,15 @@ def command(
             identity, parted = archive_identity(connection, history)
             if parted is not None:
                 context.output.note(parted)
-            numbers = tier_partitions(identity, partitions)
+            numbers = tier_partitions(identity.partitions, partitions)
             store, said = rebuild_into(
                 out, identity, lambda store: replay_from_archive(connection, identity, numbers, store, target)
             )
             if to_time is not None and not all(each.reached for each in said):
                 context.output.note(NOT_SURE)
         else:
-            identity = topic_identity(connection)
-            numbers = tier_partitions(identity, partitions)
+            identity = connection.topic_identity
+            numbers = tier_partitions(identity.partitions, partitions)
             store, said = rebuild_into(
                 out, identity, lambda store: replay_from_topic(connection, numbers, store, target)
             )

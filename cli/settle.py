@@ -49,7 +49,7 @@ def command(
     """
     from ..app.connection import view_now
     from ..app.orders import give
-    from ..app.partitions import find_topic_id, partitions_with_facts, to_follow
+    from ..app.partitions import follow_facts
     from ..rules.settle import unknown_of
     from ..state.errors import InvalidRequest, NotTiered
 
@@ -58,9 +58,7 @@ def command(
     if lineage is not None and contradiction is not None:
         raise InvalidRequest("settle one thing at a time: the lineage, or a contradiction")
     with context.connected() as connection:
-        topic_id = find_topic_id(connection.broker.control, topic.topic)
-        follower = connection.view(to_follow(topic_id, topic.partition))
-        partitions = partitions_with_facts(follower, topic_id, topic.partition)
+        follower, partitions = follow_facts(connection, topic.topic, topic.partition)
         if len(partitions) != 1:
             raise NotTiered(
                 "no fact is about this partition" if not partitions else "name one partition", **topic.facts

@@ -36,14 +36,14 @@ def command(
     Agents do all this too, but for orphans: after sweep.grace. Exit code 1 when something stays that no agent needs.
     """
     from ..app.partitions import find_topic_id, to_follow
-    from ..app.sweeping import SweepByHand, partitions_to_sweep
+    from ..app.sweeping import SweepByHand
 
     with context.connected("kafka.bootstrap.servers", "store.url") as connection:
         topic_id = find_topic_id(connection.broker.control, topic.topic) if topic else None
         number = topic.partition if topic else None
         follower = connection.view(to_follow(topic_id, number))
         sweep = SweepByHand(connection, follower, frozenset(_keys(orphans, orphans_from)))
-        partitions = partitions_to_sweep(connection, follower, topic_id, number)
+        partitions = sweep.partitions(topic_id, number)
         with context.output.progress("listing objects", len(partitions)) as advance:
             for partition in partitions:
                 sweep.look(partition)

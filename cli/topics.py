@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from .context import Context
-from .flags import pass_context
+from .flags import from_bucket, pass_context
+
+if TYPE_CHECKING:
+    from ..app.bucket_connection import BucketConnection
+    from ..app.connection import Connection
+    from ..app.partition_facts import PartitionFacts
 
 
 @click.command("topics", epilog="Example: tierstate topics --json")
+@from_bucket()
 @pass_context
 def command(context: Context) -> None:
     """List the tiered topics: what both tiers hold, and what is wrong anywhere."""
-    from ..app.partition_facts import PartitionFacts, look_at
-    from ..app.partitions import both_tiers_now
-
     rows: dict[str, list[PartitionFacts]] = defaultdict(list)
-    with context.connected() as connection:
-        broker, follower = connection.broker.control, connection.view()
-        names = {described.topic_id: described.name for described in broker.topics()}
-        for partition in follower.partitions():
-            name = names.get(partition.topic_id)
-            bounds, view = both_tiers_now(broker, follower, name, partition)
-            if name is None:
-                name = f"{view.topic or 'unknown'} (gone, id {partition.topic_id})"
-            rows[name].append(look_at(view, bounds, name))
+    with context.reading() as connection:
+        for each in _looked_at(connection):
+            rows[each.topic].append(each)
     table, document = [], []
     for name, partitions in sorted(rows.items()):
         trouble = sum(1 for p in partitions if p.gaps or p.degraded or p.holds or p.contradictions)
@@ -42,3 +41,24 @@ def command(context: Context) -> None:
         table.append(tuple(summary.values()))
     columns = ("topic", "partitions", "remote segments", "remote bytes", "remote records", "in trouble")
     context.output.table(columns, table, document)
+
+
+def _looked_at(connection: Connection | BucketConnection) -> Iterator[PartitionFacts]:
+    from ..app.bucket_connection import BucketConnection
+    from ..app.partition_facts import look_at, look_at_past
+    from ..app.partitions import both_tiers_now
+
+    if isinstance(connection, BucketConnection):
+        past = connection.view()
+        names = {described.topic_id: described.name for described in connection.control.topics()}
+        for partition in past.partitions():
+            known = past.partition(partition)
+            older = f"{known.topic or 'unknown'} (older, id {partition.topic_id})"
+            yield look_at_past(known, names.get(partition.topic_id, older))
+        return
+    follower = connection.view()
+    names = {described.topic_id: described.name for described in connection.control.topics()}
+    for partition in follower.partitions():
+        name = names.get(partition.topic_id)
+        bounds, view = both_tiers_now(connection.control, follower, name, partition)
+        yield look_at(view, bounds, name or f"{view.topic or 'unknown'} (gone, id {partition.topic_id})")

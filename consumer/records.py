@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 
 import pyarrow as pa
 
-from ..app.connection import FOR_READERS, Connection
+from ..app.connection import FOR_READERS, open_connection
 from ..fetch.gone import place_of
 from ..fetch.reader import records
 from ..runtime.settings import Settings
@@ -29,7 +29,9 @@ def read_records(
 
     ``topic``: its name or, once the cluster has it no more, its topic id. ``kafka``: librdkafka properties. ``store``:
     ``file:///folder``, ``s3://bucket/prefix``, … ``settings``: any others, by their names in docs/settings.md, as
-    ``{"store.endpoint": "https://…", "encryption.keyring": "/path"}``. Columns as Spark's Kafka source has them: key,
+    ``{"store.endpoint": "https://…", "encryption.keyring": "/path"}``. With ``{"view.source": "bucket"}`` no broker is
+    asked and ``kafka`` may be empty: the remote tier by the bucket's own view, whose age is logged first, or an earlier
+    one (``view.as_of``). Columns as Spark's Kafka source has them: key,
     value (binary), topic, partition, offset, timestamp (microseconds, UTC), timestampType, headers. Nothing is opened
     before the first batch is asked for; everything is closed when the iterator ends or is closed.
 
@@ -45,8 +47,8 @@ def read_records(
 def _records(
     settings: Settings, topic: str, partition: int, start: int, end: int, isolation: Isolation
 ) -> Generator[pa.RecordBatch, None, None]:
-    with Connection(settings) as connection:
-        place = place_of(connection.broker.control, topic, partition)
+    with open_connection(settings) as connection:
+        place = place_of(connection.control, topic, partition)
         reader = connection.reader(connection.view([place]))
         for piece in reader.scan(topic, partition, start, end, isolation=isolation):
             yield from records(piece, topic, partition)

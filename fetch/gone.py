@@ -1,4 +1,6 @@
-"""Topics that the cluster has no more, named by their topic id: what the remote tier keeps of them is the whole log.
+"""Logs without a broker: of topics that the cluster has no more, and of every topic where no cluster is asked at all.
+
+A topic that is gone is named by its topic id: what the remote tier keeps of it is the whole log.
 
 A name may belong to another topic by now, an id never does. An id whose topic still has a name is refused: its log goes
 on at the broker, and reading it without that would end it too early.
@@ -6,15 +8,27 @@ on at the broker, and reading it without that would end it too early.
 
 from __future__ import annotations
 
-from ..broker.control import BrokerControl
+from ..broker.control import TopicDirectory
 from ..state.epochs import LeaderEpoch
-from ..state.errors import InvalidRequest, UnknownTopic
+from ..state.errors import (
+    InvalidRequest,
+    LineageUnconfirmed,
+    ObjectNotFound,
+    SegmentExpired,
+    TierStateLost,
+    UnknownTopic,
+)
 from ..state.ids import TopicId, TopicIdPartition
 from ..state.lineage import EpochEnd
-from ..state.offsets import Offset, TimestampMs
+from ..state.offsets import Offset, OffsetRange, TimestampMs
+from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, LocalBounds
+from ..state.segment import RemoteSegment
 from ..state.view import TierView
+from ..storage.segment.reader import SegmentReader
 from .local import LocalPiece
+from .prefetch import Following
+from .remote import RemotePiece, RemoteTier, nothing
 
 
 class NoBroker:
@@ -24,9 +38,14 @@ class NoBroker:
         self._view = view
 
     def bounds(self, topic: str, partition: TopicIdPartition) -> LocalBounds:
-        """In the leader epoch of the view's own term: nobody leads who could say otherwise."""
+        """In the leader epoch of the view's own term: nobody leads who could say otherwise.
+
+        Raises TierStateLost, LineageUnconfirmed where what was copied would look like an empty log*.
+        """
         view = self._view.partition(partition)
         owned = view.coverage.owned
+        if not owned and view.segments:
+            _refuse_emptiness(view)
         end = Offset(owned[-1].offsets.end + 1 if owned else view.log_start or 0)
         return LocalBounds(end, end, end, view.leader.epoch if view.leader else None)
 
@@ -54,7 +73,51 @@ class NoBroker:
         return None
 
 
-def gone_id(control: BrokerControl, topic: str) -> TopicId | None:
+def _refuse_emptiness(view: PartitionView) -> None:
+    facts = {"topic": view.topic, "partition": view.partition.partition, "segments": len(view.segments)}
+    if not view.log_starts:
+        raise TierStateLost(f"segments are known, but no log start; {TierStateLost.WAY_OUT}", **facts)
+    if view.lineage_unknown:
+        raise LineageUnconfirmed("segments are known, but no lineage that could place them", **facts)
+
+
+class PastRemote(RemoteTier):
+    """The remote tier by a view that goes no further: what is not there any more may have expired since."""
+
+    def open(self, segment: RemoteSegment) -> SegmentReader:
+        """Raises SegmentExpired, and what `RemoteTier.open` raises."""
+        try:
+            return super().open(segment)
+        except ObjectNotFound as error:
+            raise _not_there(segment, error) from error
+
+    def read(
+        self,
+        segment: RemoteSegment,
+        offsets: OffsetRange,
+        max_bytes: int,
+        isolation: Isolation,
+        following: Following = nothing,
+    ) -> RemotePiece:
+        """Raises SegmentExpired, and what `RemoteTier.read` raises."""
+        try:
+            return super().read(segment, offsets, max_bytes, isolation, following)
+        except ObjectNotFound as error:
+            raise _not_there(segment, error) from error
+
+
+def _not_there(segment: RemoteSegment, error: ObjectNotFound) -> SegmentExpired:
+    return SegmentExpired(
+        "an object of this segment is not in the bucket any more: it expired after the view's newest fact, or is lost",
+        object_key=error.facts.get("key", segment.object_key),
+        topic=segment.topic,
+        partition=segment.partition,
+        segment_id=segment.segment_id,
+        offsets=segment.offsets,
+    )
+
+
+def gone_id(control: TopicDirectory, topic: str) -> TopicId | None:
     """The topic id that this text is, of a topic that is gone; None: it is no topic id.
 
     Raises UnknownTopic for the id of a topic that is there, AccessDenied where these credentials may not see it: asked
@@ -70,7 +133,7 @@ def gone_id(control: BrokerControl, topic: str) -> TopicId | None:
     return found
 
 
-def place_of(control: BrokerControl, topic: str, partition: int) -> TopicIdPartition:
+def place_of(control: TopicDirectory, topic: str, partition: int) -> TopicIdPartition:
     """A partition of a topic by its name or, once it is gone, by its topic id. Raises UnknownTopic."""
     try:
         described = control.topic(topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..broker.control import TopicDirectory
 from ..broker.open import Broker
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, ignore
@@ -15,6 +16,7 @@ from ..storage.object_store import ObjectReader
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.disk_cache import open_disk_cache
 from ..storage.segment.encryption import KeyUnwrapper
+from .gone import NoBroker, PastRemote
 from .local import BrokerTier
 from .reader import LogReader
 from .remote import PLAIN_NAMES, RemoteTier
@@ -47,12 +49,31 @@ def open_reader(
     return LogReader(view, broker.control, BrokerTier(broker), remote, clock)
 
 
-def open_remote(store: ObjectReader, clock: Clock, reading: Reading, listener: Listener = ignore) -> RemoteTier:
+def open_past_reader(
+    view: TierView,
+    topics: TopicDirectory,
+    store: ObjectReader,
+    clock: Clock,
+    reading: Reading,
+    listener: Listener = ignore,
+) -> LogReader:
+    """By a view that stands still, without a broker: the remote tier is all there is. Raises as `open_remote`."""
+    remote = open_remote(store, clock, reading, listener, PastRemote)
+    return LogReader(view, topics, NoBroker(view), remote, clock)
+
+
+def open_remote(
+    store: ObjectReader,
+    clock: Clock,
+    reading: Reading,
+    listener: Listener = ignore,
+    tier: type[RemoteTier] = RemoteTier,
+) -> RemoteTier:
     """Raises InvalidRequest when the folder of the disk cache holds something else."""
     cache, disk = reading.cache, None
     if cache.disk and reading.state_dir is not None:
         disk = open_disk_cache(reading.state_dir / CHUNKS_FOLDER, cache.disk, listener)
-    return RemoteTier(
+    return tier(
         store,
         ChunkCache(cache.memory, disk),
         clock,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-from ..broker.control import BrokerControl
+from ..broker.control import TopicDirectory
 from ..runtime.clock import Clock
 from ..state.errors import OffsetOutOfRange, UnknownTopic
 from ..state.ids import TopicIdPartition
@@ -40,7 +40,7 @@ class LogReader:
     """Thread-safe. `close` ends what `remote` does by itself; of the rest it closes nothing."""
 
     def __init__(
-        self, view: TierView, control: BrokerControl, local: LocalTier, remote: RemoteTier, clock: Clock
+        self, view: TierView, control: TopicDirectory, local: LocalTier, remote: RemoteTier, clock: Clock
     ) -> None:
         self._view, self._control, self._clock = view, control, clock
         self._local, self.remote = local, remote

@@ -7,9 +7,9 @@ No cache: whoever reads in order comes by once. A batch that lies in two windows
 buffer. A near store (a folder) is read by small windows in the caller's thread, which find them in the processor's
 caches; what is ahead of them is the kernel's business. A piece that is still held keeps its buffer, so its bytes never
 change.
-Memory: `WINDOW_BYTES`, or one chunk where that is larger, for each of `PARALLEL` requests and for the piece in the
-caller's hands, plain and, of chunks that must be opened, stored; one batch; the manifests of `PARALLEL` segments. Of a
-near store two windows of `NEAR_BYTES` or one chunk. A batch larger than that is in memory twice.
+Memory: `WINDOW_BYTES`, or one chunk where that is larger, for each of `PARALLEL` requests, the piece in the caller's
+hands and for the next one: 48 MiB; of chunks that must be opened what is stored, too; one batch; the manifests of
+`PARALLEL` segments. Of a near store three windows of `NEAR_BYTES` or one chunk. A batch larger than that is twice.
 A caller who leaves early (closes the iterator) leaves no thread and no request behind.
 """
 
@@ -41,7 +41,7 @@ from .batch_order import BatchOrder
 from .locate import locate_batch, proven_batch
 from .remote import BATCH_PREFIX, aborted_of, open_segment, touching
 
-NEAR_BYTES = MIB
+NEAR_BYTES = 2 * MIB
 BEYOND_BYTES = 128 * 1024
 """Read behind the chunk in which the last batch wanted begins: most batches end there."""
 _ROWS = 4096

@@ -92,12 +92,22 @@ def furthest_of(names: Iterable[PieceName]) -> PieceName | None:
     return min(names, key=lambda name: (-name.last, name.first), default=None)
 
 
+def newest_base(objects: ObjectReader, place: TierPlace) -> PositionName | None:
+    """What the archive begins with; None: with the first record. One LIST."""
+    bases = place.bases(objects)
+    return bases[-1] if bases else None
+
+
 def chain_of(objects: ObjectReader, place: TierPlace) -> Chain:
     """The chain by names; two LIST, and one small read for each piece whose predecessor is not the only candidate."""
-    bases = place.bases(objects)
-    base = bases[-1] if bases else None
-    start = base.position if base else 0
-    names = [name for name in place.pieces(objects) if name.first >= start]
+    return chain_after(objects, place, newest_base(objects, place))
+
+
+def chain_after(objects: ObjectReader, place: TierPlace, base: PositionName | None) -> Chain:
+    """What goes on from a live set, which may end within a piece: of names below it no page is asked for."""
+    start = base.position if base else START
+    # no piece crosses a border
+    names = [name for name in place.pieces(objects, since=start // WINDOW * WINDOW) if name.last >= start]
     if not names:
         return Chain(place, base, (), ())
     ending: dict[int, list[PieceName]] = {}

@@ -25,7 +25,7 @@ from ..storage.object_store import ObjectReader
 ROOT = "_tierstate/"
 _POSITION = re.compile("[0-9]{20}")
 _PIECE = re.compile("([0-9]{20})-([0-9]{20})")
-_PLACE = re.compile("_tierstate/([A-Za-z0-9_-]{22})/(0|[1-9][0-9]{0,9})/")
+_PLACE = re.compile("_tierstate/([A-Za-z0-9_-]{22})/(0|[1-9][0-9]{0,9})/(?:history-([1-9][0-9]{0,8})/)?")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -123,6 +123,27 @@ def numbers_under(store: ObjectReader, key: str) -> list[int]:
     prefix = key[: key.rindex("/") + 1]
     names = (each.key[len(prefix) :] for each in store.list(prefix))
     return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
+
+
+def place_of_key(key: str) -> TierPlace | None:
+    """Whose archive or checkpoint an object is; None: nobody's."""
+    named = _PLACE.match(key)
+    with suppress(InvalidRequest):
+        return TierPlace(named[1], int(named[2]), int(named[3] or 0)) if named else None
+    return None
+
+
+def kept_topics(store: ObjectReader) -> list[str]:
+    """The id of every tier-state topic that anything is kept of. One LIST each."""
+    found: list[str] = []
+    after: str | None = None
+    while (entry := next(iter(store.list(ROOT, after)), None)) is not None:
+        after = entry.key
+        place = place_of_key(entry.key)
+        if place is not None:
+            found.append(place.topic_id)
+            after = f"{ROOT}{place.topic_id}0"  # "0" follows "/": past all that is kept of it
+    return found
 
 
 def first_places(store: ObjectReader) -> list[TierPlace]:

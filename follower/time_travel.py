@@ -6,7 +6,7 @@ past is exact only if nothing at all is missing below it, and is refused otherwi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..broker.tier_topic import TierTopic
@@ -14,12 +14,13 @@ from ..state.errors import InvalidRequest
 from ..state.offsets import Position, TimestampMs
 from ..state.view import Entry, ViewStore
 from ..storage.object_store import ObjectReader
-from .archive_chain import Chain, chain_of
-from .archive_piece import Piece
+from .archive_chain import Chain, chain_after, chain_of, newest_base
+from .archive_piece import ArchivedEntry, Piece
 from .archive_reader import read_archive
 from .as_of import MIN_COMPACTION_LAG_MS
 from .live_set_object import BASE, LiveSetHeader, apply_table, fetch_table, read_header, scratch_folder
 from .live_table import read_live_table
+from .object_names import PositionName
 from .replay import catch_up
 from .shelf import Shelf
 from .view_identity import ViewIdentity
@@ -109,12 +110,14 @@ def replay_archive(
     to: Target = END,
     progress: Progress | None = None,
 ) -> Replayed:
-    """An empty ``store`` from the archive alone: to its end, or as far as ``to`` says.
+    """An empty ``store`` from the archive alone, one with a checkpoint from there: to its end, or as ``to`` says.
 
     Raises InvalidRequest when the archive ends before the position or begins later, CorruptData when it is damaged.
     """
     objects, tier_partition = shelf.objects, shelf.tier_partition
-    chain = chain_of(objects, shelf.place)
+    at = store.position(tier_partition)
+    taken = PositionName(at, shelf.place.checkpoint(at)) if at else None
+    chain = chain_after(objects, shelf.place, taken or newest_base(objects, shelf.place))
     if to.position is not None and not chain.start <= to.position <= chain.end:
         raise InvalidRequest(
             "the archive does not hold this position",
@@ -124,7 +127,9 @@ def replay_archive(
             ends=chain.end,
         )
     newest, holes = NO_TIME, 0
-    if chain.base is not None:
+    if taken is not None:
+        newest = TimestampMs(store.as_of(tier_partition))
+    elif chain.base is not None:
         base = _load_base(shelf, chain, store, to.time)
         newest, holes = TimestampMs(base.as_of), base.holes
     records = 0
@@ -132,17 +137,19 @@ def replay_archive(
     reached, keep = to.time is None, to.keep
     for piece in read_archive(objects, chain, to.position):
         _check_identity(piece, shelf.identity)
-        chosen, ended = _below(piece, to)
-        newest = max([newest, *(each.timestamp for each in piece.entries[: len(chosen)])])
+        first = max(piece.name.first, chain.start)  # a checkpoint may end within a piece
+        said = [each for each in piece.entries if each.position >= first]
+        chosen, ended = _below(said, to)
+        newest = max([newest, *(each.timestamp for each in said[: len(chosen)])])
         position = Position(piece.name.last + 1)
         if to.position is not None:
             position = min(position, to.position)
         if ended:
-            position = piece.entries[len(chosen)].position
+            position = said[len(chosen)].position
         kept = chosen if keep is None else [entry for entry in chosen if keep(tier_partition, entry)]
         store.apply(tier_partition, kept, position)
         records += len(chosen)
-        holes += position - piece.name.first - len(chosen)
+        holes += position - first - len(chosen)
         if progress:
             progress(records)
         if ended:
@@ -169,10 +176,10 @@ def _check_identity(piece: Piece, identity: ViewIdentity) -> None:
         raise InvalidRequest("the archive is of another cluster or mapping", file=piece.name.key)
 
 
-def _below(piece: Piece, to: Target) -> tuple[list[Entry], bool]:
+def _below(said: Sequence[ArchivedEntry], to: Target) -> tuple[list[Entry], bool]:
     """The entries before the target, and whether the first record of the time was met."""
     chosen: list[Entry] = []
-    for each in piece.entries:
+    for each in said:
         if to.time is not None and each.timestamp >= to.time:
             return chosen, True
         if to.position is not None and each.position >= to.position:

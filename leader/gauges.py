@@ -38,6 +38,9 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
 
         return read
 
+    def in_state(state: SegmentState) -> Callable[[], Iterator[Sample]]:
+        return by_view(lambda found: len(found.in_state(state)))
+
     def total(value: Callable[[PartitionView], int]) -> Callable[[], Iterator[Sample]]:
         return lambda: iter([((), float(sum(number for _, number in by_view(value)())))])
 
@@ -76,8 +79,8 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     metrics.gauge("tierstate_orphan_objects", sum_of(lambda status: status.orphan_objects or 0))
     metrics.gauge("tierstate_missing_objects", by_status(lambda status: status.missing_objects))
     metrics.gauge("tierstate_remote_log_size_bytes", by_view(lambda found: sum(s.log_bytes for s in found.readable)))
-    metrics.gauge("tierstate_remote_delete_lag_segments", by_view(_leaving))
-    metrics.gauge("tierstate_abandoned_segments", by_view(lambda found: len(found.in_state(SegmentState.ABANDONED))))
+    metrics.gauge("tierstate_remote_delete_lag_segments", in_state(SegmentState.DELETE_SEGMENT_STARTED))
+    metrics.gauge("tierstate_abandoned_segments", in_state(SegmentState.ABANDONED))
     metrics.gauge("tierstate_out_of_lineage_segments", by_view(_out_of_lineage))
     metrics.gauge("tierstate_future_segments", by_view(lambda found: future_segments(found, clock.now_ms())))
     metrics.gauge("tierstate_gap_offsets", by_start(_missing))
@@ -87,10 +90,6 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
     metrics.gauge("tierstate_lineage_unknown_partitions", total(lambda found: found.lineage_unknown))
     metrics.gauge("tierstate_integrity_holds", total(lambda found: len(found.holds)))
     metrics.gauge("tierstate_fenced_facts", total(lambda found: len(found.fenced)))
-
-
-def _leaving(view: PartitionView) -> int:
-    return len(view.in_state(SegmentState.DELETE_SEGMENT_STARTED))
 
 
 def _out_of_lineage(view: PartitionView) -> int:

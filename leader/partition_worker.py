@@ -8,9 +8,8 @@ store that takes nothing holds up no erasing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from ..rules.candidates import CopyCandidate
 from ..rules.decide import ActKind, Decision, Intent, Memory, Observed, Policy, decide, refusal
@@ -25,29 +24,18 @@ from ..state.errors import Fenced, NotTiered, TierstateError
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.offsets import Offset, Position
 from ..state.partition_view import PartitionView
-from ..state.routing import LocalBounds
 from ..state.segment import SegmentState
 from .act import Act, run
 from .copier import CopyTools
 from .dispatch import act_for
 from .integrity import IntegrityHolds
+from .observe import Observer
 from .orphan_sweeps import OrphanSweeps
 from .partition_report import failed, refused, reported
 from .setbacks import Setbacks
 from .stable_offset_pin import StableOffsetPin
 from .status import PartitionStatus, StatusBoard
 from .term import Reign, Seat, begin_term
-
-
-class Observe(Protocol):
-    """`observe.Observer`."""
-
-    def __call__(self, partition: TopicIdPartition, name: str) -> Observed: ...
-
-    def groups_after(
-        self, partition: TopicIdPartition, name: str, bounds: LocalBounds, moment: float
-    ) -> Mapping[str, Offset] | None: ...
-
 
 ArchivedTo = Callable[[int], Position | None]
 """Of a tier-state partition: what is below is archived; None: no archive is kept."""
@@ -65,7 +53,7 @@ class WorkerTools:
     """What every partition's worker of this agent uses."""
 
     seat: Seat
-    observe: Observe
+    observe: Observer
     copies: CopyTools
     policy: Policy
     board: StatusBoard

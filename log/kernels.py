@@ -6,8 +6,8 @@ keep the buffers alive and hand out only lengths that pass one proved. Nothing h
 A record: varint length, int8 attributes, varlong timestamp delta, varint offset delta, varint key length and key,
 varint value length and value, varint header count, then name and value of each header; all zigzag, -1 is null.
 
-All kernels are in this one file and have one signature each: numba's cache notices changes by file, and several
-processes that compile at once write equal entries.
+Kernels have one signature each (those of JSON are in `json_kernels.py`): numba's cache notices changes by file, and
+several processes that compile at once write equal entries.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ def _big_endian_store(bits: int) -> Any:
 _put8, _put32, _put64 = _big_endian_store(8), _big_endian_store(32), _big_endian_store(64)
 
 
-def _kernel(signature: str, **options: Any) -> Callable[[Compiled], Compiled]:
+def kernel(signature: Any, **options: Any) -> Callable[[Compiled], Compiled]:
+    """Compiled when it is imported, or taken from the cache."""
     return cast(Callable[[Compiled], Compiled], numba.njit(signature, **_COMPILED, **options))
 
 
@@ -157,7 +158,7 @@ def _crc_tables() -> Any:
 _CRC = _crc_tables()
 
 
-@_kernel("uint64(int64, int64)")
+@kernel("uint64(int64, int64)")
 def crc32c(address: int, size: int) -> Any:
     """For short batches, where a call into the library costs more than the sum."""
     crc = np.uint64(0xFFFFFFFF)
@@ -179,7 +180,7 @@ def crc32c(address: int, size: int) -> Any:
     return crc ^ np.uint64(0xFFFFFFFF)
 
 
-@_kernel("UniTuple(int64, 3)(int64, int64, int64, int64, int64, int64[:, ::1])")
+@kernel("UniTuple(int64, 3)(int64, int64, int64, int64, int64, int64[:, ::1])")
 def scan(address: int, size: int, at: int, after: int, sum_below: int, table: Any) -> Any:
     """Headers of the whole batches from ``at`` on, as many as ``table`` (int64 [n, 14]) holds.
 
@@ -210,7 +211,7 @@ def scan(address: int, size: int, at: int, after: int, sum_below: int, table: An
     return rows, at, after
 
 
-@_kernel("UniTuple(int64, 2)(int64, int64)", inline="always")
+@kernel("UniTuple(int64, 2)(int64, int64)", inline="always")
 def _varint(at: int, end: int) -> Any:
     """Zigzag value and the address after it; address -1 when it is cut off or longer than 10 bytes."""
     if at < end:
@@ -230,13 +231,13 @@ def _varint(at: int, end: int) -> Any:
     return 0, -1
 
 
-@_kernel("int64(int64, int64)", inline="always")
+@kernel("int64(int64, int64)", inline="always")
 def _wrapping_sum(a: Any, b: Any) -> Any:
     """As Java adds; a signed sum that overflows is nothing that compiled code may rely on."""
     return np.int64(np.uint64(a) + np.uint64(b))
 
 
-@_kernel("int64(int64, int64, int64)")
+@kernel("int64(int64, int64, int64)")
 def _past_headers(at: int, end: int, headers: int) -> Any:
     """The address after so many headers; -1 when they do not fit."""
     for _ in range(headers):
@@ -251,7 +252,7 @@ def _past_headers(at: int, end: int, headers: int) -> Any:
     return at
 
 
-@_kernel(
+@kernel(
     "int64(int64, int64[:, ::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int32[::1], "
     "int64[:, ::1], int32[:, ::1], int64[::1], int32[::1])",
 )
@@ -335,7 +336,7 @@ def parse(
     return OK
 
 
-@_kernel("void(int64, int64[:, ::1], int32[:, ::1], int64, int32[::1], uint8[::1], int64)")
+@kernel("void(int64, int64[:, ::1], int32[:, ::1], int64, int32[::1], uint8[::1], int64)")
 def gather(raw: int, at: Any, size: Any, part: int, ends: Any, valid: Any, target: int) -> None:
     """Pass two of one binary column, the first or second ``part`` of pairs: Arrow's int32 offsets [n + 1], bytes at
     ``target``.
@@ -358,7 +359,7 @@ def gather(raw: int, at: Any, size: Any, part: int, ends: Any, valid: Any, targe
         ends[r + 1] = to
 
 
-@_kernel(
+@kernel(
     "void(int64, int64[::1], int32[::1], int32[::1], uint8[::1], int64[:, ::1], int32[:, ::1], int64[::1])",
 )
 def list_headers(
@@ -393,7 +394,7 @@ def list_headers(
         lists[r + 1] = header
 
 
-@_kernel(
+@kernel(
     "void(int64[::1], int64[::1], int32[::1], int64[::1], int64[:, ::1], int32[:, ::1], int32[::1], int64[::1], "
     "int64[:, ::1], int32[:, ::1], int64, int64[::1])",
 )

@@ -182,22 +182,6 @@ def _parts(array: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], np
     return np.frombuffer(data or b"", np.uint8), bounds[:-1].astype(np.int64), size
 
 
-def arrow_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int, bytes | None, bytes | None, list[Header]]]:
-    """(offset, timestamp ms, type, key, value, headers) of each row."""
-    headers = batch.column("headers").to_pylist() if "headers" in batch.schema.names else [None] * batch.num_rows
-    columns = zip(
-        batch.column("offset").to_pylist(),
-        batch.column("timestamp").cast(pa.int64()).to_pylist(),
-        batch.column("timestampType").to_pylist(),
-        batch.column("key").to_pylist(),
-        batch.column("value").to_pylist(),
-        headers,
-        strict=True,
-    )
-    for offset, micros, kind, key, value, named in columns:
-        yield offset, micros // 1000, kind, key, value, [(each["key"], each["value"]) for each in named or []]
-
-
 def topic_digest(partitions: Mapping[int, tuple[int, bytes]]) -> str:
     """From partition to (record count, digest); lower-case hex."""
     whole = hashlib.sha256()

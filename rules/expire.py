@@ -116,7 +116,7 @@ def next_log_start(
 def _expired_uncopied(
     view: PartitionView, bounds: LocalBounds, retention: TopicRetention, now: TimestampMs, gone: Aged
 ) -> bool:
-    """Whether everything from the log start up to ``last_seen.before`` is in no tier, and older than retention keeps.
+    """Whether everything from the log start up to ``gone.before`` is in no tier, and older than retention keeps.
 
     Retention decides it, not the broker's log start: what an operator or a shorter retention took from the broker is
     passed when it would have expired, and not before. Nothing readable is passed, also not out of lineage.

@@ -85,6 +85,24 @@ class TierState(Section):
     replication_factor: int = Field(default=3, ge=1, le=100, description="Replication factor it is created with.")
 
 
+class View(Section):
+    """Where readers take the view from."""
+
+    source: Literal["topic", "bucket"] = Field(
+        default="topic",
+        description="`bucket`: from checkpoints and archive; no broker is asked, and only what is remote is read.",
+    )
+    as_of: str = Field(
+        default="",
+        description="Of the bucket: the view of a time (`@2026-11-21T10:00:00Z`, `@-3d`), or of one tier-state "
+        "partition below a position (`0/1234`); empty: the newest.",
+    )
+    topic_id: str = Field(
+        default="", description="Of the bucket: which tier-state topic; needed where it keeps more than one."
+    )
+    history: int | None = Field(default=None, ge=0, description="Of the bucket: which history; unset: the newest.")
+
+
 class TopicOverrides(Section):
     """One topic's overrides. They may be shorter than the topic's own retention, never longer."""
 
@@ -302,6 +320,7 @@ class Settings(Section):
     kafka: dict[str, str] = Field(default={}, repr=False, description="librdkafka properties, as they are.")
     store: Store = Store()
     tier_state: TierState = TierState()
+    view: View = View()
     tiering: Tiering = Tiering()
     format: Format = Format()
     agent: Agent = Agent()

@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from ..state.errors import InvalidSettings
 from .settings import Settings
 from .settings_keys import TOPIC_TABLE, is_duration, is_path, is_secret, path_of_dotted, path_of_environment, unknown
-from .units import require_unit
 
 CONFIG_VARIABLE = "TIERSTATE_CONFIG"
 SEARCHED = (Path("tierstate.toml"), Path("/etc/tierstate/tierstate.toml"))
@@ -166,7 +165,7 @@ def _reference(value: object) -> tuple[str, str] | None:
 
 
 def _resolved(path: SettingPath, one: Given, reference: tuple[str, str] | None, environ: Mapping[str, str]) -> object:
-    """The value as its class reads it. ValueError: a reference to nothing, a secret in the open, no unit of time."""
+    """The value as its class reads it. ValueError: a reference to nothing, or a secret written in the open."""
     value = one.value
     if reference is not None:
         value = _referenced(*reference, one.folder, environ)
@@ -175,7 +174,7 @@ def _resolved(path: SettingPath, one: Given, reference: tuple[str, str] | None, 
     if path[0] == "kafka" and len(path) > 1:
         return _property(value)
     if is_duration(path) and isinstance(value, int | float) and not isinstance(value, bool):
-        return require_unit(value, str(value))
+        return str(value)  # as it is written: only a program's own number is seconds already
     if is_path(path) and isinstance(value, str):
         return str(one.folder / value)
     if is_path(path) and isinstance(value, list):

@@ -52,17 +52,12 @@ def parse_duration(value: object) -> float:
     if _DURATION.fullmatch(text):
         return sum(float(number) * SECOND_UNITS[unit] for number, unit in _PART.findall(text))
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text, re.ASCII):
-        return require_unit(float(text), text)
+        if float(text):
+            raise ValueError(
+                f"a duration without a unit: {text}; write {text}s for seconds, {text}ms, {text}m, {text}h or {text}d"
+            )
+        return 0.0
     raise ValueError(f"not a duration: {value!r}; write a number with a unit, as 15m (units: ms s m h d)")
-
-
-def require_unit(written: float, text: str) -> float:
-    """A duration that was written as a number alone: 0. ValueError for any other."""
-    if written:
-        raise ValueError(
-            f"a duration without a unit: {text}; write {text}s for seconds, {text}ms, {text}m, {text}h or {text}d"
-        )
-    return written
 
 
 def show_size(size: int) -> str:

@@ -28,11 +28,14 @@ _JAAS_MODULES = ("PlainLoginModule", "ScramLoginModule")
 
 def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
     """From all options, of which those that begin with ``kafka.`` count. InvalidRequest names the option."""
+    from ..app.connection import BUCKET  # and with it pydantic, which a session that reads nothing needs not
+
     given = {name[len("kafka.") :]: value for name, value in options.items() if name.startswith("kafka.")}
     for name, reason in REFUSED.items():
         if name in given:
             raise InvalidRequest(f"option kafka.{name} is not supported: {reason}")
-    if not given.get("bootstrap.servers", "").strip():
+    alone = options.get("tierstate.source", "").strip() == BUCKET
+    if not alone and not given.get("bootstrap.servers", "").strip():
         raise InvalidRequest("option kafka.bootstrap.servers must be set")
     properties = {name: value for name, value in given.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
     _translate_jaas(properties)

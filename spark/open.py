@@ -1,4 +1,4 @@
-"""Options -> one reader of both tiers, over a view of just the partitions that are read."""
+"""Options -> one reader of both tiers, or of the bucket alone, over a view of just the partitions that are read."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..app.connection import Connection
-from ..broker.control import BrokerControl
+from ..app.connection import open_connection
+from ..broker.control import TopicDirectory
 from ..fetch.gone import place_of
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
@@ -33,14 +33,14 @@ def open_log(options: SourceOptions, clock: Clock, choice: Choice | None = None)
     call. Raises UnknownTopic (the tier-state topic too), InvalidRequest, InvalidSettings, AccessDenied, Unavailable.
     """
     settings = options.settings
-    with Connection(settings, clock) as connection:
-        broker = connection.broker.control
+    with open_connection(settings, clock) as connection:
+        broker = connection.control
         chosen = chosen_partitions(choice or options.choice, broker, settings.tier_state.topic)
         view = connection.view(chosen.values(), options.view_folder)
         yield OpenLog(connection.reader(view), tuple(chosen))
 
 
-def _assigned(control: BrokerControl, topic: str, partition: int) -> TopicIdPartition:
+def _assigned(control: TopicDirectory, topic: str, partition: int) -> TopicIdPartition:
     try:
         return place_of(control, topic, partition)
     except UnknownTopic as error:
@@ -48,7 +48,7 @@ def _assigned(control: BrokerControl, topic: str, partition: int) -> TopicIdPart
 
 
 def chosen_partitions(
-    choice: Choice, control: BrokerControl, tier_state_topic: str
+    choice: Choice, control: TopicDirectory, tier_state_topic: str
 ) -> dict[TopicPartition, TopicIdPartition]:
     """By topic and partition, ascending; ``assign`` takes a topic that is gone by its topic id.
 

@@ -46,7 +46,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option("minPartitions", "At least so many Spark partitions."),
     ),
     "Where from": (
-        Option("kafka.bootstrap.servers", "The cluster. Must be set."),
+        Option("kafka.bootstrap.servers", "The cluster. Must be set, but with `tierstate.source=bucket`."),
         Option(
             "tierstate.store",
             "The object store: `file:///folder`, `s3://bucket/prefix`, gs://, az://. Must be set.",
@@ -60,6 +60,17 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             setting="encryption.keyring",
         ),
         Option("tierstate.tier_state_topic", "Where the facts are.", "_tier-state", "tier_state.topic"),
+        Option(
+            "tierstate.source",
+            "`bucket`: no broker is asked, the view comes from the bucket, and only what is remote is read.",
+            setting="view.source",
+        ),
+        Option(
+            "tierstate.asOf",
+            "With `bucket`: the view of `@TIME` (`@2026-11-21T10:00:00Z`, `@-3d`), or of one tier-state partition "
+            "below a position (`0/1234`).",
+            setting="view.as_of",
+        ),
         Option(
             "tierstate.state_dir",
             "Folder on the driver that keeps the view between queries; without, in memory.",
@@ -78,10 +89,14 @@ GROUPS: dict[str, tuple[Option, ...]] = {
     ),
 }
 OPTIONS = tuple(option for group in GROUPS.values() for option in group)
-OURS = tuple(option.name.removeprefix("tierstate.") for option in OPTIONS if option.name.startswith("tierstate."))
-SETTINGS = {option.name.removeprefix("tierstate."): option.setting for option in OPTIONS if option.setting is not None}
+OURS = tuple(
+    option.name.removeprefix("tierstate.").lower() for option in OPTIONS if option.name.startswith("tierstate.")
+)
+SETTINGS = {
+    option.name.removeprefix("tierstate.").lower(): option.setting for option in OPTIONS if option.setting is not None
+}
 """The setting that an option of another name is."""
-READ_BY = ("store.", "cache.", "format.key_prefix", "format.salt_bits")
+READ_BY = ("store.", "cache.", "view.topic_id", "view.history", "format.key_prefix", "format.salt_bits")
 """Every setting of these is an option, ``tierstate.store.path_style``: what else a reader goes by."""
 DEFAULTS = {option.name.lower(): option.default for option in OPTIONS if option.default is not None}
 

@@ -182,7 +182,8 @@ def _not_in_the_remote_tier(
     start, sure = sure_log_start(view, bounds, confirmed), sure_end(view, bounds, confirmed)
     local = offset >= bounds.local_start
     covered = Offset(0 if start is None else view.coverage.prefix_end(start) + 1)
-    if start is None or (covered > max(start, sure) if local else offset >= sure):
+    said_beyond = covered > max(start or 0, sure) or view.coverage.at(offset) is not None
+    if start is None or (said_beyond if local else offset >= sure):
         return unconfirmed(view, bounds, confirmed, offset=offset)
     if local:
         said = "offset is not in the remote tier yet"

@@ -38,11 +38,14 @@ def section(page: str, title: str) -> str:
     return found[1]
 
 
-def anchors(path: Path) -> set[str]:
+def anchor_of(title: str) -> str:
     """GitHub's: lower case, words only, spaces to hyphens."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def anchors(path: Path) -> set[str]:
     prose = FENCE.sub("", path.read_text())
-    titles = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return {anchor_of(title) for title in re.findall(r"^#+ (.+)$", prose, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

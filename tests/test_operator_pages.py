@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.test_deploy import COMPOSE, parse
-from tests.test_docs import FENCE, LINK, PAGES, ROOT, SOURCE, not_yet, readme
+from tests.test_docs import FENCE, LINK, PAGES, ROOT, SOURCE, anchor_of, not_yet, readme
 from tierstate.broker.acls import AGENT, INIT, READER, Resource, Right
 from tierstate.schemas.registry import schemas
 
@@ -39,7 +39,7 @@ def text_under(page: Path, anchor: str) -> str:
             break
         if level:
             found.append(line)
-        elif heading and re.sub(r"[^\w\- ]", "", heading[2].lower()).replace(" ", "-") == anchor:
+        elif heading and anchor_of(heading[2]) == anchor:
             level = len(heading[1])
     assert found, f"{page.name}#{anchor}"
     return "\n".join(found)

@@ -89,8 +89,9 @@ def keys_of_http() -> set[str]:
 
 
 def keys_of_errors() -> set[str]:
-    """Of the facts that any of our errors is raised with."""
+    """Of the facts that any of our errors is raised or made with, also those gathered as ``facts`` before."""
     kinds = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)}
+    kinds |= {"error_of", "error_of_exception"}
     return {key for file in _files(*ROOM_NAMES) for key in _fact_names(ast.parse(file.read_text()), kinds)}
 
 
@@ -99,7 +100,7 @@ def _files(*rooms: str) -> Iterator[Path]:
         yield from (ROOMS / room).glob("**/*.py")
 
 
-def _dict_keys(tree: ast.Module) -> Iterator[str]:
+def _dict_keys(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             yield from (key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str))
@@ -111,3 +112,7 @@ def _fact_names(tree: ast.Module, kinds: set[str]) -> Iterator[str]:
             name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
             if name in kinds:
                 yield from (word.arg for word in node.keywords if word.arg is not None)
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(each, ast.Name) and each.id == "facts" for each in targets):
+                yield from _dict_keys(node.value)

@@ -10,18 +10,16 @@ import httpx
 import pytest
 
 from tests.api.gateways import Call, Running, asgi_call
-from tests.fetch.two_tiers import GOLDEN, Folder, FolderTier, OneTopic, TwoTiers
+from tests.fetch.two_tiers import GOLDEN, Folder, FolderTier, TwoTiers
 from tierstate.api.app import create_app
 from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService
 from tierstate.fetch.reader import LogReader
-from tierstate.fetch.remote import RemoteTier
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.setting_types import Address
 from tierstate.runtime.settings import Gateway
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.segment.cache import ChunkCache
 
 
 @dataclass
@@ -42,15 +40,9 @@ def golden() -> Iterator[Callable[..., Log]]:
         folder = Folder(next(path for path in (GOLDEN / case).iterdir() if path.is_dir()))
         place = TopicIdPartition(TopicId.of(b"golden-topic-id!"), 0)
         tiers = TwoTiers(place, "t", MemoryStore(SystemClock()))
-        tiers.elect(folder.lineage())
-        tiers.start_log_at(0)
-        for base, following in list(zip(folder.bases, folder.bases[1:], strict=False))[:copies]:
-            tiers.copy(folder, base, following)
+        tiers.copy_all(folder, copies)
         local = FolderTier(folder, place, "t")
-        control: Any = OneTopic("t", place.topic_id)
-        remote = RemoteTier(tiers.store, ChunkCache(1 << 20), SystemClock())
-        tiers.view.require_fresh(0, 0)
-        made.append(Log(folder, local, LogReader(tiers.view, control, local, remote, SystemClock()), tiers))
+        made.append(Log(folder, local, tiers.reader(local), tiers))
         return made[-1]
 
     yield make

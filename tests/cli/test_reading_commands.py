@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +86,8 @@ def cluster(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> It
         place = TopicIdPartition(broker.control.topic(TOPIC).topic_id, 0)
         tiers = TwoTiers(place, TOPIC, store, topic)
         with closing(tiers.view):
-            tiers.elect(folder.lineage())
-            tiers.start_log_at(0)
             bases = folder.bases[:4]
-            for base, following in pairwise(bases):
-                tiers.copy(folder, base, following)
+            tiers.copy_all(folder, 3)
         border = bases[3] - 5
         broker.control.delete_records_on(BrokerId(1), TOPIC, 0, Offset(border))
         yield Cluster(call, json.loads(out), border)

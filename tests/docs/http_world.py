@@ -14,12 +14,11 @@ from fastapi import FastAPI
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from tests.broker.guarded import self_signed
-from tests.fetch.two_tiers import NOW, Folder, FolderTier, OneTopic, TwoTiers
+from tests.fetch.two_tiers import NOW, Folder, FolderTier, TwoTiers
 from tierstate.api.app import create_app
 from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService
 from tierstate.fetch.reader import LogReader
-from tierstate.fetch.remote import RemoteTier
 from tierstate.log.batch import iter_batches
 from tierstate.log.time_index import build_time_index
 from tierstate.runtime.clock import SystemClock
@@ -27,7 +26,6 @@ from tierstate.runtime.setting_types import Address
 from tierstate.runtime.settings import Gateway, GatewayAuth, GatewayTls
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.segment.cache import ChunkCache
 
 TOPIC = "orders"
 ORDERS, A_BATCH, A_SEGMENT = 12, 2, 4
@@ -87,16 +85,10 @@ def _orders(folder: Folder) -> Iterator[LogReader]:
     """Every segment but the last is copied, and the broker has the last one alone."""
     tiers = TwoTiers(PLACE, TOPIC, MemoryStore(SystemClock()))
     with closing(tiers.view):
-        tiers.elect(folder.lineage())
-        tiers.start_log_at(0)
-        for base, following in zip(folder.bases, folder.bases[1:], strict=False):
-            tiers.copy(folder, base, following)
+        tiers.copy_all(folder)
         local = FolderTier(folder, PLACE, TOPIC)
         local.local_start = folder.bases[-1]
-        control: Any = OneTopic(TOPIC, PLACE.topic_id)
-        remote = RemoteTier(tiers.store, ChunkCache(1 << 20), SystemClock())
-        tiers.view.require_fresh(0, 0)
-        yield LogReader(tiers.view, control, local, remote, SystemClock())
+        yield tiers.reader(local)
 
 
 def _log_folder(path: Path) -> Folder:

@@ -48,10 +48,7 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
 
         tiers = TwoTiers(place, "t", store or MemoryStore(SystemClock(), between), topic)
         tiers.compression = compression
-        tiers.elect(folder.lineage())
-        tiers.start_log_at(0)
-        pairs = list(zip(folder.bases, folder.bases[1:], strict=False))[:copies]
-        segments = [tiers.copy(folder, base, following, **copy) for base, following in pairs]
+        segments = tiers.copy_all(folder, copies, **copy)
         local = FolderTier(folder, place, "t")
         fetched: list[RemoteFetched] = []
         remote = RemoteTier(
@@ -64,7 +61,6 @@ def golden_log() -> Iterator[Callable[..., Golden]]:
         control = OneTopic("t", place.topic_id)
         seam: Any = control
         reader = LogReader(tiers.view, seam, local, remote, clock or SystemClock())
-        tiers.view.require_fresh(0, 0)
         made.append(Golden(folder, tiers, local, reader, remote, segments, gets, fetched, control))
         return made[-1]
 

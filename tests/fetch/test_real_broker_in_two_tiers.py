@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +91,9 @@ def real(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
         expected = {isolation: client_rows(kafka.bootstrap, isolation, end) for isolation in BOTH}
         store = DirectoryStore(tmp_path_factory.mktemp("fetch") / "store")
         tiers = TwoTiers(TopicIdPartition(described.topic_id, 0), TOPIC, store)
-        tiers.elect(folder.lineage())
-        tiers.start_log_at(0)
         bases = folder.bases[:4]
         assert len(folder.bases) > 4, folder.bases
-        for base, following in pairwise(bases):
-            tiers.copy(folder, base, following, chunk_bytes=5_000)
+        tiers.copy_all(folder, 3, chunk_bytes=5_000)
         border = bases[2] + 7  # inside the third segment: both tiers have a part of it
         broker.control.delete_records_on(BrokerId(1), TOPIC, 0, Offset(border))
         with closing(tiers.view):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.fetch.two_tiers import Golden, golden_rows, rows_of
+from tests.log.batches import Batch, record
 from tierstate.fetch.piece import Fetched
 from tierstate.fetch.plan import PlannedPart, PlannedSplit, plan
 from tierstate.fetch.split import read_split
@@ -21,6 +23,10 @@ from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import MIB, ObjectStore
 from tierstate.storage.segment.buffers import HEAD_BYTES, Buffers
+from tierstate.storage.segment.log_chunks import WINDOW_BYTES
+from tierstate.storage.segment.manifest import with_own_size
+from tierstate.storage.segment.reader import read_manifest
+from tierstate.storage.segment.writer import put_manifest
 
 Make = Callable[..., Golden]
 BOTH = (Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
@@ -270,3 +276,48 @@ def test_a_part_of_a_segment_that_somebody_else_described_is_refused(store: Obje
     assert split.parts == (part,)
     with pytest.raises(CorruptData, match="the manifest describes another segment"):
         list(read_split(split, store, None))
+
+
+RECORD_BYTES = 300_000
+COUNT = 8
+
+
+@pytest.fixture
+def large_batches(tmp_path: Path) -> Path:
+    """A record a batch, each larger than many chunks and than what is read behind the last one."""
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    log = b"".join(Batch(at, [record(0, None, b"%08d" % at * (RECORD_BYTES // 8))]).bytes for at in range(COUNT))
+    (folder / f"{0:020d}.log").write_bytes(log)
+    (folder / f"{COUNT:020d}.log").write_bytes(Batch(COUNT, [record(0, None, b"")]).bytes)
+    (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    return folder
+
+
+@pytest.mark.parametrize("piece_bytes", [50_000, 400_000, WINDOW_BYTES])
+@pytest.mark.parametrize("compression", FORMS)
+def test_batches_larger_than_a_window_are_whole(
+    compression: Compression, piece_bytes: int, store: ObjectStore, large_batches: Path, golden_log: Make
+) -> None:
+    golden = golden_log(path=large_batches, store=store, compression=compression, chunk_bytes=65_536)
+    for start, end in ((0, COUNT), (0, 1), (3, 5), (COUNT - 1, COUNT)):
+        found = rows_of(read(golden, start, end, Isolation.READ_COMMITTED, piece_bytes))
+        assert [(row[0], row[4]) for row in found] == [
+            (at, b"%08d" % at * (RECORD_BYTES // 8)) for at in range(start, end)
+        ]
+
+
+def test_a_chunk_table_that_ends_too_early_hides_nothing(
+    store: ObjectStore, large_batches: Path, golden_log: Make
+) -> None:
+    """It says how far to read ahead; the end is where the last offset was seen."""
+    golden = golden_log(path=large_batches, store=store, compression=Compression.NONE, chunk_bytes=65_536)
+    key = golden.segments[0].object_key
+    manifest = read_manifest(store, key)
+    block = manifest.tierstate
+    assert block is not None
+    firsts = tuple(each if each is None or each < 4 else None for each in block.chunk_first_offsets)
+    store.delete(object_key(key, ObjectKind.MANIFEST))
+    put_manifest(store, key, with_own_size(replace(manifest, tierstate=replace(block, chunk_first_offsets=firsts))))
+    with pytest.raises(CorruptData, match="another chunk than its manifest says"):
+        read(golden, 0, COUNT, Isolation.READ_COMMITTED, WINDOW_BYTES)

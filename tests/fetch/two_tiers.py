@@ -8,7 +8,9 @@ import struct
 from base64 import b64decode
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -51,6 +53,7 @@ from tierstate.state.segment import (
     Term,
 )
 from tierstate.storage.object_store import ObjectStore
+from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.chunks import first_offsets
 from tierstate.storage.segment.manifest import (
     SegmentManifest,
@@ -178,6 +181,20 @@ class TwoTiers:
         segment = self._upload(folder, attempt, chunk_bytes, foreign, many_aborted)
         self.say(SegmentCopyFinished(segment))
         return segment
+
+    def copy_all(self, folder: Folder, copies: int | None = None, **copy: Any) -> list[RemoteSegment]:
+        """The log begins at 0; all segments but the last are copied, or the first ``copies``. The view knows it."""
+        self.elect(folder.lineage())
+        self.start_log_at(0)
+        segments = [self.copy(folder, *ends, **copy) for ends in list(pairwise(folder.bases))[:copies]]
+        self.view.require_fresh(0, 0)
+        return segments
+
+    def reader(self, local: FolderTier, cache_bytes: int = 1 << 20) -> LogReader:
+        """Of both tiers, with an empty cache."""
+        control: Any = OneTopic(self.name, self.partition.topic_id)
+        remote = RemoteTier(self.store, ChunkCache(cache_bytes), SystemClock())
+        return LogReader(self.view, control, local, remote, SystemClock())
 
     def _upload(
         self, folder: Folder, attempt: CopyAttempt, chunk_bytes: int, foreign: bool, many_aborted: bool

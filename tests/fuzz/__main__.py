@@ -1,5 +1,8 @@
 """Fuzz one target: ``python -m tests.fuzz batches --cases 2000 --seed 1``; a case again with ``--case N``.
 
+With ``--minutes 60 --corpus build/fuzz`` it is guided by what a case reaches (`guided.py`), and goes on from what
+earlier runs kept there; what breaks a promise is done again with ``--input FILE``.
+
 The process may not take more memory than it has once it is warm and what the target may take beside that (by
 `RLIMIT_DATA`), and no case may take longer than `CASE_S`. What breaks a promise is shown with the command that does it
 again, and the exit code is 1.
@@ -17,7 +20,9 @@ import traceback
 from pathlib import Path
 from random import Random
 
+from tests.fuzz.guided import Growing
 from tests.fuzz.targets import TARGETS, Target
+from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import TierstateError
 
 WARM_AFTER = 5
@@ -46,12 +51,24 @@ def attempt(target: Target, data: bytes, random: Random, folder: Path) -> str | 
     return None
 
 
+def guided(target: Target, seeds: list[bytes], corpus: Path, folder: Path, minutes: float) -> int:
+    growing = Growing(target, corpus, folder, SystemClock())
+    bad = growing.run(seeds, minutes * 60)
+    print(f"{corpus.name}: {growing.cases} cases, {len(growing.kept)} kept, {len(growing.known)} places")
+    if bad is not None:
+        print(f"a promise is broken; again: python -m tests.fuzz {corpus.name} --input {bad}", file=sys.stderr)
+    return 0 if bad is None else 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--case", type=int, help="this one alone")
+    parser.add_argument("--minutes", type=float, help="guided, so long, instead of --cases")
+    parser.add_argument("--corpus", type=Path, default=Path("build/fuzz"), help="what a guided run keeps, by target")
+    parser.add_argument("--input", type=Path, help="this file alone")
     given = parser.parse_args()
     target = TARGETS[given.target]
     seeds = target.seeds()
@@ -60,9 +77,14 @@ def main() -> int:
         folder = Path(made)
         for number, seed in enumerate(seeds):
             if number == WARM_AFTER:
-                limit(target.room)
+                limit(target.room * (1 if given.minutes is None else 2))  # who follows lines keeps what they name
             with contextlib.suppress(TierstateError):
                 target.read(seed, Random(0), folder)
+        if given.input is not None:
+            print(attempt(target, data := given.input.read_bytes(), Random(data), folder) or "read")
+            return 0
+        if given.minutes is not None:
+            return guided(target, seeds, given.corpus / given.target, folder, given.minutes)
         for number in range(given.cases) if given.case is None else [given.case]:
             random = Random(f"{given.target} {given.seed} {number}")
             data = target.case(seeds, random)

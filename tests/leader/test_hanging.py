@@ -174,7 +174,7 @@ def test_an_agent_whose_disks_never_answer_hangs(watched: Watched) -> None:
         watched.hangs_until_let_go("agent")
 
 
-def test_a_chore_that_hangs_holds_the_keeper(watched: Watched, world: World) -> None:
+def test_a_chore_that_hangs_holds_the_loop_of_all_chores(watched: Watched, world: World) -> None:
     def act(number: int, stop: threading.Event) -> Act[None]:
         watched.held.here()
         yield "archive"
@@ -185,7 +185,7 @@ def test_a_chore_that_hangs_holds_the_keeper(watched: Watched, world: World) -> 
         watched.hangs_until_let_go("chores")
 
 
-def test_a_keeper_that_has_nothing_to_do_does_not_hang(watched: Watched, world: World) -> None:
+def test_a_loop_of_chores_that_has_nothing_to_do_does_not_hang(watched: Watched, world: World) -> None:
     looked = threading.Event()
     chores = ChoreLoop(list, [], Ward(world).custodian, looked.set, world.clock, ignore)
     with watched.running("chores", chores.run):

@@ -13,6 +13,7 @@ from typing import Any
 
 import cramjam
 import google_crc32c
+import pyarrow as pa
 import zstandard
 
 from tierstate.log.batch import CONTROL, TRANSACTIONAL
@@ -57,6 +58,13 @@ def block_rows(block: RecordBlock) -> list[Row]:
         [tuple((each["key"], each["value"]) for each in headers or ()) for headers in block.headers().to_pylist()],
     ]
     return list(zip(*columns, strict=True))
+
+
+def arrow_rows(batch: pa.RecordBatch) -> list[Row]:
+    times = [micros // 1000 for micros in batch.column("timestamp").cast(pa.int64()).to_pylist()]
+    headers = [tuple((each["key"], each["value"]) for each in row or ()) for row in batch.column("headers").to_pylist()]
+    plain: list[Any] = [batch.column(name).to_pylist() for name in ("offset", "timestampType", "key", "value")]
+    return list(zip(plain[0], times, *plain[1:], headers, strict=True))
 
 
 def varint(number: int) -> bytes:

@@ -11,10 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.log.batches import CASES, TIME, Batch, Row, block_rows, golden_folder, golden_rows, plain_batch, record
+from tests.log.batches import (
+    CASES,
+    TIME,
+    Batch,
+    Row,
+    arrow_rows,
+    block_rows,
+    golden_folder,
+    golden_rows,
+    plain_batch,
+    record,
+)
 from tierstate.log.decode import decode_batches, decode_records
 from tierstate.log.folder import open_log
-from tierstate.log.record_digest import RangeDigests, RecordDigest, arrow_rows, topic_digest
+from tierstate.log.record_digest import RangeDigests, RecordDigest, topic_digest
 from tierstate.state.errors import InvalidRequest
 
 

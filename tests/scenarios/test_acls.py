@@ -261,18 +261,11 @@ def test_kafkas_own_tool_takes_the_operations_as_the_page_for_production_writes_
         f'sasl.jaas.config={PLAIN} username="admin" password="{PASSWORDS["admin"]}";\n'
         f"ssl.truststore.location={sandbox.client_config['ssl.ca.location']}\n"
     )
-    command = [
-        find_java(),
-        "-cp",
-        f"{kafka_libs()}/*",
-        "org.apache.kafka.tools.AclCommand",
-        "--add",
-        "--topic",
-        "acls-page",
-    ]
+    command = [find_java(), "-cp", f"{kafka_libs()}/*", "org.apache.kafka.tools.AclCommand"]
     command += ["--bootstrap-server", sandbox.bootstrap, "--command-config", str(admin)]
+    command += ["--add", "--topic", "acls-page"]
     command += ["--allow-principal", "User:guest", *(word for name in names for word in ("--operation", name))]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
     known = {right.operation.name for right in (*AGENT, *READER, *INIT)}
     assert set(re.findall(r"operation=(\w+)", done.stdout)) == known

@@ -13,7 +13,8 @@ import pytest
 from tests.scenarios.outages import HOUR_S, STEP_S, PassingClock, gauge, hours_pass
 from tests.scenarios.story import Effect, Story, observes
 from tests.scenarios.story_agents import StoryAgent
-from tests.servers.store_programs import INSTALL, VERSITYGW, has_installer
+from tests.servers.needs import needs
+from tests.servers.store_programs import VERSITYGW
 from tests.servers.store_server import versitygw
 from tierstate.leader.setbacks import MAX_BACKOFF_S
 from tierstate.rules.reasons import Reason
@@ -50,8 +51,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, clock: PassingClock) -
         folder, away = tmp_path / "mounted", tmp_path / "away"
         yield Store(DirectoryStore(folder), lambda: folder.rename(away), lambda: away.rename(folder))
         return
-    if not has_installer(VERSITYGW):
-        pytest.skip(f"versitygw needs {INSTALL['go']}")
+    needs(VERSITYGW)
     (tmp_path / "s3").mkdir()
     with ExitStack() as opened:
         server = opened.enter_context(versitygw(tmp_path / "s3", *SECRET))

@@ -120,7 +120,7 @@ def planned(view: CountedView) -> list[PlannedSplit]:
     remote = RemoteTier(MemoryStore(), ChunkCache(1), clock)
     # the only partition of its topic, and nothing on the broker
     control = OneTopic(topic, view.of.partition.topic_id)
-    reader = LogReader(view, control, NoBroker(view), remote, clock)  # type: ignore[arg-type]
+    reader = LogReader(view, control, NoBroker(view), remote, clock)
     options = parse_options(
         {"kafka.bootstrap.servers": "127.0.0.1:9", "tierstate.store": "file:///store", "subscribe": topic}
     )

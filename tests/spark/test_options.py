@@ -203,3 +203,14 @@ def test_what_the_command_line_was_told_reaches_spark_whole() -> None:
     assert options.settings.kafka == settings.kafka
     assert (options.settings.format.key_prefix, options.settings.cache.memory) == ("a/", 2**20)
     assert "hunter2" not in repr(options)
+
+
+def test_the_bucket_alone_needs_no_broker_and_goes_to_the_executors_with_the_rest() -> None:
+    given = {"tierstate.source": "bucket", "tierstate.asOf": "@-3d", "tierstate.view.history": "2"}
+    options = parse_options({"tierstate.store": "file:///store", "subscribe": "orders", **given})
+    view = pickle.loads(pickle.dumps(options)).settings.view
+    assert (view.source, view.as_of, view.history, view.topic_id) == ("bucket", "@-3d", 2, "")
+    again = parse_options({"subscribe": "orders", **options_of(options.settings)})
+    assert again.settings.view == view
+    with pytest.raises(InvalidSettings, match=r"option tierstate\.source"):
+        parse_options({**BASE, "tierstate.source": "gateway"})

@@ -81,7 +81,9 @@ def test_offsets_that_are_not_there_are_an_error_unless_loss_is_accepted(
     resolve: Resolve, orders: Orders, by: By, side: str
 ) -> None:
     chosen = {f"{side}Offsets": by(999_999, 300)}
-    with pytest.raises(OffsetOutOfRange, match=rf"{side}Offsets: .*-0 offset=999999 valid_start=0"):
+    with pytest.raises(
+        OffsetOutOfRange, match=rf"{side}Offsets: .*partition={orders.name}-0 offset=999999 valid_start=0"
+    ):
         resolve(**chosen)
     found = resolve(**chosen, failOnDataLoss="false").get((orders.name, 0))
     assert found == (None if side == "starting" else (0, end_of(orders)))
@@ -100,7 +102,9 @@ def test_times_choose_the_first_record_as_young_over_both_tiers(resolve: Resolve
 
 def test_a_start_nothing_is_as_young_as_is_an_error_or_the_end(resolve: Resolve, orders: Orders, by: By) -> None:
     chosen = {"startingOffsetsByTimestamp": by(NEVER, START)}
-    with pytest.raises(InvalidRequest, match=f"startingOffsetsByTimestamp: no record .*-0 timestamp={NEVER}"):
+    with pytest.raises(
+        InvalidRequest, match=f"startingOffsetsByTimestamp: no record .*partition={orders.name}-0 timestamp={NEVER}"
+    ):
         resolve(**chosen)
     found = resolve(**chosen, startingOffsetsByTimestampStrategy="latest")
     assert list(found) == [(orders.name, 1)]
@@ -138,5 +142,7 @@ def test_a_pattern_matches_whole_names_and_neither_kafkas_topics_nor_ours(tiers:
     everything = chosen(subscribePattern=".*")
     assert {orders.name, longer} <= everything
     assert not everything & {tiers.tier_state_topic, "__consumer_offsets"}
+    with open_log(parse_options(tiers.options(subscribePattern="no-such-.*")), SystemClock()) as log:
+        assert log.partitions == ()
     with pytest.raises(UnknownTopic, match=f"option assign: no such partition. partition={orders.name}-2"):
         chosen(assign=json.dumps({orders.name: [0, 2]}))

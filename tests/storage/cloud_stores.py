@@ -16,7 +16,8 @@ from azure.storage.blob import ContainerClient
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from tests.servers.store_programs import AZURITE, FAKE_GCS, INSTALL, StoreProgram, has_installer
+from tests.servers.needs import needs
+from tests.servers.store_programs import AZURITE, FAKE_GCS
 from tests.servers.store_server import azurite, fake_gcs_server
 from tierstate.runtime.clock import ManualClock
 from tierstate.storage.azure import AzureStore
@@ -32,18 +33,10 @@ KEY = (ACCOUNT, ACCOUNT_KEY)
 _names = itertools.count(1)
 
 
-def _needs(program: StoreProgram) -> None:
-    if not has_installer(program):
-        reason = f"{program.name} needs {INSTALL[program.installer]}"
-        if os.environ.get("TIERSTATE_CI") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
-
-
 @pytest.fixture(scope="session")
 def gcs_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A fake-gcs-server on a free loopback port."""
-    _needs(FAKE_GCS)
+    needs(FAKE_GCS)
     with fake_gcs_server(tmp_path_factory.mktemp("fake-gcs-server")) as server:
         yield server.url
 
@@ -85,7 +78,7 @@ def broken_gcs_store(gcs_proxy: FaultyProxy, gcs_bucket: str) -> Iterator[GcsSto
 @pytest.fixture(scope="session")
 def azure_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The account's URL at an azurite on a free loopback port."""
-    _needs(AZURITE)
+    needs(AZURITE)
     with azurite(tmp_path_factory.mktemp("azurite")) as server:
         yield f"{server.url}/{ACCOUNT}"
 

@@ -14,7 +14,8 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from tests.servers.store_programs import INSTALL, VERSITYGW, has_installer
+from tests.servers.needs import needs
+from tests.servers.store_programs import VERSITYGW
 from tests.servers.store_server import versitygw
 from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.ids import BrokerId, FactId, RemoteSegmentId, TopicId, TopicIdPartition
@@ -73,11 +74,7 @@ def s3_bucket(s3_endpoint: str) -> str:
 @pytest.fixture(scope="session")
 def versitygw_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A versitygw on a free loopback port. Without Go: skipped with the reason, and with TIERSTATE_CI=1 a failure."""
-    if not has_installer(VERSITYGW):
-        reason = f"versitygw needs {INSTALL['go']}"
-        if os.environ.get("TIERSTATE_CI") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    needs(VERSITYGW)
     with versitygw(tmp_path_factory.mktemp("versitygw"), "test", "test") as server:
         yield server.url
 

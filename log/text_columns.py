@@ -1,0 +1,78 @@
+"""Records as text, column by column: what is printed is joined by Arrow, not row by row.
+
+Memory: the text of `SLICE_BYTES` of records, or of one record where that is larger; escaped, up to six times that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+SLICE_BYTES = 1 << 20
+TEXT = pa.large_binary()
+"""Of every column here: one batch of zeros may unpack to 512 MiB, and is six times that escaped."""
+_NOTHING = pa.scalar(b"", TEXT)
+
+Part: TypeAlias = "pa.Array | bytes"
+"""A column of `TEXT`, or the same bytes in every row."""
+
+
+def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same rows, few enough at a time; nothing is copied."""
+    rows = max(1, batch.num_rows * SLICE_BYTES // max(batch.nbytes, 1))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
+
+
+def joined(parts: Sequence[Part]) -> pa.Array:
+    """A row's parts one behind the other; a null is no bytes."""
+    columns = [pa.scalar(part, TEXT) if isinstance(part, bytes) else part for part in parts]
+    return pc.binary_join_element_wise(*columns, _NOTHING, null_handling="replace", null_replacement=b"")
+
+
+def printed(parts: Sequence[Part]) -> bytes:
+    """All rows, one behind the other."""
+    rows = joined(parts)
+    if not len(rows):
+        return b""
+    _, ends, data = rows.buffers()
+    return memoryview(data)[: int(np.frombuffer(ends, np.int64)[len(rows)])].tobytes()
+
+
+def decimal(numbers: pa.Array) -> pa.Array:
+    """Whole numbers as people write them."""
+    return numbers.cast(pa.large_string()).cast(TEXT)
+
+
+def listed(lists: pa.Array, elements: pa.Array) -> pa.Array:
+    """A row's elements with commas between them. ``elements``: stand for those of ``lists``, flattened."""
+    offsets = lists.offsets
+    return pc.binary_join(pa.ListArray.from_arrays(pc.subtract(offsets, offsets[0]), elements), pa.scalar(b",", TEXT))
+
+
+def milliseconds(times: pa.Array) -> pa.Array:
+    """Kafka's times, of the column ``timestamp``."""
+    return pc.divide(times.cast(pa.int64()), 1000)
+
+
+def _headers(rows: pa.RecordBatch) -> pa.Array:
+    """``name=value,name=value``, as kcat prints them; a null value is ``NULL``."""
+    headers = rows.column("headers")
+    name, value = headers.flatten().flatten()
+    return listed(headers, joined([name.cast(TEXT), b"=", pc.fill_null(value.cast(TEXT), pa.scalar(b"NULL", TEXT))]))
+
+
+FIELDS: Mapping[str, Callable[[pa.RecordBatch], pa.Array]] = {
+    "t": lambda rows: rows.column("topic").cast(TEXT),
+    "p": lambda rows: decimal(rows.column("partition")),
+    "o": lambda rows: decimal(rows.column("offset")),
+    "k": lambda rows: rows.column("key").cast(TEXT),
+    "s": lambda rows: rows.column("value").cast(TEXT),
+    "T": lambda rows: decimal(milliseconds(rows.column("timestamp"))),
+    "h": _headers,
+}
+"""What kcat calls ``%t``, ``%p``, …; null is printed as no bytes."""

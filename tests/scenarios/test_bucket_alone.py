@@ -1,0 +1,208 @@
+"""The cluster burned down, the bucket is left: what was remote is read as it was, by credentials that only read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pytest
+from moto import settings as moto_settings
+from moto.server import ThreadedMotoServer
+
+from tests.scenarios.house import Done, House, eventually, run
+from tierstate import read_records
+from tierstate.app.bucket_connection import BucketConnection
+from tierstate.log.record_digest import RecordDigest
+from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.settings_load import settings_from
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.errors import InvalidRequest
+from tierstate.state.ids import TopicIdPartition
+
+pytestmark = pytest.mark.kafka
+READER = Path(__file__).resolve().parents[2] / "deploy" / "policies" / "s3-reader.json"
+RECORDS = 3_000
+
+
+@dataclass
+class Burned:
+    """A topic of two partitions, whose cluster is gone. ``ends``: of what was copied of each; ``before``: the digests
+    of all below that, read with brokers; ``said``: what ``topics`` said then; ``middle``: a time (ms) between two
+    rounds of copies, and ``early`` the ends of that time.
+    """
+
+    house: House
+    topic: str
+    ends: list[int]
+    before: list[str]
+    said: list[dict[str, Any]]
+    middle: int
+    early: list[int]
+
+    @property
+    def bucket(self) -> list[str]:
+        """Flags of somebody who has the bucket and nothing else."""
+        return ["--store", self.house.store.as_uri(), "--source", "bucket"]
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        done = run(*arguments, *self.bucket, "--json")
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def burned(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Burned]:
+    house = House(kafka_own, tmp_path_factory.mktemp("burned"), "burned")
+    topic = house.create("orders", 2)
+    house.run("init")
+
+    def rolled() -> list[int]:
+        """Where the active segments begin: all before is to be copied."""
+        return [int(house.logs(topic, number)[-1].stem) for number in (0, 1)]
+
+    def kept() -> list[int]:
+        """Where what is remote ends, as the bucket has it."""
+        settings = settings_from({"store.url": house.store.as_uri(), "view.source": "bucket"})
+        with BucketConnection(settings, tell=lambda age: None) as bucket:
+            try:
+                view, topic_id = bucket.view(), bucket.control.topic(topic).topic_id
+            except InvalidRequest:
+                return []  # nothing is archived yet
+            owned = [view.partition(TopicIdPartition(topic_id, number)).coverage.owned for number in (0, 1)]
+            return [each[-1].offsets.end + 1 if each else 0 for each in owned]
+
+    try:
+        with house.agent():
+            for partition in (0, 1):
+                house.append(topic, RECORDS // 2, partition)
+            early = rolled()
+            eventually(lambda: kept() == early)
+            middle = SystemClock().now_ms() + 1
+            house.append(topic, RECORDS // 2, 0, RECORDS // 2)
+            last = rolled()
+            eventually(lambda: kept() == last)
+            before = [
+                house.json("digest", f"{topic}:{number}", "--to", str(end))["digest"] for number, end in enumerate(last)
+            ]
+            said = house.json("topics")
+        kafka_own.kill(0)
+        yield Burned(house, topic, last, before, said, middle, early)
+    finally:
+        house.close()
+
+
+def test_digests_are_those_that_were_read_with_brokers(burned: Burned) -> None:
+    for number, (end, digest) in enumerate(zip(burned.ends, burned.before, strict=True)):
+        found = burned.json("digest", f"{burned.topic}:{number}")
+        assert [(each["start_offset"], each["end_offset"]) for each in found["partitions"]] == [(0, end)]
+        assert found["digest"] == digest
+
+
+def test_consume_says_first_how_old_the_view_is_and_gives_every_record(burned: Burned) -> None:
+    done = run("consume", f"{burned.topic}:0", "--format", "%o %k %s\\n", *burned.bucket)
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [f"{number} k{number % 7} {number:0120d}" for number in range(burned.ends[0])]
+    assert done.stderr.startswith("view from the bucket alone (cluster ")
+    assert "it is of " in done.stderr
+    as_json = run("consume", f"{burned.topic}:0", "-n", "1", "--json", *burned.bucket)
+    told = json.loads(as_json.stderr)["view"]
+    assert told["source"] == "bucket"
+    assert 0 <= told["age_ms"] < 3_600_000
+
+
+def test_topics_and_describe_are_what_was_said_with_brokers(burned: Burned) -> None:
+    assert burned.json("topics") == burned.said
+    described = burned.json("describe", burned.topic)
+    assert [each["highest_remote_offset"] + 1 for each in described] == burned.ends
+    assert {each["local_log_start_offset"] for each in described} == {None}
+    assert {each["agent"] for each in described} == {"not asked: the bucket alone is read"}
+    text = run("describe", burned.topic, *burned.bucket)
+    assert "local tier    not asked: the bucket alone is read" in text.stdout
+
+
+def test_python_reads_the_bucket_alone(burned: Burned, caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"view.source": "bucket"}
+    for number, (end, before) in enumerate(zip(burned.ends, burned.before, strict=True)):
+        digest = RecordDigest()
+        rows = 0
+        for batch in read_records({}, burned.house.store.as_uri(), burned.topic, number, 0, end, settings=settings):
+            assert "view from the bucket alone" in caplog.text
+            digest.update_arrow(batch)
+            rows += batch.num_rows
+        assert rows == end
+        whole = burned.json("digest", f"{burned.topic}:{number}")
+        assert whole["partitions"][0]["digest"] == digest.hexdigest()
+        assert whole["digest"] == before
+
+
+def test_a_time_between_two_rounds_of_copies_is_the_view_of_then(burned: Burned) -> None:
+    found = burned.json("digest", burned.topic, "--as-of", f"@{burned.middle}")
+    assert [each["end_offset"] for each in found["partitions"]] == burned.early
+    assert burned.early[0] < burned.ends[0]
+
+
+def test_what_needs_a_broker_or_something_new_is_refused(burned: Burned) -> None:
+    refused: list[tuple[Done, str]] = [
+        (run("consume", burned.topic, "--follow", *burned.bucket), "the bucket's view stands still"),
+        (run("describe", burned.topic, "--watch", *burned.bucket), "the bucket's view stands still"),
+        (run("digest", burned.topic, "--via", "broker", *burned.bucket), "no broker is asked, and this needs one"),
+        (run("topics", "--gateway", "http://127.0.0.1:1", *burned.bucket), "--gateway or --source bucket"),
+        (run("topics", "--as-of", "@-1h", "--bootstrap-server", "127.0.0.1:1"), "--source bucket is needed"),
+    ]
+    for done, why in refused:
+        assert done.returncode == 2, done.stderr
+        assert why in done.stderr
+
+
+def test_credentials_that_may_only_read_are_enough(burned: Burned, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 under `deploy/policies/s3-reader.json`: a write that was tried would be refused, and the read with it."""
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        endpoint = f"http://{host}:{port}"
+        root: dict[str, Any] = {"endpoint_url": endpoint, "region_name": "us-east-1"}
+        root |= {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+        s3, iam, bucket = boto3.client("s3", **root), boto3.client("iam", **root), f"burned-{os.getpid()}"
+        s3.create_bucket(Bucket=bucket)
+        for path in (each for each in burned.house.store.rglob("*") if each.is_file()):
+            s3.upload_file(str(path), bucket, f"tier/{path.relative_to(burned.house.store)}")
+        user = f"reader-of-{bucket}"
+        iam.create_user(UserName=user)
+        policy = READER.read_text().replace("BUCKET", bucket)
+        iam.put_user_policy(UserName=user, PolicyName="its", PolicyDocument=policy)
+        key = iam.create_access_key(UserName=user)["AccessKey"]
+        monkeypatch.setattr(moto_settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)
+        settings = {
+            "view.source": "bucket",
+            "store.endpoint": endpoint,
+            "store.region": "us-east-1",
+            "store.access_key_id": key["AccessKeyId"],
+            "store.secret_access_key": key["SecretAccessKey"],
+        }
+        url, end = f"s3://{bucket}/tier", burned.ends[1]
+        batches = list(read_records({}, url, burned.topic, 1, 0, end, settings=settings))
+        assert pa.Table.from_batches(batches).column("offset").to_pylist() == list(range(end))
+        own = {"aws_access_key_id": key["AccessKeyId"], "aws_secret_access_key": key["SecretAccessKey"]}
+        reader = boto3.client("s3", **root | own)
+        with pytest.raises(reader.exceptions.ClientError, match="AccessDenied"):
+            reader.put_object(Bucket=bucket, Key="tier/more", Body=b"1")
+    finally:
+        server.stop()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_reads_the_bucket_alone(burned: Burned) -> None:
+    for number, digest in enumerate(burned.before):
+        counted = run("digest", f"{burned.topic}:{number}", "--via", "spark", *burned.bucket, "--json", seconds=300)
+        assert counted.returncode == 0, counted.stderr
+        found = json.loads(counted.stdout)
+        assert found["digest"] == digest
+        assert found["partitions"][0]["end_offset"] == burned.ends[number]

@@ -1,0 +1,18 @@
+"""What a test does on a machine that cannot build the store it asks for."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from .store_programs import INSTALL, StoreProgram, has_installer
+
+
+def needs(program: StoreProgram) -> None:
+    """Skipped with the reason; with TIERSTATE_CI=1 it fails."""
+    if not has_installer(program):
+        reason = f"{program.name} needs {INSTALL[program.installer]}"
+        if os.environ.get("TIERSTATE_CI") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
