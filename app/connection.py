@@ -44,10 +44,11 @@ if TYPE_CHECKING:
 SILENCE_S = 20.0
 """How long reading the tier-state topic may bring nothing before it is given up."""
 
-BUCKET = "bucket"
-"""Of ``view.source``: no broker is asked (`bucket_connection.py`)."""
 POLL_S = 0.02
 """Of the tail of a view: who opens a connection closes it soon, and does not wait for a poll to end."""
+
+BUCKET = "bucket"
+"""Of ``view.source``: no broker is asked (`bucket_connection.py`)."""
 
 BROKER, STORE = "kafka.bootstrap.servers", "store.url"
 """The settings without which there is no such part."""

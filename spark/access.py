@@ -28,6 +28,8 @@ class Access:
     store_url: str
     store: StoreOptions
     keyring: Path | None
+    bucket_alone: bool = False
+    """There are no brokers."""
 
     def keys(self) -> KeyUnwrapper | None:
         """What opens encrypted segments. Raises InvalidRequest."""
@@ -53,6 +55,7 @@ class Access:
 
 def access_by(settings: Settings) -> Access:
     """Raises InvalidSettings, InvalidRequest."""
-    from ..app.connection import store_options
+    from ..app.connection import BUCKET, store_options
 
-    return Access(dict(settings.kafka), settings.store.url, store_options(settings), settings.encryption.keyring)
+    options, alone = store_options(settings), settings.view.source == BUCKET
+    return Access(dict(settings.kafka), settings.store.url, options, settings.encryption.keyring, alone)

@@ -73,7 +73,8 @@ class BatchReader(DataSourceReader):
         with ExitStack() as opened:
             opened.callback(store.close)
             by_broker = any(part.segment is None for split in splits for part in split.parts)
-            local = opened.enter_context(access.local_tier(clock)) if by_broker else None
+            asked = by_broker and not access.bucket_alone
+            local = opened.enter_context(access.local_tier(clock)) if asked else None
             for split in splits:
                 for piece in read_split(split, store, local, keys=keys, reroute=self._again):
                     for batch in records(piece, split.topic, split.partition, columns=columns):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ..app.connection import BUCKET
 from ..state.errors import InvalidRequest
 
 PASSED = ("bootstrap.servers", "metadata.broker.list", "client.id", "security.protocol", "broker.address.family")
@@ -29,6 +28,8 @@ _JAAS_MODULES = ("PlainLoginModule", "ScramLoginModule")
 
 def kafka_properties(options: Mapping[str, str]) -> dict[str, str]:
     """From all options, of which those that begin with ``kafka.`` count. InvalidRequest names the option."""
+    from ..app.connection import BUCKET  # and with it pydantic, which a session that reads nothing needs not
+
     given = {name[len("kafka.") :]: value for name, value in options.items() if name.startswith("kafka.")}
     for name, reason in REFUSED.items():
         if name in given:
