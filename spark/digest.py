@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from ..log.record_digest import RecordDigest
 from ..state.errors import InvalidRequest
 from .columns import HEADERS, PLAIN_COLUMNS
-from .session import local_session
+from .sessions import local_session
 
 MOST_TASKS = 64
 SORT = ("topic", "partition", "offset")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from ..state.errors import InvalidRequest
-from .columns import spark_schema
+from .columns import declared_columns, spark_schema
 from .options import parse_options
 
 
@@ -25,13 +26,8 @@ class DefaultSource(DataSource):
         return spark_schema(parse_options(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = parse_options(self.options)
-        own = spark_schema(options.columns)
-        if schema != own:
-            raise InvalidRequest(
-                "this source has a schema of its own; leave .schema(…) out, or use the option columns",
-                schema=own.simpleString(),
-            )
+        """``schema``: ours, or a part of it that the user declared; only what it names is decoded."""
+        options = replace(parse_options(self.options), columns=declared_columns(schema, self.options.get("columns")))
         # Not at the top: every Spark session imports this module to learn the name, and most never read from here.
         from .batch import BatchReader
 

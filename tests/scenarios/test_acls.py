@@ -22,7 +22,7 @@ from tierstate.consumer.records import read_records
 from tierstate.sandbox.artifacts import kafka_libs
 from tierstate.sandbox.java import find_java
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.spark.session import local_session
+from tierstate.spark.sessions import local_session
 from tierstate.state.errors import AccessDenied
 
 pytestmark = pytest.mark.kafka
