@@ -12,9 +12,7 @@ processes that compile at once write equal entries.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, cast
 
 import numba
@@ -22,21 +20,13 @@ import numba.extending
 import numpy as np
 from numba.core import cgutils, types
 
+from .kernel_cache import kernel_folder
 
-def _cache_folder() -> str:
-    """The user's cache folder: the source may be read-only. Empty when there is none to write to."""
-    try:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tierstate" / "numba"
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        return ""
-    return str(folder) if os.access(folder, os.W_OK | os.X_OK) else ""
-
-
+FOLDER = kernel_folder()
+"""Where they are kept; empty: every process compiles for itself."""
 _config: Any = numba.config
-_config.CACHE_DIR = _config.CACHE_DIR or _cache_folder()
-# without a cache every process compiles for itself
-_COMPILED: dict[str, Any] = {"nogil": True, "cache": bool(_config.CACHE_DIR)}
+_config.CACHE_DIR = FOLDER
+_COMPILED: dict[str, Any] = {"nogil": True, "cache": bool(FOLDER)}
 
 MAX_HEADERS = 1 << 20
 """Of one record, and of one block: what they cost is bounded, as rows are. Two bytes of a batch can be a header."""
@@ -440,3 +430,9 @@ def encode_records(
                     _copy(here, header_bases[part] + header_at[header, part], length)
                     here += length
         ends[r] = here - target
+
+
+def compiled_here() -> bool:
+    """Whether this process compiled what others load."""
+    kernels: tuple[Any, ...] = scan, parse, gather
+    return any(each.stats.cache_misses for each in kernels)

@@ -6,8 +6,10 @@ spill files or event log may read them. Memory of a task: what `fetch/split.py` 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from functools import cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -60,6 +62,7 @@ class BatchReader(DataSourceReader):
         from ..fetch.piece import records
         from ..fetch.split import read_split
 
+        tell_if_cold()
         access, columns, clock = self._options.access, self._options.columns, SystemClock()
         keys, store = access.keys(), access.open_store(clock)
         with ExitStack() as opened:
@@ -75,6 +78,16 @@ class BatchReader(DataSourceReader):
         from .planning import plan_again
 
         return plan_again(self._options, SystemClock(), rest)
+
+
+@cache
+def tell_if_cold() -> None:
+    """On an executor's stderr, once a process, that it compiled for seconds what it could have loaded."""
+    from ..log import kernel_cache, kernels
+
+    if kernels.compiled_here():
+        kept = f"and keeps them in {kernels.FOLDER}" if kernels.FOLDER else "and can keep them nowhere"
+        print(f"tierstate: this process compiled its kernels, {kept}; {kernel_cache.WAY_OUT}", file=sys.stderr)
 
 
 def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -212,11 +212,3 @@ def test_processes_that_compile_at_once_all_decode(tmp_path: Path) -> None:
     runs = [subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) for _ in range(3)]
     assert [run.communicate(timeout=200)[0].strip() for run in runs] == ["3", "3", "3"]
     assert list((tmp_path / "tierstate" / "numba").rglob("*.nbc"))
-
-
-def test_without_a_place_for_machine_code_decoding_still_works(tmp_path: Path) -> None:
-    (tmp_path / "tierstate").write_text("a file where the folder should be")
-    program = "from tierstate.log import kernels\nprint(kernels._COMPILED['cache'], kernels.REASONS[kernels.SHORT])"
-    environment = {"XDG_CACHE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment, text=True, timeout=200)
-    assert done.stdout == "False a record reaches beyond its batch\n", done.stderr

@@ -1,0 +1,89 @@
+"""Kernels are compiled once a machine where there is any place to keep them, and where there is none it is said."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tierstate.log import kernels
+from tierstate.log.kernel_cache import kernel_folder
+
+SHOWN = "from tierstate.log import kernels\nprint(kernels.compiled_here(), kernels.FOLDER)"
+PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
+
+
+def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """In a process that may write where files say so, even if it is root's."""
+    kept = {name: value for name, value in os.environ.items() if name.startswith(("PYTHON", "PATH"))}
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        env=kept | variables,
+        text=True,
+        timeout=200,
+        preexec_fn=partial(ctypes.CDLL(None).prctl, PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0),
+    )
+
+
+def test_a_warm_folder_that_is_read_only_is_read_from_a_copy(tmp_path: Path) -> None:
+    warm = tmp_path / "warm"
+    shutil.copytree(kernels.FOLDER, warm)
+    for folder in (*warm.iterdir(), warm):
+        folder.chmod(0o555)
+    try:
+        said = run(SHOWN, NUMBA_CACHE_DIR=str(warm), TMPDIR=str(tmp_path))
+    finally:
+        for folder in (warm, *warm.iterdir()):
+            folder.chmod(0o755)
+    assert said.stdout == f"False {tmp_path / f'tierstate-kernels-{os.getuid()}'}\n", said.stderr
+
+
+def test_a_folder_that_others_may_write_into_is_not_loaded_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere(tmp_path, monkeypatch)
+    own = tmp_path / f"tierstate-kernels-{os.getuid()}"
+    assert kernel_folder() == str(own)
+    own.chmod(0o777)
+    assert kernel_folder() == ""
+
+
+def test_a_link_is_not_taken_for_the_folder_of_this_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nowhere(tmp_path, monkeypatch)
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / f"tierstate-kernels-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    assert kernel_folder() == ""
+
+
+def test_without_a_place_for_machine_code_all_works_and_an_executor_says_so_once(tmp_path: Path) -> None:
+    (tmp_path / f"tierstate-kernels-{os.getuid()}").write_text("a file where the folder should be")
+    (tmp_path / "tierstate").write_text("here too")
+    program = (
+        "from tierstate.log import kernels\nfrom tierstate.spark.batch import tell_if_cold\n"
+        "tell_if_cold()\ntell_if_cold()\nprint(kernels.REASONS[kernels.SHORT])"
+    )
+    said = run(program, XDG_CACHE_HOME=str(tmp_path), TMPDIR=str(tmp_path))
+    assert said.stdout == "a record reaches beyond its batch\n", said.stderr
+    assert said.stderr.count("this process compiled its kernels, and can keep them nowhere; make a warm folder") == 1
+
+
+def test_an_executor_whose_kernels_are_warm_says_nothing() -> None:
+    said = run("from tierstate.spark.batch import tell_if_cold\ntell_if_cold()", NUMBA_CACHE_DIR=kernels.FOLDER)
+    assert said.returncode == 0
+    assert said.stderr == ""
+
+
+def nowhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cache folder of the user can be made, and this is the temporary folder."""
+    (folder / "tierstate").write_text("a file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
