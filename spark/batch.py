@@ -18,6 +18,7 @@ from ..fetch.packed_splits import SplitWriter, unpacked
 from ..fetch.planned_split import PlannedSplit
 from ..runtime.clock import SystemClock
 from .options import SourceOptions
+from .plainly import plainly
 
 BATCH_BYTES = 2 * 1024 * 1024
 """Spark is fastest with batches of 1 to 2 MB (measured); larger ones are slower."""
@@ -50,13 +51,14 @@ class BatchReader(DataSourceReader):
 
         writer = SplitWriter()
         # in a process of its own, which makes millions of objects that are no cycles, and is gone afterwards
-        with uncollected():
+        with plainly, uncollected():
             return [SplitGroup(writer.packed(group)) for group in plan_groups(self._options, SystemClock())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In an executor: Arrow batches of exactly the declared schema."""
         if isinstance(partition, SplitGroup):
-            yield from self._read(partition.splits)
+            with plainly:
+                yield from self._read(partition.splits)
 
     def _read(self, splits: tuple[PlannedSplit, ...]) -> Iterator[pa.RecordBatch]:
         from ..fetch.piece import records

@@ -77,6 +77,34 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option("tierstate.gateway", "Refused unless empty: plans are made from the tier-state topic itself."),
     ),
 }
+KAFKA_SOURCE: dict[str, tuple[str, str]] = {
+    "assign": ("", ""),
+    "subscribe": ("", ""),
+    "subscribePattern": ("", "The same; a regular expression of Python, not of Java."),
+    "kafka.bootstrap.servers": ("", ""),
+    "startingTimestamp": ("", ""),
+    "startingOffsetsByTimestamp": ("", ""),
+    "startingOffsets": ("`earliest`, a stream `latest`", ""),
+    "startingOffsetsByTimestampStrategy": ("`error`", ""),
+    "endingTimestamp": ("", ""),
+    "endingOffsetsByTimestamp": ("", ""),
+    "endingOffsets": ("`latest`", ""),
+    "failOnDataLoss": ("`true`", "The same at planning; what is planned and lost later fails the query in any case."),
+    "includeHeaders": ("`false`", ""),
+    "minPartitions": ("", ""),
+    "maxRecordsPerPartition": ("", "No effect: `tierstate.split_bytes` cuts by bytes."),
+    "maxOffsetsPerTrigger": ("", ""),
+    "minOffsetsPerTrigger": ("", ""),
+    "maxTriggerDelay": ("`15m`", ""),
+    "kafkaConsumer.pollTimeoutMs": ("`120000`", "No effect: there is no such consumer."),
+    "fetchOffset.numRetries": ("`3`", "No effect: what can be retried is."),
+    "fetchOffset.retryIntervalMs": ("`10`", "No effect: the same."),
+    "groupIdPrefix": ("`spark-kafka-source`", "Ignored: readers are in no group, and need no right on one."),
+    "kafka.group.id": ("", "Ignored: the same."),
+    "kafka.isolation.level": ("`read_uncommitted`", ""),
+    "kafka.*": ("", "[Passed on, translated, refused or left out](options.md#spark-the-kafka-client)."),
+}
+"""Every option of Spark's Kafka source 4.2: its default there, and what is different here; nothing: it is the same."""
 OPTIONS = tuple(option for group in GROUPS.values() for option in group)
 OURS = tuple(option.name.removeprefix("tierstate.") for option in OPTIONS if option.name.startswith("tierstate."))
 SETTINGS = {option.name.removeprefix("tierstate."): option.setting for option in OPTIONS if option.setting is not None}

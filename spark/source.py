@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from .columns import declared_columns, spark_schema
 from .options import parse_options
+from .plainly import plainly
 
 
 class DefaultSource(DataSource):
@@ -23,11 +24,14 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """That of Spark's Kafka source, or of its ``columns``. Raises InvalidRequest for a wrong option."""
-        return spark_schema(parse_options(self.options).columns)
+        with plainly:
+            return spark_schema(parse_options(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """``schema``: ours, or a part of it that the user declared; only what it names is decoded."""
-        options = replace(parse_options(self.options), columns=declared_columns(schema, self.options.get("columns")))
+        with plainly:
+            columns = declared_columns(schema, self.options.get("columns"))
+            options = replace(parse_options(self.options), columns=columns)
         # Not at the top: every Spark session imports this module to learn the name, and most never read from here.
         from .batch import BatchReader
 

@@ -73,6 +73,15 @@ def test_a_wrong_option_and_an_unknown_topic_are_named_to_the_user(spark: SparkS
         load(spark, tiers, subscribe="there-is-no-such-topic").collect()
 
 
+def test_our_sentence_is_last_and_not_behind_how_the_code_came_to_it(spark: SparkSession, tiers: Tiers) -> None:
+    with pytest.raises(PySparkException) as raised:
+        load(spark, tiers, subscribe="there-is-no-such-topic").collect()
+    said = str(raised.value)
+    assert said.count("Traceback") == 1
+    assert "planning.py" not in said, "the code between Spark and the sentence"
+    assert said.partition("SQLSTATE")[0].strip().endswith("topic=there-is-no-such-topic")
+
+
 def test_a_schema_of_some_columns_in_any_order_is_all_that_is_read(
     spark: SparkSession, tiers: Tiers, orders: Orders
 ) -> None:
