@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from ..fetch.packed_splits import SplitWriter, unpacked
 from ..fetch.planned_split import PlannedSplit
 from ..runtime.clock import SystemClock
+from ..state.errors import ObjectNotFound
 from .options import SourceOptions
 from .plainly import plainly
 
@@ -72,9 +73,17 @@ class BatchReader(DataSourceReader):
             by_broker = any(part.segment is None for split in splits for part in split.parts)
             local = opened.enter_context(access.local_tier(clock)) if by_broker else None
             for split in splits:
-                for piece in read_split(split, store, local, keys=keys, reroute=self._again):
-                    for batch in records(piece, split.topic, split.partition, columns=columns):
-                        yield from sliced(batch)
+                try:
+                    for piece in read_split(split, store, local, keys=keys, reroute=self._again):
+                        for batch in records(piece, split.topic, split.partition, columns=columns):
+                            yield from sliced(batch)
+                except ObjectNotFound as error:
+                    raise self._missing(split, error) from error
+
+    def _missing(self, split: PlannedSplit, error: ObjectNotFound) -> Exception:
+        from .planning import missing
+
+        return missing(self._options, SystemClock(), split, error)
 
     def _again(self, rest: PlannedSplit) -> Iterable[PlannedSplit]:
         from .planning import plan_again

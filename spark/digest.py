@@ -114,4 +114,5 @@ def _extent(ranges: Sequence[DigestRange]) -> dict[str, str]:
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
         "includeHeaders": "true",
+        "tierstate.lease": "0",  # who looks writes nothing
     }

@@ -3,7 +3,7 @@
 Spark hands options over with lower-case names; messages name them as people write them. Unknown options are ignored,
 as Spark's Kafka source ignores them, except unknown ``tierstate.*`` ones: those are typing errors.
 ``failOnDataLoss=false`` forgives offsets that are missing when the query is planned; what is planned and lost later
-always fails the query (PlannedRangeLost, ObjectNotFound), and so do gaps and corrupt data.
+always fails the query (PlannedRangeLost, SegmentExpired), and so do gaps and corrupt data.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..runtime.units import parse_size
+from ..runtime.units import parse_duration, parse_size
 from ..state.errors import InvalidRequest
 from ..state.routing import Isolation, Tier
 from .access import Access, access_by
@@ -61,7 +61,7 @@ class SourceOptions:
 
     ``access``: what every executor reads with; its key ring is a file on the driver and on every executor, and what is
     in it does not travel. ``given``: settings by their names, what a plan goes by. ``view_folder``: where the view is
-    kept.
+    kept. ``lease``: seconds; 0: none.
     """
 
     choice: Choice
@@ -77,6 +77,7 @@ class SourceOptions:
     tier: Tier
     isolation: Isolation
     split_bytes: int
+    lease: float
 
     @property
     def settings(self) -> Settings:
@@ -112,6 +113,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         tier=_tier(options),
         isolation=_isolation(options, said),
         split_bytes=_split_bytes(options),
+        lease=_lease(options),
     )
 
 
@@ -280,3 +282,12 @@ def _split_bytes(options: Mapping[str, str]) -> int:
     if size <= 0:
         raise InvalidRequest("option tierstate.split_bytes is a size like 64MiB", got=repr(text))
     return size
+
+
+def _lease(options: Mapping[str, str]) -> float:
+    """Seconds."""
+    text = options["tierstate.lease"]
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise InvalidRequest("option tierstate.lease is a duration like 2h, or 0", got=repr(text)) from error
