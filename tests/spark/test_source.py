@@ -79,7 +79,9 @@ def test_our_sentence_is_last_and_not_behind_how_the_code_came_to_it(spark: Spar
     said = str(raised.value)
     assert said.count("Traceback") == 1
     assert "planning.py" not in said, "the code between Spark and the sentence"
-    assert said.partition("SQLSTATE")[0].strip().endswith("topic=there-is-no-such-topic")
+    last = said.partition("SQLSTATE")[0].strip().splitlines()[-1]
+    assert last.startswith("tierstate.state.errors.UnknownTopic: ")
+    assert "topic=there-is-no-such-topic" in last
 
 
 def test_a_schema_of_some_columns_in_any_order_is_all_that_is_read(
