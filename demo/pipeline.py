@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tierstate.spark.session import local_session
+from tierstate.spark.sessions import local_session
 
 from .flights import Answer
 from .house import TOPIC, DemoFailed, House

@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from ..state.errors import MissingExtra
 
+if TYPE_CHECKING:
+    from .sessions import session
+
+__all__ = ["session"]
+
 if find_spec("pyspark") is None:
     raise MissingExtra("spark", "the Spark data source")
+
+
+def __getattr__(name: str) -> object:
+    """Every session imports this package to learn what sources there are: PySpark's sessions are not loaded for it."""
+    if name != "session":
+        raise AttributeError(f"module 'tierstate.spark' has no attribute {name!r}")
+    from .sessions import session
+
+    return session

@@ -17,7 +17,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from ..fetch.packed_splits import SplitWriter, unpacked
 from ..fetch.planned_split import PlannedSplit
 from ..runtime.clock import SystemClock
+from ..state.errors import ObjectNotFound
 from .options import SourceOptions
+from .plainly import plainly
 
 BATCH_BYTES = 2 * 1024 * 1024
 """Spark is fastest with batches of 1 to 2 MB (measured); larger ones are slower."""
@@ -55,13 +57,14 @@ class BatchReader(DataSourceReader):
         from .planning import plan_groups
 
         # in a process of its own, which makes millions of objects that are no cycles, and is gone afterwards
-        with uncollected():
+        with plainly, uncollected():
             return tasks_of(plan_groups(self._options, SystemClock()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In an executor: Arrow batches of exactly the declared schema."""
         if isinstance(partition, SplitGroup):
-            yield from self._read(partition.splits)
+            with plainly:
+                yield from self._read(partition.splits)
 
     def _read(self, splits: tuple[PlannedSplit, ...]) -> Iterator[pa.RecordBatch]:
         from ..fetch.piece import records
@@ -76,9 +79,17 @@ class BatchReader(DataSourceReader):
             asked = by_broker and not access.bucket_alone
             local = opened.enter_context(access.local_tier(clock)) if asked else None
             for split in splits:
-                for piece in read_split(split, store, local, keys=keys, reroute=self._again):
-                    for batch in records(piece, split.topic, split.partition, columns=columns):
-                        yield from sliced(batch)
+                try:
+                    for piece in read_split(split, store, local, keys=keys, reroute=self._again):
+                        for batch in records(piece, split.topic, split.partition, columns=columns):
+                            yield from sliced(batch)
+                except ObjectNotFound as error:
+                    raise self._missing(split, error) from error
+
+    def _missing(self, split: PlannedSplit, error: ObjectNotFound) -> Exception:
+        from .planning import missing
+
+        return missing(self._options, SystemClock(), split, error)
 
     def _again(self, rest: PlannedSplit) -> Iterable[PlannedSplit]:
         from .planning import plan_again

@@ -56,3 +56,36 @@ def chosen_columns(text: str | None, include_headers: bool) -> tuple[str, ...]:
 def spark_schema(columns: tuple[str, ...]) -> StructType:
     """Every column is nullable, as in Spark's Kafka source."""
     return StructType([StructField(name, SPARK_TYPES[name]) for name in columns])
+
+
+def declared_columns(schema: StructType, chosen: str | None) -> tuple[str, ...]:
+    """The columns that ``.schema(…)`` declares, in its order. ``chosen``: the option ``columns``.
+
+    Without ``.schema(…)`` Spark hands our own back. Raises InvalidRequest that names the column.
+    """
+    for field in schema.fields:
+        known = SPARK_TYPES.get(field.name)
+        if known is None:
+            raise InvalidRequest(
+                ".schema(…): no such column; names are as they are written here",
+                column=repr(field.name),
+                columns=",".join(SPARK_TYPES),
+            )
+        if field.dataType != known:
+            raise InvalidRequest(
+                ".schema(…): this column has another type; cast it afterwards",
+                column=field.name,
+                type=known.simpleString(),
+                got=field.dataType.simpleString(),
+            )
+        if not field.nullable:
+            raise InvalidRequest(".schema(…): every column may be null, NOT NULL is not kept", column=field.name)
+    names = tuple(field.name for field in schema.fields)
+    if not names:
+        raise InvalidRequest(".schema(…) names no column")
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidRequest(".schema(…): a column is named twice", column=name)
+    if chosen is not None and names != chosen_columns(chosen, False):
+        raise InvalidRequest(".schema(…) and the option columns disagree", schema=",".join(names), columns=chosen)
+    return names

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from ..log.record_digest import RecordDigest
 from ..state.errors import InvalidRequest
 from .columns import HEADERS, PLAIN_COLUMNS
-from .session import local_session
+from .sessions import local_session
 
 MOST_TASKS = 64
 SORT = ("topic", "partition", "offset")
@@ -114,4 +114,5 @@ def _extent(ranges: Sequence[DigestRange]) -> dict[str, str]:
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
         "includeHeaders": "true",
+        "tierstate.lease": "0",  # who looks writes nothing
     }

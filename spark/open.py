@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..app.connection import Connection, open_connection
+from ..app.orders import issuer
+from ..app.reader_leases import take_leases
 from ..broker.control import BrokerControl, TopicDirectory
 from ..fetch.gone import place_of
 from ..fetch.reader import LogReader
+from ..follower.follower import Follower
 from ..runtime.clock import Clock
-from ..state.errors import UnknownTopic
+from ..runtime.id_source import RandomIds
+from ..state.errors import AccessDenied, Unavailable, UnknownTopic
 from ..state.ids import TopicIdPartition
 from .options import Assigned, Choice, SourceOptions, Subscribed
 from .positions import TopicPartition
+from .ranges import Extent
+
+log = logging.getLogger("tierstate.spark")
+TakeLeases = Callable[[Mapping[TopicPartition, Extent]], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """``partitions``: what the options choose, as the broker has it now, in order."""
+    """``partitions``: what the options choose, as the broker has it now, in order.
+
+    ``take_leases``: on these ranges, for ``tierstate.lease``, before they are planned; says whether any was written;
+    where nobody may, the log says so.
+    """
 
     reader: LogReader
     partitions: tuple[TopicPartition, ...]
+    take_leases: TakeLeases
 
 
 @contextmanager
@@ -37,7 +51,18 @@ def open_log(options: SourceOptions, clock: Clock, choice: Choice | None = None)
         broker = connection.control
         chosen = chosen_partitions(choice or options.choice, broker, settings.tier_state.topic)
         view = connection.view(chosen.values(), options.view_folder)
-        yield OpenLog(connection.reader(view), tuple(chosen))
+
+        def take(ranges: Mapping[TopicPartition, Extent]) -> bool:
+            if not (options.lease and isinstance(connection, Connection) and isinstance(view, Follower)):
+                return False  # from the bucket alone nobody is told anything
+            wanted = {chosen[key]: extent for key, extent in ranges.items()}
+            try:
+                return bool(take_leases(connection, view, wanted, f"spark {issuer()}", options.lease, RandomIds()))
+            except (AccessDenied, Unavailable) as error:
+                log.warning("no lease keeps what this query reads, should it expire meanwhile: %s", error)
+                return False
+
+        yield OpenLog(connection.reader(view), tuple(chosen), take)
 
 
 class KeptLog:

@@ -87,6 +87,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             setting="state_dir",
         ),
         Option("tierstate.tier", "`auto`, `prefer-remote` (spares the brokers), `local`, `remote`.", "prefer-remote"),
+        Option("tierstate.lease", "How long what a query reads is kept from expiring; `0`: it is not.", "1h"),
         # as spark.sql.files.maxPartitionBytes: a Spark partition costs 31 to 48 ms, so few and large ones
         Option("tierstate.split_bytes", "The most log bytes of one Spark partition.", "128MiB"),
     ),
@@ -98,6 +99,34 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option("tierstate.gateway", "Refused unless empty: plans are made from the tier-state topic itself."),
     ),
 }
+KAFKA_SOURCE: dict[str, tuple[str, str]] = {
+    "assign": ("", ""),
+    "subscribe": ("", ""),
+    "subscribePattern": ("", "The same; a regular expression of Python, not of Java."),
+    "kafka.bootstrap.servers": ("", ""),
+    "startingTimestamp": ("", ""),
+    "startingOffsetsByTimestamp": ("", ""),
+    "startingOffsets": ("`earliest`, a stream `latest`", ""),
+    "startingOffsetsByTimestampStrategy": ("`error`", ""),
+    "endingTimestamp": ("", ""),
+    "endingOffsetsByTimestamp": ("", ""),
+    "endingOffsets": ("`latest`", ""),
+    "failOnDataLoss": ("`true`", "The same at planning; what is planned and lost later fails the query in any case."),
+    "includeHeaders": ("`false`", ""),
+    "minPartitions": ("", ""),
+    "maxRecordsPerPartition": ("", "No effect: `tierstate.split_bytes` cuts by bytes."),
+    "maxOffsetsPerTrigger": ("", ""),
+    "minOffsetsPerTrigger": ("", ""),
+    "maxTriggerDelay": ("`15m`", ""),
+    "kafkaConsumer.pollTimeoutMs": ("`120000`", "No effect: there is no such consumer."),
+    "fetchOffset.numRetries": ("`3`", "No effect: what can be retried is."),
+    "fetchOffset.retryIntervalMs": ("`10`", "No effect: the same."),
+    "groupIdPrefix": ("`spark-kafka-source`", "Ignored: readers are in no group, and need no right on one."),
+    "kafka.group.id": ("", "Ignored: the same."),
+    "kafka.isolation.level": ("`read_uncommitted`", ""),
+    "kafka.*": ("", "[Passed on, translated, refused or left out](options.md#spark-the-kafka-client)."),
+}
+"""Every option of Spark's Kafka source 4.2: its default there, and what is different here; nothing: it is the same."""
 OPTIONS = tuple(option for group in GROUPS.values() for option in group)
 OURS = tuple(
     option.name.removeprefix("tierstate.").lower() for option in OPTIONS if option.name.startswith("tierstate.")

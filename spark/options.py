@@ -3,7 +3,7 @@
 Spark hands options over with lower-case names; messages name them as people write them. Unknown options are ignored,
 as Spark's Kafka source ignores them, except unknown ``tierstate.*`` ones: those are typing errors.
 ``failOnDataLoss=false`` forgives offsets that are missing when the query is planned; what is planned and lost later
-always fails the query (PlannedRangeLost, ObjectNotFound), and so do gaps and corrupt data.
+always fails the query (PlannedRangeLost, SegmentExpired), and so do gaps and corrupt data.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SourceOptions:
 
     ``access``: what every executor reads with; its key ring is a file on the driver and on every executor, and what is
     in it does not travel. ``given``: settings by their names, what a plan goes by. ``view_folder``: where the view is
-    kept.
+    kept. ``lease``: seconds; 0: none.
     """
 
     choice: Choice
@@ -79,6 +79,7 @@ class SourceOptions:
     isolation: Isolation
     split_bytes: int
     limits: TriggerLimits
+    lease: float
 
     @property
     def settings(self) -> Settings:
@@ -99,7 +100,10 @@ def parse_stream_options(given: Mapping[str, str]) -> SourceOptions:
     """For a stream, which begins at the end where nothing else is said. Raises InvalidRequest that names the option."""
     said = {name.lower(): value for name, value in given.items()}
     check_stream(said)
-    return parse_for_any(said | {"startingoffsets": said.get("startingoffsets", "").strip() or "latest"})
+    options = parse_for_any(said | {"startingoffsets": said.get("startingoffsets", "").strip() or "latest"})
+    if options.access.bucket_alone:
+        raise InvalidRequest("a stream waits for what is new, and the bucket's view (tierstate.source) stands still")
+    return options
 
 
 def parse_for_any(given: Mapping[str, str]) -> SourceOptions:
@@ -128,6 +132,7 @@ def parse_for_any(given: Mapping[str, str]) -> SourceOptions:
         isolation=_isolation(options, said),
         split_bytes=_size(options, "tierstate.split_bytes"),
         limits=_limits(options),
+        lease=_lease(options),
     )
 
 
@@ -319,3 +324,12 @@ def _size(options: Mapping[str, str], name: str) -> int:
     if size <= 0:
         raise InvalidRequest(f"option {name} is a size like 64MiB", got=repr(text))
     return size
+
+
+def _lease(options: Mapping[str, str]) -> float:
+    """Seconds."""
+    text = options["tierstate.lease"]
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise InvalidRequest("option tierstate.lease is a duration like 2h, or 0", got=repr(text)) from error

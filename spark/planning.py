@@ -9,8 +9,17 @@ from dataclasses import replace
 from ..fetch.plan import PlannedSplit, plan, planned
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
-from ..state.errors import OffsetOutOfRange, PlannedRangeLost, UnknownTopic
-from .open import open_log
+from ..state.errors import (
+    AccessDenied,
+    CorruptData,
+    ObjectNotFound,
+    OffsetOutOfRange,
+    PlannedRangeLost,
+    SegmentExpired,
+    Unavailable,
+    UnknownTopic,
+)
+from .open import TakeLeases, open_log
 from .options import Assigned, SourceOptions
 from .positions import TopicPartition
 from .ranges import resolve_ranges
@@ -27,14 +36,21 @@ def plan_groups(options: SourceOptions, clock: Clock) -> Iterator[Group]:
     Raises what `open_log` and `resolve_ranges` raise.
     """
     with open_log(options, clock) as log:
-        yield from groups(options, log.reader, log.partitions)
+        yield from groups(options, log.reader, log.partitions, log.take_leases)
 
 
-def groups(options: SourceOptions, reader: LogReader, partitions: tuple[TopicPartition, ...]) -> Iterator[Group]:
+def groups(
+    options: SourceOptions,
+    reader: LogReader,
+    partitions: tuple[TopicPartition, ...],
+    take_leases: TakeLeases | None = None,
+) -> Iterator[Group]:
     """Each partition is routed once, and cut once, when the size of all is known: CPU and memory grow with the
     segments and with the splits, and with nothing else.
     """
     ranges = resolve_ranges(options, reader, partitions)
+    if take_leases is not None and take_leases(ranges):
+        ranges = resolve_ranges(options, reader, partitions)  # the log start may have moved before the lease stood
     found = planned(reader, ranges, isolation=options.isolation, tier=options.tier)
     total = sum(each.log_bytes for each in found)
     target = target_bytes(total, options.split_bytes, options.min_partitions, os.cpu_count() or 1)
@@ -84,6 +100,40 @@ def plan_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> Iter
             if epoch is None or (rest.leader_epoch is not None and epoch > rest.leader_epoch):
                 raise _lost(rest, f"written again under leader epoch {epoch}")
     return [replace(split, leader_epoch=rest.leader_epoch) for split in splits]
+
+
+def missing(options: SourceOptions, clock: Clock, split: PlannedSplit, error: ObjectNotFound) -> Exception:
+    """Why an object that was planned is not there: its segment expired since, or it is damage. In an executor.
+
+    Where the tier-state topic cannot be asked it stays what the store said.
+    """
+    key = str(error.facts.get("key", ""))
+    planned = (part.segment for part in split.parts if part.segment is not None)
+    segment = next((each for each in planned if key.startswith(each.object_key)), None)
+    if segment is None:
+        return error
+    where = (split.topic, split.partition)
+    try:
+        with open_log(options, clock, Assigned((where,))) as log:
+            readable = log.reader.view(*where).readable
+            live = not options.access.bucket_alone and any(each.segment_id == segment.segment_id for each in readable)
+    except UnknownTopic:
+        live = False
+    except (AccessDenied, Unavailable):
+        return error
+    kind, said = (
+        (CorruptData, "an object of a live segment is missing")
+        if live
+        else (SegmentExpired, "segment was deleted after the query was planned")
+    )
+    return kind(
+        said,
+        object_key=key,
+        topic=split.topic,
+        partition=split.partition,
+        segment_id=segment.segment_id,
+        offsets=segment.offsets,
+    )
 
 
 def _lost(rest: PlannedSplit, reason: str) -> PlannedRangeLost:

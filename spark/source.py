@@ -4,12 +4,15 @@ source.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from ..state.errors import InvalidRequest
-from .columns import spark_schema
+from .columns import declared_columns, spark_schema
 from .options import SourceOptions, parse_for_any, parse_options, parse_stream_options
+from .plainly import plainly
 
 
 class DefaultSource(DataSource):
@@ -24,22 +27,24 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """That of Spark's Kafka source, or of its ``columns``. Raises InvalidRequest for a wrong option."""
-        return spark_schema(parse_for_any(self.options).columns)
+        with plainly:
+            return spark_schema(parse_for_any(self.options).columns)
 
     # The readers are not imported at the top: every Spark session imports this module to learn the name, and most never
     # read from here.
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = parse_options(self.options)
-        _check_schema(schema, options)
+        """``schema``: ours, or a part of it that the user declared; only what it names is decoded."""
+        with plainly:
+            options = self._declared(schema, parse_options(self.options))
         from .batch import BatchReader
 
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Never the simple one of PySpark, which reads in the driver."""
-        options = parse_stream_options(self.options)
-        _check_schema(schema, options)
+        with plainly:
+            options = self._declared(schema, parse_stream_options(self.options))
         try:
             from .stream import StreamReader
         except ModuleNotFoundError as error:
@@ -48,11 +53,5 @@ class DefaultSource(DataSource):
             raise InvalidRequest("a stream needs PySpark 4.2 or newer; batches do not") from error
         return StreamReader(options)
 
-
-def _check_schema(schema: StructType, options: SourceOptions) -> None:
-    own = spark_schema(options.columns)
-    if schema != own:
-        raise InvalidRequest(
-            "this source has a schema of its own; leave .schema(…) out, or use the option columns",
-            schema=own.simpleString(),
-        )
+    def _declared(self, schema: StructType, options: SourceOptions) -> SourceOptions:
+        return replace(options, columns=declared_columns(schema, self.options.get("columns")))

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from ..runtime.clock import SystemClock
 from .batch import BatchReader, tasks_of
 from .options import SourceOptions
+from .plainly import plainly
 
 if TYPE_CHECKING:
     from .stream_offsets import Json
@@ -45,10 +46,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamPlanner(self._options, SystemClock())
 
     def initialOffset(self) -> Json:
-        return self._planner.initial()
+        with plainly:
+            return self._planner.initial()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        return self._planner.following(start, limited=not isinstance(limit, ReadAllAvailable))
+        with plainly:
+            return self._planner.following(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Spark passes one limit on, and there are four options: anything but "all" means what the options say."""
@@ -63,10 +66,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if latest is None else latest.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._planner.end_at_what_is_there()
+        with plainly:
+            self._planner.end_at_what_is_there()
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        return tasks_of(self._planner.groups(start, end))
+        with plainly:
+            return tasks_of(self._planner.groups(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In an executor: as a batch query reads it."""

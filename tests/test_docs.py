@@ -118,31 +118,15 @@ def test_no_command_is_listed_as_missing_that_exists() -> None:
     assert missing & set(BY_NAME) == set()
 
 
-def without_effect() -> set[str]:
-    """The settings that operations.md lists as read by nobody."""
-    text = section("docs/operations.md", "Settings without effect yet")
-    items = text.partition("\n- ")[2].partition("\n\n")[0]
-    found = set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", items))
-    assert found
-    return found
-
-
 def rooms_that_read_settings() -> str:
     return "\n".join(text for path, text in SOURCE.items() if path.parent.name not in ("runtime", "spark"))
-
-
-def test_settings_without_effect_exist_and_really_have_none() -> None:
-    for key in without_effect():
-        assert tuple(key.split(".")) in FIELDS, f"{key}: no such setting"
-        found = re.search(rf"settings\.{re.escape(key)}\b", rooms_that_read_settings())
-        assert not found, f"{key}: is read now; take it off the list"
 
 
 def test_every_other_setting_is_read_somewhere() -> None:
     read = rooms_that_read_settings() + (ROOT / "runtime" / "settings.py").read_text()
     for path in FIELDS:
         found = re.search(rf"\b(settings|wanted|tls|own|self|cache)\.(\w+\.)*{path[-1]}\b", read)
-        assert found or ".".join(path) in without_effect(), f"{'.'.join(path)}: nobody reads it; list it"
+        assert found, f"{'.'.join(path)}: nobody reads it"
 
 
 def test_every_setting_that_a_page_names_exists() -> None:

@@ -1,4 +1,4 @@
-"""The tables of `docs/options.md`, made from code.
+"""The tables of `docs/options.md` and `docs/spark.md`, made from code.
 
 python -m tests.docs.options_page            # what does not hold any more
 python -m tests.docs.options_page --write    # put it right
@@ -16,9 +16,10 @@ from tierstate.log.record_block import FIELDS
 from tierstate.runtime.settings_keys import FIELDS as SETTING_FIELDS
 from tierstate.spark.columns import SPARK_TYPES
 from tierstate.spark.kafka_properties import PASSED, PASSED_PREFIXES, REFUSED
-from tierstate.spark.option_table import GROUPS, OPTIONS, READ_BY
+from tierstate.spark.option_table import GROUPS, KAFKA_SOURCE, OPTIONS, READ_BY
 
 PAGE = Path(__file__).parents[2] / "docs" / "options.md"
+SPARK_PAGE = PAGE.with_name("spark.md")
 PYTHON = {
     "kafka": "librdkafka's properties, `bootstrap.servers` at least.",
     "store": "`file:///folder`, `s3://bucket/prefix`, gs://, az://.",
@@ -45,6 +46,16 @@ COLUMNS = {
 def parts() -> dict[str, str]:
     """By the name of their place in the page."""
     return {"spark": _spark(), "kafka": _kafka(), "python": _python(), "columns": _columns()}
+
+
+def spark_parts() -> dict[str, str]:
+    """Of `docs/spark.md`."""
+    known = {option.name for option in OPTIONS}
+    rows = []
+    for name, (default, here) in KAFKA_SOURCE.items():
+        same = "The same." if name in known else "Ignored: for streams, which are not read yet."
+        rows.append((f"`{name}`", default, here or same))
+    return {"kafka-source": table(("Spark's Kafka source", "default there", "here"), rows)}
 
 
 def _spark() -> str:
@@ -84,14 +95,16 @@ def _columns() -> str:
 
 
 def main() -> int:
-    page = PAGE.read_text()
-    now = with_parts(page, parts())
-    if "--write" in sys.argv[1:]:
-        PAGE.write_text(now)
-        return 0
-    if now != page:
-        print("docs/options.md is not what the code says: python -m tests.docs.options_page --write")
-    return int(now != page)
+    wrong = 0
+    for path, made in ((PAGE, parts()), (SPARK_PAGE, spark_parts())):
+        page = path.read_text()
+        now = with_parts(page, made)
+        if "--write" in sys.argv[1:]:
+            path.write_text(now)
+        elif now != page:
+            print(f"docs/{path.name} is not what the code says: python -m tests.docs.options_page --write")
+            wrong = 1
+    return wrong
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`docs/options.md` is what the code says, and the table of options is what the parser knows."""
+"""`docs/options.md` and `docs/spark.md` are what the code says, and the table of options is what the parser knows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.docs.generated import shown
-from tests.docs.options_page import COLUMNS, PAGE, PYTHON, parts
+from tests.docs.options_page import COLUMNS, PAGE, PYTHON, SPARK_PAGE, parts, spark_parts
 from tierstate import read_records
 from tierstate.log.record_block import FIELDS
 from tierstate.spark import options as parser
 from tierstate.spark.columns import PLAIN_COLUMNS, SPARK_TYPES
 from tierstate.spark.kafka_properties import PASSED, PASSED_PREFIXES, REFUSED, kafka_properties
-from tierstate.spark.option_table import DEFAULTS, OPTIONS, Option, with_defaults
+from tierstate.spark.option_table import DEFAULTS, KAFKA_SOURCE, OPTIONS, Option, with_defaults
 from tierstate.spark.options import SourceOptions, parse_options
 from tierstate.state.errors import InvalidRequest, InvalidSettings
 
@@ -39,6 +39,28 @@ def parsed(given: dict[str, str]) -> SourceOptions | None:
 def test_the_page_is_what_the_code_says() -> None:
     for name, text in parts().items():
         assert shown(page(), name) == text, "python -m tests.docs.options_page --write"
+
+
+def test_the_page_on_spark_is_what_the_code_says() -> None:
+    for name, text in spark_parts().items():
+        assert shown(SPARK_PAGE.read_text(), name) == text, "python -m tests.docs.options_page --write"
+
+
+def test_what_is_the_same_as_for_the_kafka_source_has_its_default() -> None:
+    same = {name: default for name, (default, here) in KAFKA_SOURCE.items() if not here}
+    ours = {option.name: option.default for option in OPTIONS if option.name in same and option.default is not None}
+    assert ours
+    assert all(f"`{default}`" in same[name] for name, default in ours.items())
+    # what is left without a default of its own here has none there
+    assert {name for name, default in same.items() if default} - set(ours) <= {
+        "kafka.isolation.level",
+        "maxTriggerDelay",
+    }
+
+
+@pytest.mark.parametrize("name", [name for name, (_, here) in KAFKA_SOURCE.items() if here.startswith("Ignored")])
+def test_an_option_that_is_said_to_be_ignored_changes_nothing(name: str) -> None:
+    assert parsed({**BASE, name: "1"}) == parsed(BASE)
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)

@@ -22,7 +22,9 @@ from tierstate.consumer.records import read_records
 from tierstate.sandbox.artifacts import kafka_libs
 from tierstate.sandbox.java import find_java
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.spark.session import local_session
+from tierstate.spark.batch import BatchReader
+from tierstate.spark.options import parse_options
+from tierstate.spark.sessions import local_session
 from tierstate.state.errors import AccessDenied
 
 pytestmark = pytest.mark.kafka
@@ -185,18 +187,26 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
-def rows_counted(spark: SparkSession, guarded: Guarded) -> int:
+def spark_options(guarded: Guarded) -> dict[str, str]:
     options = {f"kafka.{name}": value for name, value in secured(guarded).items()}
     options |= {"tierstate.store": guarded.house.store.as_uri(), "subscribe": guarded.topic}
     options |= {"tierstate.tier_state_topic": guarded.house.tier_topic}
-    options |= {"endingOffsets": json.dumps({guarded.topic: {"0": RECORDS}})}
-    return spark.read.format("tierstate").options(**options).load().count()
+    return options | {"endingOffsets": json.dumps({guarded.topic: {"0": RECORDS}})}
+
+
+def rows_counted(spark: SparkSession, guarded: Guarded) -> int:
+    return spark.read.format("tierstate").options(**spark_options(guarded)).load().count()
 
 
 @pytest.mark.slow
 @pytest.mark.spark
 def test_spark_reads_both_tiers(spark: SparkSession, guarded: Guarded) -> None:
     assert rows_counted(spark, guarded) == RECORDS
+
+
+def test_a_query_that_may_take_no_lease_says_so_and_goes_on(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
+    assert BatchReader(parse_options(spark_options(guarded))).partitions()
+    assert "no lease keeps what this query reads" in caplog.text
 
 
 def is_served(ask: Callable[[], str]) -> bool:

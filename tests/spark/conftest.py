@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.servers.kafka_source import kafka_source_jars_for_tests
 from tests.spark.tiers import Record, Tiers
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.spark.session import local_session
+from tierstate.spark.sessions import local_session
 
 
 @pytest.fixture(scope="session")

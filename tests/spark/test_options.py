@@ -226,6 +226,11 @@ def test_a_stream_begins_at_the_end_unless_told_and_has_no_end() -> None:
             parse_stream_options({**BASE, option: "latest"})
 
 
+def test_a_stream_of_the_bucket_alone_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="a stream waits for what is new"):
+        parse_stream_options({"tierstate.store": "file:///store", "subscribe": "orders", "tierstate.source": "bucket"})
+
+
 @pytest.mark.parametrize(
     ("said", "seconds"), [("15m", 900), ("10min", 600), ("1500", 1.5), ("250ms", 0.25), ("0", 0), ("2h", 7200)]
 )

@@ -72,9 +72,34 @@ def test_a_wrong_option_and_an_unknown_topic_are_named_to_the_user(spark: SparkS
         load(spark, tiers, subscribe="there-is-no-such-topic").collect()
 
 
-def test_a_schema_of_the_users_own_is_refused(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:
-    frame = spark.read.format("tierstate").schema("value string")
-    with pytest.raises(PySparkException, match="this source has a schema of its own"):
+def test_our_sentence_is_last_and_not_behind_how_the_code_came_to_it(spark: SparkSession, tiers: Tiers) -> None:
+    with pytest.raises(PySparkException) as raised:
+        load(spark, tiers, subscribe="there-is-no-such-topic").collect()
+    said = str(raised.value)
+    assert said.count("Traceback") == 1
+    assert "planning.py" not in said, "the code between Spark and the sentence"
+    last = said.partition("SQLSTATE")[0].strip().splitlines()[-1]
+    assert last.startswith("tierstate.state.errors.UnknownTopic: ")
+    assert "topic=there-is-no-such-topic" in last
+
+
+def test_a_schema_of_some_columns_in_any_order_is_all_that_is_read(
+    spark: SparkSession, tiers: Tiers, orders: Orders
+) -> None:
+    declared = spark.read.format("tierstate").schema("offset long, headers array<struct<key:string,value:binary>>")
+    frame = declared.options(**tiers.options(subscribe=orders.name)).load()
+    assert frame.columns == ["offset", "headers"]
+    found = [(row[0], row[1] and [(each["key"], each["value"]) for each in row[1]]) for row in frame.collect()]
+    assert sorted(found, key=lambda row: row[0]) == sorted(
+        [(record[4], record[7]) for record in orders.uncommitted], key=lambda row: row[0]
+    )
+
+
+def test_a_schema_of_other_columns_is_refused_and_the_column_named(
+    spark: SparkSession, tiers: Tiers, orders: Orders
+) -> None:
+    frame = spark.read.format("tierstate").schema("offset long, value string")
+    with pytest.raises(PySparkException, match=r"this column has another type.* column=value type=binary got=string"):
         frame.options(**tiers.options(subscribe=orders.name)).load().collect()
 
 

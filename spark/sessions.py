@@ -1,7 +1,8 @@
-"""A Spark session of this machine alone, for commands, demo and tests: loopback, quiet, UTC, nothing left behind."""
+"""Spark sessions that find tierstate: `session`, for everybody, and `local_session`, for commands, demo and tests."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import shlex
 import shutil
@@ -12,8 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from ..state.errors import InvalidRequest
+
+PYTHON = "spark.pyspark.python"
+SHORT_ERRORS = "spark.sql.execution.pyspark.udf.hideTraceback.enabled"
+"""Of an error in Python: its sentence alone."""
 LOOPBACK = "127.0.0.1"
 QUIET_LOG = """\
 status = error
@@ -27,6 +34,40 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = spark %p %c{1}: %m%n
 """
+
+
+def session(
+    app_name: str = "tierstate", *, master: str | None = None, config: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A Spark session in which ``format("tierstate")`` is known; as `SparkSession.builder` otherwise makes it.
+
+    Spark asks the workers' Python for its data sources, and without a word it is ``python3``. Here it is this
+    interpreter, which has tierstate; on a cluster it must be in the same place everywhere, or ``config`` says another
+    one (``spark.pyspark.python``). ``config`` wins over all that is set here. ``master``: as Spark has it,
+    ``local[4]``; None: what ``spark-submit`` says, or Spark's own default.
+    Raises InvalidRequest where a session runs already whose workers have another Python: stop it first.
+    """
+    python = _wanted_python(config or {})
+    running = SparkContext._active_spark_context
+    if running is not None and running.pythonExec != python:
+        raise InvalidRequest(
+            "a Spark session runs already, and its workers have another Python: stop it, or begin with this one",
+            running=running.pythonExec,
+            wanted=python,
+        )
+    os.environ["PYSPARK_PYTHON"] = python
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
+    builder = SparkSession.Builder().appName(app_name)
+    if master is not None:
+        builder = builder.master(master)
+    for name, value in {PYTHON: python, SHORT_ERRORS: "true", **(config or {})}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _wanted_python(config: Mapping[str, str]) -> str:
+    """What was said before us counts: by the caller, by ``spark-submit``, by the environment."""
+    return config.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or _python()
 
 
 @contextmanager
@@ -53,8 +94,8 @@ def local_session(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _python(folder: Path) -> str:
-    """This interpreter, under a name without blanks.
+def _python(folder: Path | None = None) -> str:
+    """This interpreter, under a name without blanks: if need be a script in ``folder``, else one that is gone at exit.
 
     Spark asks ``sh -c "command -v <python>"``, unquoted, before it looks for data sources, and finds none, without a
     word, when the path of the checkout has a blank (`Utils.checkCommandAvailable`, seen on 4.3.0). A script, because a
@@ -62,6 +103,9 @@ def _python(folder: Path) -> str:
     """
     if not any(letter.isspace() for letter in sys.executable):
         return sys.executable
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="tierstate-spark-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     script = folder / "python"
     script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     script.chmod(0o755)

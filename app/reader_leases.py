@@ -1,0 +1,77 @@
+"""A reader's lease before a plan: objects that are planned stay until its time, whatever expires meanwhile.
+
+Appended, and read back to it, before anything is planned*: a segment that was condemned before the lease is seen as
+condemned, and is not planned; one that is condemned after it keeps its objects (`rules/leases.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..broker.tier_topic import TierTopic
+from ..follower.follower import Follower
+from ..leader.term import APPLY_TIMEOUT_S
+from ..runtime.id_source import IdSource
+from ..schemas.codec import encode_fact
+from ..state.errors import InvalidRequest
+from ..state.ids import FactId, TopicIdPartition
+from ..state.keys import key_of
+from ..state.offsets import Offset, OffsetRange, TimestampMs
+from ..state.partition_view import PartitionView
+from ..state.termless_facts import ReaderLease
+from .connection import Connection
+
+Ranges = Mapping[TopicIdPartition, tuple[Offset, Offset]]
+"""First offset, and the one after the last."""
+
+
+def take_leases(
+    connection: Connection, view: Follower, ranges: Ranges, holder: str, seconds: float, ids: IdSource
+) -> list[ReaderLease]:
+    """The leases that were written: one for each partition of which anything remote is read, and none where one of the
+    same holder covers that already for half as long. Nobody need end them: their time does.
+
+    Raises InvalidRequest for longer than ``lease.max``; AccessDenied, Unavailable: what no lease keeps may go.
+    """
+    longest = connection.settings.lease.max
+    if seconds > longest:
+        raise InvalidRequest("a lease may not last so long", seconds=seconds, longest=longest)
+    now = connection.clock.now_ms()
+    wanted = list(_wanted(view, ranges, holder, TimestampMs(now + int(seconds * 500))))
+    leases = [
+        ReaderLease(place, FactId.of(ids.uuid()), offsets, holder, TimestampMs(now + int(seconds * 1000)))
+        for place, offsets in wanted
+    ]
+    if leases:
+        _say(connection.topic, view, leases)
+    return leases
+
+
+def _wanted(
+    view: Follower, ranges: Ranges, holder: str, until: TimestampMs
+) -> Iterator[tuple[TopicIdPartition, OffsetRange]]:
+    for place, (start, end) in ranges.items():
+        known = view.partition(place)
+        remote = _remote(known, OffsetRange(start, Offset(end - 1)))
+        if remote is not None and not any(_covers(each, remote, holder, until) for each in known.leases):
+            yield place, OffsetRange(start, Offset(end - 1))  # what is local now may be remote before it is read
+
+
+def _remote(view: PartitionView, offsets: OffsetRange) -> OffsetRange | None:
+    """From the first to the last of ``offsets`` that the remote tier has."""
+    there = [part for each in view.coverage.owned if (part := each.offsets.overlap(offsets)) is not None]
+    return OffsetRange(there[0].start, there[-1].end) if there else None
+
+
+def _covers(lease: ReaderLease, offsets: OffsetRange, holder: str, until: TimestampMs) -> bool:
+    return lease.holder == holder and lease.expires_at >= until and lease.offsets.overlap(offsets) == offsets
+
+
+def _say(topic: TierTopic, view: Follower, leases: list[ReaderLease]) -> None:
+    """All of them, and then until the view has the last: one wait, however many partitions."""
+    last = {}
+    for lease in leases:
+        number = view.tier_partition(lease.partition)
+        last[number] = topic.append(number, key_of(lease), encode_fact(lease))
+    for number, position in last.items():
+        view.wait_applied(number, position, APPLY_TIMEOUT_S)

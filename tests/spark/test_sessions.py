@@ -1,0 +1,50 @@
+"""A session begun as `docs/spark.md` says finds tierstate, whatever ``python3`` is; what is wrong is a sentence."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+pytestmark = pytest.mark.spark
+SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+JOB = """
+import tierstate.spark
+from tierstate.state.errors import InvalidRequest
+
+spark = tierstate.spark.session(master="local[1]", config={"spark.driver.memory": "512m", "spark.ui.enabled": "false"})
+try:
+    spark.read.format("tierstate").option("subscribe", "orders").load()
+except Exception as error:
+    print(error)
+try:
+    tierstate.spark.session(config={"spark.pyspark.python": "/elsewhere/python"})
+except InvalidRequest as error:
+    print(error)
+spark.stop()
+"""
+
+
+@pytest.mark.parametrize(
+    "command", [[sys.executable], pytest.param([str(SUBMIT)], marks=pytest.mark.slow)], ids=["python", "submit"]
+)
+def test_a_session_finds_tierstate_where_python3_has_none(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(JOB)
+    (tmp_path / "python3").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "python3").chmod(0o755)
+    environ = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"} | {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    done = subprocess.run([*command, "job.py"], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    said = [line for line in done.stdout.splitlines() if line.strip() and "SQLSTATE" not in line]
+    assert len(said) == 2, done.stdout + done.stderr
+    assert said[0].endswith("tierstate.state.errors.InvalidRequest: option kafka.bootstrap.servers must be set")
+    assert "Traceback" not in said[0]
+    assert "its workers have another Python" in said[1]
+    assert "/elsewhere/python" in said[1]
