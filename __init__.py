@@ -6,21 +6,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .consumer.connect import connect
     from .consumer.records import read_records
     from .consumer.tiered_consumer import TieredConsumer
+    from .state import errors
     from .state.view import TierView
 
-__all__ = ["TierView", "TieredConsumer", "read_records"]
+    __version__: str
+
+__all__ = ["TierView", "TieredConsumer", "connect", "errors", "read_records"]
 
 _HOMES = {
     "TierView": "tierstate.state.view",
     "TieredConsumer": "tierstate.consumer.tiered_consumer",
+    "connect": "tierstate.consumer.connect",
     "read_records": "tierstate.consumer.records",
 }
 
 
 def __getattr__(name: str) -> object:
     """Imports what is asked for, when it is asked for: a core install starts fast and misses no extra."""
+    if name == "__version__":
+        return import_module("importlib.metadata").version("tierstate")
+    if name == "errors":
+        return import_module("tierstate.state.errors")
     if name not in _HOMES:
         raise AttributeError(f"module 'tierstate' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The surface, and nothing that lies beside it."""
+    return sorted([*__all__, "__version__", "__doc__"])

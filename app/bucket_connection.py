@@ -171,6 +171,10 @@ class BucketConnection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """The last opened first."""
         self._opened.close()
         self._parts.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,9 @@ def test_importing_tierstate_imports_no_room() -> None:
     code = "import sys, tierstate; print([name for name in sys.modules if name.startswith('tierstate.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT / "docs")
     assert done.stdout.strip() == "[]"
+
+
+def test_dir_shows_the_surface_and_the_version_is_the_packages() -> None:
+    assert set(tierstate.__all__) < set(dir(tierstate))
+    assert "import_module" not in dir(tierstate)
+    assert tierstate.__version__ == version("tierstate")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,8 +11,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tierstate import read_records
+from tierstate import connect, errors, read_records
 from tierstate.cli.main import run
+from tierstate.consumer.connect import Log
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import OffsetOutOfRange, UnknownTopic
 
@@ -101,4 +103,83 @@ def test_leaving_early_closes_what_was_opened(tiered: TieredTopic) -> None:
     following = {thread for thread in threading.enumerate() if thread.name == "follower"}
     assert following
     batches.close()
+    assert not any(thread.is_alive() for thread in following)
+
+
+@pytest.fixture
+def log(tiered: TieredTopic) -> Iterator[Log]:
+    settings = {"tier_state.topic": FACTS}
+    with connect(tiered.kafka["bootstrap.servers"], tiered.store, kafka=tiered.kafka, settings=settings) as opened:
+        yield opened
+
+
+@pytest.mark.kafka
+def test_a_connection_knows_topics_bounds_and_offsets_for_times(log: Log, tiered: TieredTopic) -> None:
+    topic = log.topic(TOPIC)
+    assert TOPIC in log.topics()
+    assert topic.partitions() == [0]
+    assert (topic.bounds(0).log_start, topic.bounds(0).local_start) == (0, tiered.local_start)
+    assert topic.offsets_for_time("-1h") == {0: 0}
+    assert topic.offsets_for_time("2100-01-01") == {0: None}
+
+
+@pytest.mark.kafka
+def test_arrow_takes_what_is_read_as_it_is_and_again_the_same(log: Log, tiered: TieredTopic) -> None:
+    read = log.topic(TOPIC).read(since="-1h", columns=["offset", "key"])
+    table = pa.table(read)
+    assert table.column_names == ["offset", "key"]
+    assert table.column("offset").to_pylist() == list(range(RECORDS))
+    assert read.to_table().equals(table)
+    assert log.topic(TOPIC).read().to_table().equals(tiered.read(0, RECORDS))
+
+
+@pytest.mark.kafka
+def test_nothing_read_has_the_schema_of_everything(log: Log) -> None:
+    nothing = log.topic(TOPIC).read(start="latest")
+    assert pa.table(nothing).schema.equals(log.topic(TOPIC).read(limit=1).to_table().schema)
+    assert pa.table(nothing).num_rows == 0
+
+
+@pytest.mark.kafka
+def test_a_limit_and_progress_count_what_is_read(log: Log, tiered: TieredTopic) -> None:
+    told: list[tuple[int, int]] = []
+    border = tiered.local_start
+    read = log.topic(TOPIC).read(start=border - 7, end={0: border + 5}, progress=lambda *done: told.append(done))
+    assert read.ranges == {0: (border - 7, border + 5)}
+    assert read.to_table().column("offset").to_pylist() == list(range(border - 7, border + 5))
+    assert told == sorted(told)
+    assert told[-1] == (12, 12)
+    assert log.topic(TOPIC).read(limit=9).to_table().column("offset").to_pylist() == list(range(9))
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"columns": "offset"}, "columns is a list"),
+        ({"columns": ["ofset"]}, "columns are of"),
+        ({"start": "17"}, "start is none of"),
+        ({"end": "tomorrow"}, "end is none of"),
+        ({"start": 9, "end": 3}, "start is above end"),
+        ({"start": {1: 0}}, "start names an offset for each partition"),
+        ({"start": 3, "since": "-1h"}, "since and start"),
+        ({"limit": -1}, "limit"),
+        ({"isolation": "committed"}, "isolation is"),
+        ({"partitions": [7]}, "no such partition"),
+    ],
+)
+def test_a_wrong_argument_of_a_read_is_named(log: Log, given: dict[str, object], said: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match=said):
+        log.topic(TOPIC).read(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.kafka
+def test_a_connection_that_nobody_holds_closes_itself(tiered: TieredTopic) -> None:
+    before = set(threading.enumerate())
+    settings = {"tier_state.topic": FACTS}
+    batches = iter(connect(settings=settings | {"store.url": tiered.store}, kafka=tiered.kafka).topic(TOPIC).read())
+    assert next(batches).num_rows > 0
+    following = {each for each in threading.enumerate() if each.name == "follower"} - before
+    assert following
+    del batches
     assert not any(thread.is_alive() for thread in following)

@@ -16,7 +16,7 @@ from moto import settings as moto_settings
 from moto.server import ThreadedMotoServer
 
 from tests.scenarios.house import Done, House, eventually, run
-from tierstate import read_records
+from tierstate import connect, read_records
 from tierstate.app.bucket_connection import BucketConnection
 from tierstate.log.record_digest import RecordDigest
 from tierstate.runtime.clock import SystemClock
@@ -139,6 +139,15 @@ def test_python_reads_the_bucket_alone(burned: Burned, caplog: pytest.LogCapture
         whole = burned.json("digest", f"{burned.topic}:{number}")
         assert whole["partitions"][0]["digest"] == digest.hexdigest()
         assert whole["digest"] == before
+
+
+def test_a_connection_reads_the_bucket_alone(burned: Burned) -> None:
+    with connect(store=burned.house.store.as_uri(), source="bucket") as log:
+        assert log.topics() == [burned.topic]
+        topic = log.topic(burned.topic)
+        assert [topic.bounds(number).high_watermark for number in topic.partitions()] == burned.ends
+        table = topic.read(partitions=[1]).to_table()
+    assert table.column("offset").to_pylist() == list(range(burned.ends[1]))
 
 
 def test_a_time_between_two_rounds_of_copies_is_the_view_of_then(burned: Burned) -> None:

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 RECORDS = 1000
 JOB = """
 import json, sys
-from tierstate.spark.session import local_session
+from tierstate.spark.sessions import local_session
 options, checkpoint, out = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
 with local_session("job", 2, memory="512m") as spark:
     frame = spark.readStream.format("tierstate").options(**options).load().select("partition", "offset")

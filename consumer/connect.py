@@ -1,0 +1,245 @@
+"""`tierstate.connect`: topics of both tiers for a person at a prompt, and what is read as Arrow."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ..runtime.clock import SystemClock
+from ..runtime.settings_load import settings_from
+from ..state.errors import InvalidRequest, UnknownTopic
+from ..state.routing import Isolation
+from .reads import Read, When, position_of, range_of
+
+if TYPE_CHECKING:
+    from ..fetch.gateway import GatewayClient
+    from ..fetch.piece import LogicalBounds
+    from ..fetch.reader import LogReader
+    from ..fetch.source import RecordSource
+
+
+def connect(
+    bootstrap: str | None = None,
+    store: str | None = None,
+    *,
+    source: str | None = None,
+    gateway: str | None = None,
+    token: str | None = None,
+    kafka: Mapping[str, str] | None = None,
+    settings: Mapping[str, object] | None = None,
+) -> Log:
+    """A cluster and its remote tier (``bootstrap`` and ``store``), a gateway (``gateway``), or the bucket alone
+    (``store`` and ``source="bucket"``: no broker is asked; docs/bucket.md), to read from.
+
+    ``bootstrap``: ``host:port,…`` of brokers. ``store``: ``file:///folder``, ``s3://bucket/prefix``, … ``kafka``: more
+    librdkafka properties. ``settings``: any others, by their names in docs/settings.md, as
+    ``{"store.endpoint": "https://…"}``. ``gateway``: ``http://host:port``, and ``token`` its bearer token; nothing else
+    is needed with it. Nothing is connected before something is asked. ``with`` closes it at the end of the block;
+    without, `Log.close` does, or Python, when nobody holds it any more.
+
+    Raises InvalidRequest that names the argument, InvalidSettings.
+    """
+    for name, given in zip(_EXAMPLES, (bootstrap, store, source, gateway, token), strict=True):
+        if given is not None and not isinstance(given, str):
+            raise InvalidRequest(f"{name} is a text, as in {name}={_EXAMPLES[name]!r}", given=type(given).__name__)
+    _require_mapping("kafka", kafka, '{"security.protocol": "SSL"}; brokers alone are bootstrap="host:port"')
+    _require_mapping("settings", settings, '{"store.endpoint": "https://…"}; a store alone is store="s3://bucket"')
+    if gateway is not None:
+        if bootstrap or store or source or kafka or settings:
+            raise InvalidRequest("gateway stands alone: it knows its brokers and its store", gateway=gateway)
+        from ..fetch.gateway import GatewayClient
+
+        client = GatewayClient(gateway, token=token)
+        return Log(f"gateway={gateway!r}", lambda parts: _kept(parts, client))
+    if token is not None:
+        raise InvalidRequest("token is for a gateway, and gateway is not given")
+    from ..app.connection import BROKER, STORE
+
+    said = {BROKER: bootstrap, STORE: store, "view.source": source}
+    named = {name: value for name, value in said.items() if value is not None}
+    told = ", ".join(
+        f"{argument}={value!r}" for argument, value in zip(_EXAMPLES, said.values(), strict=False) if value
+    )
+    by_kafka = {f"kafka.{name}": value for name, value in (kafka or {}).items()}
+    return Log(told, _by_settings({**(settings or {}), **by_kafka, **named}))
+
+
+_EXAMPLES = {
+    "bootstrap": "host:9092",
+    "store": "s3://bucket",
+    "source": "bucket",
+    "gateway": "http://host:8080",
+    "token": "…",
+}
+
+
+class Log:
+    """What `connect` gives: topics, each one log over both tiers. Use one in one thread at a time."""
+
+    def __init__(self, told: str, open_it: Callable[[ExitStack], LogReader | GatewayClient]) -> None:
+        self._told, self._open_it = told, open_it
+        self._parts = ExitStack()
+        self._opened: LogReader | GatewayClient | None = None
+        self._closer = weakref.finalize(self, self._parts.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<tierstate {self._told}{'' if self._closer.alive else ', closed'}>"
+
+    def close(self) -> None:
+        """Everything that was opened. What is still being read of it ends with an error. Twice does no harm."""
+        self._closer()
+
+    def topics(self) -> list[str]:
+        """Names of the tiered topics, ascending. Raises Unavailable, AccessDenied, InvalidSettings."""
+        return sorted(self.opened().topics())
+
+    def topic(self, name: str) -> Topic:
+        """One topic by its name. Nothing is asked yet: a wrong name is UnknownTopic when something is."""
+        if not isinstance(name, str) or not name:
+            raise InvalidRequest('name of a topic is a text, as in topic("orders")', given=repr(name))
+        return Topic(self, name)
+
+    def opened(self) -> LogReader | GatewayClient:
+        """Opened at the first call; what was half opened by one that fails is closed at once."""
+        if not self._closer.alive:
+            raise InvalidRequest("this is closed: connect again", connection=self._told)
+        if self._opened is None:
+            with ExitStack() as parts:
+                self._opened = self._open_it(parts)
+                self._parts.push(parts.pop_all())
+        return self._opened
+
+    def source(self) -> RecordSource:
+        """The seam that records are read through."""
+        from ..fetch.gateway import GatewayClient
+        from ..fetch.source import ReaderSource
+
+        opened = self.opened()
+        return opened if isinstance(opened, GatewayClient) else ReaderSource(opened)
+
+
+class Topic:
+    """One topic as one log over both tiers."""
+
+    def __init__(self, log: Log, name: str) -> None:
+        self._log, self.name = log, name
+
+    def __repr__(self) -> str:
+        return f"<tierstate topic {self.name!r}>"
+
+    def partitions(self) -> list[int]:
+        """Partition numbers, ascending. Raises UnknownTopic."""
+        return self._log.source().partitions(self.name)
+
+    def bounds(self, partition: int) -> LogicalBounds:
+        """Offsets of one partition over both tiers, as they are now. Raises UnknownTopic, Unavailable."""
+        [number] = self._chosen([partition])
+        return self._log.opened().bounds(self.name, number)
+
+    def offsets_for_time(self, time: datetime | str) -> dict[int, int | None]:
+        """By partition, the first offset at or after a time (a datetime, ISO text, ``-1h``); None: no record is."""
+        from ..app.positions import AtTime
+
+        position = position_of("time", time, SystemClock().now_ms())
+        if not isinstance(position, AtTime):
+            raise InvalidRequest("time is a datetime, ISO text, or -1h", time=repr(time))
+        source = self._log.source()
+        return {number: source.first_at(self.name, number, position.timestamp) for number in self.partitions()}
+
+    def read(
+        self,
+        *,
+        start: When | Mapping[int, When] = "earliest",
+        end: When | Mapping[int, When] = "latest",
+        since: datetime | str | None = None,
+        partitions: Iterable[int] | None = None,
+        columns: Iterable[str] | None = None,
+        limit: int | None = None,
+        isolation: str = "read_committed",
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Read:
+        """Records of the offsets ``[start, end)`` of every partition; the offsets are settled now, the records read
+        later, by whoever takes the answer: pyarrow, pandas, Polars and DuckDB do as it is.
+
+        ``start``, ``end``: ``earliest``, ``latest``, an offset, a datetime, ISO text, ``-1h``; or one of these for each
+        partition, as ``{0: 17, 1: "latest"}``. A time is the first record at or after it; without a zone it is UTC.
+        ``since``: a time to start at. ``partitions``: numbers; all, unless given. ``columns``: of key, value, topic,
+        partition, offset, timestamp (microseconds, UTC), timestampType, headers. ``limit``: the most records, of
+        partitions in ascending order. ``isolation``: read_committed or read_uncommitted. ``progress``: called with
+        offsets done and in all.
+
+        Raises InvalidRequest that names the argument, UnknownTopic, OffsetOutOfRange, Unavailable.
+        """
+        if since is not None:
+            if start != "earliest":
+                raise InvalidRequest("since and start both say where to begin: give one", since=since, start=start)
+            start = since
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise InvalidRequest("limit is a number of records, 0 or more", limit=repr(limit))
+        try:
+            level = Isolation(isolation)
+        except ValueError:
+            known = " or ".join(each.value for each in Isolation)
+            raise InvalidRequest(f"isolation is {known}", isolation=repr(isolation)) from None
+        names = None if columns is None else _listed("columns", columns, '["offset", "value"]')
+        wanted = Read.checked_columns(names)
+        now = SystemClock().now_ms()
+        chosen = self._chosen(None if partitions is None else _listed("partitions", partitions, "[0, 1]"))
+        for argument, given in (("start", start), ("end", end)):
+            if isinstance(given, Mapping) and set(given) != set(chosen):
+                raise InvalidRequest(f"{argument} names an offset for each partition", given=list(given), read=chosen)
+        source = self._log.source()
+        ranges = {each: range_of(source, (self.name, each), start, end, (level, now)) for each in chosen}
+        # the connection is held by what reads from it: `connect(…).topic("orders").read()` stays open as long as needed
+        return Read(self._log, self.name, ranges, wanted, limit, level, progress)
+
+    def _chosen(self, given: list[int] | None) -> list[int]:
+        there = self.partitions()
+        for number in given or []:
+            if number not in there:
+                raise UnknownTopic("no such partition", topic=self.name, partition=number, partitions=len(there))
+        return there if given is None else sorted(set(given))
+
+
+def _kept(parts: ExitStack, client: GatewayClient) -> GatewayClient:
+    parts.callback(client.close)
+    return client
+
+
+def _by_settings(given: Mapping[str, object]) -> Callable[[ExitStack], LogReader]:
+    """Settings are judged now, parts are opened when asked."""
+    from ..app.connection import BROKER, BUCKET, FOR_READERS, STORE, open_connection
+    from ..runtime.settings import require
+
+    judged = settings_from({**FOR_READERS, **given})
+    require(judged, *([STORE] if judged.view.source == BUCKET else [BROKER, STORE]))
+
+    def opened(parts: ExitStack) -> LogReader:
+        connection = open_connection(judged)
+        parts.callback(connection.close)
+        return connection.reader(connection.view())
+
+    return opened
+
+
+def _require_mapping(name: str, given: object, meant: str) -> None:
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidRequest(f"{name} is a mapping, as in {name}={meant}", given=type(given).__name__)
+
+
+def _listed(name: str, given: object, meant: str) -> list:  # type: ignore[type-arg]
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidRequest(f"{name} is a list, as in {name}={meant}", given=repr(given))
+    return list(given)
