@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -183,3 +186,19 @@ def test_a_connection_that_nobody_holds_closes_itself(tiered: TieredTopic) -> No
     assert following
     del batches
     assert not any(thread.is_alive() for thread in following)
+
+
+NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "notebook.ipynb"
+
+
+def test_every_cell_of_the_notebook_runs(tiered: TieredTopic) -> None:
+    cells = [each for each in json.loads(NOTEBOOK.read_text())["cells"] if each["cell_type"] == "code"]
+    assert all(each["outputs"] == [] and each["execution_count"] is None for each in cells), "outputs go stale"
+    here = f"{tiered.kafka['bootstrap.servers']!r}, {tiered.store!r}, settings={{'tier_state.topic': {FACTS!r}}}"
+    said: dict[str, Any] = {}
+    for cell in cells:
+        text = "".join(cell["source"]).replace('"localhost:9092", "s3://events/tier"', here)
+        exec(compile(text.replace('"orders"', repr(TOPIC)), NOTEBOOK.name, "exec"), said)
+    assert said["table"].num_rows == said["rows"] == len(said["frame"]) == RECORDS
+    assert said["bounds"].log_start < said["bounds"].local_start
+    assert "closed" in repr(said["log"])
