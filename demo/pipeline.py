@@ -79,6 +79,7 @@ def _tell(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
         .option("kafka.bootstrap.servers", request["bootstrap"])
         .option("subscribe", TOPIC)
         .option("tierstate.store", request["store"])
+        .option("tierstate.lease", "0")  # no agent runs now that would let anything expire; what it knew is compared
         .option("kafka.isolation.level", "read_committed")
         .option("includeHeaders", "true")
         .load()

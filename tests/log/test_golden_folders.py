@@ -71,7 +71,8 @@ def test_json_lines_in_base64_are_what_a_consumer_read(case: str) -> None:
     lines = [
         json.loads(line)
         for block in log.blocks(committed=False)
-        for line in block_lines(block, "t", 7, Encoding.BASE64, "remote")
+        for lines in block_lines(block, "t", 7, Encoding.BASE64, "remote")
+        for line in lines.splitlines()
     ]
     assert lines == [
         {
