@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tierstate.sandbox.artifacts import RELEASES
 from tierstate.sandbox.kafka import KafkaSandbox
 
+_ROOMS = (each.name for each in Path(__file__).parent.iterdir() if each.is_dir())
+pytest.register_assert_rewrite(*(f"tests.{name}" for name in _ROOMS))  # what helpers assert shows its values, too
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts us by & has it ignored, for children too
 
 

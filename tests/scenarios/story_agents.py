@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,8 +86,11 @@ class StoryAgent:
         """Until nothing is left to do. What fails is tried again, until it takes too long."""
         deadline = time.monotonic() + seconds
         while True:
-            self.turn()
-            failing = [each.last_error for each in self._workers.values() if each.setbacks]
+            try:
+                self._turn()
+                failing = [each.last_error for each in self._workers.values() if each.setbacks]
+            except TierstateError as error:  # the broker does not answer what it leads
+                failing = [str(error)]
             if not failing:
                 return self
             assert time.monotonic() < deadline, f"the agent of broker {self.index} cannot end its work: {failing[0]}"
@@ -95,10 +98,14 @@ class StoryAgent:
 
     def turn(self) -> StoryAgent:
         """One round over all partitions this broker leads; each goes on until it has nothing to do, or fails."""
+        with suppress(TierstateError):
+            self._turn()
+        return self
+
+    def _turn(self) -> None:
         for worker in self._led():
             while worker.advance():
                 pass
-        return self
 
     def copies_all(self) -> StoryAgent:
         """Every rolled segment; it neither trims nor expires."""
@@ -150,10 +157,11 @@ class StoryAgent:
 
     def status(self, topic: str, partition: int) -> PartitionStatus:
         """As shown by `describe`, after it looked once more; nothing irreversible is done."""
-        for worker in self._led() if self._held is None else ():
-            if (worker.name, worker.partition.partition) == (topic, partition):
-                for _ in worker.steps():
-                    break
+        with suppress(TierstateError):  # while the broker is away it says what it knew
+            for worker in self._led() if self._held is None else ():
+                if (worker.name, worker.partition.partition) == (topic, partition):
+                    for _ in worker.steps():
+                        break
         found = [each for each in self.job.leader.board.all() if (each.topic, each.partition) == (topic, partition)]
         assert found, f"the agent of broker {self.index} knows nothing of {topic}-{partition}"
         return found[0]
@@ -169,13 +177,13 @@ class StoryAgent:
     # -------------------------------------------------------------------------------------------------------------
 
     def _led(self) -> list[PartitionWorker]:
-        """Workers of partitions its broker leads; the others rest, as the agent's loop would have it."""
+        """Workers of partitions its broker leads; the others rest, as the agent's loop would have it.
+
+        Raises TierstateError when the broker does not say which they are.
+        """
         assert self._held is None, "it is stopped before a step: let it go on, or die"
         leader = self.job.leader
-        try:
-            hosted = leader.hosted()
-        except TierstateError:
-            return []
+        hosted = leader.hosted()
         for partition in [*self._workers]:
             if partition not in hosted or not hosted[partition].leads:
                 self._workers.pop(partition).rest()
