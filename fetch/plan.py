@@ -19,9 +19,28 @@ from .planned_split import PlannedPart as PlannedPart
 from .planned_split import PlannedSplit as PlannedSplit
 from .reader import LogReader, beyond
 
-SPLIT_BYTES = 128 * 1024 * 1024
+SPLIT_BYTES = 256 * 1024 * 1024
 GUESSED_BYTES_AN_OFFSET = 1024.0
 """For a local range of a partition that has no copied segment to learn from."""
+
+
+class Groups:
+    """All there is in a row, cut at about every ``target`` bytes, where a piece ends; none has above ``largest`` bytes,
+    unless it is one piece.
+    """
+
+    def __init__(self, target: int, largest: int) -> None:
+        self.target, self._largest = target, largest
+        self._marks, self._size, self._total = 0, 0.0, 0.0
+
+    def begins(self, added: float) -> bool:
+        """Whether a piece of so many bytes begins one: the last one's end is nearer without it than with it."""
+        beyond = self._total + added / 2 > self._marks * self.target
+        begins = beyond or self._size + added > self._largest
+        if begins:
+            self._marks, self._size = self._marks + 1, 0.0
+        self._size, self._total = self._size + added, self._total + added
+        return begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +55,20 @@ class PlannedRange:
         """Bytes of log, as far as they can be told: of the local tier only offsets are known."""
         return int(sum(len(part.offsets) * self._rate(part) for part in self.whole.parts))
 
-    def cut(self, max_bytes: int) -> Iterator[tuple[PlannedSplit, int]]:
-        """Splits in order, of at most about ``max_bytes`` of log, and how many each has."""
-        group: list[PlannedPart] = []
-        size = 0.0
+    def cut(self, groups: Groups) -> Iterator[tuple[PlannedSplit, bool]]:
+        """Splits in order, and whether each begins a group."""
+        split: list[PlannedPart] = []
+        first = False
         for part in self.whole.parts:
             rate = self._rate(part)
-            for piece in _equal_pieces(part, rate, max_bytes):
-                added = len(piece.offsets) * rate
-                if group and size + added > max_bytes:
-                    yield _split(self.whole, group), int(size)
-                    group, size = [], 0.0
-                group.append(piece)
-                size += added
-        yield _split(self.whole, group), int(size)
+            for piece in _equal_pieces(part, rate, groups.target):
+                begins = groups.begins(len(piece.offsets) * rate)
+                if begins and split:
+                    yield _split(self.whole, split), first
+                    split = []
+                first = begins if not split else first
+                split.append(piece)
+        yield _split(self.whole, split), first
 
     def _rate(self, part: PlannedPart) -> float:
         return self.local_rate if part.segment is None else part.segment.log_bytes / len(part.segment.offsets)
@@ -65,7 +84,7 @@ def plan(
 ) -> list[PlannedSplit]:
     """Splits of ``(topic, partition) -> (start, end)``, end exclusive, in order. As `planned`."""
     found = planned(reader, ranges, isolation=isolation, tier=tier)
-    return [split for each in found for split, _ in each.cut(max_split_bytes)]
+    return [split for each in found for split, _ in each.cut(Groups(max_split_bytes, max_split_bytes))]
 
 
 def planned(

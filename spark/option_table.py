@@ -89,7 +89,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option("tierstate.tier", "`auto`, `prefer-remote` (spares the brokers), `local`, `remote`.", "prefer-remote"),
         Option("tierstate.lease", "How long what a query reads is kept from expiring; `0`: it is not.", "1h"),
         # as spark.sql.files.maxPartitionBytes: a Spark partition costs 31 to 48 ms, so few and large ones
-        Option("tierstate.split_bytes", "The most log bytes of one Spark partition.", "128MiB"),
+        Option("tierstate.split_bytes", "The most log bytes of one Spark partition.", "256MiB"),
     ),
     "Accepted from jobs for Spark's Kafka source, without effect": (
         Option("maxRecordsPerPartition", "Partitions are cut by bytes."),

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ..fetch.plan import PlannedSplit, plan, planned
+from ..fetch.plan import Groups, PlannedSplit, plan, planned
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
 from ..state.errors import (
@@ -53,29 +53,25 @@ def groups(
         ranges = resolve_ranges(options, reader, partitions)  # the log start may have moved before the lease stood
     found = planned(reader, ranges, isolation=options.isolation, tier=options.tier)
     total = sum(each.log_bytes for each in found)
-    target = target_bytes(total, options.split_bytes, options.min_partitions, os.cpu_count() or 1)
-    yield from pack((split for each in found for split in each.cut(target)), target)
-
-
-def target_bytes(total: int, largest: int, min_partitions: int | None, slots: int) -> int:
-    """How large a Spark partition should be: as Spark cuts files, by ``slots``, or so small that there are enough."""
-    if min_partitions is not None:
-        return max(1, min(largest, total // min_partitions))
-    return min(largest, max(SMALLEST_TARGET, -(-total // slots)))
-
-
-def pack(sized: Iterable[tuple[PlannedSplit, int]], target: int) -> Iterator[Group]:
-    """Neighbours share a group as long as it stays within ``target`` bytes."""
+    cuts = cut_by(total, options.split_bytes, options.min_partitions, os.cpu_count() or 1)
     group: list[PlannedSplit] = []
-    size = 0
-    for split, added in sized:
-        if group and size + added > target:
-            yield tuple(group)
-            group, size = [], 0
-        group.append(split)
-        size += added
+    for each in found:
+        for split, begins in each.cut(cuts):
+            if begins and group:
+                yield tuple(group)
+                group = []
+            group.append(split)
     if group:
         yield tuple(group)
+
+
+def cut_by(total: int, largest: int, min_partitions: int | None, slots: int) -> Groups:
+    """A Spark partition costs 30 to 50 ms: few, and all slots busy to the end; or so small that there are enough."""
+    if min_partitions is not None:
+        size = max(1, min(largest, total // min_partitions))
+        return Groups(size, size)
+    rounds = -(-total // (largest * slots)) or 1
+    return Groups(max(min(SMALLEST_TARGET, largest), -(-total // (rounds * slots))), largest)
 
 
 def plan_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> Iterable[PlannedSplit]:

@@ -130,7 +130,7 @@ def planned(view: CountedView) -> list[PlannedSplit]:
 def steps_a_segment(segments: int) -> float:
     view = view_of(segments)
     splits = planned(view)
-    assert len(splits) > 7 * segments  # of 128 MiB each
+    assert len(splits) > 3 * segments  # of 256 MiB each
     assert splits[0].start == 0
     assert [split.end for split in splits[:-1]] == [split.start for split in splits[1:]]
     assert splits[-1].end == view.of.readable[-1].offsets.end + 1

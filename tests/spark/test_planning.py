@@ -10,18 +10,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from tests.spark.conftest import Orders
 from tests.spark.tiers import Tiers
 from tierstate.fetch.packed_splits import SplitWriter
-from tierstate.fetch.plan import PlannedPart, PlannedSplit
+from tierstate.fetch.plan import Groups, PlannedPart, PlannedRange, PlannedSplit
 from tierstate.log.decode import record_schema
 from tierstate.spark.batch import BATCH_BYTES, BatchReader, SplitGroup, sliced
 from tierstate.spark.columns import chosen_columns, spark_schema
 from tierstate.spark.options import parse_options
-from tierstate.spark.planning import SMALLEST_TARGET, pack, target_bytes
+from tierstate.spark.planning import SMALLEST_TARGET, cut_by
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import PlannedRangeLost
 from tierstate.state.ids import TopicId
@@ -31,21 +33,51 @@ from tierstate.state.routing import Isolation
 MIB = 1024 * 1024
 
 
+def grouped(sizes: list[int], cuts: Groups) -> list[int]:
+    """Bytes of each group."""
+    groups: list[int] = []
+    for size in sizes:
+        if cuts.begins(size):
+            groups.append(0)
+        groups[-1] += size
+    return groups
+
+
 @pytest.mark.parametrize(
-    ("total", "min_partitions", "slots", "target"),
+    ("total", "min_partitions", "slots", "count", "target"),
     [
-        (10_000 * MIB, None, 2, 128 * MIB),
-        (100 * MIB, None, 2, 50 * MIB),
-        (1 * MIB, None, 8, SMALLEST_TARGET),
-        (100 * MIB, 50, 2, 2 * MIB),
-        (10_000 * MIB, 2, 2, 128 * MIB),
-        (0, 5, 2, 1),
+        (10_000 * MIB, None, 2, 80, 125 * MIB),
+        (544 * MIB, None, 2, 6, -(-544 * MIB // 6)),
+        (100 * MIB, None, 2, 2, 50 * MIB),
+        (1 * MIB, None, 8, 1, SMALLEST_TARGET),
+        (100 * MIB, 50, 2, 50, 2 * MIB),
+        (10_000 * MIB, 2, 2, 79, 128 * MIB),
+        (0, 5, 2, 0, 1),
     ],
 )
-def test_partitions_are_as_large_as_they_may_be(
-    total: int, min_partitions: int | None, slots: int, target: int
+def test_partitions_are_few_and_keep_all_slots_busy(
+    total: int, min_partitions: int | None, slots: int, count: int, target: int
 ) -> None:
-    assert target_bytes(total, 128 * MIB, min_partitions, slots) == target
+    cuts = cut_by(total, 128 * MIB, min_partitions, slots)
+    assert cuts.target == target
+    assert len(grouped([MIB] * (total // MIB), cuts)) == count
+
+
+@given(st.lists(st.integers(1, 300), max_size=60), st.integers(1, 8), st.integers(50, 500))
+def test_groups_are_even_and_none_is_too_large(sizes: list[int], slots: int, largest: int) -> None:
+    cuts = cut_by(sum(sizes), largest, None, slots)
+    groups = grouped(sizes, cuts)
+    assert sum(groups) == sum(sizes)
+    assert all(size <= max(largest, max(sizes)) for size in groups)
+    if sizes and max(sizes) * 2 <= largest - cuts.target:  # no group is ended before it is full
+        assert all(abs(size - cuts.target) <= max(sizes) for size in groups[:-1])
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=60), st.integers(1, 8))
+def test_there_are_as_many_partitions_as_were_asked_for(sizes: list[int], least: int) -> None:
+    cuts = cut_by(sum(sizes), 10_000, least, 2)
+    pieces = [piece for size in sizes for piece in [1] * size]
+    assert len(grouped(pieces, cuts)) >= min(least, len(pieces))
 
 
 def split(start: int) -> PlannedSplit:
@@ -56,11 +88,12 @@ def split(start: int) -> PlannedSplit:
     )
 
 
-def test_small_neighbours_share_a_partition_and_nothing_is_lost() -> None:
-    splits = [split(start) for start in range(0, 70, 10)]
-    groups = list(pack(zip(splits, [40, 40, 40, 100, 1, 99, 500], strict=True), 100))
-    assert [len(group) for group in groups] == [2, 1, 1, 2, 1]
-    assert [each for group in groups for each in group] == splits
+def test_a_range_is_cut_where_groups_end_and_nothing_is_lost() -> None:
+    parts = tuple(PlannedPart(OffsetRange(Offset(at), Offset(at + 9)), None) for at in range(0, 70, 10))
+    ranges = [PlannedRange(replace(split(0), end=Offset(70), parts=parts), 1.0) for _ in range(2)]
+    cuts = Groups(target=46, largest=60)
+    found = [(each.start, each.end, begins) for whole in ranges for each, begins in whole.cut(cuts)]
+    assert found == [(0, 50, True), (50, 70, True), (0, 20, False), (20, 70, True)]
 
 
 def test_large_batches_are_cut_to_what_spark_likes() -> None:
