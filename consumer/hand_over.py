@@ -322,6 +322,7 @@ class HandOver:
             part = self._parts.pop(key, None)
             if part is not None:
                 part.generation += 1
+                self._looks.forget(part)
                 self._dirty.discard(part)
                 if part in self._not_kafkas:
                     self._not_kafkas.remove(part)

@@ -31,6 +31,7 @@ from ..state.offsets import Offset
 from ..state.routing import ReadRemote, Tier
 from .assigned_partition import AssignedPartition, Failed, Looked, Outcome
 from .consumer_config import ConsumerConfig
+from .remote_runs import RemoteRuns
 
 LOOKERS = 4
 PIECE_BYTES = 1024 * 1024
@@ -53,11 +54,13 @@ class RemoteLooks:
         self._opened = ExitStack()
         self._opening, self._keeping = threading.Lock(), threading.Lock()
         self._parts: tuple[Follower, LogReader] | None = None
+        self._runs = RemoteRuns()
         self._wanted: frozenset[TopicIdPartition] = frozenset()
 
     def close(self) -> None:
         """Waits for looks that are under way."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._runs.close()
         self._opened.close()
 
     def begin(self, part: AssignedPartition, at: int) -> None:
@@ -81,7 +84,14 @@ class RemoteLooks:
             outcome = Failed(at, error)
         except BaseException as error:  # a bug: whoever polls raises it
             outcome = error
+        if part.generation != generation:  # somebody looked elsewhere, or let it go, meanwhile
+            self._runs.end(part)
         self.results.put((part, generation, outcome))
+
+    def forget(self, part: AssignedPartition) -> None:
+        """It is not assigned any more. What it had read ahead goes, soon."""
+        with suppress(RuntimeError):  # closing: all go
+            self._pool.submit(self._runs.end, part)
 
     def _outcome(self, part: AssignedPartition, at: int, lost: bool) -> Outcome:
         reader = self._reader(part.key)
@@ -91,28 +101,31 @@ class RemoteLooks:
             if part.topic_id not in (None, log.partition.topic_id) or lost:
                 raise self._cut_off(reader, part, log, at)
             start = self._absolute(reader, part, at)
-            found = self._read(log, start)
+            found = self._read(part, log, start)
         except OffsetOutOfRange as error:
             if self._config.reset == "error":
                 raise
             reset = None if at < 0 else error
             start = error.valid_start if self._config.reset == "earliest" else error.valid_end
-            found = self._read(log, start)
+            found = self._read(part, log, start)
         topic_id = log.partition.topic_id
         return Looked(found.offset, found.piece, topic_id, found.waits, reset)
 
-    def _read(self, log: LogicalPartition, at: int) -> Looked:
+    def _read(self, part: AssignedPartition, log: LogicalPartition, at: int) -> Looked:
         """Where the record is, and of the remote tier the next piece too."""
         isolation, tier, topic_id = self._config.isolation, self._config.mode.tier, log.partition.topic_id
+        ask = Ask(PIECE_BYTES, isolation, tier)
         try:
-            if isinstance(log.route(at, isolation, tier), ReadRemote):
-                piece = log.fetch(at, Ask(PIECE_BYTES, isolation, tier))
+            where = log.route(at, isolation, tier)
+            if isinstance(where, ReadRemote):
+                piece = self._runs.read(part, log, where, ask) or log.fetch(at, ask)
                 if piece.tier is Tier.REMOTE and piece.next_offset > at:
                     return Looked(at, piece, topic_id)
                 at = piece.next_offset
         except OffsetOutOfRange:
             if tier is not Tier.REMOTE or not self._is_local(log, at):
                 raise
+        self._runs.end(part)
         return Looked(at, None, topic_id, waits=tier is Tier.REMOTE)
 
     def _is_local(self, log: LogicalPartition, at: int) -> bool:

@@ -178,8 +178,9 @@ def messages(block: RecordBlock, topic: str, partition: int) -> Iterator[TieredM
     return map(TieredMessage, repeat(MessageColumns(topic, partition, block)), range(len(block)))
 
 
-def _bytes(block: RecordBlock, column: int) -> list[Any]:
-    return block.binary(column).to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+def _bytes(block: RecordBlock, column: int) -> list[bytes | None]:
+    """Not by Arrow's `to_numpy`: it loads pandas, where that is installed."""
+    return block.binary(column).to_pylist()  # type: ignore[no-any-return]
 
 
 _CODES: tuple[tuple[type[TierstateError], int], ...] = (

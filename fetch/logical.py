@@ -52,7 +52,7 @@ from .confirmation import Confirmation
 from .local import LocalTier
 from .piece import Fetched, LogicalBounds
 from .recent_views import VIEW_AGE_S, RecentViews
-from .remote import RemoteTier
+from .remote import RemotePiece, RemoteTier
 
 BOUNDS_AGE_S = 1.0
 """How old bounds may be that a read is routed by. Only a hint: the local tier's own answer decides."""
@@ -86,7 +86,7 @@ class LogicalPartition:
         self.topic, self.partition = topic, partition
         self.local = local
         self._recent = recent
-        self._view, self._remote, self._clock = view, remote, clock
+        self._view, self.remote, self._clock = view, remote, clock
         self._confirmation = Confirmation(topic, partition, local)
         self._tier_partition = view.tier_partition(partition)
         self._lock = threading.Lock()
@@ -129,10 +129,10 @@ class LogicalPartition:
     def known(self, view: PartitionView, local: LocalBounds) -> PartitionView:
         """This view, or a fresh one where it lacks what the bucket has. Raises TierStateLost when that does too."""
         try:
-            self._remote.known.check(view, self.topic, local)
+            self.remote.known.check(view, self.topic, local)
         except TierStateLost:
             view = self.fresh_view(max_age=0.0)
-            self._remote.known.check(view, self.topic, local)
+            self.remote.known.check(view, self.topic, local)
         return view
 
     def sure_end(self, view: PartitionView, bounds: LocalBounds) -> Offset:
@@ -166,7 +166,7 @@ class LogicalPartition:
             return self._routed(self.recent_view(), bounds, offset, isolation, tier)
 
     def _routed(self, view: PartitionView, bounds: LocalBounds, offset: int, isolation: Isolation, tier: Tier) -> Route:
-        self._remote.known.check(view, self.topic, bounds)
+        self.remote.known.check(view, self.topic, bounds)
         confirmed = self._confirmation.known(view, bounds)
         try:
             where = route(view, bounds, offset, isolation=isolation, tier=tier, confirmed=confirmed)
@@ -249,14 +249,18 @@ class LogicalPartition:
         last = where.offsets.end if ask.end is None else min(where.offsets.end, ask.end - 1)
         offsets = OffsetRange(where.offsets.start, Offset(last))
         following = partial(self.following, where, ask)
-        piece = self._remote.read(where.segment, offsets, ask.max_bytes, ask.isolation, following)
+        piece = self.remote.read(where.segment, offsets, ask.max_bytes, ask.isolation, following)
+        return self.of_remote(ReadRemote(where.segment, offsets), piece)
+
+    def of_remote(self, where: ReadRemote, piece: RemotePiece) -> Fetched:
+        """What was read there, with the bounds of now."""
         return Fetched(
             data=piece.data,
             tier=Tier.REMOTE,
             aborted=piece.aborted,
-            offset=offsets.start,
+            offset=where.offsets.start,
             next_offset=piece.next_offset,
-            limit=Offset(offsets.end + 1),
+            limit=Offset(where.offsets.end + 1),
             bounds=self._logical(self.view(), self.local_bounds(BOUNDS_AGE_S)),
         )
 

@@ -50,7 +50,7 @@ class RemotePiece:
     """``data`` is empty when the segment holds no batch at or above the offset in the range; ``next_offset`` is then
     behind the range."""
 
-    data: bytes
+    data: bytes | memoryview
     aborted: tuple[AbortedRange, ...]
     next_offset: Offset
 
@@ -102,7 +102,7 @@ class RemoteTier:
     """Reads segments by their descriptor. Thread-safe. ``prefetch``: bytes loaded ahead of a sequential reader.
     ``names``: as segments are named now, for `known` alone.
 
-    `close` stops loading ahead and lets the cache's disk go.
+    `close` stops loading ahead and lets the cache's disk go. ``store`` and ``keys`` are for who reads past the cache.
     """
 
     def __init__(
@@ -117,7 +117,8 @@ class RemoteTier:
         listener: Listener = ignore,
     ) -> None:
         self.cache, self.prefetch = cache, Prefetch(cache, self.open, prefetch)
-        self._store, self._keys = MeteredReads(store, clock, listener), keys
+        self.store, self.keys = store, keys
+        self._metered = MeteredReads(store, clock, listener)
         self.known = KnownPartitions(store, names)
         self._lock = threading.Lock()
         self._open: LRUCache[str, tuple[RemoteSegment, SegmentReader]] = LRUCache(OPEN_SEGMENTS)
@@ -130,7 +131,7 @@ class RemoteTier:
             known = self._open.get(segment.object_key)
         if known is not None and known[0] == segment:  # another fact may name the same objects
             return known[1]
-        reader = open_segment(self._store, segment, self._keys, self.cache)
+        reader = open_segment(self._metered, segment, self.keys, self.cache)
         with self._lock:
             self._open[segment.object_key] = segment, reader
         return reader

@@ -22,7 +22,7 @@ Make = Callable[..., Golden]
 EVIL = TopicIdPartition(TopicId.of(b"another topic id"), 0)
 
 
-def read(golden: Golden, segment: RemoteSegment) -> bytes:
+def read(golden: Golden, segment: RemoteSegment) -> bytes | memoryview:
     return golden.remote.read(segment, segment.offsets, 1 << 20, Isolation.READ_UNCOMMITTED).data
 
 

@@ -1,0 +1,72 @@
+"""Which partitions of a consumer read the remote tier ahead of themselves: a few, because that takes memory.
+
+What one of them holds, of a store that is far: four requests of 4 MiB or a chunk, and the pieces that wait; 28 MiB. Of
+a folder: windows of 2 MiB, one that is read and those that wait. A partition beyond `RUNS` is read piece by piece,
+through the chunk cache.
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import islice
+
+from ..fetch.logical import Ask, LogicalPartition
+from ..fetch.piece import Fetched
+from ..fetch.remote_parts import RemoteReads
+from ..fetch.remote_run import RemoteRun
+from ..state.errors import ObjectNotFound
+from ..state.routing import ReadRemote
+from .assigned_partition import AssignedPartition
+
+RUNS = 8
+PARTS = 64
+"""Segments of a run; behind them another one begins."""
+WINDOW_BYTES = 4 * 1024 * 1024
+
+_Run = tuple[threading.Lock, RemoteRun]
+
+
+class RemoteRuns:
+    """At most ``most``. Thread-safe; of one partition one `read` at a time."""
+
+    def __init__(self, most: int = RUNS) -> None:
+        self._most, self._lock = most, threading.Lock()
+        self._runs: dict[AssignedPartition, _Run] = {}
+
+    def read(self, part: AssignedPartition, log: LogicalPartition, where: ReadRemote, ask: Ask) -> Fetched | None:
+        """The piece at ``where``; None: ask `log` for it. Raises CorruptData, Unavailable."""
+        found = self._run(part, log, where, ask)
+        if found is None:
+            return None
+        (lock, run), piece = found, None
+        try:
+            with lock:
+                piece = run.take(where)
+        except ObjectNotFound:  # `log` finds out why
+            pass
+        finally:
+            if piece is None:
+                self.end(part)
+        return None if piece is None else log.of_remote(where, piece)
+
+    def _run(self, part: AssignedPartition, log: LogicalPartition, where: ReadRemote, ask: Ask) -> _Run | None:
+        with self._lock:
+            found = self._runs.get(part)
+            if found is None and len(self._runs) < self._most:
+                parts = [(where.segment, where.offsets), *islice(log.following(where, ask), PARTS - 1)]
+                reads = RemoteReads(log.remote.store, log.remote.keys, ask.isolation, WINDOW_BYTES)
+                found = self._runs[part] = threading.Lock(), RemoteRun(parts, reads)
+            return found
+
+    def end(self, part: AssignedPartition) -> None:
+        """Waits for a read of it. Idempotent."""
+        with self._lock:
+            found = self._runs.pop(part, None)
+        if found is not None:
+            lock, run = found
+            with lock:
+                run.close()
+
+    def close(self) -> None:
+        for part in list(self._runs):
+            self.end(part)
