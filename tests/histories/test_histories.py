@@ -22,6 +22,8 @@ from tests.histories.small_world import APPENDS, STARTS, explore
 BLOCKS, A_BLOCK = 30, 100
 QUICK = 10
 """Blocks of `make test`; the others are of `make test-all`, and 100,000 histories of `make prove`."""
+LONG = ("a segment condemned", "a segment to remove")
+"""Starts of the small world that take a minute: of `make test-all`."""
 EFFECTS = (
     "SegmentCopied CopyFailed LocalTrimmed LogStartMoved SegmentDeleteBegan SegmentDeleted FactsErased TermStarted "
     "TermEnded TransactionIndexRebuilt ViewRebuilt OperatorOrder ReaderLease IntegrityHold crash freeze compacted "
@@ -85,7 +87,9 @@ def test_every_guard_is_found_missing_or_has_its_reason_in_a_decision_note() -> 
     assert {name for name in GUARDS.keys() - unfound if f"| {name} |" in note} == set()
 
 
-@pytest.mark.parametrize("name", STARTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.slow) if each in LONG else each for each in STARTS]
+)
 def test_every_interleaving_of_two_agents_means_the_same_under_every_compaction(name: str) -> None:
     found = explore(STARTS[name], APPENDS, elections=1, hours=name.count("condemned"))
     assert found.states > 100

@@ -205,6 +205,7 @@ def refused(agent: Running, reason: str) -> str | None:
     return body.decode() if status == 503 and reason in body.decode() else None
 
 
+@pytest.mark.slow
 def test_a_tier_state_topic_that_is_away_makes_an_agent_not_ready_and_not_unhealthy(house_own: House) -> None:
     with house_own.agent() as agent:
         becomes_ready(agent)
@@ -224,6 +225,7 @@ ROOM = 16 * 1024
 """Bytes one file may have: less than the view writes about the segments that come."""
 
 
+@pytest.mark.slow
 def test_a_state_folder_without_room_stops_all_decisions_and_is_said_until_there_is_room(
     house: House, bucket: Bucket
 ) -> None:
@@ -308,6 +310,7 @@ def test_a_supervisor_hears_that_the_agent_runs_and_that_nothing_hangs(
             assert get(f"{address(agent)}/healthz") == (200, b"healthy\n")
 
 
+@pytest.mark.slow
 def test_agent_and_gateway_end_when_another_tier_state_topic_has_the_name(house: House) -> None:
     agent = house.start("agent")
     agent.says("agent ready")

@@ -63,6 +63,7 @@ def kafkas_consumer(house: House, topic: str, records: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_a_transaction_index_is_told_and_not_copied(house: House) -> None:
     topic = house.create("orders", local_retention_bytes="-2")
     write_transactions(house, topic)

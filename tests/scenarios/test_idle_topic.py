@@ -20,6 +20,7 @@ def house(kafka: KafkaSandbox, tmp_path: Path) -> Iterator[House]:
     opened.close()
 
 
+@pytest.mark.slow
 def test_an_idle_topic_whose_records_expire_before_they_are_copied_is_read_on_from_what_is_left(house: House) -> None:
     house.run("init")
     topic = house.create("quiet", retention_ms=str(RETENTION_S * 1000))

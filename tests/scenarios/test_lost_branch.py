@@ -90,6 +90,7 @@ def test_after_a_clean_election_reads_go_on_though_the_new_leaders_agent_is_down
     then.reader("orders").reads_from(0, total=17, remote=16)
 
 
+@pytest.mark.slow
 @observes(Effect.COPIED, Effect.BROKER_DOWN, Effect.REMOTE_READ, Effect.LOCAL_READ)
 def test_after_an_unclean_one_a_branch_that_was_lost_is_refused_by_every_route(
     story_three: Story, tmp_path: Path

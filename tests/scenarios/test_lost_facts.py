@@ -88,6 +88,7 @@ def test_the_head_of_the_topic_is_cut_and_its_policy_repaired(house: House) -> N
     tiered.recovers()
 
 
+@pytest.mark.slow
 def test_the_topic_is_lost_and_made_anew_by_init_alone(house: House) -> None:
     tiered = Tiered(house)
     tiered.lose()

@@ -106,6 +106,7 @@ def test_a_store_that_is_taken_away_stops_copying_and_trimming_until_it_is_back(
     assert house.holds(topic, 3_000)
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_and_comes_back_is_served_on_without_gap_or_duplicate(new_house: NewHouse) -> None:
     quick = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
     with KafkaSandbox(properties=quick) as own:

@@ -73,6 +73,7 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restored]:
             house.close()
 
 
+@pytest.mark.slow
 def test_a_restored_broker_and_the_archive_of_its_lost_future_are_told_apart_and_a_person_settles_it(
     restored: Restored,
 ) -> None:

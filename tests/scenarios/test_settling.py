@@ -73,6 +73,7 @@ def reads(house: House, topic: str, records: int) -> bool:
     return done.stdout.split() == [str(offset) for offset in range(records)]
 
 
+@pytest.mark.slow
 def test_what_is_remote_stays_readable_when_all_that_a_quiet_restart_left_is_gone(house: House) -> None:
     topic = house.create("quiet")
     house.append(topic, 2_500)
@@ -89,6 +90,7 @@ def test_what_is_remote_stays_readable_when_all_that_a_quiet_restart_left_is_gon
         assert reads(house, topic, remote)
 
 
+@pytest.mark.slow
 def test_the_past_of_an_epoch_that_no_agent_saw_is_settled_by_a_person(house: House) -> None:
     topic = house.create("away")
     house.append(topic, 2_500)

@@ -102,7 +102,7 @@ def test_what_an_agent_left_that_was_killed_between_two_objects_is_swept_and_not
         assert swept.store.get(key) == data
 
 
-@pytest.mark.parametrize("history", [0, 1])
+@pytest.mark.parametrize("history", [0, pytest.param(1, marks=pytest.mark.slow)])
 @observes(Effect.COPIED, Effect.DELETED)
 def test_a_person_sees_all_and_deletes_what_facts_condemn_and_what_is_named_key_by_key(
     story: Story, history: int

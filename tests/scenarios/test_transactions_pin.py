@@ -158,6 +158,7 @@ def kafka_transactions(command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_describe_names_the_transaction_and_the_commands_it_shows_find_and_end_it(house: House) -> None:
     topic = house.create("orders")
     house.append(topic, 2_000)

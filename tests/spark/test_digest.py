@@ -31,6 +31,7 @@ def digest_of(records: list[Record]) -> tuple[int, str]:
     return len(records), digest.hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_spark_digests_what_a_consumer_saw_range_by_range(spark: SparkSession, tiers: Tiers, orders: Orders) -> None:

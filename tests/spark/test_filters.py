@@ -19,6 +19,7 @@ def test_ours_takes_none() -> None:
     assert BatchReader.pushFilters is DataSourceReader.pushFilters
 
 
+@pytest.mark.slow
 def test_a_filter_that_a_python_source_takes_stays_for_the_next_query(spark: SparkSession) -> None:
     spark.dataSource.register(source_that_takes_filters())
     spark.conf.set(ALLOWED, "true")

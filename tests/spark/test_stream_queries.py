@@ -39,6 +39,7 @@ def digest_of(records: list[Record]) -> tuple[int, str]:
     return digest.count, digest.hexdigest()
 
 
+@pytest.mark.slow
 def test_a_stream_to_the_end_has_the_records_of_a_batch_although_the_log_is_trimmed_under_it(
     spark: SparkSession, tiers: Tiers, tmp_path: Path
 ) -> None:
