@@ -33,7 +33,9 @@ from .json_rows import JsonRows
 from .json_tokens import MAX_DEPTH, Undecided
 from .typed_values import RowRefused
 
-FEW = 8
+SOME = 512
+"""Rows of a batch that is not plain which are tried together."""
+FEW = 4
 """Rows that are converted one by one without another try."""
 SURE_BYTES = 1000
 """Of a value: below, it has neither a number nor a nesting that Jackson would refuse."""
@@ -41,6 +43,7 @@ LONG_BYTES = 48_000
 _PIECE_BYTES = 1 << 16
 """What is looked through at once: it stays in the processor's cache."""
 _ODD_NUMBER = re.compile(rb"[-:\[,\s](?:NaN|Inf)")
+_IN_ROW = re.compile(r"in row (\d+)$")
 _LONG_NUMBER = re.compile(rb"[0-9.eE+-]{%d}" % SURE_BYTES)
 _OF_NUMBER = np.isin(np.arange(256), np.frombuffer(b"0123456789.eE+-", np.uint8))
 _PLAIN_TIME = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z?$"
@@ -58,15 +61,37 @@ class JsonValues:
 
     def of(self, values: pa.Array, first: int = 0) -> pa.Array:
         """Of a binary array, as many. Raises RowRefused; ``first``: the row of the first value."""
-        count = len(values)
-        if self._read is not None and count > FEW:
-            made = self.at_once(values)
-            if made is not None:
-                return made
-            half = count // 2
-            # not row by row at once: one value that is odd costs its neighbours only
-            return pa.concat_arrays([self.of(values.slice(0, half), first), self.of(values.slice(half), first + half)])
-        return self.one_by_one(values, first)
+        if self._read is None:
+            return self.one_by_one(values, first)
+        made = self.at_once(values)
+        if made is not None:
+            return made
+        if len(values) > SOME:
+            starts = range(0, len(values), SOME)
+            return pa.concat_arrays([self._of_some(values.slice(at, SOME), first + at) for at in starts])
+        return self._of_some(values, first)
+
+    def _of_some(self, values: pa.Array, first: int) -> pa.Array:
+        """Not row by row at once: one value that is odd costs its neighbours only.
+
+        Arrow says of most errors in which row they are. That is a hint where to cut, and proves nothing.
+        """
+        if len(values) <= FEW:
+            return self.one_by_one(values, first)
+        found = self._try(values)
+        if isinstance(found, pa.Array):
+            return found
+        odd = len(values) // 2 if found is None else min(found, len(values) - 1)
+        if found is None or odd < FEW:  # nobody knows where, or the next one may well be odd too
+            odd = max(odd, FEW)
+            parts = [values.slice(0, odd), values.slice(odd)]
+            if found is None:
+                return pa.concat_arrays([self._of_some(parts[0], first), self._of_some(parts[1], first + odd)])
+            return pa.concat_arrays([self.one_by_one(parts[0], first), self._of_some(parts[1], first + odd)])
+        before, one, after = values.slice(0, odd), values.slice(odd, 1), values.slice(odd + 1)
+        return pa.concat_arrays(
+            [self._of_some(before, first), self.one_by_one(one, first + odd), self._of_some(after, first + odd + 1)]
+        )
 
     def one_by_one(self, values: pa.Array, first: int = 0) -> pa.Array:
         made: list[dict[str, Any] | None] = []
@@ -80,6 +105,11 @@ class JsonValues:
 
     def at_once(self, values: pa.Array) -> pa.Array | None:
         """None: it is not known to be equal."""
+        found = self._try(values)
+        return found if isinstance(found, pa.Array) else None
+
+    def _try(self, values: pa.Array) -> pa.Array | int | None:
+        """A number: where Arrow says that the error is."""
         try:
             texts = values.cast(pa.string())
         except pa.ArrowInvalid:  # no UTF-8
@@ -94,8 +124,9 @@ class JsonValues:
                 read_options=pj.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1024)),
                 parse_options=self._read,
             )
-        except pa.ArrowInvalid:
-            return None
+        except pa.ArrowInvalid as error:
+            place = _IN_ROW.search(str(error))
+            return int(place[1]) if place else None
         column = table.column("v")
         if len(column) != len(values) or column.null_count != values.null_count or column.num_chunks != 1:
             return None

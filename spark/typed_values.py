@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType, StructType
 from ..state.errors import InvalidRequest, TierstateError
 from .ddl import struct_of
 
-FORMAT, SCHEMA = "value.format", "value.schema"
+FORMAT, SCHEMA, REGISTRY = "value.format", "value.schema", "value.registry.url"
 VALUE, OFFSET = "value", "offset"
 
 
@@ -33,12 +33,18 @@ class Values(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TypedValue:
-    """How bytes become ``kind``."""
+    """How bytes become ``kind``. ``avro``: the schema, of Avro; None: they are JSON. ``registry``: its URL."""
 
     kind: StructType
+    avro: str | None = None
+    registry: str | None = field(default=None, repr=False)
 
     def values(self) -> Values:
         """Made once a task."""
+        if self.avro is not None:
+            from .avro_values import AvroValues
+
+            return AvroValues(self.avro, self.kind, self.registry)
         from .json_values import JsonValues
 
         return JsonValues(self.kind)
@@ -47,17 +53,27 @@ class TypedValue:
 def typed_value(options: Mapping[str, str]) -> TypedValue | None:
     """None: bytes. Raises InvalidRequest that names the option."""
     form = options[FORMAT].strip().lower()
-    schema = options.get(SCHEMA, "")
+    schema, registry = options.get(SCHEMA, ""), options.get(REGISTRY, "").strip() or None
+    if registry is not None and form != "avro":
+        raise InvalidRequest(f"option {REGISTRY} needs {FORMAT}=avro")
     match form:
         case "binary":
             if schema.strip():
-                raise InvalidRequest(f"option {SCHEMA} needs {FORMAT}=json")
+                raise InvalidRequest(f"option {SCHEMA} needs {FORMAT}=json or avro")
             return None
+        case "avro":
+            if not schema.strip():
+                raise InvalidRequest(f"option {FORMAT}=avro needs {SCHEMA}, the Avro schema as JSON")
+            if registry is not None and not registry.startswith(("http://", "https://")):
+                raise InvalidRequest(f"option {REGISTRY} is a URL like https://registry:8081")
+            from .avro_schema import struct_of_avro
+
+            return TypedValue(struct_of_avro(schema, SCHEMA), schema, registry)
         case "json":
             if not schema.strip():
                 raise InvalidRequest(f"option {FORMAT}=json needs {SCHEMA}, like id bigint, tags array<string>")
             return TypedValue(struct_of(schema, SCHEMA))
-    raise InvalidRequest(f"option {FORMAT} is binary or json", got=repr(options[FORMAT]))
+    raise InvalidRequest(f"option {FORMAT} is binary, json or avro", got=repr(options[FORMAT]))
 
 
 def value_type(typed: TypedValue | None) -> dict[str, DataType]:
