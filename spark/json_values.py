@@ -61,7 +61,7 @@ class JsonValues:
 
     def of(self, values: pa.Array, first: int = 0) -> pa.Array:
         """Of a binary array, as many. Raises RowRefused; ``first``: the row of the first value."""
-        if self._read is None:
+        if self._read is None or not len(values):
             return self.one_by_one(values, first)
         made = self.at_once(values)
         if made is not None:
@@ -72,26 +72,28 @@ class JsonValues:
         return self._of_some(values, first)
 
     def _of_some(self, values: pa.Array, first: int) -> pa.Array:
-        """Not row by row at once: one value that is odd costs its neighbours only.
+        """Not row by row at once: one value that is odd costs its neighbours only; where all are, tries get fewer.
 
         Arrow says of most errors in which row they are. That is a hint where to cut, and proves nothing.
         """
-        if len(values) <= FEW:
-            return self.one_by_one(values, first)
-        found = self._try(values)
-        if isinstance(found, pa.Array):
-            return found
-        odd = len(values) // 2 if found is None else min(found, len(values) - 1)
-        if found is None or odd < FEW:  # nobody knows where, or the next one may well be odd too
-            odd = max(odd, FEW)
-            parts = [values.slice(0, odd), values.slice(odd)]
-            if found is None:
-                return pa.concat_arrays([self._of_some(parts[0], first), self._of_some(parts[1], first + odd)])
-            return pa.concat_arrays([self.one_by_one(parts[0], first), self._of_some(parts[1], first + odd)])
-        before, one, after = values.slice(0, odd), values.slice(odd, 1), values.slice(odd + 1)
-        return pa.concat_arrays(
-            [self._of_some(before, first), self.one_by_one(one, first + odd), self._of_some(after, first + odd + 1)]
-        )
+        parts, at, few = [], 0, FEW
+        while at < len(values):
+            rest, here = values.slice(at), first + at
+            found = None if len(rest) <= few else self._try(rest)
+            if isinstance(found, pa.Array):
+                parts.append(found)
+                break
+            odd = min(len(rest) // 2 if found is None else found, len(rest) - 1)
+            if odd < few:
+                parts.append(self.one_by_one(rest.slice(0, few), here))
+                at, few = at + few, few * 2
+                continue
+            parts.append(self._of_some(rest.slice(0, odd), here))
+            at, few = at + odd, FEW
+            if found is not None:
+                parts.append(self.one_by_one(rest.slice(odd, 1), here + odd))
+                at += 1
+        return pa.concat_arrays(parts)
 
     def one_by_one(self, values: pa.Array, first: int = 0) -> pa.Array:
         made: list[dict[str, Any] | None] = []

@@ -14,10 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from fastavro import schemaless_writer
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tests.spark.schema_registry import registry
 from tests.spark.tiers import Tiers
@@ -110,6 +113,26 @@ def test_a_value_is_the_record_that_was_written(orders: list[dict[str, Any] | No
         if order is not None:
             order["others"] = list(order["others"].items())
     assert found == orders
+
+
+@pytest.mark.spark
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@given(orders=st.lists(ORDERS, min_size=30, max_size=60))
+def test_a_value_is_what_from_avro_makes_of_it(spark: SparkSession, orders: list[dict[str, Any]]) -> None:
+    if "spark-avro" not in spark.sparkContext.getConf().get("spark.jars", ""):
+        pytest.skip("Spark's Avro functions need Maven Central, once")
+    values, typed = pa.array([written(SCHEMA, order) for order in orders], pa.binary()), avro(SCHEMA)
+    table = pa.table({"v": values, "ours": typed.values().of(values)})
+    kinds = StructType([StructField("v", BinaryType()), StructField("ours", typed.kind)])
+    theirs = from_avro("v", SCHEMA, {"mode": "FAILFAST"})
+    both = spark.createDataFrame(table, schema=kinds).select("ours", theirs.alias("theirs"))
+    assert both.schema["theirs"].dataType.simpleString() == DDL
+    # a map of theirs has Java's order
+    sides = [
+        F.to_json(F.col(side).withField("others", F.array_sort(F.map_entries(f"{side}.others"))))
+        for side in ("ours", "theirs")
+    ]
+    assert all(ours == theirs for ours, theirs in both.select(*sides).collect())
 
 
 def test_a_value_of_another_schema_is_resolved_to_the_one_that_is_asked_for() -> None:
