@@ -137,12 +137,12 @@ def scan(cores: Sequence[int], *, s3: bool, quick: bool) -> list[Row]:
 
 
 class Topic:
-    """Filled and copied. ``ends``: of what is in the remote tier, by partition."""
+    """Filled and copied. ``ends``: of what is in the remote tier, by partition. ``values``: None: as the load says."""
 
-    def __init__(self, site: Site, load: Load, quick: bool) -> None:
+    def __init__(self, site: Site, load: Load, quick: bool, values: Sequence[bytes] | None = None) -> None:
         self.site, self.load, self.name = site, load, "scanned"
         site.create(self.name, PARTITIONS, QUICK_BYTES if quick else SEGMENT_BYTES)
-        _fill(site, self.name, load, load.records // 10 if quick else load.records)
+        _fill(site, self.name, load, load.records // 10 if quick else load.records, values or _values(load))
         self.config = site.begin(self.name)
         site.once(self.config)
         settings = load_settings(self.config, (), os.environ, None, None)
@@ -182,18 +182,22 @@ class Topic:
             done.result(30)
 
 
-def _fill(site: Site, topic: str, load: Load, records: int) -> None:
-    """Values that compress about as well as real events do; keys of 8 bytes."""
+def _values(load: Load) -> list[bytes]:
+    """They compress about as well as real events do."""
     chance = random.Random(7)
     words = [b"%x" % chance.getrandbits(chance.randint(12, 36)) for _ in range(2000)]
-    values = [b" ".join(chance.choices(words, k=load.value_bytes // 4))[: load.value_bytes] for _ in range(20_000)]
+    return [b" ".join(chance.choices(words, k=load.value_bytes // 4))[: load.value_bytes] for _ in range(20_000)]
+
+
+def _fill(site: Site, topic: str, load: Load, records: int, values: Sequence[bytes]) -> None:
+    """Keys of 8 bytes."""
     quick = {"queue.buffering.max.kbytes": 262_144, "linger.ms": 50, "batch.size": 65_536, "acks": 1}
     config = {"bootstrap.servers": site.kafka.bootstrap, "log_level": 0, "compression.type": load.codec, **quick}
     producer: Any = Producer(config)
     for at in range(records):
         while True:
             try:
-                producer.produce(topic, values[at * 7919 % 20_000], b"%08d" % at, partition=at // 500 % PARTITIONS)
+                producer.produce(topic, values[at * 7919 % len(values)], b"%08d" % at, partition=at // 500 % PARTITIONS)
                 break
             except BufferError:
                 producer.poll(0.1)

@@ -69,9 +69,11 @@ class BatchReader(DataSourceReader):
     def _read(self, splits: tuple[PlannedSplit, ...]) -> Iterator[pa.RecordBatch]:
         from ..fetch.piece import records
         from ..fetch.split import read_split
+        from .typed_values import TypedColumns
 
         tell_if_cold()
-        access, columns, clock = self._options.access, self._options.columns, SystemClock()
+        access, clock = self._options.access, SystemClock()
+        columns = TypedColumns(self._options.columns, self._options.typed)
         keys, store = access.keys(), access.open_store(clock)
         with ExitStack() as opened:
             opened.callback(store.close)
@@ -81,8 +83,8 @@ class BatchReader(DataSourceReader):
             for split in splits:
                 try:
                     for piece in read_split(split, store, local, keys=keys, reroute=self._again):
-                        for batch in records(piece, split.topic, split.partition, columns=columns):
-                            yield from sliced(batch)
+                        for batch in records(piece, split.topic, split.partition, columns=columns.decoded):
+                            yield from sliced(columns.of(batch, split.topic, split.partition))
                 except ObjectNotFound as error:
                     raise self._missing(split, error) from error
 

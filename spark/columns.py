@@ -5,6 +5,8 @@ Spark refuses Arrow batches whose schema is not exactly the declared one; `log.d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -53,18 +55,22 @@ def chosen_columns(text: str | None, include_headers: bool) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def spark_schema(columns: tuple[str, ...]) -> StructType:
-    """Every column is nullable, as in Spark's Kafka source."""
-    return StructType([StructField(name, SPARK_TYPES[name]) for name in columns])
+def spark_schema(columns: tuple[str, ...], other: Mapping[str, DataType] | None = None) -> StructType:
+    """Every column is nullable, as in Spark's Kafka source. ``other``: the types of columns that have another one."""
+    types = SPARK_TYPES | dict(other or {})
+    return StructType([StructField(name, types[name]) for name in columns])
 
 
-def declared_columns(schema: StructType, chosen: str | None) -> tuple[str, ...]:
-    """The columns that ``.schema(…)`` declares, in its order. ``chosen``: the option ``columns``.
+def declared_columns(
+    schema: StructType, chosen: str | None, other: Mapping[str, DataType] | None = None
+) -> tuple[str, ...]:
+    """The columns that ``.schema(…)`` declares, in its order. ``chosen``: the option ``columns``; ``other``: as above.
 
     Without ``.schema(…)`` Spark hands our own back. Raises InvalidRequest that names the column.
     """
+    types = SPARK_TYPES | dict(other or {})
     for field in schema.fields:
-        known = SPARK_TYPES.get(field.name)
+        known = types.get(field.name)
         if known is None:
             raise InvalidRequest(
                 ".schema(…): no such column; names are as they are written here",

@@ -50,6 +50,13 @@ GROUPS: dict[str, tuple[Option, ...]] = {
     "What comes": (
         Option("columns", "Of [these](#columns), in this order, with commas between them."),
         Option("includeHeaders", "Without `columns`: whether `headers` is one of them.", "false"),
+        Option(
+            "value.format",
+            "Of the column `value`: `binary`, `json` or `avro`: [a struct](spark.md#typed-values).",
+            "binary",
+        ),
+        Option("value.schema", "Of that struct: `id bigint, tags array<string>`; for `avro` an Avro schema as JSON."),
+        Option("value.registry.url", "Of `avro`: a schema registry, whose ids the values begin with."),
         Option("isolation", "`read_committed` or `read_uncommitted`.", "read_uncommitted"),
         Option("kafka.isolation.level", "The same, as it is called for Spark's Kafka source."),
         Option("failOnDataLoss", "`false`: of offsets that are not there any more at planning, what is there.", "true"),

@@ -25,6 +25,7 @@ from .kafka_properties import kafka_properties
 from .option_table import OURS, READ_BY, SETTINGS, with_defaults
 from .positions import Stated, TopicPartition, check_batch, check_stream, stated
 from .stream_limits import TriggerLimits
+from .typed_values import TypedValue, typed_value
 
 if TYPE_CHECKING:
     from ..runtime.settings import Settings
@@ -62,7 +63,7 @@ class SourceOptions:
 
     ``access``: what every executor reads with; its key ring is a file on the driver and on every executor, and what is
     in it does not travel. ``given``: settings by their names, what a plan goes by. ``view_folder``: where the view is
-    kept. ``lease``: seconds; 0: none.
+    kept. ``lease``: seconds; 0: none. ``typed``: what `value` is, where it is not bytes.
     """
 
     choice: Choice
@@ -80,6 +81,7 @@ class SourceOptions:
     split_bytes: int
     limits: TriggerLimits
     lease: float
+    typed: TypedValue | None = None
 
     @property
     def settings(self) -> Settings:
@@ -133,6 +135,7 @@ def parse_for_any(given: Mapping[str, str]) -> SourceOptions:
         split_bytes=_size(options, "tierstate.split_bytes"),
         limits=_limits(options),
         lease=_lease(options),
+        typed=typed_value(options),
     )
 
 

@@ -13,6 +13,7 @@ from ..state.errors import InvalidRequest
 from .columns import declared_columns, spark_schema
 from .options import SourceOptions, parse_for_any, parse_options, parse_stream_options
 from .plainly import plainly
+from .typed_values import value_type
 
 
 class DefaultSource(DataSource):
@@ -28,7 +29,8 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """That of Spark's Kafka source, or of its ``columns``. Raises InvalidRequest for a wrong option."""
         with plainly:
-            return spark_schema(parse_for_any(self.options).columns)
+            options = parse_for_any(self.options)
+            return spark_schema(options.columns, value_type(options.typed))
 
     # The readers are not imported at the top: every Spark session imports this module to learn the name, and most never
     # read from here.
@@ -54,4 +56,5 @@ class DefaultSource(DataSource):
         return StreamReader(options)
 
     def _declared(self, schema: StructType, options: SourceOptions) -> SourceOptions:
-        return replace(options, columns=declared_columns(schema, self.options.get("columns")))
+        chosen = self.options.get("columns")
+        return replace(options, columns=declared_columns(schema, chosen, value_type(options.typed)))

@@ -1,4 +1,4 @@
-"""The jars of Spark's own Kafka source: once a machine, offline afterwards, as the sandbox brings Kafka's."""
+"""The jars of Spark's own Kafka source and Avro functions: once a machine, offline afterwards."""
 
 from __future__ import annotations
 

@@ -1,0 +1,133 @@
+"""JSON values as typed columns: made in the executor (``value.format=json``), or by `from_json` in the JVM.
+
+First without Spark, one core, CPU of a record from bytes to Arrow: orders of 120 B and five fields. Then whole queries
+over a copied topic of such orders, zstd, as `spark-scan` does them: `local[2]`, ``columns=value``, sides in turns,
+three times after one warm-up; CPU is of Spark's JVM and its Python workers. The peers are our own source and Spark's
+Kafka source (4.2.0 on Spark 4.3), each with `from_json` of the same schema over its `value`.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.spark.ddl import struct_of
+from tierstate.spark.json_values import JsonValues
+
+from .agent_site import Site
+from .rows import Row
+from .spark_scan import KAFKA, RUNS, Load, Query, Topic, _in_turns, _session
+
+SCHEMA = "user bigint, item string, price double, at timestamp, tags array<string>"
+LOAD = Load("120 B JSON", 120, "zstd", 3_000_000, ("", ""))
+BATCH, BATCHES = 8192, 12
+OURS = "our value and from_json"
+
+
+def orders(count: int, broken: int = 0) -> list[bytes]:
+    """``broken``: of a thousand, so many end early."""
+    made = []
+    for number in range(count):
+        order = {
+            "user": number * 7919 % 1_000_003,
+            "item": f"item-{number % 977}",
+            "price": number % 5000 / 100,
+            "at": f"2026-01-{number % 28 + 1:02}T10:{number % 60:02}:00Z",
+            "tags": ["new", "paid"][: number % 3],
+        }
+        text = json.dumps(order).encode()
+        made.append(text[:-9] if number % 1000 < broken else text)
+    return made
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """About 4 minutes, 2 GB of disk."""
+    rows = [
+        _alone("orders", SCHEMA, 0, quick),
+        _alone("orders, one field", "user bigint", 0, quick),
+        _alone("orders, one in a thousand broken", SCHEMA, 1, quick),
+        _alone("orders, all broken", SCHEMA, 1000, quick),
+    ]
+    with ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tierstate-bench-")))
+        kafka = opened.enter_context(KafkaSandbox(folder=folder / "kafka"))
+        topic = Topic(Site(kafka, folder / "site", ""), LOAD, quick, orders(20_000))
+        with _session(2) as spark:
+            for query, schema in ((ONE, "user bigint"), (ALL, SCHEMA)):
+                rows += _compared(spark, topic, query, schema, 1 if quick else RUNS)
+    return rows
+
+
+def _alone(what: str, schema: str, broken: int, quick: bool) -> Row:
+    """CPU of this process, which has one thread."""
+    values = JsonValues(struct_of(schema, "schema"))
+    texts = orders(BATCH * BATCHES, broken)
+    batches = [pa.array(texts[at : at + BATCH], pa.binary()) for at in range(0, len(texts), BATCH)]
+    batches = batches[: 1 if quick or broken == 1000 else BATCHES]
+    spent = []
+    for _ in range(1 if quick else RUNS + 1):
+        began = time.process_time()
+        for batch in batches:
+            values.of(batch)
+        spent.append(time.process_time() - began)
+    cpu = statistics.median(spent[-RUNS:]) / sum(map(len, batches))
+    return Row(f"{what}, without Spark, CPU", cpu * 1e6, "µs a record, less is better")
+
+
+def _sum(frame: DataFrame) -> object:
+    return frame.agg(F.sum("value.user")).collect()
+
+
+def _aggregates(frame: DataFrame) -> object:
+    return frame.agg(
+        F.sum("value.user"), F.sum(F.length("value.item")), F.max("value.price"), F.max("value.at"),
+        F.sum(F.size("value.tags")),
+    ).collect()  # fmt: skip
+
+
+ONE = Query("sum of the one field of the schema", "value", _sum)
+ALL = Query("aggregates over five fields", "value", _aggregates)
+
+
+def _compared(spark: SparkSession, topic: Topic, query: Query, schema: str, runs: int) -> list[Row]:
+    typed = {"value.format": "json", "value.schema": schema}
+    sides: dict[str, Callable[[], DataFrame]] = {
+        "ours": partial(_ours, spark, topic, typed),
+        OURS: lambda: _by_from_json(_ours(spark, topic, {}), schema),
+        KAFKA: lambda: _by_from_json(_kafka(spark, topic), schema),
+    }
+    answers = {side: str(query.run(frame())) for side, frame in sides.items()}
+    assert len(set(answers.values())) == 1, answers
+    spent = _in_turns(spark, sides, query, runs)
+    rows, what, each = [], f"{topic.load.name}, {query.name}", 1e6 / topic.records
+    for peer, name in ((OURS, OURS), (KAFKA, f"{KAFKA} and from_json")):
+        rows.append(Row(what, topic.records / spent["ours"][0], "records/s", topic.records / spent[peer][0], name))
+        unit = "µs a record, less is better"
+        rows.append(Row(f"{what}, CPU", spent["ours"][1] * each, unit, spent[peer][1] * each, name))
+    return rows
+
+
+def _ours(spark: SparkSession, topic: Topic, more: dict[str, str]) -> DataFrame:
+    options = topic.options | topic.range | {"columns": "value"} | more
+    return spark.read.format("tierstate").options(**options).load()
+
+
+def _kafka(spark: SparkSession, topic: Topic) -> DataFrame:
+    options = {"kafka.bootstrap.servers": topic.site.kafka.bootstrap, "subscribe": topic.name, **topic.range}
+    return spark.read.format("kafka").options(**options).load()
+
+
+def _by_from_json(frame: DataFrame, schema: str) -> DataFrame:
+    theirs = F.from_json(F.col("value").cast("string"), schema, {"timeZone": "UTC"})
+    return frame.select(theirs.alias("value"))

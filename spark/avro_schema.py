@@ -1,0 +1,140 @@
+"""An Avro schema as the type of a column: what Spark's `from_avro` makes of it, but that every field may be null."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from fastavro.schema import SchemaParseException, expand_schema, parse_schema
+from pyspark.sql import types as T
+
+from ..state.errors import InvalidRequest
+
+_SIMPLE: dict[str, T.DataType] = {
+    "boolean": T.BooleanType(),
+    "int": T.IntegerType(),
+    "long": T.LongType(),
+    "float": T.FloatType(),
+    "double": T.DoubleType(),
+    "string": T.StringType(),
+    "enum": T.StringType(),
+    "bytes": T.BinaryType(),
+    "fixed": T.BinaryType(),
+}
+_LOGICAL: dict[tuple[str, str], T.DataType] = {
+    ("int", "date"): T.DateType(),
+    ("long", "timestamp-millis"): T.TimestampType(),
+    ("long", "timestamp-micros"): T.TimestampType(),
+    ("long", "local-timestamp-millis"): T.TimestampNTZType(),
+    ("long", "local-timestamp-micros"): T.TimestampNTZType(),
+    ("string", "uuid"): T.StringType(),
+}
+_WIDENED = ({"int", "long"}, T.LongType()), ({"float", "double"}, T.DoubleType())
+Shaped = Callable[[Any], Any]
+
+
+def parsed(text: str, what: str) -> Any:
+    """As fastavro reads with it; times stay the whole numbers that they are stored as. Raises InvalidRequest."""
+    try:
+        return parse_schema(_without_times(json.loads(text)), _write_hint=False)
+    except (ValueError, SchemaParseException, TypeError, KeyError, AttributeError) as error:
+        raise InvalidRequest(f"{what} is no Avro schema: {type(error).__name__}: {error}") from error
+
+
+def struct_of_avro(text: str, option: str) -> T.StructType:
+    """Raises InvalidRequest that names the option, and what in the schema cannot be read here."""
+    parsed(text, f"option {option}")
+    try:
+        kind = _type(expand_schema(json.loads(text)), option)
+    except RecursionError as error:
+        raise InvalidRequest(f"option {option}: a record is within itself") from error
+    if not isinstance(kind, T.StructType):
+        raise InvalidRequest(f"option {option}: the schema is of a record", got=kind.simpleString())
+    return kind
+
+
+def shaping(text: str) -> Shaped:
+    """From what fastavro reads to what Arrow takes: pairs in place of a map, microseconds in place of milliseconds."""
+    return _shape(expand_schema(json.loads(text))) or (lambda value: value)
+
+
+def _type(schema: Any, option: str) -> T.DataType:
+    if isinstance(schema, list):
+        return _union(schema, option)
+    name = schema if isinstance(schema, str) else schema["type"]
+    if not isinstance(name, str):
+        return _type(name, option)
+    logical = None if isinstance(schema, str) else schema.get("logicalType")
+    if logical == "decimal" and name in ("bytes", "fixed"):
+        return T.DecimalType(schema["precision"], schema.get("scale", 0))
+    if logical is not None:
+        if (name, logical) not in _LOGICAL:
+            raise InvalidRequest(f"option {option}: no logical type that can be read here", type=name, logical=logical)
+        return _LOGICAL[name, logical]
+    match name:
+        case "record":
+            names = [field["name"] for field in schema["fields"]]
+            if len({name.lower() for name in names}) < len(names):
+                raise InvalidRequest(f"option {option}: a field is named twice", fields=",".join(names))
+            return T.StructType(
+                [T.StructField(field["name"], _type(field["type"], option)) for field in schema["fields"]]
+            )
+        case "array":
+            return T.ArrayType(_type(schema["items"], option))
+        case "map":
+            return T.MapType(T.StringType(), _type(schema["values"], option))
+    if name not in _SIMPLE:  # the name of a record around it, or null alone
+        raise InvalidRequest(f"option {option}: no type that can be read here", type=name)
+    return _SIMPLE[name]
+
+
+def _union(members: list[Any], option: str) -> T.DataType:
+    others = [each for each in members if each != "null" and each != {"type": "null"}]
+    if len(others) == 1:
+        return _type(others[0], option)
+    names = {each if isinstance(each, str) else str(each.get("logicalType") or each["type"]) for each in others}
+    for narrow, wide in _WIDENED:
+        if names == narrow:
+            return wide
+    raise InvalidRequest(f"option {option}: a union of more than null and one type", types=",".join(sorted(names)))
+
+
+def _shape(schema: Any) -> Shaped | None:
+    """None: it is taken as it is."""
+    if isinstance(schema, list):
+        inner = [each for each in (_shape(member) for member in schema if member != "null") if each is not None]
+        shape = inner[0] if inner else None
+        return shape and (lambda value: None if value is None else shape(value))
+    if isinstance(schema, str):
+        return None
+    if not isinstance(schema["type"], str):
+        return _shape(schema["type"])
+    if str(schema.get("logicalType")).endswith("timestamp-millis"):
+        return lambda value: value * 1000
+    match schema["type"]:
+        case "record":
+            fields = [(field["name"], shape) for field in schema["fields"] if (shape := _shape(field["type"]))]
+            return (lambda value: value | {name: shape(value[name]) for name, shape in fields}) if fields else None
+        case "array":
+            element = _shape(schema["items"])
+            return element and (lambda value: [element(each) for each in value])
+        case "map":
+            of_value = _shape(schema["values"]) or (lambda value: value)
+            return lambda value: [(key, of_value(each)) for key, each in value.items()]
+    return None
+
+
+def _without_times(schema: Any) -> Any:
+    """Only decimals are fastavro's to make."""
+    if isinstance(schema, list):
+        return [_without_times(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: value for name, value in schema.items() if name != "logicalType" or value == "decimal"}
+    for name in ("type", "items", "values"):
+        if name in kept:
+            kept[name] = _without_times(kept[name])
+    if isinstance(kept.get("fields"), list):
+        kept["fields"] = [field | {"type": _without_times(field["type"])} for field in kept["fields"]]
+    return kept

@@ -1,0 +1,82 @@
+"""Avro values to one Arrow array of structs, by fastavro, row by row.
+
+With a registry each value says which schema it was written with, and is resolved to ours; without one it was written
+with ours. Bytes behind a value are ignored, as `from_avro` ignores them.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+from fastavro import schemaless_reader
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_type
+
+from ..state.errors import CorruptData
+from .avro_schema import parsed, shaping
+from .schema_registry import schema_text
+from .typed_values import RowRefused
+
+MAGIC = 0
+_PREFIX = struct.Struct(">bI")
+
+
+class AvroValues:
+    """For one schema. ``registry``: its URL, None: values are bare."""
+
+    def __init__(self, text: str, kind: T.StructType, registry: str | None) -> None:
+        self._schema = parsed(text, "the reader's schema")
+        self._shape, self._type = shaping(text), to_arrow_type(kind, timezone="UTC")
+        self._registry = registry
+
+    def of(self, values: pa.Array) -> pa.Array:
+        """Raises RowRefused for bytes that are no such value, and what `schema_registry.schema_text` raises."""
+        rows = [self._row(row, value) for row, value in enumerate(values.to_pylist())]
+        try:
+            return pa.array(rows, self._type)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            for row, made in enumerate(rows):
+                self._checked(row, made)
+            raise
+
+    def _row(self, row: int, value: bytes | None) -> Any:
+        if value is None:
+            return None
+        if self._registry is None:
+            writer, reader, data = self._schema, None, BytesIO(value)
+        else:
+            writer, reader, data = (
+                self._written(row, value, self._registry),
+                self._schema,
+                BytesIO(value[_PREFIX.size :]),
+            )
+        try:
+            return self._shape(schemaless_reader(data, writer, reader))
+        except Exception as error:  # fastavro raises whatever it meets in damaged bytes
+            reason = f"a value is not of the schema: {type(error).__name__}: {error}"
+            raise RowRefused(row, CorruptData, reason) from error
+
+    def _written(self, row: int, value: bytes, registry: str) -> Any:
+        """The schema it was written with."""
+        if len(value) < _PREFIX.size or value[0] != MAGIC:
+            reason = f"a value does not begin with 0 and the id of a schema, but with {value[: _PREFIX.size].hex()}"
+            raise RowRefused(row, CorruptData, reason)
+        try:
+            return _writer(registry, _PREFIX.unpack_from(value)[1])
+        except CorruptData as error:
+            raise RowRefused(row, CorruptData, str(error)) from error
+
+    def _checked(self, row: int, made: Any) -> None:
+        try:
+            pa.array([made], self._type)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            raise RowRefused(row, CorruptData, f"a value is not of the schema: {error}") from error
+
+
+@lru_cache(maxsize=1024)
+def _writer(url: str, id: int) -> Any:
+    return parsed(schema_text(url, id), f"schema {id} of the registry")

@@ -1,0 +1,224 @@
+"""JSON values to one Arrow array of structs: by Arrow's own reader where that is known to be equal, else row by row.
+
+Arrow reads a whole batch at once and is stricter: what it refuses goes the other way. What it takes, and Spark reads
+otherwise, is this, and is looked for:
+
+    two objects in one value   each value is wrapped, {"v":VALUE}, a line each. A line ends at the outermost level or
+                               the text is broken (a line break cannot stand in a string, and no object follows a value
+                               within another), so that as many rows as values means one object in each
+    null                       for Spark a row of nulls: Arrow's nulls are counted
+    NaN, Inf, a NUL            Arrow takes them in other places
+    long numbers, deep nesting Jackson has limits
+    -0 as a whole number       a double of it is -0.0 for Arrow
+    decimals, floats, times    Arrow does not look at the precision, rounds once, and knows other forms of time
+
+Memory: of a batch its values twice more, and the columns made.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_type
+
+from ..state.errors import InvalidRequest
+from .json_rows import JsonRows
+from .json_tokens import MAX_DEPTH, Undecided
+from .typed_values import RowRefused
+
+SOME = 512
+"""Rows of a batch that is not plain which are tried together."""
+FEW = 4
+"""Rows that are converted one by one without another try."""
+SURE_BYTES = 1000
+"""Of a value: below, it has neither a number nor a nesting that Jackson would refuse."""
+LONG_BYTES = 48_000
+_PIECE_BYTES = 1 << 16
+"""What is looked through at once: it stays in the processor's cache."""
+_ODD_NUMBER = re.compile(rb"[-:\[,\s](?:NaN|Inf)")
+_IN_ROW = re.compile(r"in row (\d+)$")
+_LONG_NUMBER = re.compile(rb"[0-9.eE+-]{%d}" % SURE_BYTES)
+_OF_NUMBER = np.isin(np.arange(256), np.frombuffer(b"0123456789.eE+-", np.uint8))
+_PLAIN_TIME = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z?$"
+_PLAIN_DATE = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$"
+
+
+class JsonValues:
+    """For one schema. Holds no values."""
+
+    def __init__(self, kind: T.StructType) -> None:
+        self._rows = JsonRows(kind)
+        self._type = to_arrow_type(kind, timezone="UTC")
+        read = None if _has_map(self._type) else pa.schema([("v", _as_read(self._type))])
+        self._read = read and pj.ParseOptions(explicit_schema=read, unexpected_field_behavior="ignore")
+
+    def of(self, values: pa.Array, first: int = 0) -> pa.Array:
+        """Of a binary array, as many. Raises RowRefused; ``first``: the row of the first value."""
+        if self._read is None or not len(values):
+            return self.one_by_one(values, first)
+        made = self.at_once(values)
+        if made is not None:
+            return made
+        if len(values) > SOME:
+            starts = range(0, len(values), SOME)
+            return pa.concat_arrays([self._of_some(values.slice(at, SOME), first + at) for at in starts])
+        return self._of_some(values, first)
+
+    def _of_some(self, values: pa.Array, first: int) -> pa.Array:
+        """Not row by row at once: one value that is odd costs its neighbours only; where all are, tries get fewer.
+
+        Arrow says of most errors in which row they are. That is a hint where to cut, and proves nothing.
+        """
+        parts, at, few = [], 0, FEW
+        while at < len(values):
+            rest, here = values.slice(at), first + at
+            found = None if len(rest) <= few else self._try(rest)
+            if isinstance(found, pa.Array):
+                parts.append(found)
+                break
+            odd = min(len(rest) // 2 if found is None else found, len(rest) - 1)
+            if odd < few:
+                parts.append(self.one_by_one(rest.slice(0, few), here))
+                at, few = at + few, few * 2
+                continue
+            parts.append(self._of_some(rest.slice(0, odd), here))
+            at, few = at + odd, FEW
+            if found is not None:
+                parts.append(self.one_by_one(rest.slice(odd, 1), here + odd))
+                at += 1
+        return pa.concat_arrays(parts)
+
+    def one_by_one(self, values: pa.Array, first: int = 0) -> pa.Array:
+        made: list[dict[str, Any] | None] = []
+        for row, value in enumerate(values.to_pylist()):
+            try:
+                made.append(self._rows.of(value))
+            except Undecided as error:
+                reason = f"only Spark can say what from_json makes of this value; read it as binary. {error}"
+                raise RowRefused(first + row, InvalidRequest, reason) from error
+        return pa.array(made, self._type)
+
+    def at_once(self, values: pa.Array) -> pa.Array | None:
+        """None: it is not known to be equal."""
+        found = self._try(values)
+        return found if isinstance(found, pa.Array) else None
+
+    def _try(self, values: pa.Array) -> pa.Array | int | None:
+        """A number: where Arrow says that the error is."""
+        try:
+            texts = values.cast(pa.string())
+        except pa.ArrowInvalid:  # no UTF-8
+            return None
+        lines = pc.binary_join_element_wise('{"v":', texts.fill_null("null"), "}\n", "")
+        data = _bytes_of(lines)
+        if not _surely_plain(lines, data):
+            return None
+        try:
+            table = pj.read_json(
+                pa.BufferReader(data),
+                read_options=pj.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1024)),
+                parse_options=self._read,
+            )
+        except pa.ArrowInvalid as error:
+            place = _IN_ROW.search(str(error))
+            return int(place[1]) if place else None
+        column = table.column("v")
+        if len(column) != len(values) or column.null_count != values.null_count or column.num_chunks != 1:
+            return None
+        return _converted(column.chunk(0), self._type)
+
+
+def _surely_plain(lines: pa.Array, data: pa.Buffer) -> bool:
+    """Whether nothing is in it that Arrow takes and Jackson does not."""
+    raw = np.frombuffer(data, np.uint8)
+    pieces = [raw[at : at + _PIECE_BYTES + 2] for at in range(0, len(raw), _PIECE_BYTES)]
+    if not all(piece.min() for piece in pieces):
+        return False
+    if any(_may_be_in(piece, word) for piece in pieces for word in ("NaN", "Inf")) and _ODD_NUMBER.search(data):
+        return False
+    longest = pc.max(pc.binary_length(lines)).as_py() or 0
+    if longest < SURE_BYTES:
+        return True
+    if longest > LONG_BYTES or (_may_have_long_number(raw) and _LONG_NUMBER.search(data)):
+        return False
+    opened = [(piece[:_PIECE_BYTES] == ord("{")) | (piece[:_PIECE_BYTES] == ord("[")) for piece in pieces]
+    places = np.concatenate([np.flatnonzero(each) + number * _PIECE_BYTES for number, each in enumerate(opened)])
+    ends = np.frombuffer(lines.buffers()[1], np.int32)[: len(lines) + 1]
+    return bool(np.diff(np.searchsorted(places, ends)).max() < MAX_DEPTH)
+
+
+def _may_be_in(raw: npt.NDArray[np.uint8], word: str) -> bool:
+    """Whether the first and the last of the word's three letters stand as they would: quick, not exact."""
+    return bool(((raw[:-2] == ord(word[0])) & (raw[2:] == ord(word[2]))).any())
+
+
+def _may_have_long_number(raw: npt.NDArray[np.uint8]) -> bool:
+    """A run of `SURE_BYTES` has three of every 250th byte in a row."""
+    sampled = _OF_NUMBER[raw[::250]]
+    return bool((sampled[:-2] & sampled[1:-1] & sampled[2:]).any())
+
+
+def _bytes_of(lines: pa.Array) -> pa.Buffer:
+    ends = np.frombuffer(lines.buffers()[1], np.int32)
+    return lines.buffers()[2].slice(0, int(ends[len(lines)]))
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    return pa.types.is_map(kind) or any(_has_map(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _as_read(kind: pa.DataType) -> pa.DataType:
+    """Times come as strings, so that one sees of which form they are."""
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_as_read(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_read(field.type)) for field in kind])
+    return kind
+
+
+def _converted(read: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """What was read, in its own type; None: something in it is not known to be equal."""
+    if pa.types.is_struct(kind):
+        fields = [_converted(read.field(number), kind.field(number).type) for number in range(kind.num_fields)]
+        if any(each is None for each in fields):
+            return None
+        return pa.Array.from_buffers(kind, len(read), [read.buffers()[0]], read.null_count, read.offset, fields)
+    if pa.types.is_list(kind):
+        values = _converted(read.values, kind.value_type)
+        if values is None:
+            return None
+        return pa.Array.from_buffers(kind, len(read), read.buffers()[:2], read.null_count, read.offset, [values])
+    return _converted_leaf(read, kind)
+
+
+def _converted_leaf(read: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        plain = pc.match_substring_regex(read, _PLAIN_TIME if pa.types.is_timestamp(kind) else _PLAIN_DATE)
+        if not pc.all(plain, min_count=0).as_py():
+            return None
+        try:
+            if pa.types.is_timestamp(kind):
+                return pc.replace_substring(read, "Z", "").cast(pa.timestamp("us")).cast(kind)
+            return read.cast(kind)
+        except pa.ArrowInvalid:
+            return None
+    if pa.types.is_floating(kind):
+        numbers = np.asarray(read.drop_null())
+        if (np.signbit(numbers) & (numbers == 0)).any():
+            return None
+        if kind == pa.float32() and (np.abs(numbers) >= 1e18).any():
+            return None
+    if pa.types.is_decimal(kind):
+        largest = pc.max(pc.abs(read)).as_py()
+        if largest is not None and largest >= 10 ** (kind.precision - kind.scale):
+            return None
+    return read

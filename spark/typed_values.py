@@ -1,0 +1,104 @@
+"""The options ``value.…``: the column `value` as a struct of a schema, made in the executor, in place of its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql.types import DataType, StructType
+
+from ..state.errors import InvalidRequest, TierstateError
+from .ddl import struct_of
+
+FORMAT, SCHEMA, REGISTRY = "value.format", "value.schema", "value.registry.url"
+VALUE, OFFSET = "value", "offset"
+
+
+class RowRefused(Exception):
+    """Of a batch, ``row``: what a query fails with says the place of the record and the reason."""
+
+    def __init__(self, row: int, kind: type[TierstateError], reason: str) -> None:
+        super().__init__(reason)
+        self.row, self.kind = row, kind
+
+
+class Values(Protocol):
+    """Bytes into one type."""
+
+    def of(self, values: pa.Array) -> pa.Array:
+        """As many as there are. Raises RowRefused."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypedValue:
+    """How bytes become ``kind``. ``avro``: the schema, of Avro; None: they are JSON. ``registry``: its URL."""
+
+    kind: StructType
+    avro: str | None = None
+    registry: str | None = field(default=None, repr=False)
+
+    def values(self) -> Values:
+        """Made once a task."""
+        if self.avro is not None:
+            from .avro_values import AvroValues
+
+            return AvroValues(self.avro, self.kind, self.registry)
+        from .json_values import JsonValues
+
+        return JsonValues(self.kind)
+
+
+def typed_value(options: Mapping[str, str]) -> TypedValue | None:
+    """None: bytes. Raises InvalidRequest that names the option."""
+    form = options[FORMAT].strip().lower()
+    schema, registry = options.get(SCHEMA, ""), options.get(REGISTRY, "").strip() or None
+    if registry is not None and form != "avro":
+        raise InvalidRequest(f"option {REGISTRY} needs {FORMAT}=avro")
+    match form:
+        case "binary":
+            if schema.strip():
+                raise InvalidRequest(f"option {SCHEMA} needs {FORMAT}=json or avro")
+            return None
+        case "avro":
+            if not schema.strip():
+                raise InvalidRequest(f"option {FORMAT}=avro needs {SCHEMA}, the Avro schema as JSON")
+            if registry is not None and not registry.startswith(("http://", "https://")):
+                raise InvalidRequest(f"option {REGISTRY} is a URL like https://registry:8081")
+            from .avro_schema import struct_of_avro
+
+            return TypedValue(struct_of_avro(schema, SCHEMA), schema, registry)
+        case "json":
+            if not schema.strip():
+                raise InvalidRequest(f"option {FORMAT}=json needs {SCHEMA}, like id bigint, tags array<string>")
+            return TypedValue(struct_of(schema, SCHEMA))
+    raise InvalidRequest(f"option {FORMAT} is binary, json or avro", got=repr(options[FORMAT]))
+
+
+def value_type(typed: TypedValue | None) -> dict[str, DataType]:
+    """The types of columns that are not as `columns.SPARK_TYPES` has them."""
+    return {} if typed is None else {VALUE: typed.kind}
+
+
+class TypedColumns:
+    """The columns of one task's batches, `value` typed; where nobody wants that, they stay as they are."""
+
+    def __init__(self, columns: Sequence[str], typed: TypedValue | None) -> None:
+        self._columns = tuple(columns)
+        self._values = typed.values() if typed is not None and VALUE in columns else None
+        extra = () if self._values is None or OFFSET in columns else (OFFSET,)
+        self.decoded = self._columns + extra
+        """What the decoder is asked for: the offset too, to say it of a value that is refused."""
+
+    def of(self, batch: pa.RecordBatch, topic: str, partition: int) -> pa.RecordBatch:
+        """Raises InvalidRequest, CorruptData: what a record's value is refused with."""
+        if self._values is None:
+            return batch
+        arrays = {name: batch.column(name) for name in self._columns}
+        try:
+            arrays[VALUE] = self._values.of(arrays[VALUE])
+        except RowRefused as error:
+            offset = batch.column(OFFSET)[error.row].as_py()
+            raise error.kind(str(error), topic=topic, partition=partition, offset=offset) from error
+        return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))

@@ -1,0 +1,269 @@
+"""``value.format=avro``: `value` is the record that was written, also by another schema that a registry knows."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fastavro import schemaless_writer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from tests.spark.schema_registry import registry
+from tests.spark.tiers import Tiers
+from tierstate.spark.typed_values import RowRefused, TypedValue, typed_value
+from tierstate.state.errors import AccessDenied, InvalidRequest, Unavailable
+
+
+def record(*fields: tuple[str, Any], name: str = "Order") -> str:
+    return json.dumps(
+        {"type": "record", "name": name, "fields": [{"name": each, "type": kind} for each, kind in fields]}
+    )
+
+
+INNER = {"type": "record", "name": "Inner", "fields": [{"name": "x", "type": ["null", "int"]}]}
+SCHEMA = record(
+    ("id", "long"),
+    ("name", ["null", "string"]),
+    ("kind", {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}),
+    ("at", {"type": "long", "logicalType": "timestamp-millis"}),
+    ("exact", ["null", {"type": "long", "logicalType": "timestamp-micros"}]),
+    ("due", {"type": "int", "logicalType": "date"}),
+    ("cents", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}),
+    ("raw", "bytes"),
+    ("four", {"type": "fixed", "name": "Four", "size": 4}),
+    ("tags", {"type": "array", "items": "string"}),
+    ("inner", ["null", INNER]),
+    ("others", {"type": "map", "values": {"type": "array", "items": "Inner"}}),
+    ("wide", ["int", "long"]),
+    ("f", "float"),
+    ("d", "double"),
+    ("yes", "boolean"),
+)
+DDL = (
+    "struct<id:bigint,name:string,kind:string,at:timestamp,exact:timestamp,due:date,cents:decimal(10,2),raw:binary,"
+    "four:binary,tags:array<string>,inner:struct<x:int>,others:map<string,array<struct<x:int>>>,wide:bigint,f:float,"
+    "d:double,yes:boolean>"
+)
+TIMES = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))
+INNERS = st.fixed_dictionaries({"x": st.none() | st.integers(-(2**31), 2**31 - 1)})
+ORDERS = st.fixed_dictionaries(
+    {
+        "id": st.integers(-(2**63), 2**63 - 1),
+        "name": st.none() | st.text(),
+        "kind": st.sampled_from(["A", "B"]),
+        "at": TIMES.map(lambda time: time.replace(microsecond=time.microsecond // 1000 * 1000)),
+        "exact": st.none() | TIMES,
+        "due": st.dates(),
+        "cents": st.decimals(-99_999_999, 99_999_999, places=2),
+        "raw": st.binary(),
+        "four": st.binary(min_size=4, max_size=4),
+        "tags": st.lists(st.text()),
+        "inner": st.none() | INNERS,
+        "others": st.dictionaries(st.text(), st.lists(INNERS, max_size=2), max_size=3),
+        "wide": st.integers(-(2**63), 2**63 - 1),
+        "f": st.floats(width=32, allow_nan=False),
+        "d": st.floats(allow_nan=False),
+        "yes": st.booleans(),
+    }
+)
+
+
+def written(schema: str, value: Mapping[str, Any], id: int | None = None) -> bytes:
+    data = io.BytesIO() if id is None else io.BytesIO(struct.pack(">bI", 0, id))
+    data.seek(0, io.SEEK_END)
+    schemaless_writer(data, json.loads(schema), dict(value))
+    return data.getvalue()
+
+
+def avro(schema: str, url: str | None = None) -> TypedValue:
+    options = {"value.format": "avro", "value.schema": schema} | ({"value.registry.url": url} if url else {})
+    found = typed_value(options)
+    assert found is not None
+    return found
+
+
+def read(typed: TypedValue, *values: bytes | None) -> list[Any]:
+    found: list[Any] = typed.values().of(pa.array(values, pa.binary())).to_pylist()
+    return found
+
+
+def test_the_type_of_a_schema_is_the_one_that_from_avro_gives_it() -> None:
+    assert avro(SCHEMA).kind.simpleString() == DDL
+
+
+@settings(max_examples=200, deadline=None)
+@given(orders=st.lists(st.none() | ORDERS, max_size=5))
+def test_a_value_is_the_record_that_was_written(orders: list[dict[str, Any] | None]) -> None:
+    found = read(avro(SCHEMA), *(None if order is None else written(SCHEMA, order) for order in orders))
+    for order in orders:
+        if order is not None:
+            order["others"] = list(order["others"].items())
+    assert found == orders
+
+
+@pytest.mark.spark
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@given(orders=st.lists(ORDERS, min_size=30, max_size=60))
+def test_a_value_is_what_from_avro_makes_of_it(spark: SparkSession, orders: list[dict[str, Any]]) -> None:
+    if "spark-avro" not in spark.sparkContext.getConf().get("spark.jars", ""):
+        pytest.skip("Spark's Avro functions need Maven Central, once")
+    values, typed = pa.array([written(SCHEMA, order) for order in orders], pa.binary()), avro(SCHEMA)
+    table = pa.table({"v": values, "ours": typed.values().of(values)})
+    kinds = StructType([StructField("v", BinaryType()), StructField("ours", typed.kind)])
+    theirs = from_avro("v", SCHEMA, {"mode": "FAILFAST"})
+    both = spark.createDataFrame(table, schema=kinds).select("ours", theirs.alias("theirs"))
+    assert both.schema["theirs"].dataType.simpleString() == DDL
+    # a map of theirs has Java's order
+    sides = [
+        F.to_json(F.col(side).withField("others", F.array_sort(F.map_entries(f"{side}.others"))))
+        for side in ("ours", "theirs")
+    ]
+    assert all(ours == theirs for ours, theirs in both.select(*sides).collect())
+
+
+def test_a_value_of_another_schema_is_resolved_to_the_one_that_is_asked_for() -> None:
+    old = record(("id", "int"), ("gone", "string"))
+    new = json.loads(record(("id", "long"), ("added", "string")))
+    new["fields"][1]["default"] = "none"
+    with registry({7: (200, {"schema": old}), 2**31 + 1: (200, {"schema": json.dumps(new)})}) as server:
+        typed = avro(json.dumps(new), server.url)
+        first = written(old, {"id": 1, "gone": "x"}, 7)
+        second = written(json.dumps(new), {"id": 2, "added": "y"}, 2**31 + 1)
+        expected = [{"id": 1, "added": "none"}, None, {"id": 2, "added": "y"}]
+        assert read(typed, first, None, second) == expected
+        assert read(typed, first, None, second) == expected
+        assert server.asked == ["/schemas/ids/7", f"/schemas/ids/{2**31 + 1}"]
+
+
+ONE = record(("id", "long"))
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (b"", "a value is not of the schema: EOFError"),
+        (b"\x80", "a value is not of the schema"),
+    ],
+)
+def test_bytes_that_are_no_such_record_are_refused_and_their_row_named(value: bytes, says: str) -> None:
+    with pytest.raises(RowRefused, match=says) as raised:
+        read(avro(ONE), written(ONE, {"id": 1}), value)
+    assert raised.value.row == 1
+
+
+def test_a_number_that_its_type_cannot_hold_is_refused_and_its_row_named() -> None:
+    with pytest.raises(RowRefused, match="not of the schema") as raised:
+        read(avro(record(("id", "int"))), written(ONE, {"id": 1}), written(ONE, {"id": 2**40}))
+    assert raised.value.row == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (b"\x01\0\0\0\x07\x02", "does not begin with 0 and the id of a schema, but with 0100000007"),
+        (b"\0\0\0", "does not begin with 0 and the id of a schema, but with 000000"),
+        (b"\0\0\0\0\x08\x02", "no schema of this id. url=.*/schemas/ids/8"),
+        (b"\0\0\0\0\x09\x02", "not Avro's alone. .*type=PROTOBUF"),
+        (b"\0\0\0\0\x07", "not of the schema: EOFError"),
+    ],
+)
+def test_a_value_without_a_schema_of_the_registry_is_refused_and_its_row_named(value: bytes, says: str) -> None:
+    with registry({7: (200, {"schema": ONE}), 9: (200, {"schema": "…", "schemaType": "PROTOBUF"})}) as server:
+        with pytest.raises(RowRefused, match=says) as raised:
+            read(avro(ONE, server.url), written(ONE, {"id": 1}, 7), value)
+        assert raised.value.row == 1
+
+
+def test_a_registry_that_does_not_answer_is_unavailable_and_one_that_refuses_denies_access() -> None:
+    with registry({7: (401, {})}) as server:
+        with pytest.raises(AccessDenied, match="the schema registry refuses"):
+            read(avro(ONE, server.url), written(ONE, {"id": 1}, 7))
+    with pytest.raises(Unavailable, match="the schema registry does not answer"):
+        read(avro(ONE, server.url), written(ONE, {"id": 1}, 8))
+
+
+def test_credentials_of_the_url_go_to_the_registry_and_into_no_message() -> None:
+    with registry({11: (200, {"schema": ONE}), 12: (403, {})}) as server:
+        url = server.url.replace("http://", "http://user:secret@")
+        assert read(avro(ONE, url), written(ONE, {"id": 1}, 11)) == [{"id": 1}]
+        assert server.headers["authorization"] == "Basic dXNlcjpzZWNyZXQ="
+        with pytest.raises(AccessDenied) as raised:
+            read(avro(ONE, url), written(ONE, {"id": 1}, 12))
+        assert "secret" not in str(raised.value) + repr(avro(ONE, url))
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ("{", "is no Avro schema"),
+        ('{"type": "record"}', "is no Avro schema"),
+        ('"string"', "the schema is of a record"),
+        (record(("a", ["int", "string"])), "a union of more than null and one type. types=int,string"),
+        (record(("a", "null")), "no type that can be read here. type=null"),
+        (record(("a", ["null", "Order"])), "no type that can be read here. type=Order"),
+        (record(("a", {"type": "int", "logicalType": "time-millis"})), "no logical type .* logical=time-millis"),
+        (record(("a", "int"), ("A", "int")), "a field is named twice. fields=a,A"),
+    ],
+)
+def test_a_schema_that_cannot_be_read_here_is_refused_and_named(schema: str, says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        avro(schema)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"value.format": "avro"}, r"option value\.format=avro needs value\.schema"),
+        ({"value.format": "json", "value.registry.url": "http://x"}, r"option value\.registry\.url needs .*avro"),
+        ({"value.format": "avro", "value.schema": ONE, "value.registry.url": "x:1"}, r"value\.registry\.url is a URL"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options: dict[str, str], says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        typed_value(options)
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_a_query_reads_records_of_the_registry_and_says_the_place_of_one_that_is_none(
+    spark: SparkSession, tiers: Tiers
+) -> None:
+    name = tiers.create(f"typed-avro-{os.getpid()}")
+    order = {
+        "id": 1, "name": "é", "kind": "B", "at": datetime(2026, 1, 1, tzinfo=UTC), "exact": None,
+        "due": date(2026, 1, 2),
+        "cents": Decimal("1.25"), "raw": b"\0", "four": b"abcd", "tags": ["a"], "inner": {"x": None},
+        "others": {"k": [{"x": 1}]}, "wide": 2, "f": 0.5, "d": 0.25, "yes": True,
+    }  # fmt: skip
+    with registry({7: (200, {"schema": SCHEMA})}) as server:
+        values = [written(SCHEMA, order | {"id": number}, 7) for number in range(300)]
+        tiers.produce(name, 0, [{"value": value} for value in values])
+        options = tiers.options(subscribe=name, columns="value,offset", value__format="avro", value__schema=SCHEMA)
+        options["value.registry.url"] = server.url
+        frame = spark.read.format("tierstate").options(**options).load()
+        assert frame.schema["value"].dataType.simpleString() == DDL
+        found = {row["offset"]: row["value"].asDict(recursive=True) for row in frame.collect()}
+        assert len(found) == 300
+        assert all(found[number]["id"] == number for number in range(300))
+        assert (found[5]["cents"], found[5]["others"], bytes(found[5]["four"])) == (
+            Decimal("1.25"),
+            {"k": [{"x": 1}]},
+            b"abcd",
+        )
+        tiers.produce(name, 0, [{"value": b"\0\0\0\0\x07\x02"}])
+        with pytest.raises(PySparkException, match=rf"CorruptData: .*not of the schema.*partition={name}-0 offset=300"):
+            spark.read.format("tierstate").options(**options).load().collect()

@@ -1,0 +1,145 @@
+"""``value.format`` in whole queries: the struct beside the other columns, from both tiers, in batch and stream."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tests.spark.tiers import Tiers
+from tierstate.spark.options import parse_options
+from tierstate.state.errors import InvalidRequest
+
+DDL = "id bigint, name string, at timestamp, nested struct<a:int>"
+JSON = {"value.format": "json", "value.schema": DDL}
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:1", "tierstate.store": "file:///nowhere", "subscribe": "orders"}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"value.format": "xml"}, r"option value\.format is .*got='xml'"),
+        ({"value.format": "json"}, r"option value\.format=json needs value\.schema"),
+        ({"value.schema": DDL}, r"option value\.schema needs value\.format"),
+        (JSON | {"value.schema": "id uuid"}, r"option value\.schema: no type .*type=uuid"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_and_named(options: dict[str, str], says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        parse_options(GIVEN | options)
+
+
+@pytest.fixture(scope="module")
+def events(tiers: Tiers) -> str:
+    """Of two partitions, copied, and trimmed in the middle; values of every sort."""
+    name = tiers.create(f"typed-{os.getpid()}", 2)
+    for partition in (0, 1):
+        tiers.produce(name, partition, [_event(number) for number in range(700)])
+        assert tiers.copy(name, partition)
+        tiers.trim(name, partition, 300)
+    return name
+
+
+def _event(number: int) -> dict[str, Any]:
+    event = {"id": number, "name": f"n{number}", "at": "2026-01-01T00:00:00Z", "nested": {"a": number % 7}}
+    odd = {7: None, 11: b"", 13: b"{", 17: b'{"id":"x","name":1.50}', 19: b"\xff", 23: b'{"id":1}{"id":2}'}
+    value = next((value for each, value in odd.items() if number % each == 0), json.dumps(event).encode())
+    return {"key": b"%d" % number, "value": value, "headers": [("trace", b"1")], "timestamp": 1_767_225_600_000}
+
+
+def _typed(spark: SparkSession, tiers: Tiers, name: str, **more: str) -> DataFrame:
+    return spark.read.format("tierstate").options(**tiers.options(subscribe=name), **JSON, **more).load()
+
+
+def _by_from_json(frame: DataFrame) -> DataFrame:
+    theirs = F.from_json(F.col("value").cast("string"), DDL, {"timeZone": "UTC"})
+    return frame.withColumn("value", theirs)
+
+
+def _rows(frame: DataFrame) -> list[Any]:
+    return frame.orderBy("partition", "offset").collect()
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_a_typed_value_stands_where_the_bytes_stood_and_is_what_from_json_makes_of_them(
+    spark: SparkSession, tiers: Tiers, events: str
+) -> None:
+    plain = spark.read.format("tierstate").options(**tiers.options(subscribe=events), includeHeaders="true").load()
+    typed = _typed(spark, tiers, events, includeHeaders="true")
+    assert typed.schema == _by_from_json(plain).schema
+    found = _rows(typed)
+    assert len(found) == 1400
+    assert found == _rows(_by_from_json(plain))
+    assert found[1]["value"]["name"] == "n1"
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_columns_and_a_declared_schema_choose_as_ever_and_may_leave_the_value_out(
+    spark: SparkSession, tiers: Tiers, events: str
+) -> None:
+    whole = [(row["value"], row["offset"]) for row in _rows(_typed(spark, tiers, events))]
+    chosen = _typed(spark, tiers, events, columns="value,partition,offset")
+    assert chosen.columns == ["value", "partition", "offset"]
+    assert [(row["value"], row["offset"]) for row in _rows(chosen)] == whole
+    assert _typed(spark, tiers, events, columns="value").columns == ["value"]
+    assert _typed(spark, tiers, events, columns="value").where("value.id = 2").count() == 2
+    assert _typed(spark, tiers, events, columns="offset").count() == 1400
+    options = tiers.options(subscribe=events) | JSON
+    declared = spark.read.format("tierstate").schema(f"offset long, value struct<{DDL.replace(' ', ':', 1)}>")
+    assert declared.options(**options).load().where("value.id = 2").count() == 2
+    with pytest.raises(PySparkException, match=r"this column has another type.* column=value"):
+        spark.read.format("tierstate").schema("value binary").options(**options).load().collect()
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_a_stream_has_the_typed_values_of_a_batch(
+    spark: SparkSession, tiers: Tiers, events: str, tmp_path: Path
+) -> None:
+    options = tiers.options(subscribe=events, startingOffsets="earliest", maxOffsetsPerTrigger="500") | JSON
+    frame = spark.readStream.format("tierstate").options(**options).load()
+    found: list[Any] = []
+
+    def keep(batch: DataFrame, number: int) -> None:
+        found.extend(batch.collect())
+
+    query = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path))
+    query.trigger(availableNow=True).start().awaitTermination(120)
+    assert sorted(found, key=lambda row: (row["partition"], row["offset"])) == _rows(_typed(spark, tiers, events))
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_the_example_of_the_page_is_what_from_json_comes_to(spark: SparkSession, tiers: Tiers) -> None:
+    name = tiers.create(f"typed-page-{os.getpid()}")
+    orders = [{"id": number, "item": f"item-{number % 3}", "price": number / 4, "tags": []} for number in range(50)]
+    tiers.produce(name, 0, [{"value": json.dumps(order).encode()} for order in orders])
+    section = PAGE.read_text().partition("## Typed values")[2].partition("\n## ")[0]
+    code = section.partition("```python\n")[2].partition("```")[0]
+    said = {"127.0.0.1:9092": tiers.kafka.bootstrap, "s3://bucket/prefix": tiers.folder.as_uri()}
+    for text, here in (said | {'"subscribe", "orders"': f'"subscribe", "{name}"'}).items():
+        assert text in code
+        code = code.replace(text, here)
+    more = f'.option("tierstate.tier_state_topic", "{tiers.tier_state_topic}").load()'
+    names: dict[str, Any] = {"spark": spark}
+    exec(code.replace(".load()", more), names)
+    found = {row[0]: float(row[1]) for row in names["by_item"].collect()}
+    assert found == {f"item-{item}": sum(number / 4 for number in range(item, 50, 3)) for item in range(3)}
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_a_value_that_is_refused_fails_the_query_and_its_place_is_said(spark: SparkSession, tiers: Tiers) -> None:
+    name = tiers.create(f"typed-refused-{os.getpid()}")
+    tiers.produce(name, 0, [_event(1), {"value": b'{"at":"12:30"}'}])
+    with pytest.raises(PySparkException, match=rf"InvalidRequest: .*a time of day.*partition={name}-0 offset=1"):
+        _typed(spark, tiers, name, columns="value").collect()
