@@ -4,18 +4,23 @@
     2. a folder of this user's in the system's temporary one where it may not: with what a warm folder of 1. has in it
     3. nothing                                               every process compiles for itself
 
-Made warm for an image by ``NUMBA_CACHE_DIR=/opt/kernels python -m tierstate.log.kernel_cache``: of the same path of the
-package, version of Python and kind of processor as where it is read; numba takes no other.
+Numba names a kernel's folder by the path of its source. A packed environment is unpacked at another path by every Spark
+application, so all paths of one source are links to one folder: ``FOLDER/<hash of the source>/kernels``.
+Made warm for an image by ``NUMBA_CACHE_DIR=/opt/kernels python -m tierstate.log.kernel_cache``: with the version of
+Python and on the kind of processor of where it is read; numba takes no other.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
+SHARED = "kernels"
 WAY_OUT = (
     "make a warm folder in the image (NUMBA_CACHE_DIR=/opt/kernels python -m tierstate.log.kernel_cache), and give "
     "executors NUMBA_CACHE_DIR; see docs/options.md"
@@ -31,8 +36,20 @@ def kernel_folder() -> str:
     except (OSError, RuntimeError):
         home = None
     if home is not None and os.access(home, os.W_OK | os.X_OK):
-        return str(home)
+        return str(_by_source(home))
     return _own_folder(home)
+
+
+def _by_source(home: Path) -> Path:
+    """In ``home``, for this source, with this path linked. Without links it is only as numba alone would do."""
+    here = Path(os.path.abspath(__file__)).parent
+    sources = b"".join((here / name).read_bytes() for name in ("kernels.py", "json_kernels.py"))
+    folder = home / hashlib.sha256(sources).hexdigest()[:16]
+    with suppress(OSError):
+        (folder / SHARED).mkdir(parents=True, exist_ok=True)
+        # as `numba.core.caching._CacheLocator.get_suitable_cache_subpath` names it
+        (folder / f"{here.name}_{hashlib.sha1(str(here).encode()).hexdigest()}").symlink_to(SHARED)
+    return folder
 
 
 def _users_folder() -> Path:
@@ -52,15 +69,15 @@ def _own_folder(warm: Path | None) -> str:
             _take_over(warm, folder)
     except OSError:
         return ""
-    return str(folder)
+    return str(_by_source(folder))
 
 
 def _take_over(warm: Path, folder: Path) -> None:
     """Each file whole, by a rename: other processes do the same now. What is there already may be newer, and stays."""
-    for file in warm.glob("*/*.nb[ci]"):
-        target = folder / file.parent.name / file.name
+    for file in warm.glob(f"*/{SHARED}/*.nb[ci]"):
+        target = folder / file.relative_to(warm)
         if not target.exists():
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             descriptor, fresh = tempfile.mkstemp(dir=target.parent)
             os.close(descriptor)
             shutil.copyfile(file, fresh)

@@ -35,15 +35,47 @@ def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_warm_folder_that_is_read_only_is_read_from_a_copy(tmp_path: Path) -> None:
     warm = tmp_path / "warm"
-    shutil.copytree(kernels.FOLDER, warm)
-    for folder in (*warm.iterdir(), warm):
+    shutil.copytree(kernels.FOLDER, warm / Path(kernels.FOLDER).name, symlinks=True)
+    folders = [warm, *warm.iterdir(), *warm.glob("*/kernels")]
+    for folder in folders:
         folder.chmod(0o555)
     try:
         said = run(SHOWN, NUMBA_CACHE_DIR=str(warm), TMPDIR=str(tmp_path))
     finally:
-        for folder in (warm, *warm.iterdir()):
+        for folder in folders:
             folder.chmod(0o755)
-    assert said.stdout == f"False {tmp_path / f'tierstate-kernels-{os.getuid()}'}\n", said.stderr
+    own = tmp_path / f"tierstate-kernels-{os.getuid()}" / Path(kernels.FOLDER).name
+    assert said.stdout == f"False {own}\n", said.stderr
+
+
+def test_kernels_are_warm_for_the_same_source_at_another_path(tmp_path: Path) -> None:
+    """As a packed environment is unpacked: at a path of each application."""
+    package = Path(kernels.__file__).resolve().parents[1]
+    for name in ("log", "state", "runtime", "storage", "schemas"):
+        if (package / name).is_dir():
+            shutil.copytree(package / name, tmp_path / "unpacked" / "tierstate" / name)
+    (tmp_path / "unpacked" / "tierstate" / "__init__.py").write_text("")
+    home = Path(kernels.FOLDER).parent
+    said = run(SHOWN, NUMBA_CACHE_DIR=str(home), PYTHONPATH=str(tmp_path / "unpacked"))
+    assert said.stdout == f"False {kernels.FOLDER}\n", said.stderr
+
+
+def test_another_source_does_not_take_the_place_of_this_one(tmp_path: Path) -> None:
+    before = sorted(Path(kernels.FOLDER, "kernels").iterdir())
+    changed = tmp_path / "changed" / "tierstate" / "log"
+    shutil.copytree(Path(kernels.__file__).parent, changed)
+    (changed.parent / "__init__.py").write_text("")
+    with open(changed / "json_kernels.py", "a") as source:
+        source.write("# changed\n")
+    said = run(
+        "from tierstate.log.kernel_cache import kernel_folder\nprint(kernel_folder())",
+        NUMBA_CACHE_DIR=str(Path(kernels.FOLDER).parent),
+        PYTHONPATH=str(changed.parents[1]),
+    )
+    assert Path(said.stdout.strip()).parent == Path(kernels.FOLDER).parent
+    assert Path(said.stdout.strip()) != Path(kernels.FOLDER)
+    assert sorted(Path(kernels.FOLDER, "kernels").iterdir()) == before
+    shutil.rmtree(said.stdout.strip())
 
 
 def test_a_folder_that_others_may_write_into_is_not_loaded_from(
@@ -51,7 +83,7 @@ def test_a_folder_that_others_may_write_into_is_not_loaded_from(
 ) -> None:
     nowhere(tmp_path, monkeypatch)
     own = tmp_path / f"tierstate-kernels-{os.getuid()}"
-    assert kernel_folder() == str(own)
+    assert Path(kernel_folder()).parent == own
     own.chmod(0o777)
     assert kernel_folder() == ""
 
@@ -76,7 +108,10 @@ def test_without_a_place_for_machine_code_all_works_and_an_executor_says_so_once
 
 
 def test_an_executor_whose_kernels_are_warm_says_nothing() -> None:
-    said = run("from tierstate.spark.batch import tell_if_cold\ntell_if_cold()", NUMBA_CACHE_DIR=kernels.FOLDER)
+    said = run(
+        "from tierstate.spark.batch import tell_if_cold\ntell_if_cold()",
+        NUMBA_CACHE_DIR=str(Path(kernels.FOLDER).parent),
+    )
     assert said.returncode == 0
     assert said.stderr == ""
 
