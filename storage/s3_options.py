@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.handlers import add_expect_header
+from botocore.loaders import Loader, create_loader
 
 from .object_store import DEFAULT_PART_BYTES
 from .options import MIN_PART_BYTES, StoreOptions
@@ -34,7 +36,9 @@ def s3_client(options: StoreOptions) -> S3Client:
         options.path_style
     ]
     access_key, secret_key = options.credentials or (None, None)
-    client = boto3.session.Session().client(
+    session = botocore.session.get_session()
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+    client: Any = session.create_client(
         "s3",
         endpoint_url=options.endpoint,
         region_name=options.region,
@@ -52,4 +56,12 @@ def s3_client(options: StoreOptions) -> S3Client:
     )
     # Bodies are files for botocore (`s3_body.py`), and for files it would wait up to a second for "100 Continue".
     client.meta.events.unregister("before-call.s3", add_expect_header)
-    return client
+    return cast("S3Client", client)
+
+
+@cache
+def _loader(data_path: str | None) -> Loader:
+    """What botocore knows of the service, parsed once a process: opening a store, as each Spark task does, takes 0.04 s
+    of CPU in place of 0.21.
+    """
+    return create_loader(data_path)

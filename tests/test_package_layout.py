@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.wheels import build_wheel
+
 ROOT = Path(__file__).resolve().parents[1]
 OUTSIDE = {"tests", "demo", "bench", "docs", "src", "build"}
 
@@ -68,23 +70,7 @@ def imported(path: Path, name: tuple[str, ...]) -> set[tuple[str, ...]]:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    out = tmp_path_factory.mktemp("wheel")
-    source = out / "checkout with spaces"
-    tracked = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
-    )
-    for name in filter(None, tracked.stdout.split("\0")):
-        if name.startswith(("tests/", "docs/")) or not (ROOT / name).exists():
-            continue
-        target = source / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if (ROOT / name).is_symlink():
-            target.symlink_to(os.readlink(ROOT / name))
-        else:
-            target.write_bytes((ROOT / name).read_bytes())
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "-w", str(out)]
-    subprocess.run([*command, str(source)], check=True)
-    return zipfile.ZipFile(next(out.glob("*.whl")))
+    return zipfile.ZipFile(build_wheel(tmp_path_factory.mktemp("wheel")))
 
 
 def test_the_wheel_holds_every_module_schema_and_asset(wheel: zipfile.ZipFile) -> None:

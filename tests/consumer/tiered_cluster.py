@@ -26,9 +26,10 @@ class TieredCluster:
         self, kafka: KafkaSandbox, folder: Path, facts: str, store: Mapping[str, str | bool] | None = None
     ) -> None:
         """``store``: its settings; None: a folder."""
-        self.kafka, self.folder, self._facts = kafka, folder, facts
+        self.kafka, self.folder, self.facts = kafka, folder, facts
         self.admin = AdminClient({**kafka.client_config})
         self.store = store or {"url": (folder / "store").as_uri()}
+        folder.mkdir(exist_ok=True)
         secret = folder / "secret"
         secret.write_text(str(self.store.get("secret_access_key", "")))
         written = (
@@ -47,12 +48,17 @@ class TieredCluster:
         )
         self.run("init")
 
+    def settings(self, more: str) -> None:
+        """Of the agent, from its next run on."""
+        with open(self._settings, "a") as file:
+            file.write(more)
+
     def run(self, *command: str) -> None:
         assert run([*command, "--config", str(self._settings)]) == 0
 
     def topic(self, name: str, records: int = 400, partitions: int = 1, **config: str) -> str:
         """A topic that rolls a segment every `SEGMENT` records, and keeps about one on the broker."""
-        full = f"{self._facts.strip('_')}-{name}"
+        full = f"{self.facts.strip('_')}-{name}"
         given = {"internal.segment.bytes": "16384", "retention.ms": "-1", "local.retention.bytes": "16384", **config}
         self.admin.create_topics([NewTopic(full, partitions, 1, config=given)])[full].result(30)
         self.produce(full, 0, records, partitions)
@@ -60,7 +66,8 @@ class TieredCluster:
 
     def produce(self, topic: str, first: int, end: int, partitions: int = 1) -> None:
         """Records ``first`` to ``end`` (exclusive) of every partition; each says where it is."""
-        producer = Producer({**self.kafka.client_config, "batch.num.messages": 20})
+        # idempotent: a batch that is sent again comes before those behind it
+        producer = Producer({**self.kafka.client_config, "batch.num.messages": 20, "enable.idempotence": True})
         for number in range(first, end):
             for partition in range(partitions):
                 value = f"{partition}/{number} ".ljust(200, ".")
@@ -92,7 +99,7 @@ class TieredCluster:
             **self.kafka.client_config,
             "group.id": group,
             **{f"tierstate.store.{name}": value for name, value in self.store.items()},
-            "tierstate.tier_state.topic": self._facts,
+            "tierstate.tier_state.topic": self.facts,
             "enable.auto.commit": False,
         }
         return {**given, **{_property(name): value for name, value in more.items()}}

@@ -1,0 +1,46 @@
+"""What runs on the cluster: reads a topic, slowly if asked to, and prints what it found as one line of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def main(options: dict[str, str], flags: str, pause_s: float, config: dict[str, str]) -> None:
+    import tierstate.spark
+
+    spark = tierstate.spark.session("cluster job", config=config)
+
+    def summed(batches: Iterator[Any]) -> Iterator[Any]:
+        """One row a task: which process it was, and what it saw. Rows of a task that is tried again count once."""
+        import pyarrow as pa
+
+        seen: dict[int, list[int]] = {}
+        Path(flags, f"task-{os.getpid()}-{time.monotonic_ns()}").touch()
+        for batch in batches:
+            for row in batch.to_pylist():
+                found = seen.setdefault(row["partition"], [0, 0, 0])
+                found[0] += 1
+                found[1] += row["offset"]
+                found[2] += zlib.crc32(b"%d %s %s" % (row["offset"], row["key"], row["value"]))
+            time.sleep(pause_s)
+        columns = [[partition, *found] for partition, found in seen.items()]
+        yield pa.RecordBatch.from_pydict(
+            {name: [each[at] for each in columns] for at, name in enumerate(("partition", "count", "offsets", "sums"))}
+        )
+
+    frame = spark.read.format("tierstate").options(**options).load().select("partition", "offset", "key", "value")
+    kinds = "partition bigint, count bigint, offsets bigint, sums bigint"
+    rows = frame.mapInArrow(summed, kinds).groupBy("partition").sum("count", "offsets", "sums").collect()
+    print(json.dumps({"found": sorted([list(row) for row in rows])}))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))

@@ -1,0 +1,277 @@
+"""A Spark cluster of separate processes reads both tiers as docs/spark.md says, and loses nothing of what is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from tests.consumer.tiered_cluster import TieredCluster
+from tests.servers.store_programs import INSTALL, VERSITYGW, has_installer
+from tests.servers.store_server import versitygw
+from tests.spark.spark_cluster import SPARK_HOME, SparkCluster, make_environment, plain_environment
+from tests.wheels import ROOT, build_wheel
+from tierstate.sandbox.kafka import KafkaSandbox
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.skipif(not has_installer(VERSITYGW), reason=f"versitygw needs {INSTALL['go']}"),
+]
+KEY, SECRET, BUCKET = "a-spark-user", "and-its-secret-key", "read-by-spark"
+RECORDS, PARTITIONS = 400, 4
+TASKS = 8
+PAUSE_S = 1.5
+PATIENCE_S = 180.0
+
+
+@dataclass
+class Job:
+    """``flags``: a file for each task that began."""
+
+    process: subprocess.Popen[str]
+    flags: Path
+    output: Path
+
+    def begun(self, tasks: int) -> None:
+        until(lambda: len(list(self.flags.iterdir())) >= tasks or self.process.poll() is not None)
+        assert self.process.poll() is None, self.output.read_text()
+
+    def found(self) -> list[list[int]]:
+        self.process.wait(PATIENCE_S)
+        said = self.output.read_text()
+        assert self.process.returncode == 0, said
+        answer: list[list[int]] = json.loads(next(line for line in said.splitlines() if line.startswith('{"found"')))[
+            "found"
+        ]
+        return answer
+
+
+@dataclass
+class Site:
+    """Brokers, a store that asks for credentials, a cluster, and the folder jobs are submitted from."""
+
+    kafka: KafkaSandbox
+    folder: Path
+    spark: SparkCluster
+    store: dict[str, str | bool]
+    commands: str
+    jobs: int = 0
+
+    def options(self, topic: str, cluster: TieredCluster, **more: str) -> dict[str, str]:
+        return {
+            "kafka.bootstrap.servers": self.kafka.bootstrap,
+            "tierstate.store": str(self.store["url"]),
+            "tierstate.store.endpoint": str(self.store["endpoint"]),
+            "tierstate.store.region": str(self.store["region"]),
+            "tierstate.store.path_style": "true",
+            "tierstate.tier_state_topic": cluster.facts,
+            "subscribe": topic,
+            "minPartitions": str(TASKS),
+        } | {name.replace("__", "."): value for name, value in more.items()}
+
+    def submit(self, options: dict[str, str], pause_s: float = 0.0, archive: bool = False, **config: str) -> Job:
+        """As docs/spark.md has it, with this master. Without the archive the environment is where it was made, on a
+        folder that all nodes share: unpacking takes half a minute.
+        """
+        self.jobs += 1
+        flags, events = self.folder / f"flags-{self.jobs}", self.folder / "events"
+        flags.mkdir()
+        events.mkdir(exist_ok=True)
+        given = {"options": options, "flags": str(flags), "pause_s": pause_s, "config": {}}
+        more = {
+            "spark.executor.memory": "512m",
+            "spark.driver.memory": "512m",
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.rolling.enabled": "false",
+            "spark.eventLog.dir": events.as_uri(),
+            "spark.executorEnv.AWS_ACCESS_KEY_ID": KEY,
+            "spark.executorEnv.AWS_SECRET_ACCESS_KEY": SECRET,
+        } | {name.replace("__", "%").replace("_", ".").replace("%", "_"): value for name, value in config.items()}
+        job = self.folder / "job.py"
+        shutil.copyfile(Path(__file__).with_name("cluster_job.py"), job)
+        command = self.commands.replace("spark://master:7077", self.spark.url)
+        if not archive:
+            command = re.sub(r"  --archives .*\n", "", command).replace("./environment", f"{self.folder}/environment")
+        conf = " ".join(f"--conf {name}={value}" for name, value in more.items())
+        command = re.sub(r"job\.py\s*$", f"{conf} job.py '{json.dumps(given)}'", command)
+        environment = plain_environment(self.folder) | {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+        environment["PATH"] = f"{SPARK_HOME / 'bin'}:{environment['PATH']}"
+        output = self.folder / f"job-{self.jobs}.log"
+        with open(output, "w") as file:
+            process = subprocess.Popen(
+                ["bash", "-euc", command],
+                cwd=self.folder,
+                env=environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+        return Job(process, flags, output)
+
+    def events(self) -> str:
+        """Of the last job."""
+        return max((self.folder / "events").iterdir(), key=lambda file: file.stat().st_mtime).read_text()
+
+
+def until(done: Any, patience_s: float = PATIENCE_S) -> None:
+    ends = time.monotonic() + patience_s
+    while not done():
+        assert time.monotonic() < ends, "it did not come to that"
+        time.sleep(0.05)
+
+
+def blocks() -> list[str]:
+    """The commands of docs/spark.md, "On a cluster"."""
+    section = (ROOT / "docs" / "spark.md").read_text().partition("## On a cluster")[2].partition("\n## ")[0]
+    return re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def site(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("spark-cluster")
+    pack, submit = blocks()[:2]
+    making, installing, *then = pack.splitlines()
+    assert (making, installing) == (
+        "python3 -m venv environment",
+        "environment/bin/pip install tierstate 'pandas<3'",
+    )
+    make_environment(folder / "environment", build_wheel(folder / "wheel"))
+    subprocess.run(["bash", "-euc", "\n".join(then)], cwd=folder, env=plain_environment(folder), check=True)
+    with ExitStack() as opened:
+        server = opened.enter_context(versitygw(folder / "gateway", KEY, SECRET))
+        session = boto3.session.Session(KEY, SECRET, region_name="us-east-1")
+        session.client("s3", endpoint_url=server.url).create_bucket(Bucket=BUCKET)
+        store: dict[str, str | bool] = {"url": f"s3://{BUCKET}", "endpoint": server.url, "region": "us-east-1"}
+        store |= {"path_style": True, "access_key_id": KEY, "secret_access_key": SECRET}
+        spark = opened.enter_context(SparkCluster(folder / "nodes"))
+        yield Site(kafka, folder, spark, store, submit)
+
+
+def tiered(site: Site, name: str) -> tuple[TieredCluster, str]:
+    """A topic in two tiers, with facts of its own."""
+    cluster = TieredCluster(site.kafka, site.folder / name, f"_tier-state-{name}", site.store)
+    topic, _ = cluster.tiered("t", RECORDS, PARTITIONS)
+    return cluster, topic
+
+
+def expected(records: int = RECORDS) -> list[list[int]]:
+    """What `TieredCluster.produce` wrote."""
+    found = []
+    for partition in range(PARTITIONS):
+        values = [f"{partition}/{number} ".ljust(200, ".").encode() for number in range(records)]
+        sums = sum(zlib.crc32(b"%d %d %s" % (number, number, values[number])) for number in range(records))
+        found.append([partition, records, sum(range(records)), sums])
+    return found
+
+
+def test_a_cluster_that_has_tierstate_from_an_archive_reads_what_was_written(site: Site) -> None:
+    cluster, topic = tiered(site, "plain")
+    job = site.submit(site.options(topic, cluster), archive=True)
+    assert job.found() == expected()
+    said = [log.read_text(errors="replace") for log in site.spark.folder.rglob("stderr")]
+    assert len(said) == 2, "both workers had an executor"
+    assert not any("compiled its kernels" in each for each in said), "the archive's kernels were not found"
+
+
+def test_the_secret_of_the_store_is_in_no_page_no_log_and_no_event(site: Site) -> None:
+    cluster, topic = tiered(site, "secret")
+    job = site.submit(site.options(topic, cluster))
+    assert job.found() == expected()
+    assert "spark.executorEnv.AWS_SECRET_ACCESS_KEY" in site.events()
+    told = [job.output, *(file for file in (site.folder / "events").rglob("*") if file.is_file())]
+    told += [file for file in site.spark.folder.rglob("std*") if file.is_file()] + list(site.spark.folder.glob("*.log"))
+    assert [str(file) for file in told if SECRET in file.read_text(errors="replace")] == []
+
+
+def test_credentials_that_are_missing_on_executors_are_said_in_a_sentence(site: Site) -> None:
+    cluster, topic = tiered(site, "refused")
+    job = site.submit(site.options(topic, cluster), spark_executorEnv_AWS__SECRET__ACCESS__KEY="wrong")
+    job.process.wait(PATIENCE_S)
+    assert job.process.returncode != 0
+    assert "AccessDenied" in job.output.read_text()
+
+
+def test_a_killed_executor_costs_time_and_no_record(site: Site) -> None:
+    cluster, topic = tiered(site, "killed")
+    job = site.submit(site.options(topic, cluster), PAUSE_S)
+    job.begun(3)
+    os.kill(min(site.spark.executors()), signal.SIGKILL)
+    assert job.found() == expected()
+    assert '"Event":"SparkListenerExecutorRemoved"' in site.events()
+
+
+def test_a_killed_python_costs_time_and_no_record(site: Site) -> None:
+    cluster, topic = tiered(site, "python")
+    job = site.submit(site.options(topic, cluster), PAUSE_S)
+    job.begun(3)
+    for pid in site.spark.python_workers():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert job.found() == expected()
+    assert "ExceptionFailure" in site.events()
+
+
+def test_a_task_that_runs_twice_beside_itself_counts_once(site: Site) -> None:
+    cluster, topic = tiered(site, "speculative")
+    speculative = {
+        "spark_speculation": "true",
+        "spark_speculation_interval": "100ms",
+        "spark_speculation_multiplier": "1.1",
+        "spark_speculation_quantile": "0.25",
+        "spark_speculation_minTaskRuntime": "100ms",
+    }
+    job = site.submit(site.options(topic, cluster), PAUSE_S, **speculative)
+    job.begun(3)
+    stopped = site.spark.python_workers_of(min(site.spark.executors()))
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        assert job.found() == expected()
+    finally:
+        for pid in stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+    assert '"Speculative":true' in site.events()
+
+
+def test_what_the_broker_trims_while_a_job_runs_is_read_from_the_remote_tier(site: Site) -> None:
+    cluster, topic = tiered(site, "trimmed")
+    cluster.produce(topic, RECORDS, 2 * RECORDS, PARTITIONS)
+    job = site.submit(site.options(topic, cluster), PAUSE_S)
+    job.begun(1)
+    starts = cluster.copy_and_trim(topic, PARTITIONS)
+    assert min(starts) > RECORDS
+    assert job.found() == expected(2 * RECORDS)
+
+
+def test_encrypted_segments_are_opened_on_executors(site: Site) -> None:
+    keys = site.folder / "keys"
+    cluster = TieredCluster(site.kafka, site.folder / "encrypted", "_tier-state-encrypted", site.store)
+    cluster.run("keys", "new", "key1", "--bits", "2048", "--dir", str(keys))
+    cluster.settings(f'[encryption]\nkeyring = "{keys / "keyring.toml"}"\n')
+    topic, _ = cluster.tiered("t", RECORDS, PARTITIONS)
+    job = site.submit(site.options(topic, cluster, tierstate__keyring=str(keys / "keyring.toml")))
+    assert job.found() == expected()
+    blind = site.submit(site.options(topic, cluster))
+    blind.process.wait(PATIENCE_S)
+    assert "segment is encrypted and no key ring was given" in blind.output.read_text()
