@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -61,6 +62,7 @@ DDL = (
     "four:binary,tags:array<string>,inner:struct<x:int>,others:map<string,array<struct<x:int>>>,wide:bigint,f:float,"
     "d:double,yes:boolean>"
 )
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 TIMES = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))
 INNERS = st.fixed_dictionaries({"x": st.none() | st.integers(-(2**31), 2**31 - 1)})
 ORDERS = st.fixed_dictionaries(
@@ -384,3 +386,28 @@ def test_a_query_reads_records_of_the_registry_and_says_the_place_of_one_that_is
         tiers.produce(name, 0, [{"value": b"\0\0\0\0\x07\x02"}])
         with pytest.raises(PySparkException, match=rf"CorruptData: .*not of the schema.*partition={name}-0 offset=300"):
             spark.read.format("tierstate").options(**options).load().collect()
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_the_example_of_the_page_reads_what_was_written(spark: SparkSession, tiers: Tiers) -> None:
+    name = tiers.create(f"typed-avro-page-{os.getpid()}")
+    code = PAGE.read_text().partition("`value.format=avro` makes")[2].partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {"spark": spark}
+    exec(code.partition("orders = (")[0], names)
+    order, id = {"item": "pen", "at": datetime(2026, 1, 1, tzinfo=UTC)}, next(IDS)
+    tiers.produce(name, 0, [{"value": written(names["schema"], order | {"id": each}, id)} for each in range(50)])
+    with registry({id: (200, {"schema": names["schema"]})}) as server:
+        here = {
+            "127.0.0.1:9092": tiers.kafka.bootstrap,
+            "s3://bucket/prefix": tiers.folder.as_uri(),
+            '"subscribe", "orders"': f'"subscribe", "{name}"',
+            "http://127.0.0.1:8081": server.url,
+            ".load()": f'.option("tierstate.tier_state_topic", "{tiers.tier_state_topic}").load()',
+        }
+        for text, ours in here.items():
+            assert text in code
+            code = code.replace(text, ours)
+        exec(code, names)
+        found = sorted(tuple(row) for row in names["orders"].select("value.id", "value.item").collect())
+    assert found == [(each, "pen") for each in range(50)]
