@@ -1,9 +1,10 @@
-"""JSON values as typed columns: made in the executor (``value.format=json``), or by `from_json` in the JVM.
+"""Values as typed columns: made in the executor (``value.format=json``, ``avro``), or by `from_json` in the JVM.
 
-First without Spark, one core, CPU of a record from bytes to Arrow: orders of 120 B and five fields. Then whole queries
-over a copied topic of such orders, zstd, as `spark-scan` does them: `local[2]`, ``columns=value``, sides in turns,
-three times after one warm-up; CPU is of Spark's JVM and its Python workers. The peers are our own source and Spark's
-Kafka source (4.2.0 on Spark 4.3), each with `from_json` of the same schema over its `value`.
+First without Spark, one core, CPU of a record from bytes to Arrow: orders of five fields, as 120 B of JSON or as Avro,
+bare or with an id of a registry and resolved to a schema of one more field. Then whole queries over a copied topic of
+such JSON, zstd, as `spark-scan` does them: `local[2]`, ``columns=value``, sides in turns, three times after one
+warm-up; CPU is of Spark's JVM and its Python workers. The peers are our own source and Spark's Kafka source (4.2.0 on
+Spark 4.3), each with `from_json` of the same schema over its `value`.
 """
 
 from __future__ import annotations
@@ -12,18 +13,26 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from datetime import datetime
 from functools import partial
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+from fastavro import schemaless_writer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests.spark.schema_registry import registry
 from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.spark.avro_schema import struct_of_avro
+from tierstate.spark.avro_values import AvroValues
 from tierstate.spark.ddl import struct_of
 from tierstate.spark.json_values import JsonValues
+from tierstate.spark.typed_values import Values
 
 from .agent_site import Site
 from .rows import Row
@@ -31,6 +40,13 @@ from .spark_scan import KAFKA, RUNS, Load, Query, Topic, _in_turns, _session
 
 SCHEMA = "user bigint, item string, price double, at timestamp, tags array<string>"
 LOAD = Load("120 B JSON", 120, "zstd", 3_000_000, ("", ""))
+AVRO: dict[str, Any] = {
+    "user": "long",
+    "item": "string",
+    "price": "double",
+    "at": {"type": "long", "logicalType": "timestamp-millis"},
+    "tags": {"type": "array", "items": "string"},
+}
 BATCH, BATCHES = 8192, 12
 OURS = "our value and from_json"
 
@@ -54,10 +70,12 @@ def orders(count: int, broken: int = 0) -> list[bytes]:
 def measure(quick: bool = False) -> list[Row]:
     """About 4 minutes, 2 GB of disk."""
     rows = [
-        _alone("orders", SCHEMA, 0, quick),
-        _alone("orders, one field", "user bigint", 0, quick),
-        _alone("orders, one in a thousand broken", SCHEMA, 1, quick),
-        _alone("orders, all broken", SCHEMA, 1000, quick),
+        _json("orders", SCHEMA, 0, quick),
+        _json("orders, one field", "user bigint", 0, quick),
+        _json("orders, one in a thousand broken", SCHEMA, 1, quick),
+        _json("orders, a hundred in a row of a thousand broken", SCHEMA, 100, quick),
+        _json("orders, all broken", SCHEMA, 1000, quick),
+        *_avro(quick),
     ]
     with ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tierstate-bench-")))
@@ -69,12 +87,39 @@ def measure(quick: bool = False) -> list[Row]:
     return rows
 
 
-def _alone(what: str, schema: str, broken: int, quick: bool) -> Row:
+def _json(what: str, schema: str, broken: int, quick: bool) -> Row:
+    return _alone(what, JsonValues(struct_of(schema, "schema")), orders(BATCH * BATCHES, broken), quick)
+
+
+def _avro(quick: bool) -> list[Row]:
+    """Of the same orders, bare; and with ids, resolved to a schema of one more field."""
+    old: dict[str, Any] = {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": name, "type": kind} for name, kind in AVRO.items()],
+    }
+    new = old | {"fields": [*old["fields"], {"name": "note", "type": ["null", "string"], "default": None}]}
+    bare = []
+    for text in orders(BATCH * BATCHES):
+        order, value = json.loads(text), BytesIO()
+        schemaless_writer(value, old, order | {"at": datetime.fromisoformat(order["at"])})
+        bare.append(value.getvalue())
+    with registry({7: (200, {"schema": json.dumps(old)})}) as server:
+        named = [b"\0\0\0\0\x07" + value for value in bare]
+        ours, wider = json.dumps(old), json.dumps(new)
+        return [
+            _alone("Avro orders", AvroValues(ours, struct_of_avro(ours, "schema"), None), bare, quick),
+            _alone(
+                "Avro orders, resolved", AvroValues(wider, struct_of_avro(wider, "schema"), server.url), named, quick
+            ),
+        ]
+
+
+def _alone(what: str, values: Values, texts: Sequence[bytes], quick: bool) -> Row:
     """CPU of this process, which has one thread."""
-    values = JsonValues(struct_of(schema, "schema"))
-    texts = orders(BATCH * BATCHES, broken)
-    batches = [pa.array(texts[at : at + BATCH], pa.binary()) for at in range(0, len(texts), BATCH)]
-    batches = batches[: 1 if quick or broken == 1000 else BATCHES]
+    batches = [pa.array(texts[at : at + BATCH], pa.binary()) for at in range(0, len(texts), BATCH)][
+        : 1 if quick else None
+    ]
     spent = []
     for _ in range(1 if quick else RUNS + 1):
         began = time.process_time()

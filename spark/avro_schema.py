@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from decimal import Context, Decimal
 from typing import Any
 
 from fastavro.schema import SchemaParseException, expand_schema, parse_schema
@@ -31,22 +32,38 @@ _LOGICAL: dict[tuple[str, str], T.DataType] = {
     ("string", "uuid"): T.StringType(),
 }
 _WIDENED = ({"int", "long"}, T.LongType()), ({"float", "double"}, T.DoubleType())
+MAX_DIGITS = 38
 Shaped = Callable[[Any], Any]
 
 
+class Members(list[Any]):
+    """Of a union or an enum: a number below 0, which damaged bytes have, is none of them.
+
+    fastavro counts it from the end: its compiled code adds the length first, so it must not find one.
+    """
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, int) and at < 0:
+            raise IndexError(f"no member {at}")
+        return super().__getitem__(at)
+
+    def __len__(self) -> int:
+        return 0
+
+    def __bool__(self) -> bool:
+        return True
+
+
 def parsed(text: str, what: str) -> Any:
-    """As fastavro reads with it; times stay the whole numbers that they are stored as. Raises InvalidRequest."""
-    try:
-        return parse_schema(_without_times(json.loads(text)), _write_hint=False)
-    except (ValueError, SchemaParseException, TypeError, KeyError, AttributeError) as error:
-        raise InvalidRequest(f"{what} is no Avro schema: {type(error).__name__}: {error}") from error
+    """As fastavro reads with it; logical types stay what they are stored as. Raises InvalidRequest."""
+    return _of_json(text, what, lambda schema: _strict(parse_schema(_without_logical(schema)), {}))
 
 
 def struct_of_avro(text: str, option: str) -> T.StructType:
     """Raises InvalidRequest that names the option, and what in the schema cannot be read here."""
     parsed(text, f"option {option}")
     try:
-        kind = _type(expand_schema(json.loads(text)), option)
+        kind = _type(_of_json(text, f"option {option}", expand_schema), option)
     except RecursionError as error:
         raise InvalidRequest(f"option {option}: a record is within itself") from error
     if not isinstance(kind, T.StructType):
@@ -54,8 +71,15 @@ def struct_of_avro(text: str, option: str) -> T.StructType:
     return kind
 
 
+def _of_json(text: str, what: str, made: Shaped) -> Any:
+    try:
+        return made(json.loads(text))
+    except (ValueError, SchemaParseException, TypeError, KeyError, AttributeError) as error:
+        raise InvalidRequest(f"{what} is no Avro schema: {type(error).__name__}: {error}") from error
+
+
 def shaping(text: str) -> Shaped:
-    """From what fastavro reads to what Arrow takes: pairs in place of a map, microseconds in place of milliseconds."""
+    """From what fastavro reads to what Arrow takes: pairs for a map, microseconds, decimals."""
     return _shape(expand_schema(json.loads(text))) or (lambda value: value)
 
 
@@ -67,6 +91,10 @@ def _type(schema: Any, option: str) -> T.DataType:
         return _type(name, option)
     logical = None if isinstance(schema, str) else schema.get("logicalType")
     if logical == "decimal" and name in ("bytes", "fixed"):
+        if not 0 < schema.get("precision", 0) <= MAX_DIGITS:
+            raise InvalidRequest(
+                f"option {option}: a decimal has 1 to {MAX_DIGITS} digits", got=schema.get("precision")
+            )
         return T.DecimalType(schema["precision"], schema.get("scale", 0))
     if logical is not None:
         if (name, logical) not in _LOGICAL:
@@ -112,6 +140,8 @@ def _shape(schema: Any) -> Shaped | None:
         return _shape(schema["type"])
     if str(schema.get("logicalType")).endswith("timestamp-millis"):
         return lambda value: value * 1000
+    if schema.get("logicalType") == "decimal":
+        return _decimals(schema.get("scale", 0))
     match schema["type"]:
         case "record":
             fields = [(field["name"], shape) for field in schema["fields"] if (shape := _shape(field["type"]))]
@@ -125,16 +155,73 @@ def _shape(schema: Any) -> Shaped | None:
     return None
 
 
-def _without_times(schema: Any) -> Any:
-    """Only decimals are fastavro's to make."""
+def _decimals(scale: int) -> Shaped:
+    exact = Context(prec=MAX_DIGITS + 1)
+
+    def decimal(value: bytes) -> Decimal:
+        number = int.from_bytes(value, "big", signed=True)
+        if not value or number.bit_length() > 128:
+            raise ValueError(f"no decimal: {len(value)} bytes")
+        return Decimal(number).scaleb(-scale, exact)
+
+    return decimal
+
+
+def _without_logical(schema: Any) -> Any:
+    """As Avro's Java: what is stored is resolved, then ours is made of it. The writer's scale counts for nothing."""
     if isinstance(schema, list):
-        return [_without_times(each) for each in schema]
+        return [_without_logical(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {name: value for name, value in schema.items() if name != "logicalType" or value == "decimal"}
+    kept = {name: value for name, value in schema.items() if name != "logicalType"}
     for name in ("type", "items", "values"):
         if name in kept:
-            kept[name] = _without_times(kept[name])
+            kept[name] = _without_logical(kept[name])
     if isinstance(kept.get("fields"), list):
-        kept["fields"] = [field | {"type": _without_times(field["type"])} for field in kept["fields"]]
+        kept["fields"] = [field | {"type": _without_logical(field["type"])} for field in kept["fields"]]
     return kept
+
+
+def _strict(schema: Any, named: dict[str, Any]) -> Any:
+    """A parsed one, changed in place where fastavro reads otherwise than Avro's Java. ``named``: types met so far."""
+    if isinstance(schema, list):
+        return Members(_strict(each, named) for each in schema)
+    if not isinstance(schema, dict):
+        return schema
+    if "name" in schema:
+        named[schema["name"]] = schema
+    for name in ("type", "items", "values"):
+        if name in schema:
+            schema[name] = _strict(schema[name], named)
+    if "symbols" in schema:
+        schema["symbols"] = Members(schema["symbols"])
+    for field in schema.get("fields", ()):
+        field["type"] = _strict(field["type"], named)
+        if "default" in field:
+            field["default"] = _default(field["type"], field["default"], named)
+    return schema
+
+
+def _default(schema: Any, value: Any, named: dict[str, Any]) -> Any:
+    """As it would be read: fastavro hands out the JSON, where bytes are a string and fields may be left out."""
+    if value is None:
+        return None
+    if isinstance(schema, list):
+        return _default(next(each for each in schema if each != "null"), value, named)
+    schema = named.get(schema, schema) if isinstance(schema, str) else schema
+    kind = schema if isinstance(schema, str) else schema["type"]
+    match kind:
+        case "bytes" | "fixed":
+            return value if isinstance(value, bytes) else value.encode("latin-1")
+        case "array":
+            return [_default(schema["items"], each, named) for each in value]
+        case "map":
+            return {key: _default(schema["values"], each, named) for key, each in value.items()}
+        case "record":
+            return {
+                field["name"]: _default(
+                    field["type"], value[field["name"]] if field["name"] in value else field["default"], named
+                )
+                for field in schema["fields"]
+            }
+    return value if isinstance(kind, str) else _default(kind, value, named)

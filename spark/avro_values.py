@@ -46,16 +46,11 @@ class AvroValues:
     def _row(self, row: int, value: bytes | None) -> Any:
         if value is None:
             return None
-        if self._registry is None:
-            writer, reader, data = self._schema, None, BytesIO(value)
-        else:
-            writer, reader, data = (
-                self._written(row, value, self._registry),
-                self._schema,
-                BytesIO(value[_PREFIX.size :]),
-            )
+        writer, reader, start = self._schema, None, 0
+        if self._registry is not None:
+            writer, reader, start = self._written(row, value, self._registry), self._schema, _PREFIX.size
         try:
-            return self._shape(schemaless_reader(data, writer, reader))
+            return self._shape(schemaless_reader(BytesIO(value[start:]), writer, reader))
         except Exception as error:  # fastavro raises whatever it meets in damaged bytes
             reason = f"a value is not of the schema: {type(error).__name__}: {error}"
             raise RowRefused(row, CorruptData, reason) from error

@@ -35,7 +35,7 @@ from .typed_values import RowRefused
 
 SOME = 512
 """Rows of a batch that is not plain which are tried together."""
-FEW = 4
+FEW = 8
 """Rows that are converted one by one without another try."""
 SURE_BYTES = 1000
 """Of a value: below, it has neither a number nor a nesting that Jackson would refuse."""
@@ -59,43 +59,46 @@ class JsonValues:
         read = None if _has_map(self._type) else pa.schema([("v", _as_read(self._type))])
         self._read = read and pj.ParseOptions(explicit_schema=read, unexpected_field_behavior="ignore")
 
-    def of(self, values: pa.Array, first: int = 0) -> pa.Array:
-        """Of a binary array, as many. Raises RowRefused; ``first``: the row of the first value."""
+    def of(self, values: pa.Array) -> pa.Array:
+        """Of a binary array, as many. Raises RowRefused."""
         if self._read is None or not len(values):
-            return self.one_by_one(values, first)
+            return self.one_by_one(values)
         made = self.at_once(values)
         if made is not None:
             return made
-        if len(values) > SOME:
-            starts = range(0, len(values), SOME)
-            return pa.concat_arrays([self._of_some(values.slice(at, SOME), first + at) for at in starts])
-        return self._of_some(values, first)
+        return pa.concat_arrays(self._in_parts(values))
 
-    def _of_some(self, values: pa.Array, first: int) -> pa.Array:
-        """Not row by row at once: one value that is odd costs its neighbours only; where all are, tries get fewer.
+    def _in_parts(self, values: pa.Array) -> list[pa.Array]:
+        """Cut down to what is odd: one value that is costs its neighbours only. Where all are, tries get fewer.
 
         Arrow says of most errors in which row they are. That is a hint where to cut, and proves nothing.
         """
-        parts, at, few = [], 0, FEW
-        while at < len(values):
-            rest, here = values.slice(at), first + at
-            found = None if len(rest) <= few else self._try(rest)
+        parts, slow = [], 0  # slow: times in a row that went one by one
+        left = [(at, min(at + SOME, len(values))) for at in reversed(range(0, len(values), SOME))]
+        while left:
+            at, end = left.pop()
+            few = min(FEW << max(0, slow - 2), SOME // 2)
+            found = None if end - at <= few else self._try(values.slice(at, end - at))
             if isinstance(found, pa.Array):
                 parts.append(found)
-                break
-            odd = min(len(rest) // 2 if found is None else found, len(rest) - 1)
-            if odd < few:
-                parts.append(self.one_by_one(rest.slice(0, few), here))
-                at, few = at + few, few * 2
+                slow = 0
                 continue
-            parts.append(self._of_some(rest.slice(0, odd), here))
-            at, few = at + odd, FEW
-            if found is not None:
-                parts.append(self.one_by_one(rest.slice(odd, 1), here + odd))
-                at += 1
-        return pa.concat_arrays(parts)
+            if end - at <= few or (found is not None and found < few):
+                cut = min(at + few, end)
+                parts.append(self.one_by_one(values.slice(at, cut - at), at))
+                slow += 1
+                rest = [(cut, end)]
+            elif found is None:
+                cut = (at + end) // 2
+                rest = [(at, cut), (cut, end)]
+            else:
+                odd = at + min(found, end - at - 1)
+                rest = [(at, odd), (odd, odd + 1), (odd + 1, end)]
+            left += [(start, stop) for start, stop in reversed(rest) if start < stop]
+        return parts
 
     def one_by_one(self, values: pa.Array, first: int = 0) -> pa.Array:
+        """``first``: the row of the first value."""
         made: list[dict[str, Any] | None] = []
         for row, value in enumerate(values.to_pylist()):
             try:

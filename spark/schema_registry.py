@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote
 
 import urllib3
 
@@ -17,6 +18,15 @@ TIMEOUT_S = 10.0
 RETRIES = urllib3.Retry(3, backoff_factor=0.2, status_forcelist=(429, 500, 502, 503, 504), raise_on_status=False)
 
 
+def is_url(text: str) -> bool:
+    """Whether a registry can be asked there."""
+    try:
+        place = urllib3.util.parse_url(text)
+    except urllib3.exceptions.LocationParseError:
+        return False
+    return place.scheme in ("http", "https") and bool(place.host)
+
+
 @lru_cache(maxsize=1024)
 def schema_text(url: str, id: int) -> str:
     """Kept for the process: an id never means another schema.
@@ -24,7 +34,7 @@ def schema_text(url: str, id: int) -> str:
     Raises Unavailable, AccessDenied; CorruptData for an id that the registry does not have or that is not Avro's alone.
     """
     place = urllib3.util.parse_url(url)
-    headers = urllib3.make_headers(basic_auth=place.auth) if place.auth else {}
+    headers = urllib3.make_headers(basic_auth=unquote(place.auth)) if place.auth else {}
     asked = f"{place._replace(auth=None).url.rstrip('/')}/schemas/ids/{id}"
     try:
         answer = urllib3.PoolManager().request("GET", asked, headers=headers, timeout=TIMEOUT_S, retries=RETRIES)

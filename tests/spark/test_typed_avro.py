@@ -5,10 +5,14 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import struct
+from base64 import b64encode
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -58,6 +62,7 @@ DDL = (
     "four:binary,tags:array<string>,inner:struct<x:int>,others:map<string,array<struct<x:int>>>,wide:bigint,f:float,"
     "d:double,yes:boolean>"
 )
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 TIMES = st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))
 INNERS = st.fixed_dictionaries({"x": st.none() | st.integers(-(2**31), 2**31 - 1)})
 ORDERS = st.fixed_dictionaries(
@@ -115,17 +120,34 @@ def test_a_value_is_the_record_that_was_written(orders: list[dict[str, Any] | No
     assert found == orders
 
 
+@pytest.fixture
+def avro_spark(spark: SparkSession) -> SparkSession:
+    if "spark-avro" not in spark.sparkContext.getConf().get("spark.jars", ""):
+        pytest.skip("Spark's Avro functions need Maven Central, once")
+    return spark
+
+
+def as_json(spark: SparkSession, kind: StructType, rows: pa.Array) -> list[str]:
+    """Each row, by Spark."""
+    frame = spark.createDataFrame(pa.table({"v": rows}), schema=StructType([StructField("v", kind)]))
+    return [found for (found,) in frame.select(F.to_json("v")).collect()]
+
+
+def by_from_avro(spark: SparkSession, schema: str, values: list[bytes], **options: str) -> list[str]:
+    """What `as_json` says, of Spark's own."""
+    frame = spark.createDataFrame([(value,) for value in values], "v binary")
+    return [found for (found,) in frame.select(F.to_json(from_avro("v", schema, options))).collect()]
+
+
 @pytest.mark.spark
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(orders=st.lists(ORDERS, min_size=30, max_size=60))
-def test_a_value_is_what_from_avro_makes_of_it(spark: SparkSession, orders: list[dict[str, Any]]) -> None:
-    if "spark-avro" not in spark.sparkContext.getConf().get("spark.jars", ""):
-        pytest.skip("Spark's Avro functions need Maven Central, once")
+def test_a_value_is_what_from_avro_makes_of_it(avro_spark: SparkSession, orders: list[dict[str, Any]]) -> None:
     values, typed = pa.array([written(SCHEMA, order) for order in orders], pa.binary()), avro(SCHEMA)
     table = pa.table({"v": values, "ours": typed.values().of(values)})
     kinds = StructType([StructField("v", BinaryType()), StructField("ours", typed.kind)])
     theirs = from_avro("v", SCHEMA, {"mode": "FAILFAST"})
-    both = spark.createDataFrame(table, schema=kinds).select("ours", theirs.alias("theirs"))
+    both = avro_spark.createDataFrame(table, schema=kinds).select("ours", theirs.alias("theirs"))
     assert both.schema["theirs"].dataType.simpleString() == DDL
     # a map of theirs has Java's order
     sides = [
@@ -133,6 +155,91 @@ def test_a_value_is_what_from_avro_makes_of_it(spark: SparkSession, orders: list
         for side in ("ours", "theirs")
     ]
     assert all(ours == theirs for ours, theirs in both.select(*sides).collect())
+
+
+DAMAGED = record(
+    ("id", "long"),
+    ("name", ["null", "string"]),
+    ("kind", {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}),
+    ("tags", {"type": "array", "items": "Kind"}),
+    ("cents", {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}),
+    ("at", {"type": "long", "logicalType": "timestamp-millis"}),
+    ("inner", ["null", INNER]),
+)
+
+
+@pytest.mark.spark
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32))
+def test_whatever_bytes_from_avro_refuses_are_refused(avro_spark: SparkSession, seed: int) -> None:
+    chance, values = random.Random(seed), []
+    for number in range(400):
+        order = {"id": number, "name": [None, "é"][number % 2], "kind": "AB"[number % 2], "tags": ["B"] * (number % 3)}
+        more = {"cents": Decimal("1.25"), "at": datetime(2026, 1, 1, tzinfo=UTC), "inner": [None, {"x": 1}][number % 2]}
+        damaged = bytearray(written(DAMAGED, order | more))
+        at = chance.randrange(len(damaged))
+        damaged[at:] = bytes([chance.randrange(256)]) + damaged[at + 1 :] if number % 5 else b""
+        values.append(bytes(damaged))
+    refused, typed = 0, avro(DAMAGED)
+    for value, theirs in zip(values, by_from_avro(avro_spark, DAMAGED, values, mode="PERMISSIVE"), strict=True):
+        if theirs == "{}":  # a row of nulls: id is none in a record
+            refused += 1
+            with pytest.raises(RowRefused, match="not of the schema"):
+                read(typed, value)
+    assert refused > 80
+
+
+KIND = {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}
+PAIR = {"type": "record", "name": "Pair", "fields": [{"name": "x", "type": "int", "default": 5}]}
+PAIR["fields"] += [{"name": "y", "type": "int"}, {"name": "b", "type": "bytes", "default": "\u00ff"}]  # type: ignore[operator]
+
+
+IDS = count(100)
+"""A schema is kept by URL and id, and a port may come again."""
+
+
+def decimal(scale: int) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": scale}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("old", "value", "new"),
+    [
+        ("int", 7, {"type": "long"}),
+        ("int", 7, {"type": "double"}),
+        ("int", 7, {"type": ["null", "long"]}),
+        (["null", "long"], 7, {"type": "long"}),
+        (["null", "string"], "x", {"type": ["string", "null"]}),
+        ("string", "é", {"type": "bytes"}),
+        ("bytes", b"x", {"type": "string"}),
+        ("long", 7, {"type": {"type": "long", "logicalType": "timestamp-millis"}}),
+        (KIND, "B", {"type": KIND | {"symbols": ["B", "A"]}}),
+        (KIND, "B", {"type": KIND | {"symbols": ["A"], "default": "A"}}),
+        (["null", KIND], "B", {"type": ["null", KIND]}),
+        (decimal(2), Decimal("1.25"), {"type": decimal(3)}),
+        (decimal(2), Decimal("1.25"), {"type": "bytes"}),
+        ("int", 7, {"name": "added", "type": "bytes", "default": "\u00ff"}),
+        ("int", 7, {"name": "added", "type": ["bytes", "null"], "default": "\u00ff"}),
+        ("int", 7, {"name": "added", "type": {"type": "fixed", "name": "Two", "size": 2}, "default": "\u00ff\u0001"}),
+        ("int", 7, {"name": "added", "type": decimal(2), "default": "}"}),
+        ("int", 7, {"name": "added", "type": {"type": "array", "items": "bytes"}, "default": ["\u00ff"]}),
+        ("int", 7, {"name": "added", "type": {"type": "map", "values": "bytes"}, "default": {"k": "\u00ff"}}),
+        ("int", 7, {"name": "added", "type": PAIR, "default": {"y": 1}}),
+        ("int", 7, {"name": "added", "type": ["null", PAIR], "default": None}),
+    ],
+)
+def test_a_value_of_another_schema_is_what_from_avro_makes_of_it(
+    avro_spark: SparkSession, old: Any, value: Any, new: dict[str, Any]
+) -> None:
+    writer, reader = record(("v", old)), json.dumps(json.loads(record()) | {"fields": [{"name": "v"} | new]})
+    bare, id = written(writer, {"v": value}), next(IDS)
+    with registry({id: (200, {"schema": writer})}) as server:
+        typed = avro(reader, server.url)
+        found = typed.values().of(pa.array([written(writer, {"v": value}, id)], pa.binary()))
+    assert as_json(avro_spark, typed.kind, found) == by_from_avro(
+        avro_spark, writer, [bare], avroSchema=reader, mode="FAILFAST"
+    )
 
 
 def test_a_value_of_another_schema_is_resolved_to_the_one_that_is_asked_for() -> None:
@@ -163,6 +270,13 @@ def test_bytes_that_are_no_such_record_are_refused_and_their_row_named(value: by
     with pytest.raises(RowRefused, match=says) as raised:
         read(avro(ONE), written(ONE, {"id": 1}), value)
     assert raised.value.row == 1
+
+
+@pytest.mark.parametrize("below", [-1, -2, -3])
+@pytest.mark.parametrize("kind", [KIND, ["null", "long"]])
+def test_a_member_below_the_first_is_none(kind: Any, below: int) -> None:
+    with pytest.raises(RowRefused, match=f"no member {below}"):
+        read(avro(record(("v", kind))), written(ONE, {"id": below}))
 
 
 def test_a_number_that_its_type_cannot_hold_is_refused_and_its_row_named() -> None:
@@ -198,12 +312,12 @@ def test_a_registry_that_does_not_answer_is_unavailable_and_one_that_refuses_den
 
 def test_credentials_of_the_url_go_to_the_registry_and_into_no_message() -> None:
     with registry({11: (200, {"schema": ONE}), 12: (403, {})}) as server:
-        url = server.url.replace("http://", "http://user:secret@")
+        url = server.url.replace("http://", "http://user:secr%40t@")
         assert read(avro(ONE, url), written(ONE, {"id": 1}, 11)) == [{"id": 1}]
-        assert server.headers["authorization"] == "Basic dXNlcjpzZWNyZXQ="
+        assert server.headers["authorization"] == "Basic " + b64encode(b"user:secr@t").decode()
         with pytest.raises(AccessDenied) as raised:
             read(avro(ONE, url), written(ONE, {"id": 1}, 12))
-        assert "secret" not in str(raised.value) + repr(avro(ONE, url))
+        assert "secr" not in str(raised.value) + repr(avro(ONE, url))
 
 
 @pytest.mark.parametrize(
@@ -216,6 +330,7 @@ def test_credentials_of_the_url_go_to_the_registry_and_into_no_message() -> None
         (record(("a", "null")), "no type that can be read here. type=null"),
         (record(("a", ["null", "Order"])), "no type that can be read here. type=Order"),
         (record(("a", {"type": "int", "logicalType": "time-millis"})), "no logical type .* logical=time-millis"),
+        (record(("a", decimal(2) | {"precision": 39})), "a decimal has 1 to 38 digits. got=39"),
         (record(("a", "int"), ("A", "int")), "a field is named twice. fields=a,A"),
     ],
 )
@@ -230,6 +345,10 @@ def test_a_schema_that_cannot_be_read_here_is_refused_and_named(schema: str, say
         ({"value.format": "avro"}, r"option value\.format=avro needs value\.schema"),
         ({"value.format": "json", "value.registry.url": "http://x"}, r"option value\.registry\.url needs .*avro"),
         ({"value.format": "avro", "value.schema": ONE, "value.registry.url": "x:1"}, r"value\.registry\.url is a URL"),
+        (
+            {"value.format": "avro", "value.schema": ONE, "value.registry.url": "http://u:secret@x:y"},
+            r"is a URL like \S+$",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, str], says: str) -> None:
@@ -267,3 +386,28 @@ def test_a_query_reads_records_of_the_registry_and_says_the_place_of_one_that_is
         tiers.produce(name, 0, [{"value": b"\0\0\0\0\x07\x02"}])
         with pytest.raises(PySparkException, match=rf"CorruptData: .*not of the schema.*partition={name}-0 offset=300"):
             spark.read.format("tierstate").options(**options).load().collect()
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_the_example_of_the_page_reads_what_was_written(spark: SparkSession, tiers: Tiers) -> None:
+    name = tiers.create(f"typed-avro-page-{os.getpid()}")
+    code = PAGE.read_text().partition("`value.format=avro` makes")[2].partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {"spark": spark}
+    exec(code.partition("orders = (")[0], names)
+    order, id = {"item": "pen", "at": datetime(2026, 1, 1, tzinfo=UTC)}, next(IDS)
+    tiers.produce(name, 0, [{"value": written(names["schema"], order | {"id": each}, id)} for each in range(50)])
+    with registry({id: (200, {"schema": names["schema"]})}) as server:
+        here = {
+            "127.0.0.1:9092": tiers.kafka.bootstrap,
+            "s3://bucket/prefix": tiers.folder.as_uri(),
+            '"subscribe", "orders"': f'"subscribe", "{name}"',
+            "http://127.0.0.1:8081": server.url,
+            ".load()": f'.option("tierstate.tier_state_topic", "{tiers.tier_state_topic}").load()',
+        }
+        for text, ours in here.items():
+            assert text in code
+            code = code.replace(text, ours)
+        exec(code, names)
+        found = sorted(tuple(row) for row in names["orders"].select("value.id", "value.item").collect())
+    assert found == [(each, "pen") for each in range(50)]

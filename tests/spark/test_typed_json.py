@@ -149,18 +149,31 @@ def test_nulls_stay_nulls_when_a_batch_is_read_at_once() -> None:
     assert read.to_pylist() == [{"user": 1}, None, {"user": None}]
 
 
+class Counted(JsonValues):
+    """``slow``: how many rows went one by one, each time."""
+
+    def __init__(self, ddl: str) -> None:
+        super().__init__(struct_of(ddl, "value.schema"))
+        self.slow: list[int] = []
+
+    def one_by_one(self, values: pa.Array, first: int = 0) -> pa.Array:
+        self.slow.append(len(values))
+        return super().one_by_one(values, first)
+
+
 def test_an_odd_value_sends_no_other_rows_the_slow_way() -> None:
-    slow = []
-
-    class Counted(JsonValues):
-        def one_by_one(self, values: pa.Array, first: int = 0) -> pa.Array:
-            slow.append(len(values))
-            return super().one_by_one(values, first)
-
-    counted = Counted(struct_of("user bigint", "value.schema"))
+    counted = Counted("user bigint")
     read = counted.of(binary([*PLAIN, b"{", *PLAIN]))
     assert read.to_pylist() == [{"user": number} for number in [*range(100), None, *range(100)]]
-    assert sum(slow) <= FEW
+    assert sum(counted.slow) <= FEW
+
+
+@pytest.mark.parametrize("odd", [b"{", b"null", b"\xff", b'{"at":"2020-01-01T00:00:00+00:00"}'])
+def test_a_batch_whose_values_are_all_odd_is_not_tried_over_and_over(odd: bytes) -> None:
+    counted, values = Counted("user bigint, at timestamp"), binary([odd] * 4096)
+    read = counted.of(values)
+    assert len(counted.slow) < 50
+    assert read.equals(counted.one_by_one(values))
 
 
 @pytest.mark.parametrize(
