@@ -39,8 +39,8 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
     ``config``: librdkafka's properties, ``tiered.mode`` (`Mode`), and any setting of docs/settings.md as
     ``tierstate.<setting>``: ``tierstate.store.url`` is needed. ``kafka_only`` is Kafka's consumer, exactly.
 
-    Memory: of each partition that the remote tier serves at most three pieces of 1 MiB as stored (or one batch, where
-    that is larger) and an unpacked MiB (or batch) of one; ``tierstate.cache.memory`` for all of them together.
+    Memory: of eight partitions that the remote tier serves 28 MiB each, of others at most three pieces of 1 MiB as stored
+    (or one batch, where that is larger), of each an unpacked MiB (or batch); beside that ``tierstate.cache.memory``.
 
     Raises InvalidSettings; what is wrong with a partition is in ``message.error()``, and typed in ``message.cause()``.
     """
