@@ -54,7 +54,7 @@ def measure(quick: bool = False) -> list[Row]:
             command = [sys.executable, "-m", "bench.spark_plan", json.dumps(options)]
             said = subprocess.run(command, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[1])
         found = json.loads(said.stdout)
-        if found["spark_partitions"] < 7 * segments:
+        if found["spark_partitions"] < 3 * segments:
             raise SystemExit(f"{found['spark_partitions']} Spark partitions of {segments} segments")
         what = f"{segments:,} segments in {partitions} partition{'s' if partitions > 1 else ''}"
         print(f"  {what}: {found}", file=sys.stderr, flush=True)
