@@ -39,8 +39,8 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
     ``config``: librdkafka's properties, ``tiered.mode`` (`Mode`), and any setting of docs/settings.md as
     ``tierstate.<setting>``: ``tierstate.store.url`` is needed. ``kafka_only`` is Kafka's consumer, exactly.
 
-    Memory: of eight partitions that the remote tier serves 28 MiB each, of others at most three pieces of 1 MiB as stored
-    (or one batch, where that is larger), of each an unpacked MiB (or batch); beside that ``tierstate.cache.memory``.
+    Memory: of eight partitions that the remote tier serves 28 MiB each; of others at most three pieces of 1 MiB as
+    stored and one MiB unpacked, or one batch, where that is larger; beside that ``tierstate.cache.memory``.
 
     Raises InvalidSettings; what is wrong with a partition is in ``message.error()``, and typed in ``message.cause()``.
     """
