@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ..runtime.clock import SystemClock
+from ..runtime.settings_keys import is_secret, path_of_dotted
 from ..runtime.settings_load import settings_from
 from ..state.errors import InvalidRequest, UnknownTopic
 from ..state.routing import Isolation
@@ -60,12 +61,12 @@ def connect(
     from ..app.connection import BROKER, STORE
 
     said = {BROKER: bootstrap, STORE: store, "view.source": source}
-    named = {name: value for name, value in said.items() if value is not None}
     told = ", ".join(
         f"{argument}={value!r}" for argument, value in zip(_EXAMPLES, said.values(), strict=False) if value
     )
     by_kafka = {f"kafka.{name}": value for name, value in (kafka or {}).items()}
-    return Log(told, _by_settings({**(settings or {}), **by_kafka, **named}))
+    said_by = {argument: {name: value} for argument, (name, value) in zip(_EXAMPLES, said.items(), strict=False)}
+    return Log(told, _by_settings(agreed({"settings": settings or {}, "kafka": by_kafka, **said_by})))
 
 
 _EXAMPLES = {
@@ -237,6 +238,23 @@ def _by_settings(given: Mapping[str, object]) -> Callable[[ExitStack], LogReader
 def _require_mapping(name: str, given: object, meant: str) -> None:
     if given is not None and not isinstance(given, Mapping):
         raise InvalidRequest(f"{name} is a mapping, as in {name}={meant}", given=type(given).__name__)
+
+
+def agreed(arguments: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
+    """All settings, of what each argument gives; None gives nothing. Raises InvalidRequest where two say two things of
+    one: neither wins in silence.
+    """
+    found: dict[str, object] = {}
+    by: dict[str, str] = {}
+    for argument, given in arguments.items():
+        for name, value in given.items():
+            if value is None:
+                continue
+            if found.setdefault(name, value) != value:
+                shown = {} if is_secret(path_of_dotted(name)) else {by[name]: found[name], argument: value}
+                raise InvalidRequest(f"{by[name]} and {argument} say two things of {name}: give one", **shown)
+            by.setdefault(name, argument)
+    return found
 
 
 def _listed(name: str, given: object, meant: str) -> list:  # type: ignore[type-arg]
