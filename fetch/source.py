@@ -54,16 +54,16 @@ class ReaderSource:
     """Both tiers, directly."""
 
     def __init__(self, reader: LogReader) -> None:
-        self._reader = reader
+        self.reader = reader
 
     def partitions(self, topic: str) -> list[int]:
-        return list(range(self._reader.topic(topic).partitions))
+        return list(range(self.reader.topic(topic).partitions))
 
     def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> tuple[Offset, Offset]:
-        return self._reader.extent(topic, partition, isolation=isolation, tier=tier)
+        return self.reader.extent(topic, partition, isolation=isolation, tier=tier)
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
-        found = self._reader.offset_for_time(topic, partition, timestamp)
+        found = self.reader.offset_for_time(topic, partition, timestamp)
         return found[0] if found else None
 
     def records(
@@ -77,7 +77,7 @@ class ReaderSource:
         *,
         columns: Sequence[str] | None = None,
     ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
-        for piece in self._reader.scan(topic, partition, start, end, isolation=isolation, tier=tier):
+        for piece in self.reader.scan(topic, partition, start, end, isolation=isolation, tier=tier):
             for batch in records(piece, topic, partition, columns=columns):
                 yield batch, piece.tier
 
