@@ -87,6 +87,7 @@ class Read:
                 return
             if start < end:
                 pieces = source.records(self.topic, partition, start, end, self._isolation, Tier.AUTO, columns=made)
+                self._log.closes(pieces)
                 # closed here and now, whoever leaves and however: nothing reads ahead for nobody
                 with closing(pieces):  # type: ignore[type-var]
                     for batch, _ in pieces:
@@ -100,6 +101,7 @@ class Read:
                                 return
                         if self._progress is not None:
                             self._progress(done + batch.column("offset")[-1].as_py() + 1 - start, total)
+            self._log.opened()  # closed meanwhile: what came is not all
             done += end - start
             if self._progress is not None:
                 self._progress(done, total)
