@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,11 +69,11 @@ def command(
 
     level = Isolation(isolation)
     ranges = _ranges_of(boundaries) if boundaries else {}
-    if per_segment:
-        ranges |= _segment_ranges(context, topic)
     wholes: list[Counted] = []
     parts: list[Counted] = []
     with opened_source(context, topic, "reader" if via in ("consumer", "spark") else via, level) as source:
+        if per_segment:
+            ranges |= _segment_ranges(context, topic, source)
         asked = [
             (partition, *_bounds(source, topic.topic, partition, start, end, level), ranges.get(partition, []))
             for partition in chosen_partitions(source, topic)
@@ -172,10 +173,16 @@ def _spark_options(context: Context, isolation: Isolation) -> dict[str, str]:
     return options_of(settings) | {"isolation": isolation.value, "includeHeaders": "true"}
 
 
-def _segment_ranges(context: Context, topic: TopicArgument) -> dict[int, list[tuple[int, int]]]:
-    """The range each remote segment owns."""
+def _segment_ranges(context: Context, topic: TopicArgument, source: RecordSource) -> dict[int, list[tuple[int, int]]]:
+    """The range each remote segment owns, by the view of ``source`` if it has one: a second would say its age again."""
+    from ..fetch.source import ReaderSource
+
     ranges = {}
-    with opened_reader(context, topic) as reader:
+    with ExitStack() as opened:
+        if isinstance(source, ReaderSource):
+            reader = source.reader
+        else:
+            reader = opened.enter_context(opened_reader(context, topic))
         numbers = range(reader.topic(topic.topic).partitions)
         for partition in numbers if topic.partition is None else [topic.partition]:
             owned = reader.view(topic.topic, partition).coverage.owned

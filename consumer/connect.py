@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ..runtime.clock import SystemClock
+from ..runtime.settings_keys import is_secret, path_of_dotted
 from ..runtime.settings_load import settings_from
 from ..state.errors import InvalidRequest, UnknownTopic
 from ..state.routing import Isolation
@@ -60,12 +61,12 @@ def connect(
     from ..app.connection import BROKER, STORE
 
     said = {BROKER: bootstrap, STORE: store, "view.source": source}
-    named = {name: value for name, value in said.items() if value is not None}
     told = ", ".join(
         f"{argument}={value!r}" for argument, value in zip(_EXAMPLES, said.values(), strict=False) if value
     )
     by_kafka = {f"kafka.{name}": value for name, value in (kafka or {}).items()}
-    return Log(told, _by_settings({**(settings or {}), **by_kafka, **named}))
+    said_by = {argument: {name: value} for argument, (name, value) in zip(_EXAMPLES, said.items(), strict=False)}
+    return Log(told, _by_settings(agreed({"settings": settings or {}, "kafka": by_kafka, **said_by})))
 
 
 _EXAMPLES = {
@@ -84,6 +85,7 @@ class Log:
         self._told, self._open_it = told, open_it
         self._parts = ExitStack()
         self._opened: LogReader | GatewayClient | None = None
+        self._reads = weakref.WeakSet[Generator[object, None, None]]()
         self._closer = weakref.finalize(self, self._parts.close)
 
     def __enter__(self) -> Self:
@@ -99,7 +101,16 @@ class Log:
 
     def close(self) -> None:
         """Everything that was opened. What is still being read of it ends with an error. Twice does no harm."""
+        for read in list(self._reads):
+            # one that runs right now, above us, ends by itself
+            if not read.gi_running:
+                read.close()
         self._closer()
+        self._opened = None  # some of librdkafka's clients close when nobody holds them any more
+
+    def closes(self, read: Generator[object, None, None]) -> None:
+        """With itself: somebody may keep a read that was broken off, and what it reads ahead by."""
+        self._reads.add(read)
 
     def topics(self) -> list[str]:
         """Names of the tiered topics, ascending. Raises Unavailable, AccessDenied, InvalidSettings."""
@@ -237,6 +248,23 @@ def _by_settings(given: Mapping[str, object]) -> Callable[[ExitStack], LogReader
 def _require_mapping(name: str, given: object, meant: str) -> None:
     if given is not None and not isinstance(given, Mapping):
         raise InvalidRequest(f"{name} is a mapping, as in {name}={meant}", given=type(given).__name__)
+
+
+def agreed(arguments: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
+    """All settings, of what each argument gives; None gives nothing. Raises InvalidRequest where two say two things of
+    one: neither wins in silence.
+    """
+    found: dict[str, object] = {}
+    by: dict[str, str] = {}
+    for argument, given in arguments.items():
+        for name, value in given.items():
+            if value is None:
+                continue
+            if found.setdefault(name, value) != value:
+                shown = {} if is_secret(path_of_dotted(name)) else {by[name]: found[name], argument: value}
+                raise InvalidRequest(f"{by[name]} and {argument} say two things of {name}: give one", **shown)
+            by.setdefault(name, argument)
+    return found
 
 
 def _listed(name: str, given: object, meant: str) -> list:  # type: ignore[type-arg]

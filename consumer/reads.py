@@ -79,24 +79,29 @@ class Read:
         left, done = self._limit, 0
         total = sum(end - start for start, end in self.ranges.values())
         source: RecordSource = self._log.source()
+        made = self._columns
+        if made is not None and self._progress is not None and "offset" not in made:
+            made = [*made, "offset"]
         for partition, (start, end) in self.ranges.items():
             if left == 0:
                 return
             if start < end:
-                pieces = source.records(self.topic, partition, start, end, self._isolation, Tier.AUTO)
+                pieces = source.records(self.topic, partition, start, end, self._isolation, Tier.AUTO, columns=made)
+                self._log.closes(pieces)
                 # closed here and now, whoever leaves and however: nothing reads ahead for nobody
                 with closing(pieces):  # type: ignore[type-var]
                     for batch, _ in pieces:
                         if batch.num_rows == 0:
                             continue
                         taken = batch if left is None else batch.slice(0, left)
-                        yield taken if self._columns is None else taken.select(self._columns)
+                        yield taken if made == self._columns else taken.select(self._columns)
                         if left is not None:
                             left -= taken.num_rows
                             if left == 0:
                                 return
                         if self._progress is not None:
                             self._progress(done + batch.column("offset")[-1].as_py() + 1 - start, total)
+            self._log.opened()  # closed meanwhile: what came is not all
             done += end - start
             if self._progress is not None:
                 self._progress(done, total)

@@ -6,12 +6,13 @@ from collections.abc import Generator, Mapping
 
 import pyarrow as pa
 
-from ..app.connection import FOR_READERS, open_connection
+from ..app.connection import FOR_READERS, STORE, open_connection
 from ..fetch.gone import place_of
 from ..fetch.reader import records
 from ..runtime.settings import Settings
 from ..runtime.settings_load import settings_from
 from ..state.routing import Isolation
+from .connect import agreed
 
 
 def read_records(
@@ -36,12 +37,13 @@ def read_records(
     before the first batch is asked for; everything is closed when the iterator ends or is closed.
 
     Raises UnknownTopic, OffsetOutOfRange (the log does not hold all of the range), LogGap, CorruptData, AccessDenied,
-    Unavailable; InvalidSettings; ValueError for an isolation that is none. A short answer is never an answer.
+    Unavailable; InvalidSettings; InvalidRequest where ``settings`` and ``kafka`` or ``store`` say two things of one;
+    ValueError for an isolation that is none. A short answer is never an answer.
     """
     level = Isolation(isolation)
-    given = {**FOR_READERS, "store.url": store, **(settings or {})}
-    given |= {f"kafka.{name}": value for name, value in kafka.items()}
-    return _records(settings_from(given), topic, partition, start, end, level)
+    by_kafka = {f"kafka.{name}": value for name, value in kafka.items()}
+    given = agreed({"settings": settings or {}, "kafka": by_kafka, "store": {STORE: store}})
+    return _records(settings_from({**FOR_READERS, **given}), topic, partition, start, end, level)
 
 
 def _records(

@@ -7,7 +7,7 @@ Memory: one answer, at most ``max_bytes`` of stored batches, decoded.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -134,14 +134,26 @@ class GatewayClient:
         return start, end
 
     def records(
-        self, topic: str, partition: int, start: Offset, end: Offset, isolation: Isolation, tier: Tier
+        self,
+        topic: str,
+        partition: int,
+        start: Offset,
+        end: Offset,
+        isolation: Isolation,
+        tier: Tier,
+        *,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
-        """Exactly the records of ``[start, end)``, and the tier each batch came from."""
+        """Exactly the records of ``[start, end)``, and the tier each batch came from.
+
+        ``columns`` are chosen here: an answer has all of them.
+        """
         position = start
         while position < end:
             page = self.page(topic, partition, position, isolation=isolation, tier=tier)
             for batch in arrow_batches(page.body, self._url):
-                yield below(batch, end), page.tier
+                wanted = below(batch, end)
+                yield wanted if columns is None else wanted.select(list(columns)), page.tier
             if page.next_offset <= position:
                 raise Unavailable("the gateway does not get on", topic=topic, partition=partition, offset=position)
             position = page.next_offset

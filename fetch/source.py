@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -33,9 +33,20 @@ class RecordSource(Protocol):
         ...
 
     def records(
-        self, topic: str, partition: int, start: Offset, end: Offset, isolation: Isolation, tier: Tier
+        self,
+        topic: str,
+        partition: int,
+        start: Offset,
+        end: Offset,
+        isolation: Isolation,
+        tier: Tier,
+        *,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
-        """Exactly the records of ``[start, end)``, and the tier that served each batch."""
+        """Exactly the records of ``[start, end)``, and the tier that served each batch.
+
+        ``columns``: of `record_schema`, in this order; None: all. What nobody asks for is not made.
+        """
         ...
 
 
@@ -43,23 +54,31 @@ class ReaderSource:
     """Both tiers, directly."""
 
     def __init__(self, reader: LogReader) -> None:
-        self._reader = reader
+        self.reader = reader
 
     def partitions(self, topic: str) -> list[int]:
-        return list(range(self._reader.topic(topic).partitions))
+        return list(range(self.reader.topic(topic).partitions))
 
     def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> tuple[Offset, Offset]:
-        return self._reader.extent(topic, partition, isolation=isolation, tier=tier)
+        return self.reader.extent(topic, partition, isolation=isolation, tier=tier)
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
-        found = self._reader.offset_for_time(topic, partition, timestamp)
+        found = self.reader.offset_for_time(topic, partition, timestamp)
         return found[0] if found else None
 
     def records(
-        self, topic: str, partition: int, start: Offset, end: Offset, isolation: Isolation, tier: Tier
+        self,
+        topic: str,
+        partition: int,
+        start: Offset,
+        end: Offset,
+        isolation: Isolation,
+        tier: Tier,
+        *,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
-        for piece in self._reader.scan(topic, partition, start, end, isolation=isolation, tier=tier):
-            for batch in records(piece, topic, partition):
+        for piece in self.reader.scan(topic, partition, start, end, isolation=isolation, tier=tier):
+            for batch in records(piece, topic, partition, columns=columns):
                 yield batch, piece.tier
 
 
@@ -80,10 +99,19 @@ class ConsumerSource:
         return self._consumer.first_at(topic, partition, timestamp)
 
     def records(
-        self, topic: str, partition: int, start: Offset, end: Offset, isolation: Isolation, tier: Tier
+        self,
+        topic: str,
+        partition: int,
+        start: Offset,
+        end: Offset,
+        isolation: Isolation,
+        tier: Tier,
+        *,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
         for batch in self._consumer.records(topic, partition, start, end):
-            yield as_arrow(batch, topic, partition), Tier.LOCAL
+            whole = as_arrow(batch, topic, partition)
+            yield whole if columns is None else whole.select(list(columns)), Tier.LOCAL
 
 
 def as_arrow(batch: list[PlainRecord], topic: str, partition: int) -> pa.RecordBatch:

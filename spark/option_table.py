@@ -118,7 +118,11 @@ KAFKA_SOURCE: dict[str, tuple[str, str]] = {
     "endingTimestamp": ("", ""),
     "endingOffsetsByTimestamp": ("", ""),
     "endingOffsets": ("`latest`", ""),
-    "failOnDataLoss": ("`true`", "The same at planning; what is planned and lost later fails the query in any case."),
+    "failOnDataLoss": (
+        "`true`",
+        "The same at planning; what is planned and lost later fails the query in any case. `false` in a stream, there"
+        " and here: a partition that the cluster does not name for one batch is read from its beginning when it is back.",
+    ),
     "includeHeaders": ("`false`", ""),
     "minPartitions": ("", ""),
     "maxRecordsPerPartition": ("", "No effect: `tierstate.split_bytes` cuts by bytes."),

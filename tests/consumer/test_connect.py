@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tierstate import connect, errors
+from tierstate import connect, errors, read_records
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,29 @@ from tierstate import connect, errors
         ({"token": "secret"}, "token is for a gateway"),
         ({"bootstrap": "127.0.0.1:9092"}, "store.url"),
         ({"store": "s3://bucket"}, "kafka.bootstrap.servers"),
+        (
+            {"bootstrap": "127.0.0.1:9092", "store": "s3://one", "settings": {"store.url": "s3://another"}},
+            "settings and store say two things of store.url: give one. settings=s3://another store=s3://one",
+        ),
+        (
+            {"bootstrap": "127.0.0.1:1", "kafka": {"bootstrap.servers": "127.0.0.1:2"}, "store": "s3://bucket"},
+            "kafka and bootstrap say two things",
+        ),
     ],
 )
 def test_a_wrong_argument_is_named_and_what_was_meant_is_said(given: dict[str, Any], said: str) -> None:
     with pytest.raises(errors.InvalidRequest, match=said):
         connect(**given)
+
+
+def test_a_store_named_twice_is_refused_and_a_password_is_not_shown() -> None:
+    with pytest.raises(errors.InvalidRequest, match=r"store\.url: give one\. settings=s3://another store=s3://one"):
+        read_records({}, "s3://one", "orders", 0, 0, 1, settings={"store.url": "s3://another"})
+    passwords = {"kafka.sasl.password": "hunter1"}
+    with pytest.raises(errors.InvalidRequest, match="settings and kafka say two things") as refused:
+        read_records({"sasl.password": "hunter2"}, "s3://one", "orders", 0, 0, 1, settings=passwords)
+    assert "hunter" not in str(refused.value)
+    read_records({}, "s3://one", "orders", 0, 0, 1, settings={"store.url": "s3://one"}).close()
 
 
 def test_what_is_closed_says_so() -> None:

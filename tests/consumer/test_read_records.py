@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,10 +17,18 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tierstate import connect, errors, read_records
+from tierstate.api.open import GatewayServer
+from tierstate.api.service import FetchService
+from tierstate.app.connection import FOR_READERS, Connection
 from tierstate.cli.main import run
 from tierstate.consumer.connect import Log
+from tierstate.runtime.setting_types import Address
+from tierstate.runtime.settings import Gateway
+from tierstate.runtime.settings_load import settings_from
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import OffsetOutOfRange, UnknownTopic
+from tierstate.state.offsets import Offset
+from tierstate.state.routing import Isolation, Tier
 
 RECORDS = 400
 TOPIC, FACTS = "read-records", "_tier-state-read-records"
@@ -134,6 +144,112 @@ def test_arrow_takes_what_is_read_as_it_is_and_again_the_same(log: Log, tiered: 
     assert table.column("offset").to_pylist() == list(range(RECORDS))
     assert read.to_table().equals(table)
     assert log.topic(TOPIC).read().to_table().equals(tiered.read(0, RECORDS))
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("columns", [["value"], ["timestamp", "offset"], ["topic", "partition", "timestampType"]])
+def test_columns_asked_for_are_those_of_everything_and_no_others_are_made(log: Log, columns: list[str]) -> None:
+    told: list[tuple[int, int]] = []
+    topic = log.topic(TOPIC)
+    wanted = topic.read().to_table().select(columns)
+    assert topic.read(columns=columns).to_table().equals(wanted)
+    assert topic.read(columns=columns, progress=lambda *done: told.append(done)).to_table().equals(wanted)
+    assert told[-1] == (RECORDS, RECORDS)
+    how = (Isolation.READ_COMMITTED, Tier.AUTO)
+    made = log.source().records(TOPIC, 0, Offset(0), Offset(RECORDS), *how, columns=columns)
+    assert {tuple(batch.schema.names) for batch, _ in made} == {tuple(columns)}
+
+
+@pytest.mark.kafka
+def test_a_read_through_a_gateway_is_the_read_without(tiered: TieredTopic, log: Log) -> None:
+    given = {"kafka.bootstrap.servers": tiered.kafka["bootstrap.servers"], "store.url": tiered.store}
+    with Connection(settings_from({**FOR_READERS, **given, "tier_state.topic": FACTS})) as connection:
+        settings = Gateway(listen=Address("127.0.0.1", 0))
+        service = FetchService(connection.reader(connection.view()), settings, connection.clock)
+        server = GatewayServer(service, settings)
+        process = server.process()
+        process.start()
+        try:
+            with connect(gateway=server.url) as through:
+                topic, direct, border = through.topic(TOPIC), log.topic(TOPIC), tiered.local_start
+                assert topic.partitions() == direct.partitions()
+                assert topic.bounds(0) == direct.bounds(0)
+                assert topic.offsets_for_time("-1h") == direct.offsets_for_time("-1h")
+                asked: list[dict[str, Any]] = [
+                    {},
+                    {"columns": ["value", "offset"]},
+                    {"start": border - 7, "end": border + 5},
+                    {"start": 3, "limit": 9},
+                    {"start": "latest"},
+                ]
+                for each in asked:
+                    assert topic.read(**each).to_table().equals(direct.read(**each).to_table()), each
+        finally:
+            process.stop()
+            assert process.join(20)
+            server.close()
+            service.close()
+
+
+INTERRUPTED = """
+import gc, json, os, signal, sys, threading, time
+
+import tierstate
+
+told = json.loads(sys.argv[1])
+settings = {"tier_state.topic": told["facts"]}
+
+
+def held():
+    gc.collect()
+    files = []
+    for each in os.listdir("/proc/self/fd"):
+        try:
+            files.append(os.readlink("/proc/self/fd/" + each))
+        except FileNotFoundError:
+            pass  # of the listing itself
+    kinds = sorted(each.partition(":")[0] for each in files)
+    return [kinds, sorted(each.name for each in threading.enumerate())]
+
+
+def interrupted(*done):
+    signal.raise_signal(signal.SIGINT)
+
+
+def read(outside, progress):
+    with tierstate.connect(told["bootstrap"], told["store"], settings=settings) as log:
+        batches = log.topic(told["topic"]).read(progress=progress).to_batches()
+        kept.append((log, batches))  # as a prompt keeps them: nothing is closed for being forgotten
+        for batch in batches:
+            outside()
+
+
+kept = []
+read(lambda: None, None)  # what is loaded once for good
+before = held()
+for how in [(interrupted, None), (lambda: None, interrupted)]:  # in the caller's hands, in ours
+    try:
+        read(*how)
+    except KeyboardInterrupt:
+        continue
+    raise AssertionError("Ctrl-C was swallowed")
+for _ in range(200):  # loads that ran ahead end soon, by themselves
+    if held() == before:
+        break
+    time.sleep(0.1)
+print(json.dumps([before, held()]))
+"""
+
+
+@pytest.mark.kafka
+def test_ctrl_c_in_the_middle_of_a_read_leaves_no_thread_and_no_file_open(tiered: TieredTopic) -> None:
+    said = {"bootstrap": tiered.kafka["bootstrap.servers"], "store": tiered.store, "topic": TOPIC, "facts": FACTS}
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, json.dumps(said)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    before, after = json.loads(done.stdout)
+    assert after == before
 
 
 @pytest.mark.kafka

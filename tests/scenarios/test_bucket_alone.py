@@ -116,6 +116,13 @@ def test_consume_says_first_how_old_the_view_is_and_gives_every_record(burned: B
     assert 0 <= told["age_ms"] < 3_600_000
 
 
+def test_a_digest_by_segments_says_once_how_old_the_view_is(burned: Burned) -> None:
+    done = run("digest", f"{burned.topic}:0", "--per-segment", *burned.bucket)
+    assert done.returncode == 0
+    assert done.stderr.count("view from the bucket alone") == 1
+    assert " part" in done.stdout
+
+
 def test_topics_and_describe_are_what_was_said_with_brokers(burned: Burned) -> None:
     assert burned.json("topics") == burned.said
     described = burned.json("describe", burned.topic)

@@ -241,6 +241,24 @@ def test_a_topic_that_was_deleted_is_named_with_its_id(opened: Open, tiers: Tier
     assert read(forgiving, start, next_batch(forgiving, start)) == [(other, 0, offset) for offset in range(10)]
 
 
+def test_a_partition_that_was_away_for_a_forgiven_batch_comes_back_from_its_beginning_as_in_kafkas_source(
+    opened: Open, tiers: Tiers
+) -> None:
+    """Offsets of a batch name what was there at its end, in either source: where it stood is not known any more."""
+    name, other = new_topic(tiers, "comes-back", [10]), new_topic(tiers, "was-there", [10])
+    both = opened(subscribe=f"{name},{other}", startingOffsets="earliest", failOnDataLoss="false")
+    whole = next_batch(both, both.initialOffset())
+    tiers.produce(other, 0, [record(number) for number in range(5)])
+    without = opened(subscribe=other, failOnDataLoss="false")
+    away = next_batch(without, whole)
+    assert read(without, whole, away) == [(other, 0, offset) for offset in range(10, 15)]
+    assert name not in away
+    again = opened(subscribe=f"{name},{other}", failOnDataLoss="false")
+    assert read(again, away, next_batch(again, away)) == [(name, 0, offset) for offset in range(10)]
+    with pytest.raises(UnknownTopic, match=r"gone, or chosen no more.*failOnDataLoss=false"):
+        next_batch(opened(subscribe=other), whole)
+
+
 def test_a_topic_that_was_created_again_is_not_gone_on_with_and_both_ids_are_named(opened: Open, tiers: Tiers) -> None:
     """Its new log has offsets enough: without the ids in the checkpoint other records would be read, in silence."""
     name = new_topic(tiers, "again", [10])
