@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -102,8 +102,7 @@ class Log:
     def close(self) -> None:
         """Everything that was opened. What is still being read of it ends with an error. Twice does no harm."""
         for read in list(self._reads):
-            # one that runs right now, above us, ends by itself
-            if not read.gi_running:
+            with suppress(ValueError):  # one that runs right now, above us, ends by itself
                 read.close()
         self._closer()
         self._opened = None  # some of librdkafka's clients close when nobody holds them any more

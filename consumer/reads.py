@@ -89,7 +89,7 @@ class Read:
                 pieces = source.records(self.topic, partition, start, end, self._isolation, Tier.AUTO, columns=made)
                 self._log.closes(pieces)
                 # closed here and now, whoever leaves and however: nothing reads ahead for nobody
-                with closing(pieces):  # type: ignore[type-var]
+                with closing(pieces):
                     for batch, _ in pieces:
                         if batch.num_rows == 0:
                             continue

@@ -7,7 +7,7 @@ Memory: one answer, at most ``max_bytes`` of stored batches, decoded.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -143,7 +143,7 @@ class GatewayClient:
         tier: Tier,
         *,
         columns: Sequence[str] | None = None,
-    ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
+    ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
         """Exactly the records of ``[start, end)``, and the tier each batch came from.
 
         ``columns`` are chosen here: an answer has all of them.

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -42,10 +42,11 @@ class RecordSource(Protocol):
         tier: Tier,
         *,
         columns: Sequence[str] | None = None,
-    ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
+    ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
         """Exactly the records of ``[start, end)``, and the tier that served each batch.
 
         ``columns``: of `record_schema`, in this order; None: all. What nobody asks for is not made.
+        Closed, it reads no further ahead.
         """
         ...
 
@@ -76,7 +77,7 @@ class ReaderSource:
         tier: Tier,
         *,
         columns: Sequence[str] | None = None,
-    ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
+    ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
         for piece in self.reader.scan(topic, partition, start, end, isolation=isolation, tier=tier):
             for batch in records(piece, topic, partition, columns=columns):
                 yield batch, piece.tier
@@ -108,7 +109,7 @@ class ConsumerSource:
         tier: Tier,
         *,
         columns: Sequence[str] | None = None,
-    ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
+    ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
         for batch in self._consumer.records(topic, partition, start, end):
             whole = as_arrow(batch, topic, partition)
             yield whole if columns is None else whole.select(list(columns)), Tier.LOCAL

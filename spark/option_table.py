@@ -120,8 +120,9 @@ KAFKA_SOURCE: dict[str, tuple[str, str]] = {
     "endingOffsets": ("`latest`", ""),
     "failOnDataLoss": (
         "`true`",
-        "The same at planning; what is planned and lost later fails the query in any case. `false` in a stream, there"
-        " and here: a partition that the cluster does not name for one batch is read from its beginning when it is back.",
+        "The same at planning; what is planned and lost later fails the query in any case. `false` in a stream,"
+        " there and here: a partition that the cluster does not name for one batch is read from its beginning when it"
+        " is back.",
     ),
     "includeHeaders": ("`false`", ""),
     "minPartitions": ("", ""),

@@ -233,7 +233,7 @@ def test_a_killed_python_costs_time_and_no_record(site: Site) -> None:
 
 def test_a_task_that_runs_twice_beside_itself_counts_once(site: Site) -> None:
     cluster, topic = tiered(site, "speculative")
-    speculative = {
+    speculative: dict[str, Any] = {
         "spark_speculation": "true",
         "spark_speculation_interval": "100ms",
         "spark_speculation_multiplier": "1.1",
