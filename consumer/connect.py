@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -85,7 +85,6 @@ class Log:
         self._told, self._open_it = told, open_it
         self._parts = ExitStack()
         self._opened: LogReader | GatewayClient | None = None
-        self._reads = weakref.WeakSet[Generator[object, None, None]]()
         self._closer = weakref.finalize(self, self._parts.close)
 
     def __enter__(self) -> Self:
@@ -101,15 +100,7 @@ class Log:
 
     def close(self) -> None:
         """Everything that was opened. What is still being read of it ends with an error. Twice does no harm."""
-        for read in list(self._reads):
-            with suppress(ValueError):  # one that runs right now, above us, ends by itself
-                read.close()
         self._closer()
-        self._opened = None  # some of librdkafka's clients close when nobody holds them any more
-
-    def closes(self, read: Generator[object, None, None]) -> None:
-        """With itself: somebody may keep a read that was broken off, and what it reads ahead by."""
-        self._reads.add(read)
 
     def topics(self) -> list[str]:
         """Names of the tiered topics, ascending. Raises Unavailable, AccessDenied, InvalidSettings."""

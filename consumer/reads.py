@@ -87,7 +87,6 @@ class Read:
                 return
             if start < end:
                 pieces = source.records(self.topic, partition, start, end, self._isolation, Tier.AUTO, columns=made)
-                self._log.closes(pieces)
                 # closed here and now, whoever leaves and however: nothing reads ahead for nobody
                 with closing(pieces):
                     for batch, _ in pieces:
@@ -101,7 +100,6 @@ class Read:
                                 return
                         if self._progress is not None:
                             self._progress(done + batch.column("offset")[-1].as_py() + 1 - start, total)
-            self._log.opened()  # closed meanwhile: what came is not all
             done += end - start
             if self._progress is not None:
                 self._progress(done, total)
