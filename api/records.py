@@ -17,6 +17,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import StreamingResponse
 
+from ..app.pools import Pool
 from ..fetch.piece import Fetched
 from ..log.decode import RecordBlock, decode_records, record_schema
 from ..log.json_lines import Encoding
@@ -24,7 +25,6 @@ from ..state.errors import InvalidRequest, OffsetOutOfRange
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .media import ARROW, BATCHES, KAFKA_BINARY, KAFKA_JSON, NDJSON, negotiate
-from .pools import Pool
 from .record_forms import arrow_stream, batches_trailer, kafka_records, ndjson, require_json, stored_bytes
 from .service import FetchService, unless_gone
 from .topics import Asked, PartitionNumber, TopicName, known

@@ -42,7 +42,7 @@ SLACK_S = 300.0
 
 
 def longest_silence(settings: Settings) -> dict[str, float]:
-    """Every loop of an agent and a gateway, and how long it may take for one thing at most, seconds.
+    """Every loop of an agent, a gateway and a proxy, and how long it may take for one thing at most, seconds.
 
     Generous: a restart on a false alarm costs more than a hang that is found a quarter of an hour later. Who waits
     (for work, for a store or a broker that is away, in a back-off, for a quota) goes on going round meanwhile.
@@ -60,6 +60,7 @@ def longest_silence(settings: Settings) -> dict[str, float]:
         "store watch": store,
         "rights watch": BROKER_S,
         "gateway": SLACK_S,
+        "proxy": SLACK_S,
     }
 
 

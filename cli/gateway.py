@@ -20,13 +20,13 @@ LOOPBACK = ("127.", "::1", "localhost")
 def command(context: Context, listen: str | None) -> None:
     """Serve both tiers over HTTP, with a console at /. Ends on SIGTERM after the answers in progress."""
     open_gateway = _gateway()
-    from ..app.gateway import open_gateway_parts
+    from ..app.serving import open_serving_parts
 
     if listen is not None:
         context.overrides += (f"gateway.listen={listen}",)
     settings = context.settings_with("kafka.bootstrap.servers", "store.url")
     logger = service_logs(context)
-    with open_gateway_parts(settings, logger) as parts:
+    with open_serving_parts(settings, logger, "gateway", settings.management.of_gateway) as parts:
         hidden = (settings.tier_state.topic,)
         with closing(open_gateway(parts.reader, settings.gateway, parts.clock, hidden)) as server:
             address = str(parts.management.address)

@@ -23,6 +23,7 @@ ENTRIES = (
     CommandEntry("Run", "check", "Check everything before an agent starts.", "check"),
     CommandEntry("Run", "agent", "Copy and trim what this broker leads.", "agent"),
     CommandEntry("Run", "gateway", "Serve both tiers over HTTP.", "gateway"),
+    CommandEntry("Run", "proxy", "Let any Kafka client read both tiers, unchanged.", "proxy"),
     CommandEntry("Run", "config", "Show the effective settings and where each came from.", "config"),
     CommandEntry("Look", "topics", "List the tiered topics.", "topics"),
     CommandEntry("Look", "describe", "Show both tiers of a topic or partition, and why not more.", "describe"),

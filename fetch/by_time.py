@@ -12,7 +12,7 @@ from ..log.time_index import lookup_offset, parse_time_index
 from ..state.errors import LogGap
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
-from ..state.routing import Isolation, log_start, unconfirmed
+from ..state.routing import Isolation, LocalBounds, log_start, unconfirmed
 from ..state.segment import RemoteSegment
 from ..storage.segment.manifest import IndexKind
 from .logical import Ask, LogicalPartition
@@ -29,22 +29,53 @@ def offset_for_time(log: LogicalPartition, remote: RemoteTier, timestamp: Timest
     LineageUnconfirmed where they may be others."""
     local = log.local.offset_at(log.topic, log.partition, timestamp)
     bounds = log.local_bounds()
-    view = log.known(log.fresh_view(max_age=0.0), bounds)
-    start = log_start(view, bounds)
-    if start < bounds.local_start:
-        sure = min(log.sure_end(view, bounds), bounds.local_start)
-        found = _first_remote(log, view, remote, (start, sure), timestamp) if start < sure else None
-        if found is not None:
-            return found
-        if sure < bounds.local_start:
-            raise unconfirmed(view, bounds, sure, offset=max(start, sure))
-    if local is None:
-        return None
+    found = first_remote(log, remote, timestamp, bounds)
+    if found is not None or local is None:
+        return found
     # The broker also finds markers, whose time is another clock's, and may answer below its own log start.
     return _scan_local(log, max(local[0], bounds.local_start), bounds.high_watermark, timestamp)
 
 
-def _first_remote(
+def first_remote(
+    log: LogicalPartition, remote: RemoteTier, timestamp: TimestampMs, bounds: LocalBounds
+) -> Found | None:
+    """Of what lies below the local start of ``bounds``. Raises as `offset_for_time`."""
+    view = log.known(log.fresh_view(max_age=0.0), bounds)
+    start = log_start(view, bounds)
+    if start >= bounds.local_start:
+        return None
+    sure = min(log.sure_end(view, bounds), bounds.local_start)
+    found = _first_within(log, view, remote, (start, sure), timestamp) if start < sure else None
+    if found is None and sure < bounds.local_start:
+        raise unconfirmed(view, bounds, sure, offset=max(start, sure))
+    return found
+
+
+def latest_remote(log: LogicalPartition, remote: RemoteTier, above: TimestampMs) -> Found | None:
+    """The first record with the latest time below the local start, where that is ``above`` or later.
+
+    Raises LineageUnconfirmed where it may be another log's.
+    """
+    bounds = log.local_bounds()
+    view = log.known(log.fresh_view(max_age=0.0), bounds)
+    start = log_start(view, bounds)
+    if start >= bounds.local_start:
+        return None
+    sure = log.sure_end(view, bounds)
+    if sure < bounds.local_start:
+        raise unconfirmed(view, bounds, sure, offset=max(start, sure))
+    below = OffsetRange(start, Offset(bounds.local_start - 1))
+    parts = [(each.segment, part) for each in view.coverage.owned if (part := each.offsets.overlap(below)) is not None]
+    for segment, part in sorted(parts, key=lambda each: (-each[0].max_timestamp, each[1].start)):
+        if segment.max_timestamp < above:
+            break
+        found = first_in_segment(remote, segment, part, segment.max_timestamp)
+        if found is not None:  # else it is of a record that another part of the segment had
+            return found
+    return None
+
+
+def _first_within(
     log: LogicalPartition,
     view: PartitionView,
     remote: RemoteTier,

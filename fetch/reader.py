@@ -12,16 +12,19 @@ from collections.abc import Iterator
 
 from ..broker.control import TopicDirectory
 from ..runtime.clock import Clock
+from ..state.epochs import LeaderEpoch
 from ..state.errors import OffsetOutOfRange, UnknownTopic
 from ..state.ids import TopicIdPartition
+from ..state.lineage import EpochEnd
 from ..state.offsets import Offset, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
 from ..state.view import TierView
-from .by_time import offset_for_time
+from .by_time import first_remote, latest_remote, offset_for_time
 from .gone import NoBroker, gone_id
 from .local import LocalTier
 from .logical import Ask, LogicalPartition
+from .older_epochs import remote_epoch_end
 from .piece import PIECE_BYTES, PIECES_AHEAD
 from .piece import Fetched as Fetched
 from .piece import LogicalBounds as LogicalBounds
@@ -164,6 +167,23 @@ class LogReader:
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None:
         """The first record at or after a time, and its time; None when there is none."""
         return offset_for_time(self.partition(topic, partition), self.remote, TimestampMs(timestamp_ms))
+
+    def first_remote(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None:
+        """As `offset_for_time`, of what the broker has no more alone."""
+        log = self.partition(topic, partition)
+        return first_remote(log, self.remote, TimestampMs(timestamp_ms), log.local_bounds())
+
+    def latest_remote(self, topic: str, partition: int, above_ms: int) -> tuple[Offset, TimestampMs] | None:
+        """The first record with the latest time of what the broker has no more, if that is ``above_ms`` or later."""
+        return latest_remote(self.partition(topic, partition), self.remote, TimestampMs(above_ms))
+
+    def epoch_at(self, topic: str, partition: int, offset: int) -> LeaderEpoch | None:
+        """The leader epoch that owns an offset in the lineage of both tiers; None below what is known of it."""
+        return self.partition(topic, partition).view().lineage.epoch_at(offset)
+
+    def remote_epoch_end(self, topic: str, partition: int, epoch: LeaderEpoch) -> EpochEnd | None:
+        """As `older_epochs.remote_epoch_end`."""
+        return remote_epoch_end(self.partition(topic, partition), epoch)
 
 
 def _pieces(log: LogicalPartition, start: Offset, ask: Ask) -> Iterator[Fetched]:

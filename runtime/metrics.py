@@ -79,6 +79,11 @@ TALLIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_chunk_cache_hits_total": ("Chunks found, in memory also those being loaded.", ("level",)),
     "tierstate_chunk_cache_misses_total": ("Chunks not found.", ("level",)),
     "tierstate_chunk_cache_damaged_total": ("Files of the disk cache that were damaged, and dropped.", ()),
+    "tierstate_proxy_passed_bytes_total": ("Bytes of records that passed from brokers to clients.", ()),
+    "tierstate_proxy_filled_bytes_total": ("Bytes of records of the remote tier put into brokers' answers.", ()),
+    "tierstate_proxy_not_yet_total": ("Times that remote records were not at hand: the client asked again.", ()),
+    "tierstate_proxy_errors_total": ("Errors told to clients of what the broker has no more.", ("code",)),
+    "tierstate_proxy_turned_away_total": ("Connections refused, or closed for what came on them.", ()),
 }
 """Counters that somebody else counts."""
 SECONDS: Mapping[str, str] = {
@@ -150,6 +155,8 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "tierstate_topic_problems": ("Differences of the tier-state topic's configuration from what is safe.", ()),
     "tierstate_heads_lost": ("Partitions of the tier-state topic that do not begin at 0: facts are missing.", ()),
+    "tierstate_proxy_connections": ("Clients connected to the proxy.", ()),
+    "tierstate_proxy_memory_bytes": ("Of proxy.memory, in use.", ()),
     "tierstate_orphan_objects": ("Objects that no fact names.", ()),
     "tierstate_missing_objects": (
         "Objects of readable segments that are not in the store as they must be.",

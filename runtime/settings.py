@@ -18,6 +18,7 @@ from .setting_types import Address, Duration, Folders, HttpUrl, Listen, Patterns
 
 AGENT_LISTENS = Address("127.0.0.1", 9404)
 GATEWAY_LISTENS = Address("127.0.0.1", 9405)
+PROXY_LISTENS = Address("127.0.0.1", 9406)
 
 
 class Section(BaseModel):
@@ -255,12 +256,12 @@ class Custodian(Section):
 
 
 class Management(Section):
-    """Health, metrics and status of an agent or a gateway."""
+    """Health, metrics and status of an agent, a gateway or a proxy."""
 
     listen: Listen | None = Field(
         default=None,
         description=f"Where it answers; port 0 takes a free one. Unset: {AGENT_LISTENS} of an agent, {GATEWAY_LISTENS} "
-        "of a gateway.",
+        f"of a gateway, {PROXY_LISTENS} of a proxy.",
     )
     advertised: Reachable | None = Field(
         default=None,
@@ -275,6 +276,10 @@ class Management(Section):
     @property
     def of_gateway(self) -> Address:
         return self.listen or GATEWAY_LISTENS
+
+    @property
+    def of_proxy(self) -> Address:
+        return self.listen or PROXY_LISTENS
 
     def announced(self, bound: Address) -> Address:
         """What an agent that listens there says of itself. Raises InvalidSettings where nobody could ask it by that."""
@@ -311,6 +316,46 @@ class Gateway(Section):
     auth: GatewayAuth = GatewayAuth()
 
 
+class ProxyTls(Section):
+    """TLS between clients and the proxy; on when certificate and key are set."""
+
+    certificate: Path | None = Field(default=None, description="Certificate chain, PEM.")
+    key: Path | None = Field(default=None, description="Private key, PEM.")
+
+
+class Proxy(Section):
+    """Kafka's protocol in front of both tiers."""
+
+    listen: Listen = Field(
+        default=Address("127.0.0.1", 9192),
+        description="What clients bootstrap from. The broker with node id n is reached at this port + 1 + n; port 0 "
+        "takes a free one for each.",
+    )
+    advertised: str | None = Field(
+        default=None, description="The host that clients are told, on all ports. Unset: the one it listens on."
+    )
+    connections: int = Field(default=4096, ge=1, le=1_000_000, description="Clients' connections at a time.")
+    memory: Size = Field(
+        default=256 * 2**20, ge=2**20, description="What all connections together hold beside their socket buffers."
+    )
+    remote_reads: int = Field(default=16, ge=1, le=1024, description="Remote reads at a time.")
+    remote_wait: Duration = Field(
+        default=0.1, ge=0.0, le=1.0, description="The longest that an answer without records waits for remote ones."
+    )
+    read_only: bool = Field(default=False, description="Refuse whatever writes or changes the cluster.")
+    access_log: Path | None = Field(default=None, description="File of who read what, in lines of JSON; unset: none.")
+    tls: ProxyTls = ProxyTls()
+
+    @property
+    def reachable(self) -> str:
+        """The host that clients are told. Raises InvalidSettings where nobody could reach it by that."""
+        if self.advertised is None and self.listen.everywhere:
+            raise InvalidSettings(
+                [f"proxy.advertised: clients cannot be told to connect to {self.listen.host}; name a host"]
+            )
+        return self.advertised or self.listen.host
+
+
 class Settings(Section):
     """All of them. Made by `settings_load.load_settings`, which knows where each value came from."""
 
@@ -336,6 +381,7 @@ class Settings(Section):
     custodian: Custodian = Custodian()
     management: Management = Management()
     gateway: Gateway = Gateway()
+    proxy: Proxy = Proxy()
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _masked: frozenset[str] = PrivateAttr(default_factory=frozenset)

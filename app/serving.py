@@ -1,4 +1,4 @@
-"""What a gateway reads with: a view that follows, a reader of both tiers, its management port, their threads."""
+"""What a gateway or a proxy reads with: a view that follows, a reader of both tiers, a management port, and threads."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ..runtime.logs import log_events
 from ..runtime.management import Health, ManagementServer
 from ..runtime.metrics import Metrics
 from ..runtime.service import Service
+from ..runtime.setting_types import Address
 from ..runtime.settings import Settings
 from ..runtime.watchdog import Supervisor, Watchdog, loop
 from ..state.view import READY_AGE_S
@@ -37,18 +38,24 @@ from .watching import (
 
 
 @dataclass(frozen=True, slots=True)
-class GatewayParts:
+class ServingParts:
     """``services``: of the whole process; the server that answers is added to them before they are run."""
 
     reader: LogReader
     clock: Clock
+    metrics: Metrics
     management: ManagementServer
     services: list[Service]
 
 
 @contextmanager
-def open_gateway_parts(settings: Settings, logger: FilteringBoundLogger) -> Iterator[GatewayParts]:
-    """Raises what opening each part raises."""
+def open_serving_parts(
+    settings: Settings, logger: FilteringBoundLogger, name: str, listen: Address
+) -> Iterator[ServingParts]:
+    """``name``: of the view's folder; two processes of one machine never share one. ``listen``: for its management.
+
+    Raises what opening each part raises.
+    """
     clock, metrics = SystemClock(), Metrics()
     listener = fan_out(metrics.listen, log_events(logger))
     with ExitStack() as opened:
@@ -65,7 +72,7 @@ def open_gateway_parts(settings: Settings, logger: FilteringBoundLogger) -> Iter
                     seed=seed_of(connection, living(connection.store), identity_or_first(connection), listener),
                     listener=listener,
                 ),
-                state_dir=settings.state_dir / "gateway",
+                state_dir=settings.state_dir / name,
             )
             opened.callback(follower.close)
             reader = connection.reader(follower)
@@ -81,7 +88,7 @@ def open_gateway_parts(settings: Settings, logger: FilteringBoundLogger) -> Iter
                 metrics=metrics.exposition,
                 status=lambda name, partition: None,
             )
-            management = ManagementServer(settings.management.of_gateway, health)
+            management = ManagementServer(listen, health)
             opened.callback(management.close)
             services += [
                 management.service(),
@@ -89,4 +96,4 @@ def open_gateway_parts(settings: Settings, logger: FilteringBoundLogger) -> Iter
                 Service("topic watch", watch.run_problems),
                 ending_with(follower),
             ]
-        yield GatewayParts(reader, clock, management, services)
+        yield ServingParts(reader, clock, metrics, management, services)

@@ -1,0 +1,47 @@
+"""``tierstate proxy``: Kafka's protocol in front of both tiers."""
+
+from __future__ import annotations
+
+import click
+
+from .context import Context
+from .flags import pass_context
+from .serving import serve, service_logs
+
+
+@click.command(
+    "proxy",
+    epilog="""\b
+Examples:
+  tierstate proxy --listen 127.0.0.1:9192
+  kcat -b 127.0.0.1:9192 -t orders -o beginning -e
+""",
+)
+@click.option(
+    "--listen", metavar="HOST:PORT", help="Instead of [proxy] listen: the first port, one more a broker; 0: free ones."
+)
+@pass_context
+def command(context: Context, listen: str | None) -> None:
+    """Let any Kafka client read both tiers, unchanged: it names this address in bootstrap.servers.
+
+    Everything passes to the brokers as the client's own principal. Where a broker has an offset no more, the records
+    come from the object store. Ends on SIGTERM.
+    """
+    from ..app.serving import open_serving_parts
+    from ..proxy.open import feed_proxy_metrics, open_proxy
+
+    if listen is not None:
+        context.overrides += (f"proxy.listen={listen}",)
+    settings = context.settings_with("kafka.bootstrap.servers", "store.url")
+    logger = service_logs(context)
+    with (
+        open_serving_parts(settings, logger, "proxy", settings.management.of_proxy) as parts,
+        open_proxy(parts.reader, settings, parts.clock, logger.warning) as server,
+    ):
+        feed_proxy_metrics(parts.metrics, server)
+        context.output.note(f"bootstrap.servers={server.address}")
+        if context.as_json:
+            context.output.item({"address": str(server.address), "management": str(parts.management.address)})
+        context.deadline.cancel()
+        parts.services.append(server.process())
+        serve(context, parts.services, logger.warning)

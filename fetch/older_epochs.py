@@ -1,0 +1,32 @@
+"""Where an epoch ended that the broker may have forgotten: by the lineage of both tiers.
+
+A trim takes epochs from the broker's checkpoint. Of one that it does not know any more it says that it ended where its
+own log begins, and a consumer whose log was cut off before that would not notice.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from ..state.epochs import LeaderEpoch
+from ..state.lineage import EpochEnd
+from ..state.routing import unconfirmed
+from .logical import BOUNDS_AGE_S, LogicalPartition
+
+
+def remote_epoch_end(log: LogicalPartition, epoch: LeaderEpoch) -> EpochEnd | None:
+    """The newest epoch up to ``epoch`` and its end, by Kafka's rule (`LeaderEpochFileCache.endOffsetFor`), where that
+    end lies at or below the local start; None: the broker knows it itself.
+
+    Raises ViewBehind, BrokerUnavailable, LineageUnconfirmed.
+    """
+    view, bounds = log.recent_view(), log.local_bounds(BOUNDS_AGE_S)
+    entries = view.lineage.entries
+    following = bisect_right(entries, epoch, key=lambda entry: entry.epoch)
+    if following == len(entries) or entries[following].start_offset > bounds.local_start:
+        return None
+    end = entries[following].start_offset
+    sure = log.sure_end(view, bounds)
+    if end > sure:
+        raise unconfirmed(view, bounds, sure, offset=end)
+    return EpochEnd(entries[following - 1].epoch if following else epoch, end)

@@ -1,0 +1,1 @@
+"""Kafka's protocol in front of both tiers: any Kafka client, unchanged."""

@@ -1,0 +1,97 @@
+"""Answers that name brokers' addresses: host and port become those of the proxy's own listeners, the rest stays.
+
+    node of an answer  ->  a listener for it exists  ->  the answer that names it goes out
+
+So an answer is looked through first (`nodes`), and written (`rewritten`) when every node it names can be reached.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from .apis import APIS, Key
+from .wire import Frame, string_of
+
+_PORT = struct.Struct(">i")
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A node in an answer, and which bytes say its host and port."""
+
+    node: int
+    host: str
+    port: int
+    start: int
+    stop: int
+
+
+def nodes(key: Key, body: bytes, version: int) -> list[Named]:
+    """Every broker that an answer names with an address. Raises Malformed."""
+    frame, flexible = Frame(body), APIS[key].is_flexible(version)
+    read = {Key.METADATA: _metadata, Key.FIND_COORDINATOR: _coordinators, Key.DESCRIBE_CLUSTER: _cluster}[key]
+    return list(read(frame, version, flexible))
+
+
+def rewritten(body: bytes, named: list[Named], listeners: Mapping[int, Address], *, flexible: bool) -> bytes:
+    """The answer's body, with the listeners' addresses. A node without one (-1: none is meant) stays as it is."""
+    parts, at = [], 0
+    for each in named:
+        address = listeners.get(each.node)
+        if address is None:
+            continue
+        parts += [body[at : each.start], string_of(address[0].encode(), flexible), _PORT.pack(address[1])]
+        at = each.stop
+    return b"".join([*parts, body[at:]])
+
+
+def _named(frame: Frame, flexible: bool) -> Named:
+    node, start = frame.int32(), frame.at
+    host, port = frame.string(flexible), frame.int32()
+    return Named(node, host, port, start, frame.at)
+
+
+def _metadata(frame: Frame, version: int, flexible: bool) -> Iterator[Named]:
+    if version >= 3:
+        frame.int32()  # throttle time
+    for _ in range(frame.count(flexible, 4)):
+        yield _named(frame, flexible)
+        if version >= 1:
+            frame.raw_string(flexible)  # rack
+        frame.tags(flexible)
+
+
+def _coordinators(frame: Frame, version: int, flexible: bool) -> Iterator[Named]:
+    if version >= 1:
+        frame.int32()  # throttle time
+    if version < 4:
+        frame.int16()
+        if version >= 1:
+            frame.raw_string(flexible)  # error message
+        yield _named(frame, flexible)
+        return
+    for _ in range(frame.count(flexible, 4)):
+        frame.raw_string(flexible)  # the group or the transactional id
+        yield _named(frame, flexible)
+        frame.int16()
+        frame.raw_string(flexible)
+        frame.tags(flexible)
+
+
+def _cluster(frame: Frame, version: int, flexible: bool) -> Iterator[Named]:
+    frame.int32()
+    frame.int16()
+    frame.raw_string(flexible)  # error message
+    if version >= 1:
+        frame.int8()  # endpoint type
+    frame.raw_string(flexible)  # cluster id
+    frame.int32()  # controller
+    for _ in range(frame.count(flexible, 4)):
+        yield _named(frame, flexible)
+        frame.raw_string(flexible)  # rack
+        if version >= 2:
+            frame.int8()  # fenced
+        frame.tags(flexible)

@@ -1,0 +1,121 @@
+"""Which requests pass, up to which version, and what is done to them: the table of docs/kafka-protocol.md.
+
+What is not in it is not offered to clients: a request of tomorrow may carry an address, or records, that must not pass
+as they are. Numbers, names, versions: the message definitions of Apache Kafka 4.3 (`clients/src/main/resources`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+PASSED = "passed as it is"
+
+
+class Key(IntEnum):
+    """API keys of which something is read or changed here."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    FIND_COORDINATOR = 10
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    OFFSET_FOR_LEADER_EPOCH = 23
+    SASL_AUTHENTICATE = 36
+    DESCRIBE_CLUSTER = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """``newest``, ``oldest``: versions offered, where the broker has them. ``flexible``: since which version, if any.
+
+    ``changes``: the cluster, not only its own group or transaction; refused by a proxy that is read-only.
+    """
+
+    key: int
+    name: str
+    newest: int
+    flexible: int | None
+    oldest: int = 0
+    done: str = PASSED
+    changes: bool = False
+
+    def is_flexible(self, version: int) -> bool:
+        return self.flexible is not None and version >= self.flexible
+
+
+_ADDRESSES = "host and port of every broker become those of the proxy's listeners"
+_TABLE = (
+    Api(0, "Produce", 9, 9, 3, "10 and up carry addresses in tagged fields; acks=0 has no answer", changes=True),
+    Api(
+        1,
+        "Fetch",
+        12,
+        12,
+        4,
+        "session id 0 and epoch -1 in the request; what the broker has no more is put into the answer. "
+        "13 and up name topics by id, 16 and up carry addresses",
+    ),
+    Api(2, "ListOffsets", 11, 6, 1, "earliest, by time, max timestamp and last tiered are those of both tiers"),
+    Api(3, "Metadata", 13, 9, 0, _ADDRESSES),
+    Api(8, "OffsetCommit", 10, 8),
+    Api(9, "OffsetFetch", 10, 6),
+    Api(10, "FindCoordinator", 6, 3, 0, _ADDRESSES),
+    Api(11, "JoinGroup", 9, 6),
+    Api(12, "Heartbeat", 4, 4),
+    Api(13, "LeaveGroup", 5, 4),
+    Api(14, "SyncGroup", 5, 4),
+    Api(15, "DescribeGroups", 6, 5),
+    Api(16, "ListGroups", 5, 3),
+    Api(17, "SaslHandshake", 1, None, 1, "0 is followed by frames without a header"),
+    Api(18, "ApiVersions", 4, 3, 0, "only what this table has is offered"),
+    Api(19, "CreateTopics", 7, 5, changes=True),
+    Api(20, "DeleteTopics", 6, 4, changes=True),
+    Api(21, "DeleteRecords", 2, 2, changes=True),
+    Api(22, "InitProducerId", 6, 2, changes=True),
+    Api(23, "OffsetForLeaderEpoch", 4, 4, 2, "epochs that the broker has forgotten are answered from the lineage"),
+    Api(24, "AddPartitionsToTxn", 5, 3, changes=True),
+    Api(25, "AddOffsetsToTxn", 4, 3, changes=True),
+    Api(26, "EndTxn", 5, 3, changes=True),
+    Api(28, "TxnOffsetCommit", 5, 3, changes=True),
+    Api(29, "DescribeAcls", 3, 2),
+    Api(30, "CreateAcls", 3, 2, changes=True),
+    Api(31, "DeleteAcls", 3, 2, changes=True),
+    Api(32, "DescribeConfigs", 4, 4),
+    Api(33, "AlterConfigs", 2, 2, changes=True),
+    Api(34, "AlterReplicaLogDirs", 2, 2, changes=True),
+    Api(35, "DescribeLogDirs", 5, 2),
+    Api(36, "SaslAuthenticate", 2, 2, done="passed; the user's name is read for the access log"),
+    Api(37, "CreatePartitions", 3, 2, changes=True),
+    Api(38, "CreateDelegationToken", 3, 2, changes=True),
+    Api(39, "RenewDelegationToken", 2, 2, changes=True),
+    Api(40, "ExpireDelegationToken", 2, 2, changes=True),
+    Api(41, "DescribeDelegationToken", 3, 2),
+    Api(42, "DeleteGroups", 2, 2, changes=True),
+    Api(43, "ElectLeaders", 2, 2, changes=True),
+    Api(44, "IncrementalAlterConfigs", 1, 1, changes=True),
+    Api(45, "AlterPartitionReassignments", 1, 0, changes=True),
+    Api(46, "ListPartitionReassignments", 0, 0),
+    Api(47, "OffsetDelete", 0, None, changes=True),
+    Api(48, "DescribeClientQuotas", 1, 1),
+    Api(49, "AlterClientQuotas", 1, 1, changes=True),
+    Api(50, "DescribeUserScramCredentials", 0, 0),
+    Api(51, "AlterUserScramCredentials", 0, 0, changes=True),
+    Api(55, "DescribeQuorum", 1, 0, done="2 carries addresses of controllers"),
+    Api(57, "UpdateFeatures", 2, 0, changes=True),
+    Api(60, "DescribeCluster", 2, 0, 0, _ADDRESSES),
+    Api(61, "DescribeProducers", 0, 0),
+    Api(65, "DescribeTransactions", 0, 0),
+    Api(66, "ListTransactions", 2, 0),
+    Api(68, "ConsumerGroupHeartbeat", 1, 0),
+    Api(69, "ConsumerGroupDescribe", 1, 0),
+    Api(71, "GetTelemetrySubscriptions", 0, 0),
+    Api(72, "PushTelemetry", 0, 0),
+    Api(74, "ListConfigResources", 1, 0),
+    Api(75, "DescribeTopicPartitions", 0, 0),
+    Api(88, "StreamsGroupHeartbeat", 0, 0),
+    Api(89, "StreamsGroupDescribe", 0, 0),
+)
+APIS = {api.key: api for api in _TABLE}

@@ -1,0 +1,178 @@
+"""Remote reads of one connection: begun when the broker first has an offset no more, kept until they are fetched.
+
+    nothing  ->  reading  ->  ready, kept for `KEPT_S`  ->  handed out; the next one begins at once
+                          ->  failed, kept for `AGAIN_S`, so that a client that comes at once does not ask the store
+
+A read never holds an answer up (`connection.py` waits a moment, no more): a cold partition must not starve the hot ones
+that are fetched with it. Memory: of the common budget, taken before a read begins; where there is none, none begins.
+What was read is given only to a fetch that the broker has answered with "out of range": who may not read gets nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ..app.pools import Pool
+from ..fetch.piece import PIECE_BYTES, Fetched
+from ..state.errors import CorruptData, TierstateError
+from ..state.offsets import Offset
+from ..state.routing import Isolation, Tier
+from .budget import Budget
+from .fetch_request import Place, Wanted
+
+KEPT_S = 30.0
+AGAIN_S = 1.0
+_BATCH = struct.Struct(">qi")
+_BATCH_END = struct.Struct(">i")
+_LAST_DELTA_AT = 23
+"""Of a record batch of magic 2: base offset, length, and where the last offset's delta is."""
+
+
+class Reader(Protocol):
+    """What is needed of `fetch.reader.LogReader`. Thread-safe, blocking."""
+
+    def fetch(
+        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
+    ) -> Fetched: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """By all connections. ``seen``: is told of every error of a remote read."""
+
+    reader: Reader
+    pool: Pool
+    budget: Budget
+    seen: Callable[[Place, Offset, BaseException], None]
+
+
+class ColdRead:
+    """One piece of one partition, being read, read, or failed."""
+
+    def __init__(self, place: Place, wanted: Wanted, isolation: Isolation, shared: Shared, size: int) -> None:
+        self.place, self.offset, self.isolation = place, wanted.offset, isolation
+        self._shared, self._taken = shared, size
+        self.piece: Fetched | None = None
+        self.error: BaseException | None = None
+        self.task = asyncio.get_running_loop().create_task(self._read(wanted))
+
+    @property
+    def ready(self) -> bool:
+        return self.task.done()
+
+    def release(self) -> None:
+        """It holds no memory any more. Idempotent."""
+        self.task.cancel()
+        self._shared.budget.adjust(-self._taken)
+        self._taken, self.piece = 0, None
+
+    async def _read(self, wanted: Wanted) -> None:
+        (topic, partition), size, reader = self.place, self._taken, self._shared.reader
+
+        def read() -> Fetched:
+            piece = reader.fetch(
+                topic, partition, self.offset, max_bytes=size, isolation=self.isolation, tier=Tier.AUTO
+            )
+            return within(piece) if piece.tier is Tier.REMOTE else replace(piece, data=b"")
+
+        try:
+            piece = await self._shared.pool.run(read)
+        except TierstateError as error:
+            self._fail(error)
+        except Exception as error:  # a bug of ours must not look like the end of the log
+            self._fail(error)
+        else:
+            self._shared.budget.adjust(len(piece.data) - self._taken)
+            self._taken, self.piece = len(piece.data), piece
+
+    def _fail(self, error: BaseException) -> None:
+        self._shared.budget.adjust(-self._taken)
+        self._taken, self.error = 0, error
+        self._shared.seen(self.place, self.offset, error)
+
+
+class ColdReads:
+    """Of one connection; by its loop alone."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._reads: dict[Place, ColdRead] = {}
+
+    def expected(self, place: Place, wanted: Wanted, isolation: Isolation) -> bool:
+        """Whether the broker is thought to answer that it has this offset no more."""
+        return self._of(place, wanted.offset, isolation) is not None
+
+    def get(self, place: Place, wanted: Wanted, isolation: Isolation) -> ColdRead | None:
+        """The read of this offset, begun now if need be; None when there is no memory for it."""
+        known = self._of(place, wanted.offset, isolation)
+        if known is not None:
+            return known
+        self.drop(place)
+        size = max(1, min(wanted.max_bytes, PIECE_BYTES))
+        if not self._shared.budget.take(size):
+            return None
+        read = self._reads[place] = ColdRead(place, wanted, isolation, self._shared, size)
+        read.task.add_done_callback(lambda _: self._expire(read))
+        return read
+
+    def handed_out(self, read: ColdRead, wanted: Wanted) -> None:
+        """Its bytes are the caller's now, who calls `release`. What is likely to be fetched next is begun."""
+        piece = read.piece
+        self._reads.pop(read.place, None)
+        if piece is not None and piece.data and piece.next_offset < piece.bounds.local_start:
+            self.get(read.place, Wanted(piece.next_offset, wanted.max_bytes), read.isolation)
+
+    def drop(self, place: Place) -> None:
+        """The client went elsewhere, or its read is of no use any more."""
+        if (read := self._reads.pop(place, None)) is not None:
+            read.release()
+
+    def close(self) -> None:
+        for place in list(self._reads):
+            self.drop(place)
+
+    def _of(self, place: Place, offset: Offset, isolation: Isolation) -> ColdRead | None:
+        read = self._reads.get(place)
+        return read if read is not None and (read.offset, read.isolation) == (offset, isolation) else None
+
+    def _expire(self, read: ColdRead) -> None:
+        def over() -> None:
+            if self._reads.get(read.place) is read:
+                self.drop(read.place)
+
+        if self._reads.get(read.place) is read:
+            asyncio.get_running_loop().call_later(KEPT_S if read.error is None else AGAIN_S, over)
+
+
+async def wait_for(reads: list[ColdRead], seconds: float, *, for_all: bool) -> None:
+    """Until one of them is ready, or all are, or the time is over."""
+    waiting = [read.task for read in reads if not read.ready]
+    if waiting and (for_all or len(waiting) == len(reads)):
+        until = asyncio.ALL_COMPLETED if for_all else asyncio.FIRST_COMPLETED
+        await asyncio.wait(waiting, timeout=seconds, return_when=until)
+
+
+def within(piece: Fetched) -> Fetched:
+    """Without batches that reach beyond what may be shown: a batch goes to the client whole, records and all.
+
+    One that reaches into what the broker itself has is of the same log, and stays. Raises CorruptData when no batch is
+    left: the log's branches part at batches, so there is none that this can be.
+    """
+    if piece.limit >= piece.bounds.local_start or not piece.data:
+        return piece
+    at = stop = 0
+    while at < len(piece.data):
+        base, length = _BATCH.unpack_from(piece.data, at)
+        (delta,) = _BATCH_END.unpack_from(piece.data, at + _LAST_DELTA_AT)
+        if base + delta >= piece.limit:
+            break
+        at = stop = at + _BATCH.size + length
+    if stop == len(piece.data):
+        return piece
+    if not stop:
+        raise CorruptData("a batch reaches beyond where its log ends", offset=piece.offset, limit=piece.limit)
+    return replace(piece, data=piece.data[:stop])

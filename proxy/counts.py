@@ -1,0 +1,21 @@
+"""What a proxy has done, for its metrics and its access log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Counts:
+    """Of one process; written by its loop alone. ``refused``: requests that do not pass, by their API's name."""
+
+    connections: int = 0
+    turned_away: int = 0
+    malformed: int = 0
+    passed_bytes: int = 0
+    filled_bytes: int = 0
+    filled: int = 0
+    not_yet: int = 0
+    errors: Counter[int] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)

@@ -1,0 +1,162 @@
+"""A Fetch answer, entry by entry: read up to the records' length and never into them.
+
+    header | throttle | error | session | [topic, [entry: index, error, bounds, aborted, replica, records], tags], tags
+
+An entry's error code and bounds have fixed places, so an entry without records is changed where it stands; one that
+gets records is written anew (`filled`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..fetch.piece import Fetched, LogicalBounds
+from .apis import APIS, Key
+from .wire import Malformed, length_of
+
+OFFSET_OUT_OF_RANGE = 1
+_LEAD = struct.Struct(">ihqqq")
+"""Partition, error code, high watermark, last stable offset, log start offset."""
+_ABORTED = struct.Struct(">qq")
+_INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
+NO_REPLICA = -1
+UNKNOWN = -1
+MOST_TEXT = 32_767
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Of one partition, as a Fetch answer has it; -1 for what is not known."""
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+
+
+def _lead(version: int, partition: int, error: int, said: Said) -> bytes:
+    lead = _LEAD.pack(partition, error, said.high_watermark, said.last_stable_offset, said.log_start_offset)
+    return lead if version >= 5 else lead[:-8]
+
+
+class Source(Protocol):
+    """Bytes of the answer in order. Raises Malformed where it ends before that."""
+
+    async def exactly(self, size: int) -> bytes: ...
+
+
+@dataclass(slots=True)
+class Entry:
+    """``head``: everything since the entry before, up to the records; ``lead``: where in it the entry begins.
+
+    ``size``: bytes of records, that follow in the answer. ``version``: of the answer.
+    """
+
+    topic: str
+    partition: int
+    error: int
+    head: bytearray
+    lead: int
+    size: int
+    version: int
+
+    def says(self, error: int, bounds: Said) -> None:
+        """This in place of what the broker said of a partition that it gave no records of."""
+        lead = _lead(self.version, self.partition, error, bounds)
+        self.head[self.lead : self.lead + len(lead)] = lead
+        self.error = error
+
+
+class FetchAnswer:
+    """Read by iterating over `entries`, consuming the records of each before the next is asked for; then `rest`."""
+
+    def __init__(self, source: Source, version: int) -> None:
+        self._source, self._version = source, version
+        self._flexible = APIS[Key.FETCH].is_flexible(version)
+        self._head = bytearray()
+
+    async def entries(self) -> AsyncIterator[Entry]:
+        await self._tags()  # of the answer's header
+        await self._take(4)  # throttle time
+        if self._version >= 7:
+            await self._take(6)  # error, session
+        for _ in range(await self._count()):
+            topic = await self._text()
+            for _ in range(await self._count()):
+                yield await self._entry(topic)
+                await self._tags()
+            await self._tags()
+        await self._tags()
+
+    @property
+    def rest(self) -> bytes:
+        """What follows the last entry's records."""
+        return bytes(self._head)
+
+    async def _entry(self, topic: str) -> Entry:
+        lead = len(self._head)
+        await self._take(_LEAD.size if self._version >= 5 else _LEAD.size - 8)
+        partition, error = struct.unpack_from(">ih", self._head, lead)
+        for _ in range(await self._count()):  # null for none
+            await self._take(_ABORTED.size)
+            await self._tags()
+        if self._version >= 11:
+            await self._take(4)
+        size = await self._varint() - 1 if self._flexible else await self._int(_INT32)
+        head, self._head = self._head, bytearray()
+        return Entry(topic, partition, error, head, lead, max(0, size), self._version)
+
+    async def _take(self, size: int) -> bytes:
+        taken = await self._source.exactly(size)
+        self._head += taken
+        return taken
+
+    async def _int(self, form: struct.Struct) -> int:
+        return int(form.unpack(await self._take(form.size))[0])
+
+    async def _varint(self) -> int:
+        value = shift = 0
+        while shift < 35:
+            byte = (await self._take(1))[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        raise Malformed("a varint has no end")
+
+    async def _count(self) -> int:
+        return max(0, await self._varint() - 1 if self._flexible else await self._int(_INT32))
+
+    async def _text(self) -> str:
+        size = await self._varint() - 1 if self._flexible else await self._int(_INT16)
+        if not 0 <= size <= MOST_TEXT:
+            raise Malformed("no length of a topic's name", given=size)
+        return (await self._take(size)).decode("utf-8", "replace")
+
+    async def _tags(self) -> None:
+        if not self._flexible:
+            return
+        for _ in range(await self._varint()):
+            await self._varint()
+            await self._take(await self._varint())
+
+
+def said_of(bounds: LogicalBounds) -> Said:
+    start = UNKNOWN if bounds.log_start is None else bounds.log_start
+    return Said(bounds.high_watermark, bounds.last_stable_offset, start)
+
+
+def filled(entry: Entry, piece: Fetched) -> list[bytes | memoryview]:
+    """The entry with the records of ``piece``, and what preceded it in the answer: buffers to be written in order."""
+    flexible = APIS[Key.FETCH].is_flexible(entry.version)
+    head = entry.head[: entry.lead] + _lead(entry.version, entry.partition, 0, said_of(piece.bounds))
+    ends = b"\0" if flexible else b""
+    head += length_of(len(piece.aborted), flexible)
+    for each in piece.aborted:
+        head += _ABORTED.pack(each.producer_id, each.first) + ends
+    if entry.version >= 11:
+        head += _INT32.pack(NO_REPLICA)
+    head += length_of(len(piece.data), flexible)
+    return [bytes(head), piece.data]

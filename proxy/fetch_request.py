@@ -1,0 +1,84 @@
+"""What a Fetch request asks for, and the three fields of it that are changed, each where it stands.
+
+Session id 0 and epoch -1: the broker opens no fetch session (KIP-227), so every request says all it wants.
+``max_bytes`` is lowered where the answer will be held whole, because remote records go into it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from ..state.offsets import Offset
+from ..state.routing import Isolation
+from .apis import APIS, Key
+from .wire import Frame
+
+Place = tuple[str, int]
+"""Topic and partition."""
+_INT32 = struct.Struct(">i")
+_SESSION = struct.Struct(">ii")
+NO_SESSION = (0, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Of one partition. ``max_bytes``: whole batches are given up to it, and the first one in any case."""
+
+    offset: Offset
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """``follower``: another broker asks, whose log must be the leader's own."""
+
+    version: int
+    max_wait_ms: int
+    max_bytes: int
+    isolation: Isolation
+    follower: bool
+    wanted: dict[Place, Wanted]
+    max_bytes_at: int
+
+
+def read_fetch(data: bytearray, at: int, version: int) -> FetchRequest:
+    """Of a frame with its body at ``at``, whose session fields are overwritten. Raises Malformed."""
+    frame, flexible = Frame(data, at), APIS[Key.FETCH].is_flexible(version)
+    replica, max_wait_ms, _min_bytes = frame.int32(), frame.int32(), frame.int32()
+    max_bytes_at = frame.at
+    max_bytes, committed = frame.int32(), frame.int8() == 1
+    if version >= 7:
+        _SESSION.pack_into(data, frame.skip(_SESSION.size), *NO_SESSION)
+    wanted: dict[Place, Wanted] = {}
+    for _ in range(frame.count(flexible, 6)):
+        topic = frame.string(flexible)
+        for _ in range(frame.count(flexible, 16)):
+            number = frame.int32()
+            if version >= 9:
+                frame.int32()  # current leader epoch: the broker's to judge
+            offset = frame.int64()
+            if version >= 12:
+                frame.int32()  # last fetched epoch
+            if version >= 5:
+                frame.int64()  # log start, of followers
+            wanted[topic, number] = Wanted(Offset(offset), frame.int32())
+            frame.tags(flexible)
+        frame.tags(flexible)
+    if version >= 7:
+        for _ in range(frame.count(flexible, 3)):  # forgotten in a session
+            frame.raw_string(flexible)
+            frame.skip(4 * frame.count(flexible, 4))
+            frame.tags(flexible)
+    if version >= 11:
+        frame.raw_string(flexible)  # rack
+    frame.tags(flexible)
+    frame.done()
+    isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
+    return FetchRequest(version, max_wait_ms, max_bytes, isolation, replica >= 0, wanted, max_bytes_at)
+
+
+def lower(data: bytearray, request: FetchRequest, most: int) -> None:
+    """The broker answers about ``most`` bytes: more only for one batch that is larger."""
+    if request.max_bytes > most:
+        _INT32.pack_into(data, request.max_bytes_at, most)

@@ -1,0 +1,29 @@
+"""What all connections of a proxy have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .budget import Budget
+from .cold_reads import Shared
+from .counts import Counts
+from .listeners import Listeners
+from .older_offsets import OlderOffsets
+from .read_log import ReadLog
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """``remote_wait_s``: how long an answer that would be empty waits for remote records."""
+
+    shared: Shared
+    older: OlderOffsets
+    listeners: Listeners
+    counts: Counts
+    read_log: ReadLog
+    read_only: bool
+    remote_wait_s: float
+
+    @property
+    def budget(self) -> Budget:
+        return self.shared.budget

@@ -1,0 +1,120 @@
+"""Where clients reach each broker: a port of the proxy for every node, open before an answer names it.
+
+    port P      bootstrap: any broker
+    P + 1 + n   the broker with node id n
+
+With P = 0 every one of them takes a free port. A listener stays when its node vanishes from the metadata: a node that
+restarts comes back, and until then a connection to it is closed at once, as a dead broker's machine does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+
+from ..runtime.setting_types import Address
+from ..runtime.settings import Proxy
+from ..state.errors import InvalidSettings, Unavailable
+from .addresses import Named
+from .peer import Peer
+
+BACKLOG = 1024
+ANY = None
+"""The node of the bootstrap listener: whichever broker answers."""
+Accept = Callable[[Peer, int | None], None]
+HIGHEST_PORT = 65_535
+
+
+class Listeners:
+    """Of one loop. ``accept`` gets every connection, and the node it is meant for."""
+
+    def __init__(self, first: socket.socket, settings: Proxy, tls: ssl.SSLContext | None, accept: Accept) -> None:
+        """``first``: of the bootstrap listener, bound."""
+        self._first, self._listen, self._advertised = first, settings.listen, settings.reachable
+        self._tls, self._accept = tls, accept
+        self._servers: dict[int | None, asyncio.Server] = {}
+        self._lock = asyncio.Lock()
+        self.nodes: dict[int, tuple[str, int]] = {}
+        """Where the brokers themselves are, as their own answers last said."""
+
+    async def open(self) -> None:
+        """The bootstrap listener."""
+        loop = asyncio.get_running_loop()
+        made = loop.create_server(self._accepts(ANY), sock=self._first, ssl=self._tls, backlog=BACKLOG)
+        self._servers[ANY] = await made
+
+    async def ensure(self, named: Iterable[Named]) -> dict[int, tuple[str, int]]:
+        """The advertised address of every node that was named. Raises Unavailable where a port cannot be had."""
+        found: dict[int, tuple[str, int]] = {}
+        for each in named:
+            if each.node < 0 or not each.host:
+                continue  # none is meant
+            self.nodes[each.node] = (each.host, each.port)
+            async with self._lock:
+                server = self._servers.get(each.node)
+                port = await self._open(each.node, self._port_of(each.node)) if server is None else _port(server)
+            found[each.node] = (self._advertised, port)
+        return found
+
+    def close(self) -> None:
+        """Nobody is accepted any more."""
+        for server in self._servers.values():
+            server.close()
+
+    def _port_of(self, node: int) -> int:
+        return self._listen.port + 1 + node if self._listen.port else 0
+
+    async def _open(self, node: int, port: int) -> int:
+        if port > HIGHEST_PORT:
+            raise Unavailable("no port for a broker: choose a lower proxy.listen", node=node, port=port)
+        try:
+            server = await asyncio.get_running_loop().create_server(
+                self._accepts(node), self._listen.host, port, ssl=self._tls, backlog=BACKLOG
+            )
+        except OSError as error:
+            raise Unavailable("cannot listen for a broker", node=node, port=port, reason=error) from error
+        self._servers[node] = server
+        return _port(server)
+
+    def _accepts(self, node: int | None) -> Callable[[], Peer]:
+        return lambda: _Accepted(self._accept, node)
+
+
+class _Accepted(Peer):
+    def __init__(self, accept: Accept, node: int | None) -> None:
+        super().__init__()
+        self._tell, self._node = accept, node
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._tell(self, self._node)
+
+
+def _port(server: asyncio.Server) -> int:
+    return int(server.sockets[0].getsockname()[1])
+
+
+def listen_on(listen: Address) -> socket.socket:
+    """Raises InvalidSettings for an address that is taken, or not this machine's."""
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    try:
+        return socket.create_server((listen.host, listen.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise InvalidSettings([f"proxy.listen: cannot listen on {listen}, {error.strerror}"]) from error
+
+
+def tls_of(settings: Proxy) -> ssl.SSLContext | None:
+    """What clients are met with. Raises InvalidSettings for files that cannot be used."""
+    tls = settings.tls
+    if tls.certificate is None and tls.key is None:
+        return None
+    if tls.certificate is None or tls.key is None:
+        raise InvalidSettings(["proxy.tls: certificate and key are needed together"])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(tls.certificate, tls.key)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidSettings([f"proxy.tls: cannot be used, {error.strerror or error}"]) from error
+    return context

@@ -1,0 +1,147 @@
+"""ListOffsets and OffsetForLeaderEpoch: the broker's answers, patched in place with what it does not know any more.
+
+Only entries that the broker answered without an error are looked at: it has checked who asks. What cannot be found out
+now is an error after which clients ask again: by the broker's own answer a consumer would begin at the local tier.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..state.routing import Isolation
+from .apis import APIS, Key
+from .fetch_request import Place
+from .wire import Frame
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LAST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+BROKERS_OWN = (LATEST, EARLIEST_LOCAL, EARLIEST_PENDING)
+_FOUND = struct.Struct(">hqq")
+_EPOCH = struct.Struct(">i")
+_END = struct.Struct(">iq")
+_INT16 = struct.Struct(">h")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsAsked:
+    """A ListOffsets request: a timestamp, or one of the names above, of each partition."""
+
+    timestamps: dict[Place, int]
+    isolation: Isolation
+
+
+def read_list_offsets(data: bytes | bytearray, at: int, version: int) -> OffsetsAsked:
+    """Raises Malformed."""
+    frame, flexible = Frame(data, at), APIS[Key.LIST_OFFSETS].is_flexible(version)
+    frame.int32()  # replica
+    committed = version >= 2 and frame.int8() == 1
+    asked: dict[Place, int] = {}
+    for _ in range(frame.count(flexible, 3)):
+        topic = frame.string(flexible)
+        for _ in range(frame.count(flexible, 12)):
+            number = frame.int32()
+            if version >= 4:
+                frame.int32()  # current leader epoch
+            asked[topic, number] = frame.int64()
+            frame.tags(flexible)
+        frame.tags(flexible)
+    if version >= 10:
+        frame.int32()  # timeout
+    frame.tags(flexible)
+    frame.done()
+    return OffsetsAsked(asked, Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSaid:
+    """One entry of a ListOffsets answer, and where it stands. ``offset`` -1: no such record."""
+
+    place: Place
+    error: int
+    timestamp: int
+    offset: int
+    at: int
+    has_epoch: bool
+
+    def says(self, body: bytearray, timestamp: int, offset: int, epoch: int) -> None:
+        _FOUND.pack_into(body, self.at, 0, timestamp, offset)
+        if self.has_epoch:
+            _EPOCH.pack_into(body, self.at + _FOUND.size, epoch)
+
+    def fails(self, body: bytearray, code: int) -> None:
+        self.says(body, -1, -1, -1)
+        _INT16.pack_into(body, self.at, code)
+
+
+def offsets_said(body: bytes | bytearray, version: int) -> Iterator[OffsetSaid]:
+    """Raises Malformed."""
+    frame, flexible = Frame(body), APIS[Key.LIST_OFFSETS].is_flexible(version)
+    if version >= 2:
+        frame.int32()  # throttle time
+    for _ in range(frame.count(flexible, 3)):
+        topic = frame.string(flexible)
+        for _ in range(frame.count(flexible, 22)):
+            number, at = frame.int32(), frame.skip(_FOUND.size)
+            error, timestamp, offset = _FOUND.unpack_from(body, at)
+            if version >= 4:
+                frame.int32()
+            frame.tags(flexible)
+            yield OffsetSaid((topic, number), error, timestamp, offset, at, version >= 4)
+        frame.tags(flexible)
+    frame.tags(flexible)
+    frame.done()
+
+
+def read_epochs(data: bytes | bytearray, at: int, version: int) -> dict[Place, int]:
+    """The epoch that an OffsetForLeaderEpoch request asks for, of each partition. Raises Malformed."""
+    frame, flexible = Frame(data, at), APIS[Key.OFFSET_FOR_LEADER_EPOCH].is_flexible(version)
+    if version >= 3:
+        frame.int32()  # replica
+    asked: dict[Place, int] = {}
+    for _ in range(frame.count(flexible, 3)):
+        topic = frame.string(flexible)
+        for _ in range(frame.count(flexible, 12)):
+            number, _current = frame.int32(), frame.int32()
+            asked[topic, number] = frame.int32()
+            frame.tags(flexible)
+        frame.tags(flexible)
+    frame.tags(flexible)
+    frame.done()
+    return asked
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSaid:
+    """One entry of an OffsetForLeaderEpoch answer. ``end`` exclusive; both -1: the broker knows no such epoch."""
+
+    place: Place
+    error: int
+    epoch: int
+    end: int
+    at: int
+    error_at: int
+
+    def says(self, body: bytearray, epoch: int, end: int) -> None:
+        _END.pack_into(body, self.at, epoch, end)
+
+    def fails(self, body: bytearray, code: int) -> None:
+        self.says(body, -1, -1)
+        _INT16.pack_into(body, self.error_at, code)
+
+
+def epochs_said(body: bytes | bytearray, version: int) -> Iterator[EpochSaid]:
+    """Raises Malformed."""
+    frame, flexible = Frame(body), APIS[Key.OFFSET_FOR_LEADER_EPOCH].is_flexible(version)
+    frame.int32()  # throttle time
+    for _ in range(frame.count(flexible, 3)):
+        topic = frame.string(flexible)
+        for _ in range(frame.count(flexible, 18)):
+            error_at = frame.at
+            error, number, at = frame.int16(), frame.int32(), frame.skip(_END.size)
+            epoch, end = _END.unpack_from(body, at)
+            frame.tags(flexible)
+            yield EpochSaid((topic, number), error, epoch, end, at, error_at)
+        frame.tags(flexible)
+    frame.tags(flexible)
+    frame.done()

@@ -1,0 +1,136 @@
+"""What the broker does not know any more of offsets and epochs, put into its answers: by the view and the remote tier.
+
+asked for                    answered by
+earliest (-2)                the log start of both tiers
+a time                       the remote tier's first record of it, where it has one; else the broker
+max timestamp (-3)           the remote tier, where a segment of it has a later one than the broker's
+last tiered (-5)             the highest offset of the remote tier, where there is one
+latest, earliest local, …    the broker
+an epoch                     the lineage, where that epoch ended below the local tier; else the broker
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..app.pools import Pool
+from ..fetch.piece import LogicalBounds
+from ..state.epochs import LeaderEpoch
+from ..state.errors import TierstateError
+from ..state.lineage import EpochEnd
+from ..state.offsets import Offset, TimestampMs
+from . import codes
+from .codes import code_of
+from .counts import Counts
+from .fetch_request import Place
+from .offsets import (
+    BROKERS_OWN,
+    EARLIEST,
+    LAST_TIERED,
+    MAX_TIMESTAMP,
+    EpochSaid,
+    OffsetSaid,
+    OffsetsAsked,
+    epochs_said,
+    offsets_said,
+)
+
+Found = tuple[Offset, TimestampMs]
+NO_EPOCH = -1
+NO_TIME = -1
+
+
+class Older(Protocol):
+    """What is needed of `fetch.reader.LogReader`. Thread-safe, blocking."""
+
+    def bounds(self, topic: str, partition: int) -> LogicalBounds: ...
+
+    def first_remote(self, topic: str, partition: int, timestamp_ms: int) -> Found | None: ...
+
+    def latest_remote(self, topic: str, partition: int, above_ms: int) -> Found | None: ...
+
+    def epoch_at(self, topic: str, partition: int, offset: int) -> LeaderEpoch | None: ...
+
+    def remote_epoch_end(self, topic: str, partition: int, epoch: LeaderEpoch) -> EpochEnd | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    offset: int
+    timestamp: int
+    epoch: int
+
+
+class OlderOffsets:
+    """Of all connections. ``seen``: is told of every error."""
+
+    def __init__(
+        self, reader: Older, pool: Pool, counts: Counts, seen: Callable[[Place, Offset, BaseException], None]
+    ) -> None:
+        self._reader, self._pool, self._counts, self._seen = reader, pool, counts, seen
+
+    async def patch_offsets(self, asked: OffsetsAsked, version: int, body: bytes) -> bytearray:
+        """The body of a ListOffsets answer. Raises Malformed."""
+        patched = bytearray(body)
+        said = [
+            each for each in offsets_said(body, version) if each.error == codes.NONE and each.place in asked.timestamps
+        ]
+        wanted = [each for each in said if asked.timestamps[each.place] not in BROKERS_OWN]
+        await asyncio.gather(*(self._patch_offset(each, asked.timestamps[each.place], patched) for each in wanted))
+        return patched
+
+    async def patch_epochs(self, asked: dict[Place, int], version: int, body: bytes) -> bytearray:
+        """The body of an OffsetForLeaderEpoch answer. Raises Malformed."""
+        patched = bytearray(body)
+        said = [
+            each for each in epochs_said(body, version) if each.error == codes.NONE and asked.get(each.place, -1) >= 0
+        ]
+        await asyncio.gather(*(self._patch_epoch(each, asked[each.place], patched) for each in said))
+        return patched
+
+    async def _patch_offset(self, said: OffsetSaid, timestamp: int, body: bytearray) -> None:
+        try:
+            answer = await self._pool.run(lambda: self._answer(said, timestamp), goes_on=True)
+        except TierstateError as error:
+            self._seen(said.place, Offset(said.offset), error)
+            code = code_of(error)
+            self._counts.errors[code] += 1
+            said.fails(body, codes.KAFKA_STORAGE_ERROR if code == codes.OFFSET_OUT_OF_RANGE else code)
+            return
+        if answer is not None:
+            said.says(body, answer.timestamp, answer.offset, answer.epoch)
+
+    def _answer(self, said: OffsetSaid, timestamp: int) -> _Answer | None:
+        topic, number = said.place
+        if timestamp == EARLIEST:
+            start = self._reader.bounds(topic, number).start(topic, number)
+            return None if start == said.offset else self._of(said.place, (start, TimestampMs(NO_TIME)))
+        if timestamp == LAST_TIERED:
+            last = self._reader.bounds(topic, number).highest_remote
+            return None if last is None else self._of(said.place, (last, TimestampMs(NO_TIME)))
+        if timestamp == MAX_TIMESTAMP:
+            found = self._reader.latest_remote(topic, number, said.timestamp)
+        else:
+            found = self._reader.first_remote(topic, number, timestamp)
+        return None if found is None else self._of(said.place, found)
+
+    def _of(self, place: Place, found: Found) -> _Answer:
+        epoch = self._reader.epoch_at(*place, found[0])
+        return _Answer(found[0], found[1], NO_EPOCH if epoch is None else epoch)
+
+    async def _patch_epoch(self, said: EpochSaid, epoch: int, body: bytearray) -> None:
+        topic, number = said.place
+        try:
+            end = await self._pool.run(
+                lambda: self._reader.remote_epoch_end(topic, number, LeaderEpoch(epoch)), goes_on=True
+            )
+        except TierstateError as error:
+            self._seen(said.place, Offset(said.end), error)
+            self._counts.errors[codes.KAFKA_STORAGE_ERROR] += 1
+            said.fails(body, codes.KAFKA_STORAGE_ERROR)
+            return
+        if end is not None:
+            said.says(body, end.epoch, end.end)

@@ -1,0 +1,64 @@
+"""Wiring: settings, and a reader the caller has, to a proxy that listens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..broker.client_config import bootstrap_addresses
+from ..broker.framed_socket import tls_context
+from ..runtime.clock import Clock
+from ..runtime.metrics import Metrics
+from ..runtime.settings import Settings
+from ..state.errors import InvalidSettings
+from .read_log import ReadLog
+from .server import BothTiers, Brokers, ProxyServer, Warn
+
+OWN_IDENTITY = ("ssl.certificate.location", "ssl.key.location", "ssl.key.password")
+"""Of the proxy's own connections only: with it, every client would be the proxy."""
+
+
+@contextmanager
+def open_proxy(reader: BothTiers, settings: Settings, clock: Clock, warn: Warn) -> Iterator[ProxyServer]:
+    """Raises InvalidSettings for an address that is taken, TLS files that cannot be used, a log that cannot be kept."""
+    kafka = {name: value for name, value in settings.kafka.items() if name not in OWN_IDENTITY}
+    brokers = Brokers(bootstrap_addresses(kafka), tls_context(kafka))
+    with _appending(settings.proxy.access_log, warn) as write:
+        server = ProxyServer(reader, brokers, settings.proxy, clock, ReadLog(write, clock), warn)
+        try:
+            yield server
+        finally:
+            server.close()
+
+
+def feed_proxy_metrics(metrics: Metrics, server: ProxyServer) -> None:
+    """What it counts, for Prometheus."""
+    counts, budget = server.counts, server.budget
+    metrics.tally("tierstate_proxy_passed_bytes_total", lambda: [((), counts.passed_bytes)])
+    metrics.tally("tierstate_proxy_filled_bytes_total", lambda: [((), counts.filled_bytes)])
+    metrics.tally("tierstate_proxy_not_yet_total", lambda: [((), counts.not_yet)])
+    metrics.tally("tierstate_proxy_errors_total", lambda: [((str(code),), n) for code, n in counts.errors.items()])
+    metrics.tally("tierstate_proxy_turned_away_total", lambda: [((), counts.turned_away + counts.malformed)])
+    metrics.gauge("tierstate_proxy_connections", lambda: [((), counts.connections)])
+    metrics.gauge("tierstate_proxy_memory_bytes", lambda: [((), budget.used)])
+
+
+@contextmanager
+def _appending(path: Path | None, warn: Warn) -> Iterator[Callable[[str], None] | None]:
+    if path is None:
+        yield None
+        return
+    try:
+        file = path.open("a", buffering=1)
+    except OSError as error:
+        raise InvalidSettings([f"proxy.access_log: cannot be written, {error.strerror}"]) from error
+
+    def write(line: str) -> None:
+        try:
+            file.write(line + "\n")
+        except OSError as error:
+            warn("the access log cannot be written", file=str(path), reason=error.strerror)
+
+    with file:
+        yield write

@@ -1,0 +1,191 @@
+"""One end of a relayed connection: bytes in their order, with back-pressure both ways, and frames read from them.
+
+Memory of an end: `HELD` bytes that came and were not taken, one read of the socket, and `WRITE_HIGH` that the other
+end's machine has not taken; beside that only what a frame that must be looked into is allowed to have (`budget.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterable
+from typing import cast
+
+from .wire import Malformed
+
+HELD = 512 * 1024
+WRITE_HIGH = 512 * 1024
+PIPED = 256 * 1024
+"""Bytes moved at once from one end to the other."""
+_LENGTH = struct.Struct(">i")
+LARGEST_FRAME = 2**31 - 1
+
+
+Part = bytes | bytearray | memoryview
+
+
+class Gone(Exception):
+    """The connection's other end closed it, or it broke."""
+
+
+class Peer(asyncio.Protocol):
+    """Of one loop. One task reads, and one writes."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._over = False
+        self._wakes: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._full = self._paused = False
+        self.transport: asyncio.Transport = None  # type: ignore[assignment]
+        self.received = self.sent = 0
+        self._frame = 0
+
+    # what the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_HIGH)
+
+    def data_received(self, data: bytes) -> None:
+        self._held += data
+        self.received += len(data)
+        if len(self._held) > HELD and not self._paused:
+            self._paused = True
+            self.transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> bool:
+        self._over = True
+        self._wake()
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._over = True
+        self._wake()
+        self.resume_writing()
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    # what the relay calls
+
+    async def frame(self) -> int | None:
+        """Bytes of the frame that follows; None when the other end closed between two frames. Raises Malformed, Gone.
+
+        What was not read of the frame before is an error of ours.
+        """
+        assert not self._frame, self._frame
+        if not self._held:
+            await self._more()
+            if not self._held:
+                return None
+        self._frame = 4
+        size = int(_LENGTH.unpack(await self.exactly(4))[0])
+        if size < 4:
+            raise Malformed("no length of a frame", given=size)
+        self._frame = size
+        return size
+
+    @property
+    def address(self) -> str:
+        """Of the other end, ``host:port``."""
+        host, port = (self.transport.get_extra_info("peername") or ("unknown", 0))[:2]
+        return f"{host}:{port}"
+
+    @property
+    def left(self) -> int:
+        """Bytes of the frame that were not read."""
+        return self._frame
+
+    async def exactly(self, size: int) -> bytes:
+        """Of the frame. Raises Malformed beyond its end, Gone when it never comes."""
+        if size > self._frame:
+            raise Malformed("a frame ends too early", wanted=size, left=self._frame)
+        held = self._held
+        while len(held) < size:
+            await self._more()
+            if self._over and len(held) < size:
+                raise Gone
+        taken = bytes(memoryview(held)[:size])
+        del held[:size]
+        self._frame -= size
+        if len(held) <= HELD // 2:
+            self._resume()
+        return taken
+
+    async def pipe(self, size: int, to: Peer) -> None:
+        """So many bytes of the frame as they are. Raises Gone, of either end."""
+        while size:
+            if not self._held:
+                await self._more()
+                if not self._held:
+                    raise Gone
+            part = await self.exactly(min(size, len(self._held), PIPED))
+            size -= len(part)
+            to.write(part)
+            await to.drained()
+
+    def write(self, part: Part) -> None:
+        self.sent += len(part)
+        self.transport.write(part)
+
+    async def send(self, parts: Iterable[Part]) -> None:
+        """Raises Gone."""
+        for part in parts:
+            self.write(part)
+            await self.drained()
+
+    async def drained(self) -> None:
+        """Raises Gone."""
+        if self.transport.is_closing():
+            raise Gone
+        if self._full:
+            self._drained = asyncio.get_running_loop().create_future()
+            try:
+                await self._drained
+            finally:
+                self._drained = None
+
+    def close(self) -> None:
+        """What was written is sent, as far as the other end takes it."""
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Now."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    async def _more(self) -> None:
+        """Until something came, or nothing will."""
+        if self._over:
+            return
+        self._resume()  # a part that is looked into may be larger than what is held otherwise
+        self._wakes = asyncio.get_running_loop().create_future()
+        try:
+            await self._wakes
+        finally:
+            self._wakes = None
+
+    def _wake(self) -> None:
+        if self._wakes is not None and not self._wakes.done():
+            self._wakes.set_result(None)
+
+    def _resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            self.transport.resume_reading()
+
+
+def framed(parts: list[Part]) -> list[Part]:
+    """With the length before them. Raises Malformed for more than a frame can have."""
+    size = sum(len(part) for part in parts)
+    if size > LARGEST_FRAME:
+        raise Malformed("more than a frame can have", size=size)
+    return [_LENGTH.pack(size), *parts]

@@ -1,0 +1,83 @@
+"""Who read what: one line of JSON for each connection, partition and tier, once a minute and when the connection ends.
+
+    {"time": "2026-01-01T00:00:00Z", "user": "ann", "client": "10.0.0.7:51234", "topic": "orders", "partition": 0,
+     "tier": "remote", "first_offset": 0, "last_fetch_offset": 45000, "bytes": 10485760}
+
+``user``: as the broker accepted it by SASL; empty for one that did not log in. ``first_offset`` and
+``last_fetch_offset``: the lowest and the highest offset that was fetched from. A line that cannot be written ends no
+read: it is counted, and the log of the process says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ..runtime.clock import Clock
+from .fetch_request import Place
+
+EVERY_S = 60.0
+
+
+@dataclass(slots=True)
+class _Seen:
+    first: int
+    last: int
+    size: int
+
+
+class ReadLog:
+    """``write``: one line; None where nobody keeps any."""
+
+    def __init__(self, write: Callable[[str], None] | None, clock: Clock) -> None:
+        self.write, self.clock = write, clock
+
+    def of_connection(self, client: str) -> Reads:
+        return Reads(self, client)
+
+
+class Reads:
+    """Of one connection. ``user``: set when the broker has accepted it."""
+
+    def __init__(self, log: ReadLog, client: str) -> None:
+        self._log, self._client = log, client
+        self.user = ""
+        self._seen: dict[tuple[Place, str], _Seen] = {}
+        self._since = log.clock.monotonic()
+
+    def saw(self, place: Place, tier: str, offset: int, size: int) -> None:
+        """``size`` bytes of records, from a fetch at ``offset``, are handed out."""
+        if self._log.write is None:
+            return
+        seen = self._seen.get((place, tier))
+        if seen is None:
+            self._seen[place, tier] = _Seen(offset, offset, size)
+        else:
+            seen.first, seen.last = min(seen.first, offset), max(seen.last, offset)
+            seen.size += size
+        if self._log.clock.monotonic() - self._since >= EVERY_S:
+            self.close()
+
+    def close(self) -> None:
+        """Writes what was seen since the last time."""
+        write, now = self._log.write, self._log.clock
+        self._since = now.monotonic()
+        seen, self._seen = self._seen, {}
+        if write is None:
+            return
+        time = datetime.fromtimestamp(now.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for ((topic, partition), tier), each in seen.items():
+            line = {
+                "time": time,
+                "user": self.user,
+                "client": self._client,
+                "topic": topic,
+                "partition": partition,
+                "tier": tier,
+                "first_offset": each.first,
+                "last_fetch_offset": each.last,
+                "bytes": each.size,
+            }
+            write(json.dumps(line))

@@ -1,0 +1,242 @@
+"""One client's connection and its own connection to the broker: everything passes, byte for byte, in its order.
+
+    client ── frame ──> look at its first bytes ──────────────────────────────> broker
+                         └─ Fetch, ListOffsets, epochs: what was asked is remembered, in order
+    client <── frame ── nothing to do: passed · addresses: replaced · offsets: patched · Fetch: filled <── broker
+
+The broker is asked first, always, as the client's own principal; only what it then says it has no more is looked for in
+the remote tier (`fetches.py`, `older_offsets.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+
+from ..state.errors import InvalidRequest
+from . import addresses, codes
+from .apis import APIS, Key
+from .fetch_request import FetchRequest, Place, read_fetch
+from .fetches import Fetches
+from .house import House
+from .offsets import OffsetsAsked, read_epochs, read_list_offsets
+from .peer import Gone, Peer, framed
+from .sasl_user import user_of
+from .versions import offered
+from .wire import Frame, Malformed
+
+LARGEST_WHOLE = 64 * 1024 * 1024
+"""Of a frame that is looked into."""
+FIRST_BYTES = 70_000
+"""A request's header and a transactional id have no more."""
+MOST_PENDING = 1000
+"""Requests on their way: a broker takes one at a time of a connection, the others wait in sockets."""
+_HEADER = struct.Struct(">hhi")
+_INT32 = struct.Struct(">i")
+_INT16 = struct.Struct(">h")
+LOOKED_INTO = frozenset(
+    {Key.FETCH, Key.LIST_OFFSETS, Key.OFFSET_FOR_LEADER_EPOCH, Key.SASL_HANDSHAKE, Key.SASL_AUTHENTICATE}
+)
+WITH_ADDRESSES = frozenset({Key.METADATA, Key.FIND_COORDINATOR, Key.DESCRIBE_CLUSTER})
+
+
+class Refused(InvalidRequest):
+    """A request that does not pass. The connection it came on is closed, as a broker does for one it does not know."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """A request that the broker has not answered yet."""
+
+    key: int
+    version: int
+    correlation: int
+    fetch: FetchRequest | None = None
+    offsets: OffsetsAsked | None = None
+    epochs: dict[Place, int] | None = None
+
+
+class Relay:
+    """``run`` it once. ``client`` and ``broker`` are connected; both are closed at its end."""
+
+    def __init__(self, client: Peer, broker: Peer, house: House) -> None:
+        self._client, self._broker, self._house = client, broker, house
+        self._reads = house.read_log.of_connection(client.address)
+        self._fetches = Fetches(client, broker, house, self._reads)
+        self._pending: deque[Pending] = deque()
+        self._room = asyncio.Semaphore(MOST_PENDING)
+        self._mechanism = self._claimed = ""
+
+    async def run(self) -> None:
+        """Until either end closes. Raises Malformed and Refused; an end that is gone is no error."""
+        both = [asyncio.create_task(each) for each in (self._requests(), self._answers())]
+        try:
+            done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                with suppress(Gone):
+                    task.result()
+        finally:
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+            self._fetches.close()
+            self._reads.close()
+            self._client.close()
+            self._broker.abort()
+
+    # client -> broker
+
+    async def _requests(self) -> None:
+        client, broker = self._client, self._broker
+        while (size := await client.frame()) is not None:
+            if size < _HEADER.size:
+                raise Malformed("a request without a header", length=size)
+            head = await client.exactly(_HEADER.size)
+            key, version, correlation = _HEADER.unpack(head)
+            self._check(key, version)
+            await self._room.acquire()
+            pending = Pending(key, version, correlation)
+            if key in LOOKED_INTO:
+                await self._look_into(size, head, pending)
+                continue
+            if key == Key.PRODUCE:
+                head += await client.exactly(min(client.left, FIRST_BYTES))
+                if _acks(head, version) == 0:
+                    self._room.release()
+                else:
+                    self._pending.append(pending)
+            else:
+                self._pending.append(pending)
+            broker.write(_INT32.pack(size) + head)
+            await broker.drained()
+            await client.pipe(client.left, broker)
+
+    def _check(self, key: int, version: int) -> None:
+        api = APIS.get(key)
+        if key == Key.API_VERSIONS:
+            return  # of any version: a broker that does not know it says which ones it does
+        read_only = api is not None and api.changes and self._house.read_only
+        if api is None or not api.oldest <= version <= api.newest or read_only:
+            name = f"api key {key}" if api is None else api.name
+            self._house.counts.refused[name] += 1
+            why = "this proxy is read-only" if read_only else "a request that was not offered"
+            raise Refused(why, request=name, version=version)
+
+    async def _look_into(self, size: int, head: bytes, pending: Pending) -> None:
+        with self._memory(size):
+            data = bytearray(head + await self._client.exactly(size - len(head)))
+            at = _body_at(data, APIS[pending.key].is_flexible(pending.version))
+            match pending.key:
+                case Key.FETCH:
+                    pending.fetch = read_fetch(data, at, pending.version)
+                    self._fetches.asked(pending.fetch, data)
+                case Key.LIST_OFFSETS:
+                    pending.offsets = read_list_offsets(data, at, pending.version)
+                case Key.OFFSET_FOR_LEADER_EPOCH:
+                    pending.epochs = read_epochs(data, at, pending.version)
+                case Key.SASL_HANDSHAKE:
+                    self._mechanism = Frame(data, at).string(False)
+                    self._claimed = ""
+                case Key.SASL_AUTHENTICATE if not self._claimed:
+                    frame, flexible = Frame(data, at), pending.version >= 2
+                    length = frame.length(flexible, short=False)
+                    begin = frame.skip(max(0, length))
+                    self._claimed = user_of(self._mechanism, bytes(data[begin : frame.at]))
+            self._pending.append(pending)
+            self._broker.write(_INT32.pack(len(data)) + data)
+            await self._broker.drained()
+
+    # broker -> client
+
+    async def _answers(self) -> None:
+        broker, client = self._broker, self._client
+        while (size := await broker.frame()) is not None:
+            lead = await broker.exactly(4)
+            if not self._pending:
+                raise Malformed("the broker answered what nobody asked")
+            pending = self._pending.popleft()
+            self._room.release()
+            if _INT32.unpack(lead)[0] != pending.correlation:
+                raise Malformed("the broker answered another request", asked=pending.correlation)
+            change = self._change_of(pending)
+            if pending.fetch is not None:
+                await self._fetches.answer(size, lead, pending.fetch)
+            elif change is None:
+                client.write(_INT32.pack(size) + lead)
+                await client.drained()
+                await broker.pipe(broker.left, client)
+            else:
+                with self._memory(size):
+                    whole = await broker.exactly(broker.left)
+                    at = _answer_at(whole, pending)
+                    await client.send(framed([lead, whole[:at], await change(whole[at:])]))
+            if broker.left:
+                raise Malformed("the broker's answer has more than its version says", left=broker.left)
+
+    def _change_of(self, pending: Pending) -> Callable[[bytes], Awaitable[bytes | bytearray]] | None:
+        """What is done to the body of the answer; None: nothing."""
+        key, version, house = pending.key, pending.version, self._house
+        if key in WITH_ADDRESSES:
+            return partial(self._addresses, Key(key), version)
+        if key == Key.API_VERSIONS:
+            return partial(self._versions, version)
+        if key == Key.SASL_AUTHENTICATE:
+            return self._authenticated
+        if pending.offsets is not None:
+            return partial(house.older.patch_offsets, pending.offsets, version)
+        if pending.epochs is not None:
+            return partial(house.older.patch_epochs, pending.epochs, version)
+        return None
+
+    async def _addresses(self, key: Key, version: int, body: bytes) -> bytes:
+        named = addresses.nodes(key, body, version)
+        listeners = await self._house.listeners.ensure(named)
+        return addresses.rewritten(body, named, listeners, flexible=APIS[key].is_flexible(version))
+
+    async def _versions(self, version: int, body: bytes) -> bytes:
+        return offered(body, version, read_only=self._house.read_only)
+
+    async def _authenticated(self, body: bytes) -> bytes:
+        if Frame(body).int16() == codes.NONE:
+            self._reads.user = self._claimed
+        else:
+            self._claimed = ""
+        return body
+
+    @contextmanager
+    def _memory(self, size: int) -> Iterator[None]:
+        """For a frame that is looked into. Raises Refused where there is not enough for it now."""
+        if size > LARGEST_WHOLE or not self._house.budget.take(size):
+            raise Refused("no memory for a frame that must be looked into", length=size, most=LARGEST_WHOLE)
+        try:
+            yield
+        finally:
+            self._house.budget.adjust(-size)
+
+
+def _body_at(data: bytes | bytearray, flexible: bool) -> int:
+    """Where a request's header ends."""
+    frame = Frame(data, _HEADER.size)
+    frame.raw_string(False)  # client id
+    frame.tags(flexible)
+    return frame.at
+
+
+def _answer_at(body: bytes, pending: Pending) -> int:
+    """Where an answer's header ends. That of ApiVersions never has tagged fields: its reader may not know them yet."""
+    frame = Frame(body)
+    frame.tags(pending.key != Key.API_VERSIONS and APIS[pending.key].is_flexible(pending.version))
+    return frame.at
+
+
+def _acks(head: bytes, version: int) -> int:
+    """Of a Produce request."""
+    flexible = APIS[Key.PRODUCE].is_flexible(version)
+    frame = Frame(head, _body_at(head, flexible))
+    frame.raw_string(flexible)  # transactional id
+    return frame.int16()

@@ -1,0 +1,176 @@
+"""A proxy that listens: the loop in a thread of its own, every connection a task of it.
+
+Its first port is taken when it is opened, so whoever starts one knows it; nobody is answered before `process` runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+from ..app.pools import Pool
+from ..runtime.clock import Clock
+from ..runtime.service import Service
+from ..runtime.setting_types import Address
+from ..runtime.settings import Proxy
+from ..runtime.watchdog import alive, loop
+from ..state.errors import BrokerUnavailable, TierstateError
+from ..state.offsets import Offset
+from .budget import Budget
+from .cold_reads import Reader, Shared
+from .counts import Counts
+from .fetch_request import Place
+from .house import House
+from .listeners import Listeners, listen_on, tls_of
+from .older_offsets import Older, OlderOffsets
+from .peer import Peer
+from .read_log import ReadLog
+from .relay import Relay
+
+CONNECT_S = 10.0
+TICK_S = 1.0
+STOP_S = 3.0
+"""What connections get to send what was written, after a stop."""
+METADATA_CALLS = 8
+BrokerAddress = tuple[str, int]
+Warn = Callable[..., object]
+
+
+class BothTiers(Reader, Older, Protocol):
+    """What a proxy reads with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """Where the cluster is first asked, and how connections to it are made.
+
+    Never with a certificate of the proxy's own: that would be everybody's identity.
+    """
+
+    bootstrap: Sequence[BrokerAddress]
+    tls: ssl.SSLContext | None
+
+
+class ProxyServer:
+    """Bound when constructed; serves while its `process` runs. Raises InvalidSettings."""
+
+    def __init__(
+        self, reader: BothTiers, brokers: Brokers, settings: Proxy, clock: Clock, read_log: ReadLog, warn: Warn
+    ) -> None:
+        self._reader, self._brokers, self._settings, self._clock = reader, brokers, settings, clock
+        self._read_log, self._warn = read_log, warn
+        self._tls = tls_of(settings)
+        self._socket = listen_on(settings.listen)
+        self.address = Address(settings.reachable, self._socket.getsockname()[1])
+        """What clients write into ``bootstrap.servers``."""
+        self.counts, self.budget = Counts(), Budget(settings.memory)
+        self._remote = Pool("proxy-remote", settings.remote_reads)
+        self._metadata = Pool("proxy-metadata", METADATA_CALLS)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._over: asyncio.Event | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = count()
+
+    def process(self) -> Service:
+        """To be started, stopped and joined with the others."""
+        return Service("proxy", self._serve, on_stop=self._stop)
+
+    def close(self) -> None:
+        """Gives the port back."""
+        self._socket.close()
+        self._remote.close()
+        self._metadata.close()
+
+    def _serve(self, stopping: threading.Event) -> None:
+        with loop("proxy"):
+            asyncio.run(self._main(stopping))
+
+    def _stop(self) -> None:
+        if self._loop is not None and self._over is not None:
+            with suppress(RuntimeError):  # it is over already
+                self._loop.call_soon_threadsafe(self._over.set)
+
+    async def _main(self, stopping: threading.Event) -> None:
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        listeners = Listeners(self._socket, self._settings, self._tls, self._accept)
+        shared = Shared(self._reader, self._remote, self.budget, self._failed)
+        older = OlderOffsets(self._reader, self._metadata, self.counts, self._failed)
+        self._house = House(
+            shared=shared,
+            older=older,
+            listeners=listeners,
+            counts=self.counts,
+            read_log=self._read_log,
+            read_only=self._settings.read_only,
+            remote_wait_s=self._settings.remote_wait,
+        )
+        await listeners.open()
+        try:
+            while not (stopping.is_set() or self._over.is_set()):
+                alive()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._over.wait(), TICK_S)
+        finally:
+            listeners.close()
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=STOP_S)
+
+    def _accept(self, client: Peer, node: int | None) -> None:
+        if len(self._tasks) >= self._settings.connections:
+            self.counts.turned_away += 1
+            client.abort()
+            return
+        task = asyncio.get_running_loop().create_task(self._relay(client, node))
+        self._tasks.add(task)
+        self.counts.connections = len(self._tasks)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self.counts.connections = len(self._tasks)
+        if not task.cancelled() and (error := task.exception()) is not None:  # a bug of ours: only its connection ends
+            self._warn("a connection ended by an error of the proxy", reason=repr(error))
+
+    async def _relay(self, client: Peer, node: int | None) -> None:
+        try:
+            try:
+                broker = await self._connected(node)
+            except (OSError, TimeoutError, TierstateError) as error:
+                self._warn("no connection to the broker", node=node, reason=str(error) or repr(error))
+                return
+            await Relay(client, broker, self._house).run()
+        except TierstateError as error:
+            self.counts.malformed += 1
+            self._warn("a connection is closed", client=client.address, reason=str(error))
+        finally:
+            client.close()
+
+    async def _connected(self, node: int | None) -> Peer:
+        """To the broker with this id, or to any. Raises OSError, TimeoutError, BrokerUnavailable."""
+        known = self._house.listeners.nodes
+        if node is not None:
+            addresses = [known[node]]
+        else:
+            found = list(dict.fromkeys([*known.values(), *self._brokers.bootstrap]))
+            turn = next(self._turns) % len(found)
+            addresses = found[turn:] + found[:turn]
+        failed: Exception | None = None
+        for host, port in addresses:
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    made = asyncio.get_running_loop().create_connection(Peer, host, port, ssl=self._brokers.tls)
+                    return (await made)[1]
+            except (OSError, TimeoutError) as error:
+                failed = error
+        raise BrokerUnavailable("no broker accepts a connection", reason=failed)
+
+    def _failed(self, place: Place, offset: Offset, error: BaseException) -> None:
+        self._warn("a remote read failed", partition=f"{place[0]}-{place[1]}", offset=offset, reason=str(error))

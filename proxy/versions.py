@@ -1,0 +1,35 @@
+"""ApiVersions: what the broker offers, less what cannot pass as it is (`apis.py`)."""
+
+from __future__ import annotations
+
+import struct
+
+from .apis import APIS
+from .wire import Frame, length_of
+
+UNSUPPORTED_VERSION = 35
+_RANGE = struct.Struct(">hhh")
+
+
+def offered(body: bytes, version: int, *, read_only: bool) -> bytes:
+    """The answer's body, with the versions that pass. Raises Malformed.
+
+    ``version`` of the request; a broker that does not know it answers in version 0, with an error.
+    """
+    frame = Frame(body)
+    error = frame.int16()
+    flexible = version >= 3 and error != UNSUPPORTED_VERSION
+    begin = frame.at
+    kept = []
+    for _ in range(frame.count(flexible, _RANGE.size)):
+        at = frame.skip(_RANGE.size)
+        key, oldest, newest = _RANGE.unpack_from(body, at)
+        tags = frame.at
+        frame.tags(flexible)
+        api = APIS.get(key)
+        if api is None or (read_only and api.changes):
+            continue
+        oldest, newest = max(oldest, api.oldest), min(newest, api.newest)
+        if oldest <= newest:
+            kept.append(_RANGE.pack(key, oldest, newest) + body[tags : frame.at])
+    return body[:begin] + length_of(len(kept), flexible) + b"".join(kept) + body[frame.at :]
