@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from cachetools import LRUCache
 from fastapi import Request
 
+from ..app.pool import Pool
 from ..fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from ..runtime.clock import Clock
 from ..runtime.quota import ByteQuota
@@ -20,10 +21,10 @@ from ..state.offsets import Offset, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
 from .long_polls import LongPolls, Place
-from .pools import Pools
 
 R = TypeVar("R")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+METADATA_CALLS = 8
 PRINCIPALS = 10_000
 """Quotas remembered; the one unused longest is forgotten."""
 PARTITIONS = 100_000
@@ -53,6 +54,19 @@ class Reader(Protocol):
     ) -> Fetched: ...
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None: ...
+
+
+class Pools:
+    """One of each kind, so that a cold scan never delays a hot read."""
+
+    def __init__(self, settings: Gateway) -> None:
+        self.local = Pool("gateway-local", settings.local_reads)
+        self.remote = Pool("gateway-remote", settings.remote_reads)
+        self.metadata = Pool("gateway-metadata", METADATA_CALLS)
+
+    def close(self) -> None:
+        for pool in (self.local, self.remote, self.metadata):
+            pool.close()
 
 
 class ClientLeft(Exception):

@@ -6,8 +6,8 @@ twin in `tests/twins/memory_broker.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from confluent_kafka.admin import AdminClient
@@ -18,7 +18,7 @@ from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset
 from ..state.routing import LocalBounds
 from ..state.topics import TopicConfig
-from .answers import Place, RawMetadata
+from .answers import Address, Place, RawMetadata
 from .bounds import bounds_of_leader, read_bounds, read_bounds_of
 from .existence import may_describe, topic_exists
 from .groups import TopicGroups, read_groups
@@ -34,11 +34,16 @@ ADMIN_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """``cluster_id`` is the one in every log folder's ``meta.properties``. ``hosts``: as brokers advertise them."""
+    """``cluster_id`` is the one in every log folder's ``meta.properties``. ``addresses``: as brokers advertise them."""
 
     cluster_id: str
     brokers: tuple[BrokerId, ...]
-    hosts: tuple[str, ...] = ()
+    addresses: Mapping[BrokerId, Address] = field(default_factory=dict)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Each once."""
+        return tuple(sorted({host for host, _ in self.addresses.values()}))
 
 
 class TopicDirectory(Protocol):
@@ -121,8 +126,7 @@ class KafkaControl:
 
     def cluster(self) -> ClusterDescription:
         found = self._raw.metadata()
-        hosts = tuple(sorted({host for host, _ in found.brokers.values()}))
-        return ClusterDescription(found.cluster_id, tuple(sorted(found.brokers)), hosts)
+        return ClusterDescription(found.cluster_id, tuple(sorted(found.brokers)), found.brokers)
 
     def topics(self) -> tuple[TopicDescription, ...]:
         found = self._raw.metadata(None)

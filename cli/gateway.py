@@ -20,7 +20,7 @@ LOOPBACK = ("127.", "::1", "localhost")
 def command(context: Context, listen: str | None) -> None:
     """Serve both tiers over HTTP, with a console at /. Ends on SIGTERM after the answers in progress."""
     open_gateway = _gateway()
-    from ..app.serving import open_serving_parts
+    from ..app.services import open_serving_parts
 
     if listen is not None:
         context.overrides += (f"gateway.listen={listen}",)

@@ -27,7 +27,7 @@ def command(context: Context, listen: str | None) -> None:
     Everything passes to the brokers as the client's own principal. Where a broker has an offset no more, the records
     come from the object store. Ends on SIGTERM.
     """
-    from ..app.serving import open_serving_parts
+    from ..app.services import open_serving_parts
     from ..proxy.open import feed_proxy_metrics, open_proxy
 
     if listen is not None:
@@ -36,7 +36,7 @@ def command(context: Context, listen: str | None) -> None:
     logger = service_logs(context)
     with (
         open_serving_parts(settings, logger, "proxy", settings.management.of_proxy) as parts,
-        open_proxy(parts.reader, settings, parts.clock, logger.warning) as server,
+        open_proxy(parts.reader, parts.brokers, settings, parts.clock, logger.warning) as server,
     ):
         feed_proxy_metrics(parts.metrics, server)
         context.output.note(f"bootstrap.servers={server.address}")

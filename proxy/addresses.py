@@ -36,10 +36,15 @@ def nodes(key: Key, body: bytes, version: int) -> list[Named]:
     return list(read(frame, version, flexible))
 
 
-def rewritten(body: bytes, named: list[Named], listeners: Mapping[int, Address], *, flexible: bool) -> bytes:
+def named(brokers: Mapping[int, Address]) -> list[Named]:
+    """As if an answer had named them."""
+    return [Named(node, host, port, 0, 0) for node, (host, port) in brokers.items()]
+
+
+def rewritten(body: bytes, found: list[Named], listeners: Mapping[int, Address], *, flexible: bool) -> bytes:
     """The answer's body, with the listeners' addresses. A node without one (-1: none is meant) stays as it is."""
     parts, at = [], 0
-    for each in named:
+    for each in found:
         address = listeners.get(each.node)
         if address is None:
             continue

@@ -1,4 +1,4 @@
-"""Which requests pass, up to which version, and what is done to them: the table of docs/kafka-protocol.md.
+"""Which requests pass, up to which version, and what is done to them: the table of docs/proxy.md.
 
 What is not in it is not offered to clients: a request of tomorrow may carry an address, or records, that must not pass
 as they are. Numbers, names, versions: the message definitions of Apache Kafka 4.3 (`clients/src/main/resources`).

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..app.pools import Pool
+from ..app.pool import Pool
 from ..fetch.piece import PIECE_BYTES, Fetched
 from ..state.errors import CorruptData, TierstateError
 from ..state.offsets import Offset

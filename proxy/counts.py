@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from .codes import CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, OFFSET_OUT_OF_RANGE
+
+CODES = (OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR)
+
 
 @dataclass(slots=True)
 class Counts:
@@ -17,5 +21,5 @@ class Counts:
     filled_bytes: int = 0
     filled: int = 0
     not_yet: int = 0
-    errors: Counter[int] = field(default_factory=Counter)
+    errors: Counter[int] = field(default_factory=lambda: Counter(dict.fromkeys(CODES, 0)))
     refused: Counter[str] = field(default_factory=Counter)

@@ -68,13 +68,13 @@ class Listeners:
 
     async def _open(self, node: int, port: int) -> int:
         if port > HIGHEST_PORT:
-            raise Unavailable("no port for a broker: choose a lower proxy.listen", node=node, port=port)
+            raise Unavailable("no port for a broker: choose a lower proxy.listen", broker_id=node, port=port)
         try:
             server = await asyncio.get_running_loop().create_server(
                 self._accepts(node), self._listen.host, port, ssl=self._tls, backlog=BACKLOG
             )
         except OSError as error:
-            raise Unavailable("cannot listen for a broker", node=node, port=port, reason=error) from error
+            raise Unavailable("cannot listen for a broker", broker_id=node, port=port, reason=error) from error
         self._servers[node] = server
         return _port(server)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..app.pools import Pool
+from ..app.pool import Pool
 from ..fetch.piece import LogicalBounds
 from ..state.epochs import LeaderEpoch
 from ..state.errors import TierstateError

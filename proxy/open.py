@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,17 +13,21 @@ from ..runtime.metrics import Metrics
 from ..runtime.settings import Settings
 from ..state.errors import InvalidSettings
 from .read_log import ReadLog
-from .server import BothTiers, Brokers, ProxyServer, Warn
+from .server import BothTiers, BrokerAddress, Brokers, ProxyServer, Warn
 
 OWN_IDENTITY = ("ssl.certificate.location", "ssl.key.location", "ssl.key.password")
 """Of the proxy's own connections only: with it, every client would be the proxy."""
 
 
 @contextmanager
-def open_proxy(reader: BothTiers, settings: Settings, clock: Clock, warn: Warn) -> Iterator[ProxyServer]:
-    """Raises InvalidSettings for an address that is taken, TLS files that cannot be used, a log that cannot be kept."""
+def open_proxy(
+    reader: BothTiers, nodes: Mapping[int, BrokerAddress], settings: Settings, clock: Clock, warn: Warn
+) -> Iterator[ProxyServer]:
+    """``nodes``: the brokers of now, by node id.
+
+    Raises InvalidSettings for an address that is taken, TLS files that cannot be used, a log that cannot be kept."""
     kafka = {name: value for name, value in settings.kafka.items() if name not in OWN_IDENTITY}
-    brokers = Brokers(bootstrap_addresses(kafka), tls_context(kafka))
+    brokers = Brokers(bootstrap_addresses(kafka), nodes, tls_context(kafka))
     with _appending(settings.proxy.access_log, warn) as write:
         server = ProxyServer(reader, brokers, settings.proxy, clock, ReadLog(write, clock), warn)
         try:

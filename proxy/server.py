@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from ..app.pools import Pool
+from ..app.pool import Pool
 from ..runtime.clock import Clock
 from ..runtime.service import Service
 from ..runtime.setting_types import Address
@@ -22,6 +22,7 @@ from ..runtime.settings import Proxy
 from ..runtime.watchdog import alive, loop
 from ..state.errors import BrokerUnavailable, TierstateError
 from ..state.offsets import Offset
+from .addresses import named
 from .budget import Budget
 from .cold_reads import Reader, Shared
 from .counts import Counts
@@ -48,12 +49,13 @@ class BothTiers(Reader, Older, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """Where the cluster is first asked, and how connections to it are made.
+    """Where the cluster is first asked, its brokers by node id as far as they are known, and how connections are made.
 
     Never with a certificate of the proxy's own: that would be everybody's identity.
     """
 
     bootstrap: Sequence[BrokerAddress]
+    nodes: Mapping[int, BrokerAddress]
     tls: ssl.SSLContext | None
 
 
@@ -111,6 +113,8 @@ class ProxyServer:
             remote_wait_s=self._settings.remote_wait,
         )
         await listeners.open()
+        # all of them now: behind one address several proxies answer, and each must know every port that another told
+        await listeners.ensure(named(self._brokers.nodes))
         try:
             while not (stopping.is_set() or self._over.is_set()):
                 alive()
@@ -144,7 +148,7 @@ class ProxyServer:
             try:
                 broker = await self._connected(node)
             except (OSError, TimeoutError, TierstateError) as error:
-                self._warn("no connection to the broker", node=node, reason=str(error) or repr(error))
+                self._warn("no connection to the broker", broker_id=node, reason=str(error) or repr(error))
                 return
             await Relay(client, broker, self._house).run()
         except TierstateError as error:

@@ -87,7 +87,7 @@ def metrics_in(exposition: str) -> dict[str, Metric]:
 
 @pytest.fixture(scope="module")
 def exposed(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exposed]:
-    """Of an agent that copied and trimmed, beside a gateway with a disk cache that read what was copied."""
+    """Of an agent that copied and trimmed, beside a proxy and a gateway with a disk cache that read it."""
     house = House(kafka, tmp_path_factory.mktemp("dashboards") / "house", "dashboards")
     try:
         house.run("init")
@@ -98,19 +98,24 @@ def exposed(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> It
             eventually(lambda: len(house.logs(topic)) == 1)
             eventually(lambda: "tierstate_topic_problems 0.0" in agent.metrics())
             eventually(lambda: get(f"{url}/v1/topics/{topic}/partitions/0/records?offset=0")[0] == 200)
-            pages = {"tierstate-agent": agent.metrics(), "tierstate-gateway": of_gateway(gateway)}
+            proxy, _ = house.proxy()
+            pages = {
+                "tierstate-agent": agent.metrics(),
+                "tierstate-gateway": of_serving(gateway),
+                "tierstate-proxy": of_serving(proxy),
+            }
             yield Exposed({job: metrics_in(page) for job, page in pages.items()}, pages)
     finally:
         house.close()
 
 
-def of_gateway(running: Running) -> str:
+def of_serving(running: Running) -> str:
     address = json.loads(running.out.read_text().splitlines()[0])["management"]
     return get(f"http://{address}/metrics")[1].decode()
 
 
 @pytest.mark.kafka
-def test_every_metric_that_is_declared_is_exposed_by_an_agent_or_a_gateway(exposed: Exposed) -> None:
+def test_every_metric_that_is_declared_is_exposed_by_an_agent_a_gateway_or_a_proxy(exposed: Exposed) -> None:
     found = {name.removesuffix("_count") for metrics in exposed.jobs.values() for name in metrics}
     assert {*COUNTERS, *TALLIES, *SECONDS, *GAUGES} - found == set()
 

@@ -56,11 +56,12 @@ def settings_of(service: str) -> Settings:
 
 
 def test_the_house_has_what_a_user_runs() -> None:
-    assert set(SERVICES) == {"kafka", "store", "bucket", "init", "agent", "gateway"}
+    assert set(SERVICES) == {"kafka", "store", "bucket", "init", "agent", "gateway", "proxy"}
     assert {name: SERVICES[name]["command"] for name in COMMANDS} == {
         "init": ["init"],
         "agent": ["agent"],
         "gateway": ["gateway"],
+        "proxy": ["proxy"],
     }
 
 
@@ -134,7 +135,7 @@ def test_the_agent_sees_the_brokers_log_folders_where_the_settings_say() -> None
     assert mounts("agent")[folders[0]] == mounts("kafka")[folders[0]]
 
 
-@pytest.mark.parametrize("service", ["agent", "gateway"])
+@pytest.mark.parametrize("service", ["agent", "gateway", "proxy"])
 def test_the_state_is_a_volume_of_its_own(service: str) -> None:
     assert mounts(service)[str(settings_of(service).state_dir)] == f"{service}-state"
 
@@ -144,13 +145,14 @@ def test_the_agent_announces_a_management_address_that_others_reach() -> None:
     assert management.announced(management.of_agent) == Address("agent", management.of_agent.port)
 
 
-@pytest.mark.parametrize("service", ["agent", "gateway"])
+@pytest.mark.parametrize("service", ["agent", "gateway", "proxy"])
 def test_the_management_port_is_the_one_that_prometheus_scrapes(service: str) -> None:
     """Wherever it listens: in a container that is every address of it."""
     management, unset = settings_of(service).management, Settings().management
     listens, usual = {
         "agent": (management.of_agent, unset.of_agent),
         "gateway": (management.of_gateway, unset.of_gateway),
+        "proxy": (management.of_proxy, unset.of_proxy),
     }[service]
     assert listens == Address("0.0.0.0", usual.port)
     scraped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yaml").read_text())["scrape_configs"]
@@ -163,7 +165,7 @@ def test_nothing_is_published_beyond_this_machine() -> None:
         assert all(str(port).startswith("127.0.0.1:") for port in service.get("ports", []))
 
 
-@pytest.mark.parametrize("service", ["agent", "gateway"])
+@pytest.mark.parametrize("service", ["agent", "gateway", "proxy"])
 def test_health_checks_name_real_pages_and_fail_when_those_do(service: str) -> None:
     kind, _, *command = SERVICES[service]["healthcheck"]["test"]
     assert kind == "CMD"
@@ -184,16 +186,22 @@ def test_health_checks_name_real_pages_and_fail_when_those_do(service: str) -> N
     assert check(["not now"]) != 0
 
 
-@pytest.mark.parametrize("service", ["agent", "gateway"])
+@pytest.mark.parametrize("service", ["agent", "gateway", "proxy"])
 def test_a_stop_is_given_longer_than_the_process_takes(service: str) -> None:
     assert int(SERVICES[service]["stop_grace_period"].removesuffix("s")) > STOP_SECONDS + CLOSING_SECONDS
 
 
-@pytest.mark.parametrize("service", ["agent", "gateway"])
+@pytest.mark.parametrize("service", ["agent", "gateway", "proxy"])
 def test_health_is_what_a_restart_would_mend_and_a_stop_is_heard_while_it_starts(service: str) -> None:
     """Not ``/readyz``: a restart does not bring a store or a broker back."""
     assert "'/healthz'" in SERVICES[service]["healthcheck"]["test"][-1]
     assert SERVICES[service]["init"] is True
+
+
+def test_the_proxy_is_reached_on_the_ports_that_it_tells_clients() -> None:
+    proxy, node = settings_of("proxy").proxy, int(SERVICES["kafka"]["environment"]["KAFKA_NODE_ID"])
+    ports = [proxy.listen.port, proxy.listen.port + 1 + node]
+    assert SERVICES["proxy"]["ports"] == [f"{proxy.reachable}:{port}:{port}" for port in ports]
 
 
 def test_every_dependency_is_a_service_and_a_condition_it_can_meet() -> None:
@@ -230,7 +238,7 @@ def test_the_bucket_is_made_once_and_found_again(tmp_path: Path) -> None:
 
 # --- systemd ---------------------------------------------------------------------------------------------------------
 
-UNITS = ["agent", "gateway"]
+UNITS = ["agent", "gateway", "proxy"]
 
 
 def unit(name: str) -> dict[str, dict[str, list[str]]]:
@@ -252,7 +260,7 @@ def variables_of(name: str) -> dict[str, str]:
     return dict(each.split("=", 1) for line in unit(name)["Service"]["Environment"] for each in line.split())
 
 
-@pytest.mark.parametrize(("name", "before"), [("agent", ["check"]), ("gateway", [])])
+@pytest.mark.parametrize(("name", "before"), [("agent", ["check"]), ("gateway", []), ("proxy", [])])
 def test_a_unit_runs_commands_that_exist_and_an_agents_checks_first(name: str, before: list[str]) -> None:
     service = unit(name)["Service"]
     for key in ("ExecStartPre", "ExecStart"):
@@ -275,10 +283,10 @@ def test_a_unit_gives_the_process_what_its_settings_need(name: str) -> None:
     assert service["User"] != ["root"]
 
 
-def test_an_agent_and_a_gateway_run_on_one_machine() -> None:
-    agent, gateway = (load_settings(None, (), _ours(name), searched=()) for name in UNITS)
-    assert agent.management.listen != gateway.management.listen
-    assert agent.state_dir != gateway.state_dir
+def test_an_agent_a_gateway_and_a_proxy_run_on_one_machine() -> None:
+    found = [load_settings(None, (), _ours(name), searched=()) for name in UNITS]
+    assert len({each.management.listen for each in found}) == len(UNITS)
+    assert len({each.state_dir for each in found}) == len(UNITS)
 
 
 def _ours(name: str) -> dict[str, str]:

@@ -99,7 +99,7 @@ def test_there_is_a_manifest_for_each_process() -> None:
     assert kinds == {"agent": ["StatefulSet"], "gateway": ["Deployment", "Service"], "init": ["Job"]}
 
 
-@pytest.mark.parametrize("name", ["agent", "gateway", "init"])
+@pytest.mark.parametrize("name", ["agent", "gateway", "proxy", "init"])
 def test_a_manifest_runs_a_command_that_exists_with_settings_that_load(name: str) -> None:
     parse(container(name)["args"])
     assert container(name)["args"] == [name]
@@ -108,7 +108,7 @@ def test_a_manifest_runs_a_command_that_exists_with_settings_that_load(name: str
     settings_of(name)
 
 
-@pytest.mark.parametrize("name", ["agent", "gateway", "init"])
+@pytest.mark.parametrize("name", ["agent", "gateway", "proxy", "init"])
 def test_every_volume_that_is_mounted_is_there_and_none_lies_in_another(name: str) -> None:
     """A folder within a volume of a ConfigMap cannot be made: that volume is read-only."""
     known = {each["name"] for each in pod(name)["volumes"]} | {"data"}
@@ -117,7 +117,7 @@ def test_every_volume_that_is_mounted_is_there_and_none_lies_in_another(name: st
         assert not [other for other in mounts(name) if other != one and other.is_relative_to(one)]
 
 
-@pytest.mark.parametrize("name", ["agent", "gateway", "init"])
+@pytest.mark.parametrize("name", ["agent", "gateway", "proxy", "init"])
 def test_every_file_that_the_settings_name_is_in_the_volume_of_those_who_need_it(name: str) -> None:
     (volume,) = [each for each in pod(name)["volumes"] if "projected" in each]
     secret = volume["projected"]["sources"][1]["secret"]
@@ -127,6 +127,8 @@ def test_every_file_that_the_settings_name_is_in_the_volume_of_those_who_need_it
     if name == "gateway":
         needed |= {each for each in (settings.gateway.tls.certificate, settings.gateway.tls.key) if each}
         needed |= {settings.gateway.auth.tokens} if settings.gateway.auth.tokens else set()
+    if name == "proxy":
+        needed |= {each for each in (settings.proxy.tls.certificate, settings.proxy.tls.key) if each}
     assert there == needed
 
 
@@ -136,12 +138,18 @@ def test_the_agent_sees_the_log_folders_and_keeps_its_state_where_the_settings_s
     assert settings_of("gateway").state_dir in mounts("gateway")
 
 
-@pytest.mark.parametrize("name", ["agent", "gateway"])
+@pytest.mark.parametrize("name", ["agent", "gateway", "proxy"])
 def test_ports_are_those_of_the_settings(name: str) -> None:
     settings, ports = settings_of(name), {each["name"]: each["containerPort"] for each in container(name)["ports"]}
     management = settings.management
-    listen = management.of_agent if name == "agent" else management.of_gateway
-    assert ports["tierstate"] == listen.port
+    of = {"agent": management.of_agent, "gateway": management.of_gateway, "proxy": management.of_proxy}
+    assert ports.pop("tierstate") == of[name].port
+    if name == "proxy":
+        first = settings.proxy.listen.port
+        assert ports == {"bootstrap": first, **{f"broker-{node}": first + 1 + node for node in (1, 2, 3)}}
+        (service,) = [each for each in documents(name) if each["kind"] == "Service"]
+        assert {each["targetPort"]: each["port"] for each in service["spec"]["ports"]} == ports
+        assert service["metadata"]["name"] == settings.proxy.reachable
     if name == "gateway":
         assert ports["https"] == settings.gateway.listen.port
         (service,) = [each for each in documents(name) if each["kind"] == "Service"]
@@ -154,7 +162,7 @@ def test_an_agent_is_known_by_a_name_that_its_next_pod_keeps() -> None:
     assert settings_of("agent").management.of_agent.host == "kafka-0.kafka.events.svc.cluster.local"
 
 
-@pytest.mark.parametrize("name", ["agent", "gateway"])
+@pytest.mark.parametrize("name", ["agent", "gateway", "proxy"])
 def test_a_process_is_alive_by_its_health_and_started_again_by_nothing_else(name: str) -> None:
     """Not ``/readyz``: a restart does not bring a store or a broker back."""
     probe = container(name)["livenessProbe"]
@@ -203,7 +211,7 @@ def test_a_stop_is_given_longer_than_the_process_takes() -> None:
     assert pod("gateway")["terminationGracePeriodSeconds"] > STOP_SECONDS + CLOSING_SECONDS
 
 
-@pytest.mark.parametrize("name", ["agent", "gateway"])
+@pytest.mark.parametrize("name", ["agent", "gateway", "proxy"])
 def test_no_process_is_root_or_may_write_where_it_need_not(name: str) -> None:
     said = {**pod(name).get("securityContext", {}), **container(name)["securityContext"]}
     assert said["runAsNonRoot"]

@@ -56,7 +56,6 @@ ONE_THING = {
     "archived_deletes": "what the archive says of deleted segments: read from it; asked by a sweep",
     "batch": "Kafka's record batch; Spark's batch read",
     "custody": "custody: what should be done; doing it",
-    "gateway": "the gateway: its client; its parts",
     "open": "wiring of the room",
     "options": "options of the room",
     "orders": "orders of people: which stand; giving one",

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tierstate.app.pools import WAITING_PER_THREAD, Pool
+from tierstate.app.pool import WAITING_PER_THREAD, Pool
 from tierstate.state.errors import Throttled, Unavailable
 
 

@@ -15,9 +15,9 @@ import pytest
 from tests.docs.generated import shown
 from tests.docs.http_page import OPEN, PAGE, Example, answered, examples, masked, parts
 from tests.docs.http_world import app
-from tierstate.api import pools, records
+from tierstate.api import records, service
 from tierstate.api.media import RECORD_TYPES
-from tierstate.app.pools import WAITING_PER_THREAD
+from tierstate.app.pool import WAITING_PER_THREAD
 
 REFRESH = "python -m tests.docs.http_page --write"
 STAND_IN = f"{shlex.quote(sys.executable)} {shlex.quote(str(Path(__file__).with_name('curl.py')))}"
@@ -90,7 +90,7 @@ def test_every_header_of_records_is_explained(page: str) -> None:
 def test_the_limits_are_the_codes(page: str) -> None:
     limits = page.partition("\n## Limits\n")[2]
     assert f"{records.DEFAULT_BYTES >> 20} MiB unless asked for" in limits
-    assert f"{pools.METADATA_CALLS} for metadata; {WAITING_PER_THREAD} times as many wait" in limits
+    assert f"{service.METADATA_CALLS} for metadata; {WAITING_PER_THREAD} times as many wait" in limits
     assert f"| a long poll | {records.LONGEST_WAIT_MS // 1000} s |" in limits
 
 

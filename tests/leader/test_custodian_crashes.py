@@ -9,6 +9,7 @@ import pytest
 
 from tests.leader.custody_world import GRACE_MS, Ward
 from tests.leader.world import World
+from tests.sampled import sampled
 from tierstate.rules.custody import ending, is_over, withdrawable
 from tierstate.state.epochs import TERMINAL_EPOCH
 from tierstate.state.errors import UnknownOutcome
@@ -91,7 +92,7 @@ LIFE = 20
 """How many steps that is."""
 
 
-@pytest.mark.parametrize("at", range(LIFE))
+@pytest.mark.parametrize("at", sampled(range(LIFE), 3))
 def test_a_process_that_dies_before_a_step_leaves_what_another_one_finishes(at: int, ward: Ward) -> None:
     began = ward.now
     taken = 0
@@ -109,7 +110,7 @@ def test_a_process_that_dies_before_a_step_leaves_what_another_one_finishes(at: 
     raise AssertionError("the life was shorter")
 
 
-@pytest.mark.parametrize("at", range(LIFE))
+@pytest.mark.parametrize("at", sampled(range(LIFE), 3))
 def test_a_topic_that_answers_again_loses_nothing_once_a_process_died(at: int, ward: Ward) -> None:
     """Before the end everything is as if nothing had been; after it nothing more is deleted."""
     taken = 0
@@ -139,7 +140,7 @@ def come_back(ward: Ward) -> None:
 
 
 @pytest.mark.parametrize("landed", [True, False])
-@pytest.mark.parametrize("at", range(LIFE))
+@pytest.mark.parametrize("at", sampled(range(LIFE), 3))
 def test_an_append_of_unknown_outcome_anywhere_is_got_over(at: int, landed: bool, ward: Ward) -> None:
     began, topic = ward.now, ward.world.topic
     first = topic.appends

@@ -176,7 +176,14 @@ class House:
 
     def gateway(self, *flags: str) -> tuple[Running, str]:
         """And its URL."""
-        running = self.start("gateway", *flags)
+        return self._serving("gateway", *flags)
+
+    def proxy(self, *flags: str) -> tuple[Running, str]:
+        """And what clients write into ``bootstrap.servers``."""
+        return self._serving("proxy", "--listen", "127.0.0.1:0", *flags)
+
+    def _serving(self, command: str, *flags: str) -> tuple[Running, str]:
+        running = self.start(command, *flags)
 
         def look() -> str | None:
             assert running.process.poll() is None, running.err.read_text()

@@ -130,7 +130,9 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     server.stop()
 
 
-@pytest.mark.parametrize("part", [".log", ".rsm-manifest", "/checkpoint/"])
+@pytest.mark.parametrize(
+    "part", [".log", *(pytest.param(each, marks=pytest.mark.slow) for each in (".rsm-manifest", "/checkpoint/"))]
+)
 def test_an_agent_whose_store_never_answers_stops_and_the_next_one_goes_on(
     house: House, bucket: Bucket, part: str
 ) -> None:

@@ -57,7 +57,12 @@ def demo(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)]
+    ("number", "code"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow),  # the same way out
+        (signal.SIGKILL, -signal.SIGKILL),
+    ],
 )
 def test_a_demo_that_is_stopped_in_the_middle_leaves_no_process(
     demo: subprocess.Popen[bytes], tmp_path: Path, number: signal.Signals, code: int

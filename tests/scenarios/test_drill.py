@@ -83,6 +83,7 @@ def test_the_tier_state_topic_was_deleted(drill: Drill) -> None:
     drill.nothing_is_lost()
 
 
+@pytest.mark.slow  # the same way back as from a topic that was deleted
 def test_its_head_is_gone(drill: Drill) -> None:
     for partition in (0, 1):
         cut(drill.house.kafka, drill.house.tier_topic, partition, -1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -39,9 +39,12 @@ from .watching import (
 
 @dataclass(frozen=True, slots=True)
 class ServingParts:
-    """``services``: of the whole process; the server that answers is added to them before they are run."""
+    """``brokers``: host and port as they advertise them. ``services``: of the whole process; the server that answers is
+    added to them before they are run.
+    """
 
     reader: LogReader
+    brokers: Mapping[int, tuple[str, int]]
     clock: Clock
     metrics: Metrics
     management: ManagementServer
@@ -96,4 +99,11 @@ def open_serving_parts(
                 Service("topic watch", watch.run_problems),
                 ending_with(follower),
             ]
-        yield ServingParts(reader, clock, metrics, management, services)
+        yield ServingParts(
+            reader,
+            {int(node): at for node, at in connection.control.cluster().addresses.items()},
+            clock,
+            metrics,
+            management,
+            services,
+        )
