@@ -96,7 +96,12 @@ def test_no_secret_stands_in_the_settings_and_none_is_shown() -> None:
 
 def test_there_is_a_manifest_for_each_process() -> None:
     kinds = {path.stem: [each["kind"] for each in documents(path.stem)] for path in MANIFESTS}
-    assert kinds == {"agent": ["StatefulSet"], "gateway": ["Deployment", "Service"], "init": ["Job"]}
+    assert kinds == {
+        "agent": ["StatefulSet"],
+        "gateway": ["Deployment", "Service"],
+        "proxy": ["Deployment", "Service"],
+        "init": ["Job"],
+    }
 
 
 @pytest.mark.parametrize("name", ["agent", "gateway", "proxy", "init"])
