@@ -11,7 +11,7 @@ from bisect import bisect_right
 from ..state.epochs import LeaderEpoch
 from ..state.lineage import EpochEnd
 from ..state.routing import unconfirmed
-from .logical import BOUNDS_AGE_S, LogicalPartition
+from .logical import LogicalPartition
 
 
 def remote_epoch_end(log: LogicalPartition, epoch: LeaderEpoch) -> EpochEnd | None:
@@ -20,7 +20,8 @@ def remote_epoch_end(log: LogicalPartition, epoch: LeaderEpoch) -> EpochEnd | No
 
     Raises ViewBehind, BrokerUnavailable, LineageUnconfirmed.
     """
-    view, bounds = log.recent_view(), log.local_bounds(BOUNDS_AGE_S)
+    bounds = log.local_bounds()  # as they are after the broker's own answer: a trim in between is seen
+    view = log.recent_view()
     entries = view.lineage.entries
     following = bisect_right(entries, epoch, key=lambda entry: entry.epoch)
     if following == len(entries) or entries[following].start_offset > bounds.local_start:

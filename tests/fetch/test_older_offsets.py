@@ -1,0 +1,93 @@
+"""What a broker forgets of offsets, times and epochs when it is trimmed is answered as it answered before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.fetch.two_tiers import Golden, golden_rows
+from tests.histories.epoch_cache import end_offset_for
+from tierstate.state.epochs import LeaderEpoch
+from tierstate.state.errors import LineageUnconfirmed
+from tierstate.state.routing import Isolation
+
+Make = Callable[..., Golden]
+
+
+def starts(golden: Golden) -> list[int]:
+    """Of the local tier: at the border of each segment, and beside it."""
+    bases = golden.folder.bases
+    return sorted({0, *(base + beside for base in bases[1:] for beside in (-1, 0, 1) if base + beside <= bases[-1])})
+
+
+def test_an_epoch_ends_where_it_ended_before_the_trim(golden_log: Make) -> None:
+    golden = golden_log("epochs")
+    whole, end = list(golden.local.epochs), golden.folder.end()
+    assert len(whole) > 2
+    for start in starts(golden):
+        golden.local.delete_records(start)
+        for asked in range(whole[-1][0] + 2):
+            said = golden.reader.remote_epoch_end("t", 0, LeaderEpoch(asked))
+            answer = end_offset_for(golden.local.epochs, end, asked) if said is None else (said.epoch, said.end)
+            assert answer == end_offset_for(whole, end, asked), (start, asked)
+
+
+def test_a_trim_does_make_the_broker_forget_epochs(golden_log: Make) -> None:
+    """Else the test above would hold without us."""
+    golden = golden_log("epochs")
+    whole, end = list(golden.local.epochs), golden.folder.end()
+    golden.local.delete_records(golden.folder.bases[-1])
+    assert any(
+        end_offset_for(golden.local.epochs, end, asked) != end_offset_for(whole, end, asked)
+        for asked in range(whole[-1][0])
+    )
+
+
+def test_the_epoch_of_an_offset_is_that_of_its_batch(golden_log: Make) -> None:
+    golden = golden_log("epochs")
+    whole = list(golden.local.epochs)
+    golden.local.delete_records(golden.folder.bases[-1])
+    for offset in range(golden.folder.bases[-1]):
+        wanted = [epoch for epoch, start in whole if start <= offset][-1]
+        assert golden.reader.epoch_at("t", 0, offset) == wanted
+
+
+@pytest.mark.parametrize("case", ["transactions", "epochs"])
+def test_the_first_remote_record_of_a_time_is_the_logs_own_below_the_local_start(golden_log: Make, case: str) -> None:
+    golden = golden_log(case)
+    rows = golden_rows(case, Isolation.READ_UNCOMMITTED)
+    times = sorted({row[1] for row in rows})
+    for start in starts(golden):
+        golden.local.delete_records(start)
+        for time in [times[0] - 1, *times[:: max(1, len(times) // 9)], times[-1], times[-1] + 1]:
+            wanted = next(((row[0], row[1]) for row in rows if row[1] >= time and row[0] < start), None)
+            assert golden.reader.first_remote("t", 0, time) == wanted, (start, time)
+
+
+@pytest.mark.parametrize("case", ["transactions", "epochs", "zstd"])
+def test_the_latest_time_is_found_where_the_broker_has_it_no_more(golden_log: Make, case: str) -> None:
+    golden = golden_log(case)
+    rows = golden_rows(case, Isolation.READ_UNCOMMITTED)
+    for start in starts(golden):
+        golden.local.delete_records(start)
+        here = max((row[1] for row in rows if row[0] >= start), default=-1)
+        below = [(row[1], -row[0]) for row in rows if row[0] < start and row[1] >= here]
+        latest = max(below, default=None)
+        wanted = None if latest is None else (-latest[1], latest[0])
+        assert golden.reader.latest_remote("t", 0, here) == wanted, start
+
+
+def test_nothing_is_said_of_what_may_be_a_branch_that_was_lost(golden_log: Make) -> None:
+    golden = golden_log("epochs")
+    last = golden.local.epochs[-1][0]
+    golden.local.delete_records(golden.folder.bases[-1])
+    golden.local.elect(last + 5, end=golden.folder.bases[-1] + 1)
+    golden.local.epochs = golden.local.epochs[-1:]  # it confirms nothing of what was
+    for ask in (
+        lambda: golden.reader.first_remote("t", 0, 0),
+        lambda: golden.reader.latest_remote("t", 0, 0),
+        lambda: golden.reader.remote_epoch_end("t", 0, LeaderEpoch(0)),
+    ):
+        with pytest.raises(LineageUnconfirmed):
+            ask()
