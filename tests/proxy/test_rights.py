@@ -1,0 +1,187 @@
+"""Who may not read a topic at the broker gets no byte of it through the proxy, of either tier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from tests.broker.guarded import PASSWORDS, allow, binding, denied, guarded_sandbox
+from tests.scenarios.house import House, eventually
+from tests.scenarios.test_acls import permit
+from tierstate.broker.acls import READER
+from tierstate.broker.answers import FetchSpec, RawFetch
+from tierstate.broker.raw import RawClient
+from tierstate.log.batch import iter_batches
+from tierstate.runtime.clock import SystemClock
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.errors import AccessDenied, TierstateError
+from tierstate.state.ids import BrokerId
+from tierstate.state.offsets import Offset
+from tierstate.state.routing import Isolation
+
+pytestmark = pytest.mark.kafka
+
+RECORDS = 600
+FORBIDDEN, OUT_OF_RANGE = 29, 1
+READ, DESCRIBE, WRITE, DENY = AclOperation.READ, AclOperation.DESCRIBE, AclOperation.WRITE, AclPermissionType.DENY
+TOPIC = ResourceType.TOPIC
+BINDINGS: dict[str, tuple[list[tuple[AclOperation, AclPermissionType]], bool]] = {
+    "may-read": ([(READ, AclPermissionType.ALLOW)], True),
+    "may-describe": ([(DESCRIBE, AclPermissionType.ALLOW)], False),
+    "may-write": ([(WRITE, AclPermissionType.ALLOW)], False),
+    "is-denied": ([(READ, AclPermissionType.ALLOW), (READ, DENY)], False),
+    "has-none": ([], False),
+    "by-prefix": ([], True),
+}
+"""What ``guest`` is bound to by name, and whether that lets it read."""
+
+
+@dataclass
+class Proxied:
+    house: House
+    bootstrap: str
+    authority: Path
+
+    def topic(self, name: str) -> str:
+        return f"{self.house.name}-{name}"
+
+    def client(self, user: str, password: str | None = None, mechanism: str = "PLAIN") -> RawClient:
+        """Connections of this user through the proxy."""
+        kafka = {
+            "bootstrap.servers": self.bootstrap,
+            "security.protocol": "sasl_ssl",
+            "ssl.ca.location": str(self.authority),
+            "sasl.mechanisms": mechanism,
+            "sasl.username": user,
+            "sasl.password": PASSWORDS[user] if password is None else password,
+        }
+        return RawClient(kafka, SystemClock())
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
+    with guarded_sandbox(tmp_path_factory.mktemp("tls")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def proxied(sandbox: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
+    """A topic for each binding, copied and trimmed; the proxy is ``reader``, with a reader's rights."""
+    house = House(sandbox, tmp_path_factory.mktemp("rights") / "house", "rights")
+    authority = Path(sandbox.client_config["ssl.ca.location"])
+    identity = authority.with_name("broker.pem")
+    try:
+        house.run("init")
+        for name, (bound, _) in BINDINGS.items():
+            topic = house.create(name, internal_segment_bytes="20000")
+            house.append(topic, RECORDS)
+            permit(house, "reader", READER, topic)
+            if bound:
+                allow(sandbox, [binding("guest", TOPIC, topic, what, how) for what, how in bound])
+        prefix = f"{house.name}-by-"
+        allowed = AclPermissionType.ALLOW
+        by_prefix = AclBinding(TOPIC, prefix, ResourcePatternType.PREFIXED, "User:guest", "*", READ, allowed)
+        allow(sandbox, [by_prefix])
+        with house.agent():
+            eventually(lambda: all(len(house.logs(f"{house.name}-{name}")) == 1 for name in BINDINGS))
+        tls = (f"proxy.tls.certificate={identity}", f"proxy.tls.key={identity}")
+        _, bootstrap = house.as_user("reader", PASSWORDS["reader"]).proxy("--set", tls[0], "--set", tls[1])
+        yield Proxied(house, bootstrap, authority)
+    finally:
+        house.close()
+
+
+def fetched(client: RawClient, topic: str, offset: int = 0) -> RawFetch:
+    """Once there are records, or an error."""
+
+    def look() -> RawFetch | None:
+        spec = FetchSpec(topic, 0, Offset(offset), 1, Isolation.READ_UNCOMMITTED, wait_ms=100)
+        answer = client.fetch(BrokerId(1), spec)
+        return answer if answer.code or answer.batches else None
+
+    found = eventually(look)
+    assert isinstance(found, RawFetch)
+    return found
+
+
+def first_offset(answer: RawFetch) -> int:
+    return next(iter(iter_batches(answer.batches, source="answer"))).base_offset
+
+
+@pytest.mark.parametrize("name", BINDINGS)
+def test_remote_records_are_given_to_those_alone_whom_the_broker_lets_read(proxied: Proxied, name: str) -> None:
+    with closing(proxied.client("guest")) as client:
+        answer = fetched(client, proxied.topic(name))
+    may_read = BINDINGS[name][1]
+    assert (answer.code, bool(answer.batches)) == ((0, True) if may_read else (FORBIDDEN, False))
+    assert not may_read or first_offset(answer) == 0
+
+
+def test_the_records_of_the_table_above_are_not_on_the_broker(proxied: Proxied, sandbox: KafkaSandbox) -> None:
+    with closing(RawClient(sandbox.client_config, SystemClock())) as client:
+        assert {fetched(client, proxied.topic(name)).code for name in BINDINGS} == {OUT_OF_RANGE}
+
+
+def test_a_right_that_goes_between_two_fetches_of_one_connection_takes_what_was_read_ahead(
+    proxied: Proxied, sandbox: KafkaSandbox
+) -> None:
+    topic = proxied.topic("may-read")
+    refused = [binding("guest", TOPIC, topic, READ, DENY)]
+    with closing(proxied.client("guest")) as client:
+        answer = fetched(client, topic)
+        following = list(iter_batches(answer.batches, source="answer"))[-1].last_offset + 1
+        with denied(sandbox, *refused), closing(RawClient({**guest(sandbox)}, SystemClock())) as direct:
+            eventually(lambda: fetched(direct, topic).code == FORBIDDEN)
+            answer = fetched(client, topic, following)
+            assert (answer.code, answer.batches) == (FORBIDDEN, b"")
+        with closing(RawClient({**guest(sandbox)}, SystemClock())) as direct:
+            eventually(lambda: fetched(direct, topic).code == OUT_OF_RANGE)
+        assert first_offset(fetched(client, topic, following)) == following
+
+
+def guest(sandbox: KafkaSandbox) -> dict[str, str]:
+    return sandbox.client_config | {"sasl.username": "guest", "sasl.password": PASSWORDS["guest"]}
+
+
+def test_a_topic_that_is_not_tiered_is_the_brokers_alone(proxied: Proxied, sandbox: KafkaSandbox) -> None:
+    admin = AdminClient(sandbox.client_config)
+    admin.create_topics([NewTopic("nobodys", 1, 1)])["nobodys"].result(30)
+    with closing(proxied.client("guest")) as client:
+        assert fetched(client, "nobodys").code == FORBIDDEN
+
+
+def test_a_wrong_password_gets_in_nowhere(proxied: Proxied) -> None:
+    with closing(proxied.client("guest", "wrong")) as client, pytest.raises(AccessDenied):
+        fetched(client, proxied.topic("may-read"))
+
+
+def test_nobody_is_let_in_as_the_proxy_itself(proxied: Proxied) -> None:
+    kafka = {"bootstrap.servers": proxied.bootstrap, "security.protocol": "ssl"}
+    client = RawClient(kafka | {"ssl.ca.location": str(proxied.authority)}, SystemClock())
+    with closing(client), pytest.raises(TierstateError):
+        client.metadata()
+
+
+def test_scram_passes(proxied: Proxied, sandbox: KafkaSandbox) -> None:
+    admin = AdminClient(sandbox.client_config)
+    secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    changed = admin.alter_user_scram_credentials([UserScramCredentialUpsertion("guest", secret, b"scrambled")])
+    changed["guest"].result(30)
+    with closing(proxied.client("guest", "scrambled", "SCRAM-SHA-256")) as client:
+        assert first_offset(fetched(client, proxied.topic("may-read"))) == 0
