@@ -1,10 +1,16 @@
 """The memory that all connections together may hold, beside the fixed part of each (`peer.py`).
 
 Nobody waits for it: what cannot be had now is done without (a local answer is streamed, a remote one comes later), so
-no two connections can wait for each other.
+no two connections can wait for each other. Remote reads leave a quarter of it to frames, and a frame of up to `FREE`
+bytes needs none: it counts as its connection's own.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+FREE = 256 * 1024
 
 
 class Budget:
@@ -13,9 +19,31 @@ class Budget:
     def __init__(self, size: int) -> None:
         self.size, self.used, self.refused = size, 0, 0
 
-    def take(self, size: int) -> bool:
+    @property
+    def of_a_read(self) -> int:
+        """What one remote read takes at most, so that several fit."""
+        return self.size // 8
+
+    def for_a_read(self, size: int) -> bool:
         """Whether so much was free, and is taken."""
-        if self.used + size > self.size:
+        return self._take(size, self.size - self.size // 4)
+
+    @contextmanager
+    def for_a_frame(self, size: int) -> Iterator[bool]:
+        """Whether so much was free; it is taken for as long as the block lasts."""
+        taken = size <= FREE or self._take(size, self.size)
+        try:
+            yield taken
+        finally:
+            if taken and size > FREE:
+                self.used -= size
+
+    def has(self, size: int) -> bool:
+        """Whether so much is free for a frame now."""
+        return size <= FREE or self.used + size <= self.size
+
+    def _take(self, size: int, limit: int) -> bool:
+        if self.used + size > limit:
             self.refused += 1
             return False
         self.used += size

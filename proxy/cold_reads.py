@@ -112,8 +112,9 @@ class ColdReads:
         if known is not None:
             return known
         self.drop(place)
-        size = max(1, min(wanted.max_bytes, PIECE_BYTES))
-        if not self._shared.budget.take(size):
+        budget = self._shared.budget
+        size = max(1, min(wanted.max_bytes, PIECE_BYTES, budget.of_a_read))
+        if not budget.for_a_read(size):
             return None
         read = self._reads[place] = ColdRead(place, wanted, isolation, self._shared, size)
         read.task.add_done_callback(lambda _: self._expire(read))

@@ -17,6 +17,7 @@ import struct
 from dataclasses import dataclass
 
 from . import codes
+from .budget import FREE
 from .cold_reads import ColdRead, ColdReads, wait_for
 from .fetch_answer import UNKNOWN, Entry, FetchAnswer, Said, filled, said_of
 from .fetch_request import FetchRequest, Place, Wanted, lower
@@ -54,19 +55,17 @@ class Fetches:
     def asked(self, request: FetchRequest, data: bytearray) -> None:
         """Before the request ``data`` goes to the broker."""
         if self._expects_remote(request):
-            lower(data, request, HELD_BYTES)
+            lower(data, request, HELD_BYTES if self._house.budget.has(HELD_BYTES) else FREE // 2)
 
     async def answer(self, size: int, lead: bytes, request: FetchRequest) -> None:
         """Of a frame of ``size`` that begins with ``lead``, to the client."""
         answer = FetchAnswer(self._broker, request.version)
-        budget = self._house.shared.budget
-        if self._expects_remote(request) and budget.take(size):
-            try:
-                await self._filled(lead, answer, request)
-            finally:
-                budget.adjust(-size)
-        else:
-            await self._streamed(size, lead, answer, request)
+        if self._expects_remote(request):
+            with self._house.budget.for_a_frame(size) as taken:
+                if taken:
+                    await self._filled(lead, answer, request)
+                    return
+        await self._streamed(size, lead, answer, request)
 
     def _expects_remote(self, request: FetchRequest) -> bool:
         return any(self._cold.expected(place, each, request.isolation) for place, each in request.wanted.items())

@@ -211,12 +211,10 @@ class Relay:
     @contextmanager
     def _memory(self, size: int) -> Iterator[None]:
         """For a frame that is looked into. Raises Refused where there is not enough for it now."""
-        if size > LARGEST_WHOLE or not self._house.budget.take(size):
-            raise Refused("no memory for a frame that must be looked into", length=size, most=LARGEST_WHOLE)
-        try:
+        with self._house.budget.for_a_frame(size) as taken:
+            if size > LARGEST_WHOLE or not taken:
+                raise Refused("no memory for a frame that must be looked into", length=size, most=LARGEST_WHOLE)
             yield
-        finally:
-            self._house.budget.adjust(-size)
 
 
 def _body_at(data: bytes | bytearray, flexible: bool) -> int:

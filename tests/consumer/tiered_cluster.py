@@ -38,8 +38,8 @@ class TieredCluster:
             else self.store
         )
         lines = "".join(f"{name} = {_toml(value)}\n" for name, value in written.items())
-        self._settings = folder / "tierstate.toml"
-        self._settings.write_text(
+        self.settings_file = folder / "tierstate.toml"
+        self.settings_file.write_text(
             f'state_dir = "{folder / "state"}"\n[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n'
             f"[store]\n{lines}"
             f'[tier_state]\ntopic = "{facts}"\npartitions = 2\nreplication_factor = 1\n'
@@ -50,11 +50,11 @@ class TieredCluster:
 
     def settings(self, more: str) -> None:
         """Of the agent, from its next run on."""
-        with open(self._settings, "a") as file:
+        with open(self.settings_file, "a") as file:
             file.write(more)
 
     def run(self, *command: str) -> None:
-        assert run([*command, "--config", str(self._settings)]) == 0
+        assert run([*command, "--config", str(self.settings_file)]) == 0
 
     def topic(self, name: str, records: int = 400, partitions: int = 1, **config: str) -> str:
         """A topic that rolls a segment every `SEGMENT` records, and keeps about one on the broker."""

@@ -1,0 +1,118 @@
+"""A proxy in this process, before a real cluster, whose reader of the remote tier a test holds in its hands."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from tests.consumer.tiered_cluster import TieredCluster
+from tierstate.app.connection import Connection
+from tierstate.fetch.piece import Fetched
+from tierstate.fetch.reader import LogReader
+from tierstate.proxy.open import open_proxy
+from tierstate.proxy.server import ProxyServer
+from tierstate.runtime.settings_load import load_settings
+from tierstate.state.routing import Isolation, Tier
+
+
+class HeldReader:
+    """The real reader; ``before`` is called in the pool's thread before each remote fetch, and may wait or raise."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self._reader = reader
+        self.before: Callable[[str, int, int], None] = lambda topic, partition, offset: None
+        self.fetches: list[tuple[int, int, int]] = []
+        """Partition, offset, bytes asked for."""
+
+    def fetch(
+        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
+    ) -> Fetched:
+        self.fetches.append((partition, offset, max_bytes))
+        self.before(topic, partition, offset)
+        return self._reader.fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation, tier=tier)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+
+@dataclass
+class RunningProxy:
+    server: ProxyServer
+    reader: HeldReader
+    said: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+
+    @property
+    def bootstrap(self) -> str:
+        return str(self.server.address)
+
+    @contextmanager
+    def consumer(self, *places: tuple[str, int, int], **more: Any) -> Iterator[Any]:
+        """Kafka's own, assigned to (topic, partition, offset)."""
+        config = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": "through-the-proxy",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+        made = Consumer(config)
+        try:
+            made.assign([TopicPartition(*place) for place in places])
+            yield made
+        finally:
+            made.close()
+
+
+@contextmanager
+def running(cluster: TieredCluster, *sets: str) -> Iterator[RunningProxy]:
+    """``sets``: as the command line's ``--set``."""
+    free = ("proxy.listen=127.0.0.1:0", "management.listen=127.0.0.1:0")
+    settings = load_settings(cluster.settings_file, (*free, *sets), {}, searched=())
+    with ExitStack() as opened:
+        connection = opened.enter_context(Connection(settings))
+        reader = HeldReader(opened.enter_context(_closing(connection.reader(connection.view()))))
+        nodes = {int(node): address for node, address in connection.control.cluster().addresses.items()}
+        said: list[tuple[str, dict[str, object]]] = []
+        server = opened.enter_context(
+            open_proxy(reader, nodes, settings, connection.clock, lambda event, **facts: said.append((event, facts)))
+        )
+        process = server.process()
+        process.start()
+        try:
+            yield RunningProxy(server, reader, said)
+        finally:
+            reader.before = lambda topic, partition, offset: None
+            process.stop()
+            assert process.join(20)
+            assert process.failure is None, process.failure
+            assert server.budget.used == 0, "memory that nobody gave back"
+
+
+@contextmanager
+def _closing(reader: LogReader) -> Iterator[LogReader]:
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+class Held(threading.Event):
+    """Set it, and everybody who waits goes on."""
+
+    def __call__(self, topic: str, partition: int, offset: int) -> None:
+        assert self.wait(60), "nobody let it go on"
+
+
+def received(consumer: Any, into: dict[int, list[int]], errors: list[KafkaError] | None = None) -> None:
+    """One step: offsets by partition."""
+    for message in consumer.consume(500, 0.2):
+        if (error := message.error()) is not None:
+            assert errors is not None, error
+            errors.append(error)
+        else:
+            into.setdefault(message.partition(), []).append(message.offset())
