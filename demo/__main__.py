@@ -60,12 +60,13 @@ def _farewell(screen: Screen, house: House, page: Path, keep: bool) -> None:
     screen.say(f"Report      {page}")
     screen.say(f"Figures     {page.with_name('report.json')}")
     if not keep:
-        screen.say("Go on with  make demo KEEP=1        leaves the broker, the agent and the gateway running")
+        screen.say("Go on with  make demo KEEP=1        leaves the broker, agent, gateway and proxy running")
         screen.say("            .venv/bin/tierstate --help")
         return
     settings = house.settings
     screen.say(f"Broker      {house.bootstrap}")
     screen.say(f"Gateway     {house.gateway}")
+    screen.say(f"Proxy       bootstrap.servers={house.proxy}   for any Kafka client: both tiers")
     screen.say(f"Settings    {settings}")
     screen.say(f"Go on with  .venv/bin/tierstate describe flights --config {settings}")
     screen.say(f"            .venv/bin/tierstate consume flights:0 -n 3 --config {settings}")

@@ -1,4 +1,4 @@
-"""The processes of the demo: a broker, an agent, a gateway; all gone when the demo is, however it ends."""
+"""The processes of the demo: a broker, an agent, a gateway, a proxy; all gone when the demo is, however it ends."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class House:
     keep: bool
     bootstrap: str = ""
     gateway: str = ""
+    proxy: str = ""
     log_dir: Path = field(default_factory=Path)
     _kafka: KafkaSandbox | None = None
     _detached: Path | None = None

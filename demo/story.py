@@ -60,6 +60,7 @@ class Story:
         if self.house.keep:
             self.house.spawn_agent()
             self._spawn_gateway()
+            self._spawn_proxy()
 
     # --- 1, 2: a broker and a year of events ---------------------------------------------------------------------
 
@@ -184,7 +185,7 @@ class Story:
         self.report.remote_objects, self.report.remote_bytes = self.house.remote_objects()
         self.report.ranges_compared = self.report.segments_copied + PARTITIONS
 
-    # --- 4: three readers, and what a plain consumer still sees --------------------------------------------------
+    # --- 4: readers of both tiers, and what a plain consumer still sees, alone and through the proxy ---------------
 
     def _read_back(self) -> None:
         house, total = self.house, self.report.records
@@ -198,15 +199,27 @@ class Story:
             lambda told: read_with_kafka_consumer(house.bootstrap, self.starts, self.ends, told),
             self.truth.part(self.starts),
         )
+        self._spawn_proxy()
+        self._compare(
+            "plain consumer, through the proxy",
+            lambda told: read_with_kafka_consumer(house.proxy, ZERO, self.ends, told),
+        )
+        house.stop("proxy")
 
     def _spawn_gateway(self) -> None:
-        process = self.house.spawn("gateway", "gateway", "--json", stdout=subprocess.PIPE)
+        self.house.gateway = self._address_of("gateway")
+
+    def _spawn_proxy(self) -> None:
+        self.house.proxy = self._address_of("proxy", "--listen", "127.0.0.1:0")
+
+    def _address_of(self, command: str, *arguments: str) -> str:
+        process = self.house.spawn(command, command, "--json", *arguments, stdout=subprocess.PIPE)
         assert process.stdout is not None
         line = process.stdout.readline()
-        self.house.alive("gateway")
+        self.house.alive(command)
         if not line:
-            raise DemoFailed("the gateway did not say where it listens")
-        self.house.gateway = json.loads(line)["address"]
+            raise DemoFailed(f"the {command} did not say where it listens")
+        return str(json.loads(line)["address"])
 
     def _compare(self, name: str, read: Callable[[Told], Records], expected: Records | None = None) -> None:
         """Record by record with what the broker held, and by digest per partition and per segment range."""

@@ -42,6 +42,7 @@ def test_every_reader_saw_the_year_as_the_broker_had_it(report: Document) -> Non
         "gateway, binary JSON",
         "gateway, Arrow",
         "plain consumer, what is local",
+        "plain consumer, through the proxy",
         "spark",
     }
     whole = {name: reader for name, reader in readers.items() if "local" not in name}
