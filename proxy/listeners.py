@@ -3,7 +3,8 @@
     port P      bootstrap: any broker
     P + 1 + n   the broker with node id n
 
-With P = 0 every one of them takes a free port. A listener stays when its node vanishes from the metadata: a node that
+With P = 0 every one of them takes a free port. With ``proxy.sni`` there is one port, and a client's TLS says by the name
+that it asks for which broker it means (RFC 6066, 3). A listener stays when its node vanishes from the metadata: a node that
 restarts comes back, and until then a connection to it is closed at once, as a dead broker's machine does.
 """
 
@@ -13,6 +14,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Iterable
+from weakref import WeakKeyDictionary
 
 from ..runtime.setting_types import Address
 from ..runtime.settings import Proxy
@@ -25,6 +27,7 @@ ANY = None
 """The node of the bootstrap listener: whichever broker answers."""
 Accept = Callable[[Peer, int | None], None]
 HIGHEST_PORT = 65_535
+NODE = "{node}"
 
 
 class Listeners:
@@ -35,6 +38,7 @@ class Listeners:
         self._first, self._listen, self._advertised = first, settings.listen, settings.reachable
         self._tls, self._accept = tls, accept
         self._servers: dict[int | None, asyncio.Server] = {}
+        self._names = None if settings.sni is None or tls is None else _Names(settings.sni, tls)
         self._lock = asyncio.Lock()
         self.nodes: dict[int, tuple[str, int]] = {}
         """Where the brokers themselves are, as their own answers last said."""
@@ -52,6 +56,9 @@ class Listeners:
             if each.node < 0 or not each.host:
                 continue  # none is meant
             self.nodes[each.node] = (each.host, each.port)
+            if self._names is not None:
+                found[each.node] = (self._names.host_of(each.node), self._first.getsockname()[1])
+                continue
             async with self._lock:
                 server = self._servers.get(each.node)
                 port = await self._open(each.node, self._port_of(each.node)) if server is None else _port(server)
@@ -79,17 +86,40 @@ class Listeners:
         return _port(server)
 
     def _accepts(self, node: int | None) -> Callable[[], Peer]:
-        return lambda: _Accepted(self._accept, node)
+        return lambda: _Accepted(self._accept, node, self._names)
+
+
+class _Names:
+    """Hosts of one port, by ``pattern`` with ``{node}`` in it. ``tls``: is made to remember what each client asked for."""
+
+    def __init__(self, pattern: str, tls: ssl.SSLContext) -> None:
+        before, _, after = pattern.partition(NODE)
+        self._before, self._after = before, after
+        self._asked: WeakKeyDictionary[object, str] = WeakKeyDictionary()
+        tls.sni_callback = self._remember
+
+    def host_of(self, node: int) -> str:
+        return f"{self._before}{node}{self._after}"
+
+    def node_of(self, connection: object) -> int | None:
+        """Of an `SSLObject` after its handshake; `ANY` for a name that is no broker's."""
+        name = self._asked.get(connection, "")
+        number = name.removeprefix(self._before).removesuffix(self._after)
+        return int(number) if number.isdecimal() and name == self.host_of(int(number)) else ANY
+
+    def _remember(self, connection: object, name: str | None, context: ssl.SSLContext) -> None:
+        self._asked[connection] = name or ""
 
 
 class _Accepted(Peer):
-    def __init__(self, accept: Accept, node: int | None) -> None:
+    def __init__(self, accept: Accept, node: int | None, names: _Names | None) -> None:
         super().__init__()
-        self._tell, self._node = accept, node
+        self._tell, self._node, self._names = accept, node, names
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._tell(self, self._node)
+        named = None if self._names is None else self._names.node_of(transport.get_extra_info("ssl_object"))
+        self._tell(self, self._node if named is None else named)
 
 
 def _port(server: asyncio.Server) -> int:
@@ -108,6 +138,8 @@ def listen_on(listen: Address) -> socket.socket:
 def tls_of(settings: Proxy) -> ssl.SSLContext | None:
     """What clients are met with. Raises InvalidSettings for files that cannot be used."""
     tls = settings.tls
+    if settings.sni is not None and (settings.sni.count(NODE) != 1 or tls.certificate is None):
+        raise InvalidSettings([f"proxy.sni: a host name with {NODE} in it is needed, and proxy.tls"])
     if tls.certificate is None and tls.key is None:
         return None
     if tls.certificate is None or tls.key is None:

@@ -161,7 +161,7 @@ class ProxyServer:
         """To the broker with this id, or to any. Raises OSError, TimeoutError, BrokerUnavailable."""
         known = self._house.listeners.nodes
         if node is not None:
-            addresses = [known[node]]
+            addresses = [known[node]] if node in known else []
         else:
             found = list(dict.fromkeys([*known.values(), *self._brokers.bootstrap]))
             turn = next(self._turns) % len(found)

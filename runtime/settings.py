@@ -334,6 +334,11 @@ class Proxy(Section):
     advertised: str | None = Field(
         default=None, description="The host that clients are told, on all ports. Unset: the one it listens on."
     )
+    sni: str | None = Field(
+        default=None,
+        description="One port for all: the host names of the brokers, as broker-{node}.kafka.example.com, which a "
+        "client's TLS asks for. Needs proxy.tls. Unset: a port for each.",
+    )
     connections: int = Field(default=4096, ge=1, le=1_000_000, description="Clients' connections at a time.")
     memory: Size = Field(
         default=256 * 2**20, ge=2**20, description="What all connections together hold beside their socket buffers."

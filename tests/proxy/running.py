@@ -11,10 +11,10 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.consumer.tiered_cluster import TieredCluster
+from tests.proxy.serving import serving
 from tierstate.app.connection import Connection
 from tierstate.fetch.piece import Fetched
 from tierstate.fetch.reader import LogReader
-from tierstate.proxy.open import open_proxy
 from tierstate.proxy.server import ProxyServer
 from tierstate.runtime.settings_load import load_settings
 from tierstate.state.routing import Isolation, Tier
@@ -35,6 +35,9 @@ class HeldReader:
         self.fetches.append((partition, offset, max_bytes))
         self.before(topic, partition, offset)
         return self._reader.fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation, tier=tier)
+
+    def let_go(self) -> None:
+        self.before = lambda topic, partition, offset: None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reader, name)
@@ -71,26 +74,24 @@ class RunningProxy:
 @contextmanager
 def running(cluster: TieredCluster, *sets: str) -> Iterator[RunningProxy]:
     """``sets``: as the command line's ``--set``."""
-    free = ("proxy.listen=127.0.0.1:0", "management.listen=127.0.0.1:0")
-    settings = load_settings(cluster.settings_file, (*free, *sets), {}, searched=())
+    settings = load_settings(cluster.settings_file, sets, {}, searched=())
     with ExitStack() as opened:
         connection = opened.enter_context(Connection(settings))
         reader = HeldReader(opened.enter_context(_closing(connection.reader(connection.view()))))
-        nodes = {int(node): address for node, address in connection.control.cluster().addresses.items()}
         said: list[tuple[str, dict[str, object]]] = []
         server = opened.enter_context(
-            open_proxy(reader, nodes, settings, connection.clock, lambda event, **facts: said.append((event, facts)))
+            serving(
+                reader,
+                connection.control.cluster(),
+                settings.kafka,
+                settings.proxy,
+                lambda event, **facts: said.append((event, facts)),
+            )
         )
-        process = server.process()
-        process.start()
         try:
             yield RunningProxy(server, reader, said)
         finally:
-            reader.before = lambda topic, partition, offset: None
-            process.stop()
-            assert process.join(20)
-            assert process.failure is None, process.failure
-            assert server.budget.used == 0, "memory that nobody gave back"
+            reader.let_go()
 
 
 @contextmanager

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import pytest
 
 from tests.leader.real import eventually
+from tests.proxy.serving import serving
 from tests.scenarios.story_agents import StoryCluster
 from tests.scenarios.story_kafka import StoryTopic
 from tierstate.broker.open import Broker, open_broker
@@ -40,6 +42,7 @@ class Eyes:
     tiers: KafkaTierTopic
     follower: Follower
     reader: LogReader
+    stack: ExitStack
 
     @classmethod
     @contextmanager
@@ -50,7 +53,14 @@ class Eyes:
             tiers = opened.enter_context(closing(open_tier_topic(cluster.sandbox.client_config, cluster.spec)))
             follower = opened.enter_context(closing(open_view(tiers, cluster.sandbox.cluster_id, clock)))
             reader = opened.enter_context(closing(open_reader(follower, broker, cluster.store, clock)))
-            yield cls(cluster, broker, tiers, follower, reader)
+            yield cls(cluster, broker, tiers, follower, reader, opened)
+
+    @cached_property
+    def proxied(self) -> dict[str, str]:
+        """How Kafka's own client reads both tiers: librdkafka's properties."""
+        config = self.cluster.sandbox.client_config
+        proxy = self.stack.enter_context(serving(self.reader, self.broker.control.cluster(), config))
+        return config | {"bootstrap.servers": str(proxy.address)}
 
     def place(self, topic: StoryTopic, partition: int) -> TopicIdPartition:
         return TopicIdPartition(self.broker.control.topic(topic.name).topic_id, partition)
@@ -171,8 +181,7 @@ class Reader(_Partition):
         """To the end: exactly what was written, so many records, so many of them from the remote tier."""
         end = self.bounds.end(self.isolation)
         read, from_remote = _values(self.eyes, self.topic, self.partition, first, end, self.isolation, Tier.AUTO)
-        committed = self.isolation is Isolation.READ_COMMITTED
-        assert read == self.topic.truth(self.partition, first, end, committed)
+        self._is_what_was_written(first, end, read)
         assert (len(read), from_remote) == (total, remote)
         self.saw("REMOTE_READ", from_remote)
         self.saw("LOCAL_READ", len(read) - from_remote)
@@ -184,27 +193,42 @@ class Reader(_Partition):
         start = view.log_start if view.log_start is not None else bounds.local_start
         end = bounds.end(self.isolation)
         read, remote = _values(self.eyes, self.topic, self.partition, start, end, self.isolation, Tier.AUTO)
-        committed = self.isolation is Isolation.READ_COMMITTED
-        assert read == self.topic.truth(self.partition, start, end, committed)
+        self._is_what_was_written(start, end, read)
         self.saw("REMOTE_READ", remote)
         self.saw("LOCAL_READ", len(read) - remote)
         return self
 
+    def _is_what_was_written(self, start: int, end: int, read: dict[int, bytes]) -> None:
+        """And a Kafka client sees the same through the proxy."""
+        assert read == self.topic.truth(self.partition, start, end, self.isolation is Isolation.READ_COMMITTED)
+        found: dict[int, bytes | None] = {}
+        with self._plain(self.eyes.proxied) as consumer:
+            for batch in consumer.records(self.topic.name, self.partition, Offset(start), Offset(end)):
+                assert not found.keys() & {each.offset for each in batch}, "a record was read twice"
+                found |= {each.offset: each.value for each in batch}
+        assert found == read
+
+    def _plain(self, config: dict[str, str]) -> closing[PlainConsumer]:
+        return closing(PlainConsumer(config, self.isolation, SystemClock()))
+
     def is_refused(self, offset: int) -> Reader:
-        """Out of range."""
+        """Out of range, also through the proxy."""
         with pytest.raises(OffsetOutOfRange):
             self.eyes.reader.fetch(self.topic.name, self.partition, offset)
+        with self._plain(self.eyes.proxied) as consumer, pytest.raises(OffsetOutOfRange):
+            list(consumer.records(self.topic.name, self.partition, Offset(offset), Offset(offset + 1)))
         self.saw("READ_REFUSED", 1)
         return self
 
     def reads_what_kafka_reads_of_the_twin(self) -> Reader:
         """Digest of all of both tiers against Kafka's own client on the untiered topic."""
         assert self.topic.twin is not None
-        config = self.eyes.cluster.sandbox.client_config
-        with closing(PlainConsumer(config, self.isolation, SystemClock())) as consumer:
+        with self._plain(self.eyes.cluster.sandbox.client_config) as consumer:
             truth = _digest(ConsumerSource(consumer), self.topic.twin, self.partition, self.isolation)
+        with self._plain(self.eyes.proxied) as consumer:
+            proxied = _digest(ConsumerSource(consumer), self.topic.name, self.partition, self.isolation)
         ours = _digest(ReaderSource(self.eyes.reader), self.topic.name, self.partition, self.isolation)
-        assert ours[:2] == truth[:2]
+        assert ours[:2] == proxied[:2] == truth[:2]
         self.saw("REMOTE_READ", ours[2])
         self.saw("LOCAL_READ", ours[0] - ours[2])
         return self

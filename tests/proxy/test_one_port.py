@@ -1,0 +1,90 @@
+"""One port for all brokers: the name that a client's TLS asks for says which one it means."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from tests.broker.guarded import self_signed
+from tests.proxy.serving import serving
+from tierstate.broker.control import ClusterDescription
+from tierstate.broker.open import open_broker
+from tierstate.proxy.server import ProxyServer
+from tierstate.runtime.settings import Proxy, ProxyTls
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.errors import InvalidSettings
+from tierstate.state.ids import BrokerId
+
+NAMES = "{node}.localhost"
+
+
+@pytest.fixture
+def one_port(kafka: KafkaSandbox, tmp_path: Path) -> Iterator[ProxyServer]:
+    _, identity = self_signed(tmp_path)
+    with open_broker(kafka.client_config) as broker:
+        cluster = broker.control.cluster()
+    proxy = Proxy(sni=NAMES, tls=ProxyTls(certificate=identity, key=identity))
+    reader: Any = None  # nothing of this needs one
+    with serving(reader, cluster, kafka.client_config, proxy) as server:
+        yield server
+
+
+def asking(server: ProxyServer) -> AdminClient:
+    return AdminClient(
+        {
+            "bootstrap.servers": str(server.address),
+            "security.protocol": "ssl",
+            "enable.ssl.certificate.verification": False,
+        }
+    )
+
+
+@pytest.mark.kafka
+def test_every_broker_has_a_name_of_its_own_and_the_port_of_all(one_port: ProxyServer) -> None:
+    brokers = asking(one_port).list_topics(timeout=20).brokers
+    assert {number: (each.host, each.port) for number, each in brokers.items()} == {
+        1: ("1.localhost", one_port.address.port)
+    }
+
+
+@pytest.mark.kafka
+def test_a_client_gets_to_the_broker_that_it_names(one_port: ProxyServer) -> None:
+    """Configurations of a broker are asked of that very one, over a connection by its name."""
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    wanted = ConfigResource(ResourceType.BROKER, "1")
+    found = asking(one_port).describe_configs([wanted], request_timeout=20)[wanted].result(30)
+    assert found["broker.id"].value == "1"
+
+
+@pytest.mark.parametrize("sni", ["kafka.example.com", "{node}-{node}.example.com", "{node}.example.com"])
+def test_names_without_tls_or_that_tell_no_broker_apart_are_refused(sni: str) -> None:
+    reader: Any = None
+    cluster = ClusterDescription("x", (), {BrokerId(1): ("127.0.0.1", 1)})
+    with (
+        pytest.raises(InvalidSettings, match=r"proxy\.sni"),
+        serving(reader, cluster, {"bootstrap.servers": "127.0.0.1:1"}, Proxy(sni=sni)),
+    ):
+        pass
+
+
+def test_a_name_that_is_no_brokers_is_for_whichever_answers() -> None:
+    from tierstate.proxy.listeners import _Names
+
+    names = _Names(NAMES, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    for name, node in {
+        "7.localhost": 7,
+        "07.localhost": None,
+        "x.localhost": None,
+        "localhost": None,
+        "": None,
+    }.items():
+        connection = type("Connection", (), {})()
+        names._remember(connection, name, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        assert names.node_of(connection) == node, name
+    assert names.node_of(object) is None
