@@ -3,9 +3,9 @@
     port P      bootstrap: any broker
     P + 1 + n   the broker with node id n
 
-With P = 0 every one of them takes a free port. With ``proxy.sni`` there is one port, and a client's TLS says by the name
-that it asks for which broker it means (RFC 6066, 3). A listener stays when its node vanishes from the metadata: a node that
-restarts comes back, and until then a connection to it is closed at once, as a dead broker's machine does.
+With P = 0 every one of them takes a free port. With ``proxy.sni`` there is one port, and the name that a client's TLS
+asks for (RFC 6066, 3) says which broker it means. A listener stays when its node vanishes from the metadata: a node
+that restarts comes back, and until then a connection to it is closed at once, as a dead broker's machine does.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Listeners:
 
 
 class _Names:
-    """Hosts of one port, by ``pattern`` with ``{node}`` in it. ``tls``: is made to remember what each client asked for."""
+    """Hosts of one port, by ``pattern`` with ``{node}`` in it. ``tls`` is made to remember what each client asked."""
 
     def __init__(self, pattern: str, tls: ssl.SSLContext) -> None:
         before, _, after = pattern.partition(NODE)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from tests.broker.guarded import self_signed
 from tests.proxy.serving import serving
 from tierstate.broker.control import ClusterDescription
 from tierstate.broker.open import open_broker
+from tierstate.proxy.listeners import _Names
 from tierstate.proxy.server import ProxyServer
 from tierstate.runtime.settings import Proxy, ProxyTls
 from tierstate.sandbox.kafka import KafkaSandbox
@@ -55,10 +56,8 @@ def test_every_broker_has_a_name_of_its_own_and_the_port_of_all(one_port: ProxyS
 @pytest.mark.kafka
 def test_a_client_gets_to_the_broker_that_it_names(one_port: ProxyServer) -> None:
     """Configurations of a broker are asked of that very one, over a connection by its name."""
-    from confluent_kafka.admin import ConfigResource, ResourceType
-
-    wanted = ConfigResource(ResourceType.BROKER, "1")
-    found = asking(one_port).describe_configs([wanted], request_timeout=20)[wanted].result(30)
+    wanted, admin = ConfigResource(ResourceType.BROKER, "1"), asking(one_port)
+    found = admin.describe_configs([wanted], request_timeout=20)[wanted].result(30)
     assert found["broker.id"].value == "1"
 
 
@@ -74,16 +73,9 @@ def test_names_without_tls_or_that_tell_no_broker_apart_are_refused(sni: str) ->
 
 
 def test_a_name_that_is_no_brokers_is_for_whichever_answers() -> None:
-    from tierstate.proxy.listeners import _Names
-
     names = _Names(NAMES, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-    for name, node in {
-        "7.localhost": 7,
-        "07.localhost": None,
-        "x.localhost": None,
-        "localhost": None,
-        "": None,
-    }.items():
+    others = dict.fromkeys(["07.localhost", "x.localhost", "7.localhost.org", "localhost", ""])
+    for name, node in {"7.localhost": 7, **others}.items():
         connection = type("Connection", (), {})()
         names._remember(connection, name, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         assert names.node_of(connection) == node, name
