@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from tests.broker.guarded import self_signed
 from tests.proxy.serving import serving
@@ -29,6 +32,9 @@ def one_port(kafka: KafkaSandbox, tmp_path: Path) -> Iterator[ProxyServer]:
     _, identity = self_signed(tmp_path)
     with open_broker(kafka.client_config) as broker:
         cluster = broker.control.cluster()
+    with socket.create_server(("127.0.0.1", 0)) as dead:
+        dead_port = dead.getsockname()[1]
+    cluster = replace(cluster, addresses={**cluster.addresses, BrokerId(2): ("127.0.0.1", dead_port)})
     proxy = Proxy(sni=NAMES, tls=ProxyTls(certificate=identity, key=identity))
     reader: Any = None  # nothing of this needs one
     with serving(reader, cluster, kafka.client_config, proxy) as server:
@@ -54,11 +60,20 @@ def test_every_broker_has_a_name_of_its_own_and_the_port_of_all(one_port: ProxyS
 
 
 @pytest.mark.kafka
-def test_a_client_gets_to_the_broker_that_it_names(one_port: ProxyServer) -> None:
-    """Configurations of a broker are asked of that very one, over a connection by its name."""
-    wanted, admin = ConfigResource(ResourceType.BROKER, "1"), asking(one_port)
-    found = admin.describe_configs([wanted], request_timeout=20)[wanted].result(30)
-    assert found["broker.id"].value == "1"
+@pytest.mark.parametrize(("name", "answers"), [("1.localhost", True), ("2.localhost", False), ("other", True)])
+def test_a_client_gets_to_the_broker_that_it_names_and_by_any_other_name_to_one_that_lives(
+    one_port: ProxyServer, name: str, answers: bool
+) -> None:
+    """Broker 2 is dead."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(("127.0.0.1", one_port.address.port), 20) as plain,
+        context.wrap_socket(plain, server_hostname=name) as connection,
+    ):
+        connection.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))  # ApiVersions 0, without a client id
+        answer = connection.recv(8)
+    assert (answer[4:] == struct.pack(">i", 7)) == answers
 
 
 @pytest.mark.parametrize("sni", ["kafka.example.com", "{node}-{node}.example.com", "{node}.example.com"])
