@@ -17,6 +17,8 @@ HELD = 512 * 1024
 WRITE_HIGH = 512 * 1024
 PIPED = 256 * 1024
 """Bytes moved at once from one end to the other."""
+SMALL = 16 * 1024
+"""Bytes that are rather copied than written by themselves."""
 _LENGTH = struct.Struct(">i")
 LARGEST_FRAME = 2**31 - 1
 
@@ -136,10 +138,23 @@ class Peer(asyncio.Protocol):
         self.transport.write(part)
 
     async def send(self, parts: Iterable[Part]) -> None:
-        """Raises Gone."""
+        """Small ones together: each write is a packet, and with TLS a record. Raises Gone."""
+        together = bytearray()
         for part in parts:
-            self.write(part)
+            if len(part) <= SMALL:
+                together += part
+                if len(together) <= PIPED:
+                    continue
+                part = b""
+            if together:
+                self.write(together)
+                together = bytearray()
+            if part:
+                self.write(part)
             await self.drained()
+        if together:
+            self.write(together)
+        await self.drained()
 
     async def drained(self) -> None:
         """Raises Gone."""
