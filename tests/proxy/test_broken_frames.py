@@ -1,0 +1,342 @@
+"""Rubbish from either side ends its own connection, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import socketserver
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from kafka.protocol.admin import DescribeClusterResponse
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
+
+from tests.consumer.tiered_cluster import until
+from tests.proxy.messages import encoded, message, versions
+from tests.proxy.serving import serving
+from tests.proxy.test_frames import through
+from tierstate.broker.control import ClusterDescription
+from tierstate.proxy import addresses
+from tierstate.proxy.apis import APIS, Key
+from tierstate.proxy.fetch_request import read_fetch
+from tierstate.proxy.offsets import epochs_said, offsets_said, read_epochs, read_list_offsets
+from tierstate.proxy.peer import HELD, PIPED, WRITE_HIGH, Peer
+from tierstate.proxy.relay import Relay
+from tierstate.proxy.server import ProxyServer
+from tierstate.proxy.versions import offered
+from tierstate.proxy.wire import Malformed
+from tierstate.runtime.settings import Proxy
+from tierstate.state.ids import BrokerId
+
+Read = Callable[[bytes, int], object]
+READERS: dict[str, tuple[Key, Any, Read]] = {
+    "fetch request": (Key.FETCH, FetchRequest, lambda data, version: read_fetch(bytearray(data), 0, version)),
+    "fetch answer": (Key.FETCH, FetchResponse, through),
+    "offsets asked": (Key.LIST_OFFSETS, ListOffsetsRequest, lambda data, version: read_list_offsets(data, 0, version)),
+    "offsets said": (Key.LIST_OFFSETS, ListOffsetsResponse, lambda data, version: list(offsets_said(data, version))),
+    "epochs asked": (
+        Key.OFFSET_FOR_LEADER_EPOCH,
+        OffsetForLeaderEpochRequest,
+        lambda data, version: read_epochs(data, 0, version),
+    ),
+    "epochs said": (
+        Key.OFFSET_FOR_LEADER_EPOCH,
+        OffsetForLeaderEpochResponse,
+        lambda data, version: list(epochs_said(data, version)),
+    ),
+    "metadata": (Key.METADATA, MetadataResponse, lambda data, v: addresses.nodes(Key.METADATA, data, v)),
+    "coordinators": (
+        Key.FIND_COORDINATOR,
+        FindCoordinatorResponse,
+        lambda data, version: addresses.nodes(Key.FIND_COORDINATOR, data, version),
+    ),
+    "cluster": (
+        Key.DESCRIBE_CLUSTER,
+        DescribeClusterResponse,
+        lambda data, version: addresses.nodes(Key.DESCRIBE_CLUSTER, data, version),
+    ),
+    "versions": (Key.API_VERSIONS, ApiVersionsResponse, lambda data, version: offered(data, version, read_only=False)),
+}
+
+
+@st.composite
+def broken(draw: st.DrawFn) -> tuple[str, int, bytes]:
+    """A reader, a version, and a message of it that was cut, extended, or has wrong bytes."""
+    name = draw(st.sampled_from(sorted(READERS)))
+    key, kind, _ = READERS[name]
+    version = draw(st.sampled_from(list(versions(kind, APIS[key].oldest, APIS[key].newest))))
+    data = bytearray(encoded(message(kind, version, draw(st.integers(0, 30))), version))
+    how = draw(st.sampled_from(["cut", "extend", "flip", "length", "random"]))
+    if how == "cut":
+        del data[draw(st.integers(0, len(data))) :]
+    elif how == "extend":
+        data += draw(st.binary(min_size=1, max_size=20))
+    elif how == "random":
+        data = bytearray(draw(st.binary(max_size=60)))
+    else:
+        for _ in range(draw(st.integers(1, 4))):
+            at = draw(st.integers(0, max(0, len(data) - 4)))
+            wrong = draw(st.binary(min_size=1, max_size=1)) if how == "flip" else b"\x7f\xff\xff\xff"
+            data[at : at + len(wrong)] = wrong
+    return name, version, bytes(data)
+
+
+@given(broken())
+@settings(max_examples=600, deadline=None)
+@example(("fetch answer", 12, b"\x00" * 10 + b"\xff\xff\xff\xff\x0f"))
+@example(("offsets said", 6, b"\x00" * 4 + b"\xff\xff\xff\xff\x0f"))
+def test_a_message_is_read_or_refused_and_nothing_else(case: tuple[str, int, bytes]) -> None:
+    name, version, data = case
+    with suppress(Malformed):
+        READERS[name][2](data, version)
+
+
+class FakeBroker(socketserver.ThreadingTCPServer):
+    """Answers every request by ``answer`` of it; None closes."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self) -> None:
+        self.answer: Callable[[bytes], bytes | None] = lambda request: request[4:8] + b"\0\0"
+        self.got: list[bytes] = []
+        super().__init__(("127.0.0.1", 0), Requests)
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+
+class Requests(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        broker = self.server
+        assert isinstance(broker, FakeBroker)
+        with suppress(OSError, struct.error):
+            while True:
+                (size,) = struct.unpack(">i", self.rfile.read(4))
+                request = self.rfile.read(size)
+                broker.got.append(request)
+                if _acks_none(request):
+                    continue
+                if (answer := broker.answer(request)) is None:
+                    return
+                self.wfile.write(answer)
+
+
+def _acks_none(request: bytes) -> bool:
+    return request[:2] == b"\0\0" and request[12:14] == b"\0\0"
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    made = FakeBroker()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+@pytest.fixture
+def proxy(broker: FakeBroker) -> Iterator[ProxyServer]:
+    """It has no reader: nothing here reaches one."""
+    where = f"127.0.0.1:{broker.port}"
+    reader: Any = None
+    cluster = ClusterDescription("x", (BrokerId(1),), {BrokerId(1): ("127.0.0.1", broker.port)})
+    with serving(reader, cluster, {"bootstrap.servers": where}, Proxy(memory=2 << 20)) as server:
+        yield server
+
+
+def connected(proxy: ProxyServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", proxy.address.port), 20)
+
+
+def request(key: int, version: int, correlation: int, body: bytes = b"") -> bytes:
+    """Framed, with an empty client id where the version is not flexible."""
+    head = struct.pack(">hhih", key, version, correlation, -1)
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def answer_of(connection: socket.socket) -> bytes:
+    """The next frame; empty when the connection is closed."""
+    with suppress(ConnectionError):
+        file = connection.makefile("rb")
+        head = file.read(4)
+        return file.read(struct.unpack(">i", head)[0]) if len(head) == 4 else b""
+    return b""
+
+
+def healthy(proxy: ProxyServer, broker: FakeBroker) -> None:
+    """Somebody else is served."""
+    broker.answer = lambda request: framed(request[4:8] + b"fine")
+    with closing(connected(proxy)) as other:
+        other.sendall(request(12, 0, 99))
+        assert answer_of(other) == struct.pack(">i", 99) + b"fine"
+
+
+HEARTBEAT, FETCH, PRODUCE = 12, 1, 0
+
+
+@given(sent=st.binary(min_size=4, max_size=300), fetch=st.booleans())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_rubbish_of_a_client_ends_its_connection_and_no_other(
+    proxy: ProxyServer, broker: FakeBroker, sent: bytes, fetch: bool
+) -> None:
+    with closing(connected(proxy)) as client, suppress(ConnectionError):
+        client.sendall(request(FETCH, 11, 1, sent) if fetch else sent)
+        client.shutdown(socket.SHUT_WR)
+        answer_of(client)
+    healthy(proxy, broker)
+    assert proxy.budget.used == 0
+
+
+@given(said=st.binary(max_size=300), whole=st.booleans())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_rubbish_of_a_broker_ends_its_connection_and_no_other(
+    proxy: ProxyServer, broker: FakeBroker, said: bytes, whole: bool
+) -> None:
+    broker.answer = lambda request: framed(request[4:8] + said) if whole else said
+    asked = message(FetchRequest, 11, 1)
+    with closing(connected(proxy)) as client, suppress(ConnectionError):
+        client.sendall(request(FETCH, 11, 1, encoded(asked, 11)))
+        client.shutdown(socket.SHUT_WR)
+        answer_of(client)
+    healthy(proxy, broker)
+    assert proxy.budget.used == 0
+
+
+def test_a_frame_that_comes_byte_by_byte_is_served(proxy: ProxyServer, broker: FakeBroker) -> None:
+    broker.answer = lambda request: framed(request[4:8] + b"fine")
+    with closing(connected(proxy)) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in request(HEARTBEAT, 0, 5, b"x" * 30):
+            client.sendall(bytes([byte]))
+        assert answer_of(client) == struct.pack(">i", 5) + b"fine"
+    assert broker.got[-1].endswith(b"x" * 30)
+
+
+def test_requests_that_are_not_waited_for_are_answered_in_their_order(proxy: ProxyServer, broker: FakeBroker) -> None:
+    """Among them those that have no answer."""
+    broker.answer = lambda request: framed(request[4:8])
+    quiet = struct.pack(">hhii", -1, 0, 30_000, 0)  # no transactional id, acks 0, time-out, no topics
+    with closing(connected(proxy)) as client:
+        for number in range(50):
+            client.sendall(request(HEARTBEAT, 0, number) + request(PRODUCE, 8, 1_000 + number, quiet))
+        file = client.makefile("rb")
+        assert [struct.unpack(">ii", file.read(8)) for _ in range(50)] == [(4, number) for number in range(50)]
+
+
+@pytest.mark.parametrize(("key", "version"), [(78, 1), (FETCH, 13), (17, 0), (200, 0), (PRODUCE, 10)])
+def test_a_request_that_is_not_offered_ends_the_connection_and_never_reaches_the_broker(
+    proxy: ProxyServer, broker: FakeBroker, key: int, version: int
+) -> None:
+    with closing(connected(proxy)) as client:
+        client.sendall(request(key, version, 1, b"\0" * 20))
+        assert answer_of(client) == b""
+    assert broker.got == []
+    assert sum(proxy.counts.refused.values()) == 1
+
+
+def test_a_frame_that_is_too_large_to_be_looked_into_is_refused_before_it_is_read(
+    proxy: ProxyServer, broker: FakeBroker
+) -> None:
+    with closing(connected(proxy)) as client:
+        client.sendall(struct.pack(">i", 1 << 30) + request(FETCH, 11, 1)[4:])
+        assert answer_of(client) == b""
+    assert broker.got == []
+
+
+def test_a_large_frame_that_nobody_looks_into_is_streamed(proxy: ProxyServer, broker: FakeBroker) -> None:
+    """Far more than the proxy may hold, both ways."""
+    body = bytes(range(256)) * (64 * 1024)
+    broker.answer = lambda request: framed(request[4:8] + request[10:])
+    with closing(connected(proxy)) as client:
+        sender = threading.Thread(target=client.sendall, args=(request(HEARTBEAT, 0, 7, body),))
+        sender.start()
+        assert answer_of(client) == struct.pack(">i", 7) + body
+        sender.join()
+    assert proxy.budget.used == 0
+
+
+def test_a_client_that_never_reads_is_held_within_its_bound_and_stops_nobody(
+    proxy: ProxyServer, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peers: list[Peer] = []
+    before = Relay.__init__
+
+    def remembered(relay: Relay, client: Peer, towards: Peer, house: Any) -> None:
+        peers.extend((client, towards))
+        before(relay, client, towards, house)
+
+    monkeypatch.setattr(Relay, "__init__", remembered)
+    broker.answer = lambda request: framed(request[4:8] + bytes(64 << 20))
+    with closing(connected(proxy)) as client:
+        client.sendall(request(HEARTBEAT, 0, 1))
+
+        def held() -> int:
+            return sum(len(each._held) + each.transport.get_write_buffer_size() for each in peers)
+
+        until(lambda: peers and peers[1]._paused and peers[0]._full, lambda: None)
+        assert held() <= HELD + WRITE_HIGH + 2 * PIPED
+        healthy(proxy, broker)
+
+
+def test_a_broker_that_is_gone_is_no_connection_that_hangs(broker: FakeBroker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    cluster = ClusterDescription("x", (BrokerId(1),), {BrokerId(1): ("127.0.0.1", port)})
+    reader: Any = None
+    said: list[str] = []
+    where = {"bootstrap.servers": f"127.0.0.1:{port}"}
+    with serving(reader, cluster, where, warn=lambda event, **facts: said.append(event)) as proxy:
+        with closing(connected(proxy)) as client:
+            assert answer_of(client) == b""
+        until(lambda: said, lambda: None)
+    assert said == ["no connection to the broker"]
+
+
+def test_more_connections_than_are_allowed_are_turned_away(broker: FakeBroker) -> None:
+    cluster = ClusterDescription("x", (BrokerId(1),), {BrokerId(1): ("127.0.0.1", broker.port)})
+    reader: Any = None
+    where = {"bootstrap.servers": f"127.0.0.1:{broker.port}"}
+    with serving(reader, cluster, where, Proxy(connections=2)) as proxy:
+        broker.answer = lambda request: framed(request[4:8])
+        kept = [connected(proxy) for _ in range(2)]
+        for one in kept:
+            one.sendall(request(HEARTBEAT, 0, 1))
+            assert answer_of(one)
+        with closing(connected(proxy)) as third:
+            assert answer_of(third) == b""
+        assert proxy.counts.turned_away == 1
+        for one in kept:
+            one.close()
+
+
+def test_a_peer_gives_no_more_than_its_frame() -> None:
+    async def read() -> None:
+        peer = Peer()
+        peer.data_received(framed(b"abcdef") + framed(b"ghij"))
+        assert await peer.frame() == 6
+        with pytest.raises(Malformed):
+            await peer.exactly(7)
+        assert await peer.exactly(6) == b"abcdef"
+        assert await peer.frame() == 4
+
+    asyncio.run(read())

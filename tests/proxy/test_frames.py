@@ -1,0 +1,273 @@
+"""What passes through is changed in the named fields and in nothing else, in every version of every API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import DescribeClusterResponse
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
+
+from tests.proxy.messages import encoded, message, versions
+from tierstate.fetch.piece import Fetched, LogicalBounds
+from tierstate.proxy import addresses
+from tierstate.proxy.apis import APIS, Key
+from tierstate.proxy.fetch_answer import Entry, FetchAnswer, Said, filled
+from tierstate.proxy.fetch_request import lower, read_fetch
+from tierstate.proxy.offsets import epochs_said, offsets_said, read_epochs, read_list_offsets
+from tierstate.proxy.versions import offered
+from tierstate.proxy.wire import Malformed
+from tierstate.state.offsets import Offset
+from tierstate.state.routing import Isolation, Tier
+from tierstate.state.segment import AbortedRange
+
+SEEDS = range(12)
+
+
+def every(key: Key, kind: Any) -> list[tuple[int, int]]:
+    """Version and seed."""
+    api = APIS[key]
+    found = [(version, seed) for version in versions(kind, api.oldest, api.newest) for seed in SEEDS]
+    assert found
+    return found
+
+
+def again(kind: Any, data: bytes | bytearray, version: int) -> Any:
+    return kind.decode(bytes(data), version=version)
+
+
+class Whole:
+    """An answer that has arrived."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    async def exactly(self, size: int) -> bytes:
+        if size > len(self._data) - self._at:
+            raise Malformed("a frame ends too early")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+
+def through(data: bytes, version: int, change: Any = None) -> tuple[bytes, list[Entry]]:
+    """The body of a Fetch answer, entry by entry; ``change``: what to write for an entry, from it and its records."""
+
+    async def read() -> tuple[bytes, list[Entry]]:
+        header = b"\0" if version >= 12 else b""  # tagged fields of the answer's header
+        source = Whole(header + data)
+        answer, entries, parts = FetchAnswer(source, version), list[Entry](), list[Any]()
+        async for entry in answer.entries():
+            entries.append(entry)
+            records = await source.exactly(entry.size)
+            parts += [entry.head, records] if change is None else change(entry, records)
+        if source.left:
+            raise Malformed("more than its version says")  # as the relay does
+        return b"".join(map(bytes, [*parts, answer.rest]))[len(header) :], entries
+
+    return asyncio.run(read())
+
+
+def partitions(made: Any) -> Iterator[tuple[str, Any]]:
+    for topic in made.responses or []:
+        for partition in topic.partitions or []:
+            yield topic.topic, partition
+
+
+@pytest.mark.parametrize(("version", "seed"), every(Key.FETCH, FetchRequest))
+def test_a_fetch_request_keeps_all_but_its_session_and_its_bound(version: int, seed: int) -> None:
+    made = message(FetchRequest, version, seed, max_bytes=50 << 20, isolation_level=seed % 2, replica_id=-(seed % 3))
+    data = bytearray(encoded(made, version))
+    request = read_fetch(data, 0, version)
+    lower(data, request, 8 << 20)
+    made.max_bytes = 8 << 20
+    if version >= 7:
+        made.session_id, made.session_epoch = 0, -1
+    assert bytes(data) == encoded(made, version)
+    wanted = {
+        (topic.topic, each.partition): (each.fetch_offset, each.partition_max_bytes)
+        for topic in made.topics
+        for each in topic.partitions
+    }
+    assert {place: (each.offset, each.max_bytes) for place, each in request.wanted.items()} == wanted
+    level = Isolation.READ_COMMITTED if seed % 2 else Isolation.READ_UNCOMMITTED
+    assert (request.isolation, request.max_wait_ms) == (level, made.max_wait_ms)
+    assert request.follower == (made.replica_id >= 0)
+
+
+@pytest.mark.parametrize(("version", "seed"), every(Key.FETCH, FetchResponse))
+def test_a_fetch_answer_passes_byte_for_byte(version: int, seed: int) -> None:
+    made = message(FetchResponse, version, seed)
+    data = encoded(made, version)
+    passed, entries = through(data, version)
+    assert passed == data
+    said = [
+        (topic, each.partition_index, each.error_code, len(each.records or b"")) for topic, each in partitions(made)
+    ]
+    assert [(each.topic, each.partition, each.error, each.size) for each in entries] == said
+
+
+@pytest.mark.parametrize(("version", "seed"), every(Key.FETCH, FetchResponse))
+def test_an_entry_that_says_something_else_differs_in_that_alone(version: int, seed: int) -> None:
+    made = message(FetchResponse, version, seed)
+
+    def change(entry: Entry, records: bytes) -> list[Any]:
+        entry.says(56, Said(11, 12, 13))
+        return [entry.head, records]
+
+    data, _ = through(encoded(made, version), version, change)
+    for _, each in partitions(made):
+        each.error_code, each.high_watermark, each.last_stable_offset = 56, 11, 12
+        if version >= 5:
+            each.log_start_offset = 13
+    assert data == encoded(made, version)
+
+
+@pytest.mark.parametrize(("version", "seed"), every(Key.FETCH, FetchResponse))
+def test_a_filled_entry_has_the_records_the_bounds_and_the_aborted_transactions(version: int, seed: int) -> None:
+    made = message(FetchResponse, version, seed)
+    aborted = tuple(AbortedRange(7 + n, Offset(100 + n), Offset(200)) for n in range(seed % 3))
+    start = None if seed % 2 else Offset(3)
+    bounds = LogicalBounds(start, Offset(500), Offset(499), Offset(900), Offset(1_000))
+    records = bytes(range(256)) * (1 + seed)
+    piece = Fetched(records, Tier.REMOTE, aborted, Offset(100), Offset(300), Offset(500), bounds)
+    data, _ = through(encoded(made, version), version, lambda entry, _: filled(entry, piece))
+    found = again(FetchResponse, data, version)
+    assert found.throttle_time_ms == made.throttle_time_ms
+    assert [place[0] for place in partitions(found)] == [place[0] for place in partitions(made)]
+    for (_, each), (_, before) in zip(partitions(found), partitions(made), strict=True):
+        assert (each.partition_index, each.error_code) == (before.partition_index, 0)
+        assert (each.high_watermark, each.last_stable_offset) == (1_000, 900)
+        assert version < 5 or each.log_start_offset == (-1 if start is None else 3)
+        assert [(one.producer_id, one.first_offset) for one in each.aborted_transactions or []] == [
+            (one.producer_id, one.first) for one in aborted
+        ]
+        assert version < 11 or each.preferred_read_replica == -1
+        assert bytes(each.records) == records
+
+
+@pytest.mark.parametrize(("version", "seed"), every(Key.LIST_OFFSETS, ListOffsetsRequest))
+def test_what_is_asked_of_offsets_is_read_as_it_stands(version: int, seed: int) -> None:
+    made = message(ListOffsetsRequest, version, seed, isolation_level=seed % 2)
+    asked = read_list_offsets(encoded(made, version), 0, version)
+    assert asked.timestamps == {(t.name, p.partition_index): p.timestamp for t in made.topics for p in t.partitions}
+    assert (asked.isolation is Isolation.READ_COMMITTED) == (version >= 2 and seed % 2 == 1)
+
+
+@pytest.mark.parametrize(("version", "seed"), every(Key.LIST_OFFSETS, ListOffsetsResponse))
+def test_offsets_are_patched_where_they_stand(version: int, seed: int) -> None:
+    made = message(ListOffsetsResponse, version, seed)
+    data = bytearray(encoded(made, version))
+    said = list(offsets_said(data, version))
+    wanted = [
+        ((t.name, p.partition_index), p.error_code, p.timestamp, p.offset) for t in made.topics for p in t.partitions
+    ]
+    assert [(each.place, each.error, each.timestamp, each.offset) for each in said] == wanted
+    for number, each in enumerate(said):
+        if number % 2:
+            each.fails(data, 56)
+        else:
+            each.says(data, 1234, 5678, 9)
+    for number, each in enumerate(p for t in made.topics for p in t.partitions):
+        after = (56, -1, -1, -1) if number % 2 else (0, 1234, 5678, 9)
+        each.error_code, each.timestamp, each.offset = after[:3]
+        if version >= 4:
+            each.leader_epoch = after[3]
+    assert bytes(data) == encoded(made, version)
+
+
+@pytest.mark.parametrize(("version", "seed"), every(Key.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest))
+def test_what_is_asked_of_epochs_is_read_as_it_stands(version: int, seed: int) -> None:
+    made = message(OffsetForLeaderEpochRequest, version, seed)
+    asked = {(t.topic, p.partition): p.leader_epoch for t in made.topics for p in t.partitions}
+    assert read_epochs(encoded(made, version), 0, version) == asked
+
+
+@pytest.mark.parametrize(("version", "seed"), every(Key.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochResponse))
+def test_epochs_are_patched_where_they_stand(version: int, seed: int) -> None:
+    made = message(OffsetForLeaderEpochResponse, version, seed)
+    data = bytearray(encoded(made, version))
+    said = list(epochs_said(data, version))
+    wanted = [
+        ((t.topic, p.partition), p.error_code, p.leader_epoch, p.end_offset) for t in made.topics for p in t.partitions
+    ]
+    assert [(each.place, each.error, each.epoch, each.end) for each in said] == wanted
+    for number, (each, one) in enumerate(zip(said, [p for t in made.topics for p in t.partitions], strict=True)):
+        if number % 2:
+            each.fails(data, 56)
+            one.error_code, one.leader_epoch, one.end_offset = 56, -1, -1
+        else:
+            each.says(data, 3, 4)
+            one.leader_epoch, one.end_offset = 3, 4
+    assert bytes(data) == encoded(made, version)
+
+
+NAMING: list[tuple[Key, Any, str]] = [
+    (Key.METADATA, MetadataResponse, "brokers"),
+    (Key.FIND_COORDINATOR, FindCoordinatorResponse, "coordinators"),
+    (Key.DESCRIBE_CLUSTER, DescribeClusterResponse, "brokers"),
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "array", "version", "seed"),
+    [(key, kind, array, *each) for key, kind, array in NAMING for each in every(key, kind)],
+)
+def test_every_address_in_an_answer_becomes_a_listeners_and_nothing_else_changes(
+    key: Key, kind: Any, array: str, version: int, seed: int
+) -> None:
+    made = message(kind, version, seed)
+    own = [made] if key is Key.FIND_COORDINATOR and version < 4 else list(getattr(made, array) or [])
+    data = encoded(made, version)
+    found = addresses.nodes(key, data, version)
+    numbers = [each.broker_id if key is Key.DESCRIBE_CLUSTER else each.node_id for each in own]
+    assert [(each.node, each.host, each.port) for each in found] == [
+        (number, each.host, each.port) for number, each in zip(numbers, own, strict=True)
+    ]
+    kept = set(numbers[1::2]) - set(numbers[::2])  # of these there is no listener
+    listeners = {number: (f"proxy-{number}", 9) for number in numbers if number not in kept}
+    flexible = APIS[key].is_flexible(version)
+    for number, each in zip(numbers, own, strict=True):
+        if number not in kept:
+            each.host, each.port = listeners[number]
+    assert addresses.rewritten(data, found, listeners, flexible=flexible) == encoded(made, version)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize(("version", "seed"), every(Key.API_VERSIONS, ApiVersionsResponse))
+def test_only_what_passes_is_offered_and_never_more_than_the_broker_has(
+    version: int, seed: int, read_only: bool
+) -> None:
+    made = message(ApiVersionsResponse, version, seed, error_code=0)
+    made.api_keys = [
+        ApiVersionsResponse.ApiVersion(api_key=key, min_version=seed % 4, max_version=2 + 3 * (seed % 7))
+        for key in range(100)
+    ]
+    answer = offered(encoded(made, version), version, read_only=read_only)
+    made.api_keys = [
+        ApiVersionsResponse.ApiVersion(api_key=key, min_version=oldest, max_version=newest)
+        for key, api in sorted(APIS.items())
+        if (oldest := max(seed % 4, api.oldest)) <= (newest := min(2 + 3 * (seed % 7), api.newest))
+        and not (read_only and api.changes)
+    ]
+    assert answer == encoded(made, version)
+
+
+def test_a_broker_that_does_not_know_the_version_answers_in_the_oldest_and_is_understood() -> None:
+    made = message(ApiVersionsResponse, 0, 1, error_code=35)
+    made.api_keys = [ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=9)]
+    found = again(ApiVersionsResponse, offered(encoded(made, 0), 4, read_only=False), 0)
+    assert [(each.api_key, each.max_version) for each in found.api_keys] == [(18, APIS[18].newest)]
