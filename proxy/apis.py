@@ -48,7 +48,7 @@ class Api:
 
 _ADDRESSES = "host and port of every broker become those of the proxy's listeners"
 _TABLE = (
-    Api(0, "Produce", 9, 9, 3, "10 and up carry addresses in tagged fields; acks=0 has no answer", changes=True),
+    Api(0, "Produce", 9, 9, 3, "10 and up carry addresses in tagged fields; acks=0 has no answer; read-only: 31"),
     Api(
         1,
         "Fetch",

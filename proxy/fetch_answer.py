@@ -11,20 +11,19 @@ from __future__ import annotations
 import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from ..fetch.piece import Fetched, LogicalBounds
 from .apis import APIS, Key
-from .wire import Malformed, length_of
+from .arriving import Arriving, Source
+from .wire import length_of
 
 OFFSET_OUT_OF_RANGE = 1
 _LEAD = struct.Struct(">ihqqq")
 """Partition, error code, high watermark, last stable offset, log start offset."""
 _ABORTED = struct.Struct(">qq")
-_INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
+_INT32 = struct.Struct(">i")
 NO_REPLICA = -1
 UNKNOWN = -1
-MOST_TEXT = 32_767
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +38,6 @@ class Said:
 def _lead(version: int, partition: int, error: int, said: Said) -> bytes:
     lead = _LEAD.pack(partition, error, said.high_watermark, said.last_stable_offset, said.log_start_offset)
     return lead if version >= 5 else lead[:-8]
-
-
-class Source(Protocol):
-    """Bytes of the answer in order. Raises Malformed where it ends before that."""
-
-    async def exactly(self, size: int) -> bytes: ...
 
 
 @dataclass(slots=True)
@@ -69,78 +62,50 @@ class Entry:
         self.error = error
 
 
-class FetchAnswer:
+class FetchAnswer(Arriving):
     """Read by iterating over `entries`, consuming the records of each before the next is asked for; then `rest`."""
 
     def __init__(self, source: Source, version: int) -> None:
-        self._source, self._version = source, version
-        self._flexible = APIS[Key.FETCH].is_flexible(version)
+        super().__init__(source, flexible=APIS[Key.FETCH].is_flexible(version))
+        self._version = version
         self._head = bytearray()
 
     async def entries(self) -> AsyncIterator[Entry]:
-        await self._tags()  # of the answer's header
-        await self._take(4)  # throttle time
+        await self.tags()  # of the answer's header
+        await self.take(4)  # throttle time
         if self._version >= 7:
-            await self._take(6)  # error, session
-        for _ in range(await self._count()):
-            topic = await self._text()
-            for _ in range(await self._count()):
+            await self.take(6)  # error, session
+        for _ in range(await self.count()):
+            topic = (await self.text()).decode("utf-8", "replace")
+            for _ in range(await self.count()):
                 yield await self._entry(topic)
-                await self._tags()
-            await self._tags()
-        await self._tags()
+                await self.tags()
+            await self.tags()
+        await self.tags()
 
     @property
     def rest(self) -> bytes:
         """What follows the last entry's records."""
         return bytes(self._head)
 
-    async def _entry(self, topic: str) -> Entry:
-        lead = len(self._head)
-        await self._take(_LEAD.size if self._version >= 5 else _LEAD.size - 8)
-        partition, error = struct.unpack_from(">ih", self._head, lead)
-        for _ in range(await self._count()):  # null for none
-            await self._take(_ABORTED.size)
-            await self._tags()
-        if self._version >= 11:
-            await self._take(4)
-        size = await self._varint() - 1 if self._flexible else await self._int(_INT32)
-        head, self._head = self._head, bytearray()
-        return Entry(topic, partition, error, head, lead, max(0, size), self._version)
-
-    async def _take(self, size: int) -> bytes:
-        taken = await self._source.exactly(size)
+    async def take(self, size: int) -> bytes:
+        """And keeps it: it goes to the client."""
+        taken = await self.source.exactly(size)
         self._head += taken
         return taken
 
-    async def _int(self, form: struct.Struct) -> int:
-        return int(form.unpack(await self._take(form.size))[0])
-
-    async def _varint(self) -> int:
-        value = shift = 0
-        while shift < 35:
-            byte = (await self._take(1))[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-        raise Malformed("a varint has no end")
-
-    async def _count(self) -> int:
-        return max(0, await self._varint() - 1 if self._flexible else await self._int(_INT32))
-
-    async def _text(self) -> str:
-        size = await self._varint() - 1 if self._flexible else await self._int(_INT16)
-        if not 0 <= size <= MOST_TEXT:
-            raise Malformed("no length of a topic's name", given=size)
-        return (await self._take(size)).decode("utf-8", "replace")
-
-    async def _tags(self) -> None:
-        if not self._flexible:
-            return
-        for _ in range(await self._varint()):
-            await self._varint()
-            await self._take(await self._varint())
+    async def _entry(self, topic: str) -> Entry:
+        lead = len(self._head)
+        await self.take(_LEAD.size if self._version >= 5 else _LEAD.size - 8)
+        partition, error = struct.unpack_from(">ih", self._head, lead)
+        for _ in range(await self.count()):  # null for none
+            await self.take(_ABORTED.size)
+            await self.tags()
+        if self._version >= 11:
+            await self.take(4)
+        size = await self.count()
+        head, self._head = self._head, bytearray()
+        return Entry(topic, partition, error, head, lead, size, self._version)
 
 
 def said_of(bounds: LogicalBounds) -> Said:

@@ -26,6 +26,7 @@ from .fetches import Fetches
 from .house import House
 from .offsets import OffsetsAsked, read_epochs, read_list_offsets
 from .peer import Gone, Peer, framed
+from .refused_produce import refused_produce
 from .sasl_user import user_of
 from .versions import offered
 from .wire import Frame, Malformed
@@ -51,7 +52,7 @@ class Refused(InvalidRequest):
 
 @dataclass(slots=True)
 class Pending:
-    """A request that the broker has not answered yet."""
+    """A request that is not answered yet. ``answer``: the proxy's own, without its length; None: the broker answers."""
 
     key: int
     version: int
@@ -59,6 +60,7 @@ class Pending:
     fetch: FetchRequest | None = None
     offsets: OffsetsAsked | None = None
     epochs: dict[Place, int] | None = None
+    answer: bytes | None = None
 
 
 class Relay:
@@ -104,6 +106,9 @@ class Relay:
             if key in LOOKED_INTO:
                 await self._look_into(size, head, pending)
                 continue
+            if key == Key.PRODUCE and self._house.read_only:
+                await self._refuse_produce(pending)
+                continue
             if key == Key.PRODUCE:
                 head += await client.exactly(min(client.left, FIRST_BYTES))
                 if _acks(head, version) == 0:
@@ -115,6 +120,23 @@ class Relay:
             broker.write(_INT32.pack(size) + head)
             await broker.drained()
             await client.pipe(client.left, broker)
+
+    async def _refuse_produce(self, pending: Pending) -> None:
+        answer = await refused_produce(self._client, pending.version, pending.correlation)
+        self._house.counts.refused["Produce"] += 1
+        if answer is None:
+            raise Refused("this proxy is read-only, and the client waits for no answer", request="Produce")
+        pending.answer = answer
+        self._pending.append(pending)
+        if len(self._pending) == 1:  # else it waits for its turn
+            await self._answer_ready()
+
+    async def _answer_ready(self) -> None:
+        """Writes what the proxy itself answers, up to the first request that the broker has to."""
+        while self._pending and (answer := self._pending[0].answer) is not None:
+            await self._client.send(framed([answer]))
+            self._pending.popleft()
+            self._room.release()
 
     def _check(self, key: int, version: int) -> None:
         api = APIS.get(key)
@@ -159,8 +181,7 @@ class Relay:
             lead = await broker.exactly(4)
             if not self._pending:
                 raise Malformed("the broker answered what nobody asked")
-            pending = self._pending.popleft()
-            self._room.release()
+            pending = self._pending[0]
             if _INT32.unpack(lead)[0] != pending.correlation:
                 raise Malformed("the broker answered another request", asked=pending.correlation)
             change = self._change_of(pending)
@@ -177,6 +198,9 @@ class Relay:
                     await client.send(framed([lead, whole[:at], await change(whole[at:])]))
             if broker.left:
                 raise Malformed("the broker's answer has more than its version says", left=broker.left)
+            self._pending.popleft()  # only now: until then the client is being written to
+            self._room.release()
+            await self._answer_ready()
 
     def _change_of(self, pending: Pending) -> Callable[[bytes], Awaitable[bytes | bytearray]] | None:
         """What is done to the body of the answer; None: nothing."""

@@ -22,7 +22,7 @@ LOOKS = {
     "check", "config", "topics", "describe", "segments", "verify", "digest", "consume", "dump-log", "facts", "replay",
     "diff", "keys list",
 }  # fmt: skip
-RUNS = {"agent", "gateway", "sandbox up", "sandbox down", "sandbox status"}
+RUNS = {"agent", "gateway", "proxy", "sandbox up", "sandbox down", "sandbox status"}
 
 
 def commands(group: click.Group = root, before: str = "") -> Iterator[tuple[str, click.Command]]:

@@ -243,6 +243,24 @@ def test_requests_that_are_not_waited_for_are_answered_in_their_order(proxy: Pro
         assert [struct.unpack(">ii", file.read(8)) for _ in range(50)] == [(4, number) for number in range(50)]
 
 
+def test_what_the_proxy_refuses_itself_is_answered_in_its_turn(broker: FakeBroker) -> None:
+    cluster = ClusterDescription("x", (BrokerId(1),), {BrokerId(1): ("127.0.0.1", broker.port)})
+    reader: Any = None
+    broker.answer = lambda request: framed(request[4:8])
+    waited_for = struct.pack(">hhii", -1, 1, 30_000, 0)
+    where = {"bootstrap.servers": f"127.0.0.1:{broker.port}"}
+    with serving(reader, cluster, where, Proxy(read_only=True)) as proxy, closing(connected(proxy)) as client:
+        for number in range(0, 60, 3):
+            client.sendall(request(PRODUCE, 8, number, waited_for) + request(PRODUCE, 8, number + 1, waited_for))
+            client.sendall(request(HEARTBEAT, 0, number + 2))
+        file, found = client.makefile("rb"), list[int]()
+        for _ in range(60):
+            size = struct.unpack(">i", file.read(4))[0]
+            found.append(struct.unpack(">i", file.read(size)[:4])[0])
+        assert found == list(range(60))
+    assert {request[:2] for request in broker.got} == {struct.pack(">h", HEARTBEAT)}
+
+
 @pytest.mark.parametrize(("key", "version"), [(78, 1), (FETCH, 13), (17, 0), (200, 0), (PRODUCE, 10)])
 def test_a_request_that_is_not_offered_ends_the_connection_and_never_reaches_the_broker(
     proxy: ProxyServer, broker: FakeBroker, key: int, version: int

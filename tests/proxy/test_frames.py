@@ -17,6 +17,7 @@ from kafka.protocol.consumer import (
     OffsetForLeaderEpochResponse,
 )
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from tests.proxy.messages import encoded, message, versions
 from tierstate.fetch.piece import Fetched, LogicalBounds
@@ -25,6 +26,7 @@ from tierstate.proxy.apis import APIS, Key
 from tierstate.proxy.fetch_answer import Entry, FetchAnswer, Said, filled
 from tierstate.proxy.fetch_request import lower, read_fetch
 from tierstate.proxy.offsets import epochs_said, offsets_said, read_epochs, read_list_offsets
+from tierstate.proxy.refused_produce import refused_produce
 from tierstate.proxy.versions import offered
 from tierstate.proxy.wire import Malformed
 from tierstate.state.offsets import Offset
@@ -213,6 +215,26 @@ def test_epochs_are_patched_where_they_stand(version: int, seed: int) -> None:
             each.says(data, 3, 4)
             one.leader_epoch, one.end_offset = 3, 4
     assert bytes(data) == encoded(made, version)
+
+
+@pytest.mark.parametrize(("version", "seed"), every(Key.PRODUCE, ProduceRequest))
+def test_a_produce_request_is_refused_partition_by_partition(version: int, seed: int) -> None:
+    made = message(ProduceRequest, version, seed, acks=seed % 3 - 1)
+    client = b"\0\4mine" + (b"\0" if version >= 9 else b"")
+    source = Whole(client + encoded(made, version))
+    answer = asyncio.run(refused_produce(source, version, 77))
+    assert source.left == 0
+    if made.acks == 0:
+        assert answer is None
+        return
+    assert answer is not None
+    assert answer[:4] == (77).to_bytes(4)
+    found = again(ProduceResponse, answer[5 if version >= 9 else 4 :], version)
+    assert [(t.name, [p.index for p in t.partition_responses]) for t in found.responses] == [
+        (t.name, [p.index for p in t.partition_data]) for t in made.topic_data
+    ]
+    assert {p.error_code for t in found.responses for p in t.partition_responses} <= {31}
+    assert {p.base_offset for t in found.responses for p in t.partition_responses} <= {-1}
 
 
 NAMING: list[tuple[Key, Any, str]] = [

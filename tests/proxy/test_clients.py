@@ -1,0 +1,322 @@
+"""The oracle: the same client reads the same topic at the broker before the trim, and through the proxy after it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from kafka import KafkaConsumer
+from kafka import TopicPartition as Place
+
+from tests.consumer.tiered_cluster import TieredCluster, until
+from tests.proxy.running import RunningProxy, running
+from tierstate.broker.plain_reads import PlainConsumer
+from tierstate.runtime.clock import SystemClock
+from tierstate.sandbox.artifacts import RELEASES, kafka_libs
+from tierstate.sandbox.java import find_java
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.offsets import Offset
+from tierstate.state.routing import Isolation
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(280)]
+PARTITIONS = 2
+FIRST_MS = 1_767_225_600_000
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+OF_PYTHON = CODECS[:2]
+"""What kafka-python reads without more libraries."""
+LEVELS = tuple(Isolation)
+Rows = list[tuple[Any, ...]]
+Reads = Callable[[str, str, Isolation], Rows]
+
+
+def by_librdkafka(bootstrap: str, topic: str, isolation: Isolation) -> Rows:
+    rows: Rows = []
+    for number in range(PARTITIONS):
+        with closing(PlainConsumer({"bootstrap.servers": bootstrap}, isolation, SystemClock())) as consumer:
+            start, end = consumer.bounds(topic, number)
+            for batch in consumer.records(topic, number, start, end):
+                rows += [(number, *each) for each in batch]
+    return rows
+
+
+def by_kafka_python(bootstrap: str, topic: str, isolation: Isolation) -> Rows:
+    rows: Rows = []
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap, isolation_level=str(isolation), auto_offset_reset="none", enable_auto_commit=False
+    )
+    with closing(consumer):
+        for number in range(PARTITIONS):
+            place = Place(topic, number)
+            consumer.assign([place])
+            consumer.seek(place, consumer.beginning_offsets([place])[place])
+            end = consumer.end_offsets([place])[place]
+            while consumer.position(place) < end:
+                for each in consumer.poll(1_000).get(place, []):
+                    rows.append((number, each.offset, each.timestamp, each.key, each.value, tuple(each.headers)))
+    return rows
+
+
+def java(release: str) -> Reads:
+    def read(bootstrap: str, topic: str, isolation: Isolation) -> Rows:
+        shown = ("partition", "offset", "timestamp", "headers", "key")
+        command = [find_java(), "-cp", f"{kafka_libs(release=release)}/*"]
+        command += ["org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap]
+        command += ["--topic", topic, "--from-beginning", "--isolation-level", str(isolation)]
+        command += ["--timeout-ms", "4000", *(word for each in shown for word in ("--property", f"print.{each}=true"))]
+        done = subprocess.run(command, capture_output=True, timeout=120)
+        lines = [line for line in done.stdout.splitlines() if line]
+        assert lines, done.stderr.decode()[-2000:]
+        return sorted((line,) for line in lines)
+
+    return read
+
+
+CLIENTS: dict[str, Reads] = {
+    "librdkafka": by_librdkafka,
+    "kafka-python": by_kafka_python,
+    "java": java(RELEASES[0]),
+    "older java": java(RELEASES[-1]),
+}
+CASES = [(client, level) for client in CLIENTS for level in LEVELS]
+
+
+def fill(cluster: TieredCluster, topic: str, codecs: Sequence[str] = CODECS) -> None:
+    """Every codec, nulls, headers, one-record batches, a large one, and interleaved transactions."""
+    common = {**cluster.kafka.client_config, "linger.ms": 0}
+    plain = [Producer({**common, "compression.type": codec, "batch.num.messages": 9}) for codec in codecs]
+    writers = [Producer({**common, "transactional.id": f"{topic}-{n}"}) for n in (1, 2)]
+    for writer in writers:
+        writer.init_transactions(30)
+    number = 0
+
+    def put(producer: Any, partition: int, **what: Any) -> None:
+        nonlocal number
+        time = FIRST_MS + number * 10 - (number % 7) * 300
+        given = {"key": b"key-%d" % (number % 5), "value": b"value %d " % number * 9, **what}
+        producer.produce(topic, partition=partition, timestamp=time, **given)
+        number += 1
+
+    for turn in range(24):
+        for writer in writers:
+            writer.begin_transaction()
+        for partition in range(PARTITIONS):
+            for at, producer in enumerate(plain):
+                put(producer, partition, key=None)
+                put(producer, partition, value=None)
+                put(producer, partition, headers=[("h", b"%d" % turn), ("empty", None)])
+                put(producer, partition, value=b"")
+                if at == turn % len(plain):
+                    producer.flush(30)  # a batch of few
+                    put(producer, partition)
+            for writer in writers:
+                put(writer, partition)
+                writer.flush(30)
+        for producer in plain:
+            producer.flush(30)
+        for at, writer in enumerate(writers):
+            if (turn + at) % 3 == 0:
+                writer.abort_transaction(30)
+            else:
+                writer.commit_transaction(30)
+    for partition in range(PARTITIONS):
+        large = Producer({**common, "batch.size": 50_000, "batch.num.messages": 10_000, "linger.ms": 2_000})
+        for _ in range(12):  # each as large as a segment may be
+            for _ in range(45):
+                put(large, partition, value=number.to_bytes(4) * 250)
+            assert large.flush(30) == 0
+        for _ in range(40):
+            put(plain[0], partition)
+            plain[0].flush(30)
+
+
+@dataclass
+class Oracle:
+    """``whole``: what each client read of the whole log at the broker. ``topic``: with every codec."""
+
+    cluster: TieredCluster
+    topic: str
+    of_python: str
+    whole: dict[tuple[str, Isolation], Rows]
+    times: dict[int, list[int]]
+    specs: dict[str, dict[int, int]]
+    starts: list[int] = field(default_factory=list)
+    proxy: RunningProxy = field(init=False)
+
+    def read_by(self, client: str) -> str:
+        """The topic."""
+        return self.of_python if client == "kafka-python" else self.topic
+
+
+SPECS = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest(), "max": OffsetSpec.max_timestamp()}
+
+
+def at_times(bootstrap: str, topic: str) -> dict[int, list[int]]:
+    asked = range(FIRST_MS - 5_000, FIRST_MS + 60_000, 1_000)
+    with closing(Consumer({"bootstrap.servers": bootstrap, "group.id": "times"})) as consumer:
+        return {
+            time: [
+                each.offset
+                for each in consumer.offsets_for_times(
+                    [TopicPartition(topic, number, time) for number in range(PARTITIONS)], 20
+                )
+            ]
+            for time in asked
+        }
+
+
+def by_spec(bootstrap: str, topic: str) -> dict[str, dict[int, int]]:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found: dict[str, dict[int, int]] = {}
+    for name, spec in SPECS.items():
+        asked = admin.list_offsets({TopicPartition(topic, n): spec for n in range(PARTITIONS)})
+        found[name] = {place.partition: future.result(20).offset for place, future in asked.items()}
+    return found
+
+
+@pytest.fixture(scope="module")
+def oracle(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
+    cluster = TieredCluster(kafka, tmp_path_factory.mktemp("clients"), "_tier-state-clients")
+    config = {"segment.ms": str(10**15), "internal.segment.bytes": "60000"}
+    topic, of_python = (cluster.topic(name, 0, PARTITIONS, **config) for name in ("orders", "of-python"))
+    fill(cluster, topic)
+    fill(cluster, of_python, OF_PYTHON)
+    made = Oracle(cluster, topic, of_python, {}, at_times(kafka.bootstrap, topic), by_spec(kafka.bootstrap, topic))
+    for name, level in CASES:
+        made.whole[name, level] = CLIENTS[name](kafka.bootstrap, made.read_by(name), level)
+    made.starts = cluster.copy_and_trim(topic, PARTITIONS)
+    assert all(start > 500 for start in made.starts), made.starts
+    assert cluster.local_start(of_python) > 200
+    with running(cluster) as made.proxy:
+        yield made
+
+
+@pytest.mark.parametrize(("name", "level"), CASES)
+def test_a_client_reads_what_it_read_before_the_trim(oracle: Oracle, name: str, level: Isolation) -> None:
+    before = oracle.whole[name, level]
+    assert CLIENTS[name](oracle.proxy.bootstrap, oracle.read_by(name), level) == before
+    others = oracle.whole[name, LEVELS[1 - LEVELS.index(level)]]
+    assert len(before) != len(others), "no transaction was aborted"
+
+
+def test_a_time_is_found_where_it_was_before_the_trim(oracle: Oracle) -> None:
+    """But for markers, which are no records and have the coordinator's time: a broker stops at them too."""
+    found = at_times(oracle.proxy.bootstrap, oracle.topic)
+    assert len(found) > 60
+    rows = oracle.whole["librdkafka", Isolation.READ_UNCOMMITTED]
+    records = {(row[0], row[1]) for row in rows}
+    as_before = 0
+    for time, before in oracle.times.items():
+        for number, (was, now) in enumerate(zip(before, found[time], strict=True)):
+            wanted = next((row[1] for row in rows if row[0] == number and row[2] >= time), None)
+            assert wanted is None or now == wanted, (time, number)
+            if (number, was) in records:
+                assert now == was, (time, number)
+                as_before += 1
+    assert as_before > 0
+
+
+def test_earliest_latest_and_the_latest_time_are_those_before_the_trim(oracle: Oracle) -> None:
+    """The latest time, as above, but for markers."""
+    found = by_spec(oracle.proxy.bootstrap, oracle.topic)
+    rows = oracle.whole["librdkafka", Isolation.READ_UNCOMMITTED]
+    for number, offset in found.pop("max").items():
+        latest = max(row[2] for row in rows if row[0] == number)
+        assert offset == next(row[1] for row in rows if row[0] == number and row[2] == latest)
+    assert found == {name: of for name, of in oracle.specs.items() if name != "max"}
+
+
+def test_every_border_of_segments_is_a_start(oracle: Oracle) -> None:
+    """The first and the last offset of each, and one either side."""
+    rows = [row[1] for row in oracle.whole["librdkafka", Isolation.READ_UNCOMMITTED] if row[0] == 0]
+    reader = oracle.proxy.reader
+    bases = [each.offsets.start for each in reader.view(oracle.topic, 0).readable]
+    assert len(bases) > 3
+    config = {"bootstrap.servers": oracle.proxy.bootstrap}
+    with closing(PlainConsumer(config, Isolation.READ_UNCOMMITTED, SystemClock())) as consumer:
+        for start in sorted({max(0, base + beside) for base in bases for beside in (-2, -1, 0, 1)}):
+            found = next(iter(consumer.records(oracle.topic, 0, Offset(start), Offset(start + 60))))
+            assert found[0].offset == next(offset for offset in rows if offset >= start), start
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_commits_in_the_remote_tier_and_goes_on_there(oracle: Oracle, protocol: str) -> None:
+    config = {
+        "bootstrap.servers": oracle.proxy.bootstrap,
+        "group.id": f"{oracle.topic}-{protocol}",
+        "group.protocol": protocol,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "isolation.level": "read_uncommitted",
+    }
+    seen: list[tuple[int, int]] = []
+
+    def read(count: int) -> None:
+        with closing(Consumer(config)) as consumer:
+            consumer.subscribe([oracle.topic])
+            until(lambda: len(seen) >= count, lambda: seen.extend(took(consumer, count - len(seen))))
+            consumer.commit(asynchronous=False)
+
+    read(100)
+    assert all(offset < oracle.starts[partition] for partition, offset in seen)
+    admin = AdminClient({"bootstrap.servers": oracle.proxy.bootstrap})
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(str(config["group.id"]))])
+    committed = {p.partition: p.offset for p in asked[str(config["group.id"])].result(20).topic_partitions}
+    for partition, offset in committed.items():
+        assert offset == max(at for number, at in seen if number == partition) + 1
+    rows = [(row[0], row[1]) for row in oracle.whole["librdkafka", Isolation.READ_UNCOMMITTED]]
+    read(len(rows))
+    assert sorted(seen) == sorted(rows), "skipped, or read twice"
+
+
+def took(consumer: Any, most: int) -> list[tuple[int, int]]:
+    got = consumer.consume(min(most, 500), 0.5)
+    assert not [each.error() for each in got if each.error()]
+    return [(each.partition(), each.offset()) for each in got]
+
+
+def test_producers_and_an_admin_work_through_it(oracle: Oracle) -> None:
+    config = {"bootstrap.servers": oracle.proxy.bootstrap}
+    admin, topic = AdminClient(config), f"{oracle.topic}-made-through"
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    for more in ({"enable.idempotence": True}, {"acks": 0}, {"transactional.id": topic}):
+        producer = Producer({**config, **more})
+        if "transactional.id" in more:
+            producer.init_transactions(30)
+            producer.begin_transaction()
+        producer.produce(topic, b"x" * 100)
+        assert producer.flush(30) == 0
+        if "transactional.id" in more:
+            producer.commit_transaction(30)
+    assert admin.describe_topics(TopicCollection([topic]))[topic].result(30).name == topic
+    with closing(PlainConsumer(config, Isolation.READ_COMMITTED, SystemClock())) as consumer:
+        assert consumer.bounds(topic, 0) == (0, 4)  # and the marker
+    admin.delete_topics([topic])[topic].result(30)
+
+
+def test_a_read_only_proxy_is_read_through_and_nothing_is_written(oracle: Oracle) -> None:
+    with running(oracle.cluster, "proxy.read_only=true") as proxy:
+        level = Isolation.READ_COMMITTED
+        assert by_librdkafka(proxy.bootstrap, oracle.topic, level) == oracle.whole["librdkafka", level]
+        errors: list[Any] = []
+        producer = Producer({"bootstrap.servers": proxy.bootstrap, "message.timeout.ms": 3_000})
+        producer.produce(oracle.topic, b"x", on_delivery=lambda error, message: errors.append(error))
+        producer.flush(20)
+        assert [error.code() for error in errors] == [KafkaError.CLUSTER_AUTHORIZATION_FAILED]
+        admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
+        with pytest.raises(KafkaException):
+            admin.delete_topics([oracle.topic], request_timeout=5)[oracle.topic].result(20)
+        assert oracle.topic in AdminClient(oracle.cluster.kafka.client_config).list_topics(timeout=20).topics
