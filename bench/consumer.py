@@ -61,7 +61,7 @@ def measure(quick: bool = False) -> list[Row]:
     """Both record sizes, memory, and the start."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as folder, KafkaSandbox() as kafka:
-        place = _Place(kafka, Path(folder))
+        place = TieredPlace(kafka, Path(folder))
         for number, (what, (value_bytes, codec, count)) in enumerate(SIZES.items()):
             count = count // 20 if quick else count
             topic = place.fill(f"bench-{number}", value_bytes, codec, count)
@@ -74,7 +74,7 @@ def measure(quick: bool = False) -> list[Row]:
     return rows
 
 
-def _side_by_side(place: _Place, topic: str, what: str, count: int, runs: int) -> list[Row]:
+def _side_by_side(place: TieredPlace, topic: str, what: str, count: int, runs: int) -> list[Row]:
     found: dict[bool, list[Consumed]] = {True: [], False: []}
     for _ in range(runs):
         for tiered in found:
@@ -87,26 +87,28 @@ def _side_by_side(place: _Place, topic: str, what: str, count: int, runs: int) -
     ]
 
 
-class _Place:
+class TieredPlace:
     """A broker, an agent that copies everything that rolled, and processes that consume."""
 
-    def __init__(self, kafka: KafkaSandbox, folder: Path) -> None:
+    def __init__(self, kafka: KafkaSandbox, folder: Path, more: str = "") -> None:
+        """``more``: settings of the agent."""
         self._kafka, self._store = kafka, (folder / "store").as_uri()
-        self._settings = folder / "tierstate.toml"
-        self._settings.write_text(
+        self.settings = folder / "tierstate.toml"
+        self.settings.write_text(
             f'state_dir = "{folder / "state"}"\n[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n'
             f'[store]\nurl = "{self._store}"\n[tier_state]\npartitions = 3\nreplication_factor = 1\n'
             f'[tiering]\ninclude = ["bench-.*"]\n[agent]\nlog_dirs = ["{kafka.brokers[0].log_dir}"]\n'
-            f'[management]\nlisten = "127.0.0.1:0"\n'
+            f'[management]\nlisten = "127.0.0.1:0"\n{more}'
         )
         self._agent("init")
 
     def _agent(self, *command: str) -> None:
-        if run([*command, "--config", str(self._settings)]) != 0:
+        if run([*command, "--config", str(self.settings)]) != 0:
             raise SystemExit(f"tierstate {command[0]} failed")
 
-    def fill(self, topic: str, value_bytes: int, codec: str, count: int) -> str:
-        config = {"segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1"}
+    def fill(self, topic: str, value_bytes: int, codec: str, count: int, **more: str) -> str:
+        """``more``: the topic's configuration."""
+        config = {"segment.bytes": str(SEGMENT_BYTES), "retention.ms": "-1", **more}
         admin = AdminClient({**self._kafka.client_config})
         admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
         producer = Producer({**self._kafka.client_config, "compression.type": codec, "linger.ms": 50})
