@@ -65,12 +65,18 @@ class _Answer:
 
 
 class OlderOffsets:
-    """Of all connections. ``seen``: is told of every error."""
+    """Of all connections. ``remote``: threads for what reads the store. ``seen``: is told of every error."""
 
     def __init__(
-        self, reader: Older, pool: Pool, counts: Counts, seen: Callable[[Place, Offset, BaseException], None]
+        self,
+        reader: Older,
+        metadata: Pool,
+        remote: Pool,
+        counts: Counts,
+        seen: Callable[[Place, Offset, BaseException], None],
     ) -> None:
-        self._reader, self._pool, self._counts, self._seen = reader, pool, counts, seen
+        self._reader, self._metadata, self._remote = reader, metadata, remote
+        self._counts, self._seen = counts, seen
 
     async def patch_offsets(self, asked: OffsetsAsked, version: int, body: bytes) -> bytearray:
         """The body of a ListOffsets answer. Raises Malformed."""
@@ -93,7 +99,8 @@ class OlderOffsets:
 
     async def _patch_offset(self, said: OffsetSaid, timestamp: int, body: bytearray) -> None:
         try:
-            answer = await self._pool.run(lambda: self._answer(said, timestamp), goes_on=True)
+            pool = self._metadata if timestamp in (EARLIEST, LAST_TIERED) else self._remote
+            answer = await pool.run(lambda: self._answer(said, timestamp), goes_on=True)
         except TierstateError as error:
             self._seen(said.place, Offset(said.offset), error)
             code = code_of(error)
@@ -124,7 +131,7 @@ class OlderOffsets:
     async def _patch_epoch(self, said: EpochSaid, epoch: int, body: bytearray) -> None:
         topic, number = said.place
         try:
-            end = await self._pool.run(
+            end = await self._metadata.run(
                 lambda: self._reader.remote_epoch_end(topic, number, LeaderEpoch(epoch)), goes_on=True
             )
         except TierstateError as error:

@@ -102,7 +102,7 @@ class ProxyServer:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         listeners = Listeners(self._socket, self._settings, self._tls, self._accept)
         shared = Shared(self._reader, self._remote, self.budget, self._failed)
-        older = OlderOffsets(self._reader, self._metadata, self.counts, self._failed)
+        older = OlderOffsets(self._reader, self._metadata, self._remote, self.counts, self._failed)
         self._house = House(
             shared=shared,
             older=older,

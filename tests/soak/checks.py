@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 from tests.scenarios.story_then import Eyes
 from tests.soak.ground import Ground
 from tests.soak.topics import KEPT_MS, LONE, SHAKEN
 from tests.soak.truth import Known, Place, Record, complaints, digest
+from tierstate.broker.plain_reads import PlainConsumer
 from tierstate.fetch.source import ReaderSource
+from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import OffsetOutOfRange, SegmentExpired, Unavailable
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.object_keys import ObjectKind, base_of, object_key
@@ -82,7 +85,10 @@ class Checks:
                 writer.go_on()
 
     def _one(self, eyes: Eyes, place: Place, end: Offset, known: Known, isolation: Isolation) -> Iterator[str]:
-        start, read = _retried(lambda: self._read(eyes, place, end, isolation))
+        start, read, plain = _retried(lambda: self._read(eyes, place, end, isolation))
+        if plain != read:
+            at = next((a for a, b in zip_longest(read, plain) if a != b), None)
+            yield f"through the proxy {len(plain)} of {len(read)} records are read; the first that differs: {at}"
         committed = isolation is Isolation.READ_COMMITTED
         yield from complaints(self.ground.truth, known, start, end, read, committed)
         self.done.records += len(read)
@@ -93,7 +99,10 @@ class Checks:
             yield f"the log starts at {start}, and a record below it is to be kept for {left} ms more"
         self.ground.truth.forget_below(place, start)
 
-    def _read(self, eyes: Eyes, place: Place, end: Offset, isolation: Isolation) -> tuple[Offset, list[Record]]:
+    def _read(
+        self, eyes: Eyes, place: Place, end: Offset, isolation: Isolation
+    ) -> tuple[Offset, list[Record], list[Record]]:
+        """The log start, and what lies above it: as our own reader has it, and as a Kafka client through the proxy."""
         source, read = ReaderSource(eyes.reader), list[Record]()
         start = source.extent(*place, isolation, Tier.AUTO)[0]
         remote = 0
@@ -102,7 +111,10 @@ class Checks:
             read += zip(*columns, strict=True)
             remote += batch.num_rows if tier is Tier.REMOTE else 0
         self.done.remote += remote
-        return start, read
+        with closing(PlainConsumer(eyes.proxied, isolation, SystemClock())) as consumer:
+            batches = consumer.records(*place, start, end) if start < end else ()
+            plain = [(each.offset, each.key or b"", each.value or b"") for batch in batches for each in batch]
+        return start, read, plain
 
     def tally(self) -> None:
         """What dead and frozen agents left, as facts tell of it now."""
