@@ -139,7 +139,7 @@ class KafkaControl:
         return describe_topic(self._raw, name)
 
     def config(self, topic: str) -> TopicConfig:
-        return read_config(self._admin, topic, ADMIN_SECONDS)
+        return read_config(self._raw, topic)
 
     def bounds(
         self, topic: str, partition: int, *, broker: BrokerId | None = None, epoch: LeaderEpoch | None = None

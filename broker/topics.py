@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
-
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from ..state.epochs import LeaderEpoch
-from ..state.errors import BrokerUnavailable, TierstateError, UnknownTopic
+from ..state.errors import BrokerUnavailable, TierstateError, TimedOut, UnknownTopic
 from ..state.ids import BrokerId, TopicId
 from ..state.topics import TopicConfig
 from .answers import RawConfig, RawMetadata, RawTopic
-from .error_codes import error_of, error_of_exception
+from .error_codes import error_of
 from .raw import RawClient
 
 CONFIGS_A_REQUEST = 500
@@ -54,14 +50,22 @@ def describe_topics(found: RawMetadata) -> tuple[TopicDescription, ...]:
     return tuple(_description(topic) for _, topic in sorted(found.topics.items()) if topic.error is None)
 
 
-def read_config(admin: AdminClient, name: str, timeout: float) -> TopicConfig:
-    """UnknownTopic, AccessDenied (DescribeConfigs is needed), BrokerUnavailable, TimedOut."""
-    resource = ConfigResource(ResourceType.TOPIC, name)
-    try:
-        entries: dict[str, Any] = admin.describe_configs([resource], request_timeout=timeout)[resource].result()
-    except KafkaException as error:
-        raise error_of_exception(error, topic=name) from error
-    return TopicConfig.of({key: entry.value for key, entry in entries.items() if entry.value is not None})
+def read_config(raw: RawClient, name: str) -> TopicConfig:
+    """From any broker that answers: librdkafka waits for one that is gone (seen: all of its ten seconds, each time).
+
+    UnknownTopic, AccessDenied (DescribeConfigs is needed), BrokerUnavailable, TimedOut.
+    """
+    failure: TierstateError = BrokerUnavailable("no broker is known", topic=name)
+    for broker in raw.metadata().brokers:
+        try:
+            found = read_configs(raw, broker, [name])[name]
+        except (BrokerUnavailable, TimedOut) as error:
+            failure = error
+            continue
+        if isinstance(found, TierstateError):
+            raise found
+        return found
+    raise failure
 
 
 def read_configs(raw: RawClient, broker: BrokerId, topics: Collection[str]) -> dict[str, TopicConfig | TierstateError]:

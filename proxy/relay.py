@@ -39,7 +39,6 @@ MOST_PENDING = 1000
 """Requests on their way: a broker takes one at a time of a connection, the others wait in sockets."""
 _HEADER = struct.Struct(">hhi")
 _INT32 = struct.Struct(">i")
-_INT16 = struct.Struct(">h")
 LOOKED_INTO = frozenset(
     {Key.FETCH, Key.LIST_OFFSETS, Key.OFFSET_FOR_LEADER_EPOCH, Key.SASL_HANDSHAKE, Key.SASL_AUTHENTICATE}
 )
