@@ -11,7 +11,8 @@ from ..leader.discovery import led_unseen
 from ..log.local_log import LogDirs
 from ..log.partition import folder_name
 from ..runtime.id_source import RandomIds
-from ..state.errors import AccessDenied, InvalidRequest, TierstateError
+from ..runtime.settings import HIGHEST_PORT
+from ..state.errors import AccessDenied, InvalidRequest, InvalidSettings, TierstateError
 from ..state.ids import FactId
 from ..storage.probe import probe_conditional_put
 from ..storage.segment.keyring import KeyRing
@@ -115,6 +116,22 @@ def checks(connection: Connection) -> Iterator[Check]:
             raise AccessDenied(f"lacking: {first}. An administrator adds them: {commands}")
         return f"all that an agent needs, on {len(covered)} topics"
 
+    def proxy_has_a_port_for_each_broker() -> str:
+        """Whether or not one is run: what clients would be told. Nothing of it keeps an agent from starting."""
+        try:
+            brokers, host = broker.cluster().brokers, settings.proxy.reachable
+        except InvalidSettings as error:
+            return f"cannot be run: {'; '.join(error.problems)}"
+        except TierstateError:
+            return "not asked: the broker is not fit"
+        if settings.proxy.sni is not None:
+            return f"bootstrap.servers={host}:{settings.proxy.listen.port}, brokers by the names {settings.proxy.sni}"
+        ports = {int(each): settings.proxy.port_of(each) for each in brokers}
+        if max(ports.values(), default=0) > HIGHEST_PORT:
+            return f"cannot be run: a broker would have port {max(ports.values())}, choose a lower proxy.listen"
+        shown = ", ".join(f"broker {each} at {port or 'a free port'}" for each, port in sorted(ports.items()))
+        return f"bootstrap.servers={host}:{settings.proxy.listen.port}, {shown}"
+
     yield "settings", settings_are_right
     yield "broker", broker_answers
     yield "log folders", folders_are_this_brokers
@@ -124,3 +141,4 @@ def checks(connection: Connection) -> Iterator[Check]:
     yield "rights", rights_are_enough
     yield "tier-state topic", topic_is_safe
     yield "history", topic_and_archive_agree
+    yield "proxy", proxy_has_a_port_for_each_broker

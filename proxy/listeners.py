@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from weakref import WeakKeyDictionary
 
 from ..runtime.setting_types import Address
-from ..runtime.settings import Proxy
+from ..runtime.settings import HIGHEST_PORT, Proxy
 from ..state.errors import InvalidSettings, Unavailable
 from .addresses import Named
 from .peer import Peer
@@ -26,7 +26,6 @@ BACKLOG = 1024
 ANY = None
 """The node of the bootstrap listener: whichever broker answers."""
 Accept = Callable[[Peer, int | None], None]
-HIGHEST_PORT = 65_535
 NODE = "{node}"
 
 
@@ -36,6 +35,7 @@ class Listeners:
     def __init__(self, first: socket.socket, settings: Proxy, tls: ssl.SSLContext | None, accept: Accept) -> None:
         """``first``: of the bootstrap listener, bound."""
         self._first, self._listen, self._advertised = first, settings.listen, settings.reachable
+        self._port_of = settings.port_of
         self._tls, self._accept = tls, accept
         self._servers: dict[int | None, asyncio.Server] = {}
         self._names = None if settings.sni is None or tls is None else _Names(settings.sni, tls)
@@ -69,9 +69,6 @@ class Listeners:
         """Nobody is accepted any more."""
         for server in self._servers.values():
             server.close()
-
-    def _port_of(self, node: int) -> int:
-        return self._listen.port + 1 + node if self._listen.port else 0
 
     async def _open(self, node: int, port: int) -> int:
         if port > HIGHEST_PORT:

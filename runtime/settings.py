@@ -19,6 +19,7 @@ from .setting_types import Address, Duration, Folders, HttpUrl, Listen, Patterns
 AGENT_LISTENS = Address("127.0.0.1", 9404)
 GATEWAY_LISTENS = Address("127.0.0.1", 9405)
 PROXY_LISTENS = Address("127.0.0.1", 9406)
+HIGHEST_PORT = 65_535
 
 
 class Section(BaseModel):
@@ -350,6 +351,10 @@ class Proxy(Section):
     read_only: bool = Field(default=False, description="Refuse whatever writes or changes the cluster.")
     access_log: Path | None = Field(default=None, description="File of who read what, in lines of JSON; unset: none.")
     tls: ProxyTls = ProxyTls()
+
+    def port_of(self, broker_id: int) -> int:
+        """Where the broker with this node id is reached; 0 takes a free one. It may be beyond `HIGHEST_PORT`."""
+        return self.listen.port + 1 + broker_id if self.listen.port else 0
 
     @property
     def reachable(self) -> str:

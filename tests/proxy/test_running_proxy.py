@@ -153,3 +153,20 @@ def test_a_port_that_is_taken_is_named(house: House) -> None:
         taken.listen()
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         assert where in house.run("proxy", "--listen", where, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("listen", "said"),
+    [
+        ("127.0.0.1:9192", "bootstrap.servers=127.0.0.1:9192, broker 1 at 9194"),
+        ("0.0.0.0:9192", "cannot be run: proxy.advertised"),
+        ("127.0.0.1:65534", "cannot be run: a broker would have port 65536"),
+    ],
+)
+def test_check_says_what_clients_would_be_told_and_keeps_no_agent_from_starting(
+    house: House, listen: str, said: str
+) -> None:
+    rows = house.json("check", "--set", f"proxy.listen={listen}")
+    (row,) = [each for each in rows if each["check"] == "proxy"]
+    assert row["ok"]
+    assert row["detail"].startswith(said)
