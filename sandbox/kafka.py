@@ -108,8 +108,9 @@ class KafkaSandbox:
         self._wait_ready([self.brokers[index]])
 
     def freeze(self, index: int) -> None:
-        """SIGSTOP: alive, and silent."""
+        """SIGSTOP: alive, and silent when this returns."""
         self.brokers[index].signal(signal.SIGSTOP)
+        self.brokers[index].wait_stopped()
 
     def thaw(self, index: int) -> None:
         self.brokers[index].signal(signal.SIGCONT)

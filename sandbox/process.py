@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,24 @@ class BrokerProcess:
         pid = self.pid
         if pid is not None:
             os.kill(pid, number)
+
+    def wait_stopped(self) -> None:
+        """After SIGSTOP: until no thread runs any more. On a busy machine some still answer for a moment (seen).
+
+        Raises TimedOut.
+        """
+        deadline = time.monotonic() + STOP_SECONDS
+        while not all(state == "T" for state in self._thread_states()):
+            if time.monotonic() > deadline:
+                raise TimedOut("a broker does not stop", broker=self.address.node_id)
+            time.sleep(0.01)
+
+    def _thread_states(self) -> list[str]:
+        states = []
+        for thread in Path(f"/proc/{self.pid}/task").glob("*"):
+            with suppress(OSError):  # it ended
+                states.append((thread / "stat").read_text().rpartition(") ")[2][0])
+        return states
 
     def kill(self) -> None:
         """SIGKILL, and wait until the kernel has taken everything from it."""

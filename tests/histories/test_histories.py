@@ -20,7 +20,7 @@ from tests.histories.shrink import shrink
 from tests.histories.small_world import APPENDS, STARTS, explore
 
 BLOCKS, A_BLOCK = 30, 100
-QUICK = 5
+QUICK = 3
 """Blocks of `make test`; the others are of `make test-all`, and 100,000 histories of `make prove`."""
 LONG = ("a segment condemned", "a segment to remove")
 """Starts of the small world that take a minute: of `make test-all`."""

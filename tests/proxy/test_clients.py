@@ -92,6 +92,7 @@ CLIENTS: dict[str, Reads] = {
     "older java": java(RELEASES[-1]),
 }
 CASES = [(client, level) for client in CLIENTS for level in LEVELS]
+SLOW = {("older java", level): pytest.mark.slow for level in LEVELS}
 
 
 def fill(cluster: TieredCluster, topic: str, codecs: Sequence[str] = CODECS) -> None:
@@ -188,14 +189,17 @@ def by_spec(bootstrap: str, topic: str) -> dict[str, dict[int, int]]:
 
 
 @pytest.fixture(scope="module")
-def oracle(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
+def oracle(
+    kafka: KafkaSandbox, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Oracle]:
     cluster = TieredCluster(kafka, tmp_path_factory.mktemp("clients"), "_tier-state-clients")
     config = {"segment.ms": str(10**15), "internal.segment.bytes": "60000"}
     topic, of_python = (cluster.topic(name, 0, PARTITIONS, **config) for name in ("orders", "of-python"))
     fill(cluster, topic)
     fill(cluster, of_python, OF_PYTHON)
     made = Oracle(cluster, topic, of_python, {}, at_times(kafka.bootstrap, topic), by_spec(kafka.bootstrap, topic))
-    for name, level in CASES:
+    asked = CASES if request.config.option.markexpr != "not slow" else [each for each in CASES if each not in SLOW]
+    for name, level in asked:
         made.whole[name, level] = CLIENTS[name](kafka.bootstrap, made.read_by(name), level)
     made.starts = cluster.copy_and_trim(topic, PARTITIONS)
     assert all(start > 500 for start in made.starts), made.starts
@@ -204,7 +208,7 @@ def oracle(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield made
 
 
-@pytest.mark.parametrize(("name", "level"), CASES)
+@pytest.mark.parametrize(("name", "level"), [pytest.param(*each, marks=SLOW.get(each, ())) for each in CASES])
 def test_a_client_reads_what_it_read_before_the_trim(oracle: Oracle, name: str, level: Isolation) -> None:
     before = oracle.whole[name, level]
     assert CLIENTS[name](oracle.proxy.bootstrap, oracle.read_by(name), level) == before

@@ -61,7 +61,7 @@ def demo(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     [
         (signal.SIGINT, 130),
         pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow),  # the same way out
-        (signal.SIGKILL, -signal.SIGKILL),
+        pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow),
     ],
 )
 def test_a_demo_that_is_stopped_in_the_middle_leaves_no_process(

@@ -93,6 +93,7 @@ def test_its_head_is_gone(drill: Drill) -> None:
     drill.nothing_is_lost()
 
 
+@pytest.mark.slow
 def test_the_cluster_is_lost(drill: Drill) -> None:
     """An old topic is one that this cluster does not have; its tier-state topic is named, as its cluster would be."""
     house, old = drill.house, describe_topic_id(drill.admin, drill.house.tier_topic)

@@ -101,6 +101,7 @@ def test_a_paused_partition_is_not_copied_says_why_and_goes_on_when_it_is_resume
     assert house.holds(topic, RECORDS)
 
 
+@pytest.mark.slow
 def test_the_agent_of_a_paused_partition_names_the_order_as_its_reason(house: House) -> None:
     topic = copied(house, house.create("reasons"))
     house.run("pause", topic)
@@ -175,6 +176,7 @@ def test_a_lease_keeps_objects_until_the_order_is_given_with_force(house: House)
     eventually(lambda: house.manifests(topic) == [])
 
 
+@pytest.mark.slow
 def test_an_order_to_delete_waits_for_a_paused_partition_and_is_carried_out_when_it_is_resumed(house: House) -> None:
     topic = copied(house, house.create("waiting"))
     house.run("pause", topic)

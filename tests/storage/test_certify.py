@@ -62,6 +62,7 @@ def test_every_promise_has_a_breaker() -> None:
     assert BREAKERS.keys() <= BY_NAME.keys()
 
 
+@pytest.mark.slow
 def test_a_proxy_that_breaks_nothing_breaks_no_promise(proxied: S3Store) -> None:
     trial = Trial(proxied, PREFIX)
     trial.reach()
