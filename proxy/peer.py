@@ -1,7 +1,11 @@
 """One end of a relayed connection: bytes in their order, with back-pressure both ways, and frames read from them.
 
-Memory of an end: `HELD` bytes that came and were not taken, one read of the socket, and `WRITE_HIGH` that the other
-end's machine has not taken; beside that only what a frame that must be looked into is allowed to have (`budget.py`).
+The socket is read into one buffer, and what only passes is copied out of it once, in pieces of `PIPED` bytes: larger
+ones would be given back to the system and asked for again each time, which costs more than the copying. (A view of the
+buffer cannot be written: from Python 3.12 on, and with TLS, a transport keeps what it could not send at once.)
+
+Memory of an end: its buffer of `HELD` bytes, and `WRITE_HIGH` and one piece that the other end's machine has not taken;
+beside that only what a frame that must be looked into is allowed to have (`budget.py`).
 """
 
 from __future__ import annotations
@@ -13,9 +17,10 @@ from typing import cast
 
 from .wire import Malformed
 
-HELD = 512 * 1024
-WRITE_HIGH = 512 * 1024
-PIPED = 256 * 1024
+HELD = 256 * 1024
+"""Bytes that came and were not taken: the buffer that the socket is read into."""
+WRITE_HIGH = 256 * 1024
+PIPED = 64 * 1024
 """Bytes moved at once from one end to the other."""
 SMALL = 16 * 1024
 """Bytes that are rather copied than written by themselves."""
@@ -30,11 +35,13 @@ class Gone(Exception):
     """The connection's other end closed it, or it broke."""
 
 
-class Peer(asyncio.Protocol):
+class Peer(asyncio.BufferedProtocol):
     """Of one loop. One task reads, and one writes."""
 
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._buffer = bytearray(HELD)
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
         self._over = False
         self._wakes: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -49,10 +56,17 @@ class Peer(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=WRITE_HIGH)
 
-    def data_received(self, data: bytes) -> None:
-        self._held += data
-        self.received += len(data)
-        if len(self._held) > HELD and not self._paused:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._start:
+            held = self.held
+            self._buffer[:held] = self._buffer[self._start : self._end]
+            self._start, self._end = 0, held
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._end += nbytes
+        self.received += nbytes
+        if self.held == HELD and not self._paused:
             self._paused = True
             self.transport.pause_reading()
         self._wake()
@@ -83,9 +97,9 @@ class Peer(asyncio.Protocol):
         What was not read of the frame before is an error of ours.
         """
         assert not self._frame, self._frame
-        if not self._held:
+        if not self.held:
             await self._more()
-            if not self._held:
+            if not self.held:
                 return None
         self._frame = 4
         size = int(_LENGTH.unpack(await self.exactly(4))[0])
@@ -105,33 +119,53 @@ class Peer(asyncio.Protocol):
         """Bytes of the frame that were not read."""
         return self._frame
 
+    @property
+    def held(self) -> int:
+        """Bytes that came and were not taken."""
+        return self._end - self._start
+
     async def exactly(self, size: int) -> bytes:
         """Of the frame. Raises Malformed beyond its end, Gone when it never comes."""
         if size > self._frame:
             raise Malformed("a frame ends too early", wanted=size, left=self._frame)
-        held = self._held
-        while len(held) < size:
-            await self._more()
-            if self._over and len(held) < size:
-                raise Gone
-        taken = bytes(memoryview(held)[:size])
-        del held[:size]
-        self._frame -= size
-        if len(held) <= HELD // 2:
-            self._resume()
-        return taken
+        if size <= self.held:
+            return self._taken(size)
+        parts = bytearray()
+        while len(parts) < size:
+            if not self.held:
+                await self._more()
+                if not self.held:
+                    raise Gone
+            parts += self._taken(min(self.held, size - len(parts)))
+        return bytes(parts)
 
     async def pipe(self, size: int, to: Peer) -> None:
         """So many bytes of the frame as they are. Raises Gone, of either end."""
+        if size > self._frame:
+            raise Malformed("a frame ends too early", wanted=size, left=self._frame)
         while size:
-            if not self._held:
+            if not self.held:
                 await self._more()
-                if not self._held:
+                if not self.held:
                     raise Gone
-            part = await self.exactly(min(size, len(self._held), PIPED))
+            part = self._taken(min(size, self.held, PIPED))
             size -= len(part)
             to.write(part)
             await to.drained()
+
+    def _taken(self, size: int) -> bytes:
+        taken = bytes(self._view[self._start : self._start + size])
+        self._took(size)
+        return taken
+
+    def _took(self, size: int) -> None:
+        self._start += size
+        self._frame -= size
+        if self._start == self._end:
+            self._start = self._end = 0
+        if self._paused and self.held <= HELD // 2:
+            self._paused = False
+            self.transport.resume_reading()
 
     def write(self, part: Part) -> None:
         self.sent += len(part)
@@ -143,7 +177,7 @@ class Peer(asyncio.Protocol):
         for part in parts:
             if len(part) <= SMALL:
                 together += part
-                if len(together) <= PIPED:
+                if len(together) <= HELD:
                     continue
                 part = b""
             if together:
@@ -181,7 +215,6 @@ class Peer(asyncio.Protocol):
         """Until something came, or nothing will."""
         if self._over:
             return
-        self._resume()  # a part that is looked into may be larger than what is held otherwise
         self._wakes = asyncio.get_running_loop().create_future()
         try:
             await self._wakes
@@ -191,11 +224,6 @@ class Peer(asyncio.Protocol):
     def _wake(self) -> None:
         if self._wakes is not None and not self._wakes.done():
             self._wakes.set_result(None)
-
-    def _resume(self) -> None:
-        if self._paused:
-            self._paused = False
-            self.transport.resume_reading()
 
 
 def framed(parts: list[Part]) -> list[Part]:
