@@ -21,7 +21,9 @@ def command(context: Context, listen: str | None) -> None:
     """Serve both tiers over HTTP, with a console at /. Ends on SIGTERM after the answers in progress."""
     open_gateway = _gateway()
     from ..app.services import open_serving_parts
+    from ..runtime.allocator import keep_buffers_of_reads
 
+    keep_buffers_of_reads()
     if listen is not None:
         context.overrides += (f"gateway.listen={listen}",)
     settings = context.settings_with("kafka.bootstrap.servers", "store.url")

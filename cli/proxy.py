@@ -29,7 +29,9 @@ def command(context: Context, listen: str | None) -> None:
     """
     from ..app.services import open_serving_parts
     from ..proxy.open import feed_proxy_metrics, open_proxy
+    from ..runtime.allocator import keep_buffers_of_reads
 
+    keep_buffers_of_reads()
     if listen is not None:
         context.overrides += (f"proxy.listen={listen}",)
     settings = context.settings_with("kafka.bootstrap.servers", "store.url")

@@ -157,7 +157,7 @@ class RemoteTier:
         position, order = self._position(segment, reader, offsets.start)
         if self._goes_on(segment, offsets.start):
             self.prefetch.after(reader, position + max_bytes, offsets, following)
-        pieces: list[bytes] = []
+        pieces: list[memoryview] = []
         of_transactions: Sequence[BatchHeader] = ()
         first: BatchHeader | None = None
         last: BatchHeader | None = None
@@ -205,15 +205,15 @@ class RemoteTier:
         at = locate_batch(reader, segment.offsets.start, offset, segment.object_key)
         return at, BatchOrder(reader, segment.offsets.start, segment.offsets.end)
 
-    def _window(self, segment: RemoteSegment, reader: SegmentReader, position: int, room: int) -> bytes:
+    def _window(self, segment: RemoteSegment, reader: SegmentReader, position: int, room: int) -> memoryview:
         """At least one whole batch from ``position``."""
-        window = b"".join(reader.plain_range(position, position + max(room, BATCH_PREFIX.size)))
+        window = memoryview(b"".join(reader.plain_range(position, position + max(room, BATCH_PREFIX.size))))
         if len(window) >= BATCH_PREFIX.size:
             size = BATCH_PREFIX.size + BATCH_PREFIX.unpack_from(window)[1]
             if BATCH_PREFIX.size < size <= len(window):
                 return window
             if len(window) < size <= reader.plain_bytes - position:
-                return b"".join(reader.plain_range(position, position + size))
+                return memoryview(b"".join(reader.plain_range(position, position + size)))
         raise CorruptData("the log ends inside a batch", file=segment.object_key, position=position)
 
 
@@ -232,7 +232,7 @@ class _Taken:
     of_transactions: Sequence[BatchHeader]
 
 
-def _taken(window: bytes, source: str, position: int, offsets: OffsetRange, order: BatchOrder) -> _Taken:
+def _taken(window: memoryview, source: str, position: int, offsets: OffsetRange, order: BatchOrder) -> _Taken:
     start = stop = 0
     first = last = None
     of_transactions: list[BatchHeader] = []

@@ -79,10 +79,9 @@ class Fetches:
                 self._not_yet(entry, wanted, read)
             self._passed(entry, request, entry.size)
             client.write(entry.head)
-            await client.drained()
             await self._broker.pipe(entry.size, client)
         client.write(answer.rest)
-        await client.drained()
+        await client.flush()
 
     async def _filled(self, lead: bytes, answer: FetchAnswer, request: FetchRequest) -> None:
         held: list[_Held] = []

@@ -1,10 +1,12 @@
 """One end of a relayed connection: bytes in their order, with back-pressure both ways, and frames read from them.
 
-The socket is read into one buffer, and what only passes is copied out of it once, in pieces of `PIPED` bytes: larger
-ones would be given back to the system and asked for again each time, which costs more than the copying. (A view of the
-buffer cannot be written: from Python 3.12 on, and with TLS, a transport keeps what it could not send at once.)
+The socket is read into one buffer, no more at a time than is asked for. What is small is gathered and written at once:
+each write is a packet, and with TLS a record. What is large and only passes never comes here where both ends are plain
+(`direct.py`); with TLS it is copied out of the buffer in pieces of `PIPED` bytes: larger ones would be given back to
+the system and asked for again each time, which costs more than the copying. (A view of the buffer cannot be written:
+a transport keeps what it could not send at once.)
 
-Memory of an end: its buffer of `HELD` bytes, and `WRITE_HIGH` and one piece that the other end's machine has not taken;
+Memory of an end: its buffer of `HELD` bytes, one piece, and `WRITE_HIGH` that the other end's machine has not taken;
 beside that only what a frame that must be looked into is allowed to have (`budget.py`).
 """
 
@@ -15,24 +17,21 @@ import struct
 from collections.abc import Iterable
 from typing import cast
 
+from .direct import AVAILABLE, Direct, Gone
 from .wire import Malformed
 
 HELD = 256 * 1024
 """Bytes that came and were not taken: the buffer that the socket is read into."""
-WRITE_HIGH = 256 * 1024
+WRITE_HIGH = 64 * 1024
 PIPED = 64 * 1024
 """Bytes moved at once from one end to the other."""
 SMALL = 16 * 1024
-"""Bytes that are rather copied than written by themselves."""
+"""Bytes read when nobody knows what comes; and that are rather copied than written, or passed, by themselves."""
 _LENGTH = struct.Struct(">i")
 LARGEST_FRAME = 2**31 - 1
 
 
 Part = bytes | bytearray | memoryview
-
-
-class Gone(Exception):
-    """The connection's other end closed it, or it broke."""
 
 
 class Peer(asyncio.BufferedProtocol):
@@ -46,27 +45,31 @@ class Peer(asyncio.BufferedProtocol):
         self._wakes: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._full = self._paused = False
+        self._wanted = SMALL
+        self._together = bytearray()
+        self._direct: Direct | None = None
         self.transport: asyncio.Transport = None  # type: ignore[assignment]
-        self.received = self.sent = 0
         self._frame = 0
 
     # what the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=WRITE_HIGH)
+        plain = AVAILABLE and transport.get_extra_info("sslcontext") is None
+        self._direct = Direct(transport.get_extra_info("socket")) if plain else None
+        # a transport that keeps nothing after `flush` can be gone past
+        self.transport.set_write_buffer_limits(high=0 if plain else WRITE_HIGH)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._start:
             held = self.held
             self._buffer[:held] = self._buffer[self._start : self._end]
             self._start, self._end = 0, held
-        return self._view[self._end :]
+        return self._view[self._end : self._wanted]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
-        self.received += nbytes
-        if self.held == HELD and not self._paused:
+        if self.held >= self._wanted and not self._paused:
             self._paused = True
             self.transport.pause_reading()
         self._wake()
@@ -78,6 +81,8 @@ class Peer(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._over = True
+        if self._direct is not None:
+            self._direct.close()
         self._wake()
         self.resume_writing()
 
@@ -98,7 +103,7 @@ class Peer(asyncio.BufferedProtocol):
         """
         assert not self._frame, self._frame
         if not self.held:
-            await self._more()
+            await self._more(SMALL)
             if not self.held:
                 return None
         self._frame = 4
@@ -133,25 +138,39 @@ class Peer(asyncio.BufferedProtocol):
         parts = bytearray()
         while len(parts) < size:
             if not self.held:
-                await self._more()
+                await self._more(size - len(parts))
                 if not self.held:
                     raise Gone
             parts += self._taken(min(self.held, size - len(parts)))
         return bytes(parts)
 
     async def pipe(self, size: int, to: Peer) -> None:
-        """So many bytes of the frame as they are. Raises Gone, of either end."""
+        """So many bytes of the frame as they are, with what was written to that end before. Raises Gone, of either."""
         if size > self._frame:
             raise Malformed("a frame ends too early", wanted=size, left=self._frame)
         while size:
             if not self.held:
-                await self._more()
+                if self._direct is not None and to._direct is not None and size > SMALL:
+                    await to.flush()
+                    await self._pass_on(self._direct, size, to)
+                    return
+                await self._more(size)
                 if not self.held:
                     raise Gone
             part = self._taken(min(size, self.held, PIPED))
             size -= len(part)
             to.write(part)
-            await to.drained()
+            if len(to._together) > SMALL:
+                await to.flush()
+
+    async def _pass_on(self, direct: Direct, size: int, to: Peer) -> None:
+        assert to._direct is not None
+        self.transport.pause_reading()
+        try:
+            await direct.pass_on(size, to._direct)
+        finally:
+            self.transport.resume_reading()
+        self._frame -= size
 
     def _taken(self, size: int) -> bytes:
         taken = bytes(self._view[self._start : self._start + size])
@@ -163,43 +182,49 @@ class Peer(asyncio.BufferedProtocol):
         self._frame -= size
         if self._start == self._end:
             self._start = self._end = 0
-        if self._paused and self.held <= HELD // 2:
+        if self.held <= self._wanted // 2:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._paused:
             self._paused = False
             self.transport.resume_reading()
 
     def write(self, part: Part) -> None:
-        self.sent += len(part)
-        self.transport.write(part)
+        """Small; with what follows, until `flush`."""
+        self._together += part
 
-    async def send(self, parts: Iterable[Part]) -> None:
-        """Small ones together: each write is a packet, and with TLS a record. Raises Gone."""
-        together = bytearray()
-        for part in parts:
-            if len(part) <= SMALL:
-                together += part
-                if len(together) <= HELD:
-                    continue
-                part = b""
-            if together:
-                self.write(together)
-                together = bytearray()
-            if part:
-                self.write(part)
-            await self.drained()
-        if together:
-            self.write(together)
-        await self.drained()
-
-    async def drained(self) -> None:
-        """Raises Gone."""
+    async def flush(self) -> None:
+        """What was written goes, as far as the other end takes it. Raises Gone."""
         if self.transport.is_closing():
             raise Gone
+        if self._together:
+            together, self._together = self._together, bytearray()
+            self.transport.write(together)
         if self._full:
             self._drained = asyncio.get_running_loop().create_future()
             try:
                 await self._drained
             finally:
                 self._drained = None
+
+    async def send(self, parts: Iterable[Part]) -> None:
+        """All of them. Raises Gone."""
+        for part in parts:
+            if len(part) <= SMALL:
+                self.write(part)
+                if len(self._together) > SMALL:
+                    await self.flush()
+                continue
+            await self.flush()
+            whole = memoryview(part)
+            if self._direct is not None:
+                await self._direct.write(whole)
+                continue
+            for at in range(0, len(whole), PIPED):
+                self.write(whole[at : at + PIPED])
+                await self.flush()
+        await self.flush()
 
     def close(self) -> None:
         """What was written is sent, as far as the other end takes it."""
@@ -211,10 +236,12 @@ class Peer(asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.abort()
 
-    async def _more(self) -> None:
-        """Until something came, or nothing will."""
+    async def _more(self, wanted: int) -> None:
+        """Until something came, of ``wanted`` bytes if so many are there, or nothing will."""
         if self._over:
             return
+        self._wanted = max(SMALL, min(wanted, HELD))
+        self._go_on()
         self._wakes = asyncio.get_running_loop().create_future()
         try:
             await self._wakes

@@ -21,11 +21,12 @@ from functools import partial
 from ..state.errors import InvalidRequest
 from . import addresses, codes
 from .apis import APIS, Key
+from .direct import Gone
 from .fetch_request import FetchRequest, Place, read_fetch
 from .fetches import Fetches
 from .house import House
 from .offsets import OffsetsAsked, read_epochs, read_list_offsets
-from .peer import Gone, Peer, framed
+from .peer import Peer, framed
 from .refused_produce import refused_produce
 from .sasl_user import user_of
 from .versions import offered
@@ -117,8 +118,8 @@ class Relay:
             else:
                 self._pending.append(pending)
             broker.write(_INT32.pack(size) + head)
-            await broker.drained()
             await client.pipe(client.left, broker)
+            await broker.flush()
 
     async def _refuse_produce(self, pending: Pending) -> None:
         answer = await refused_produce(self._client, pending.version, pending.correlation)
@@ -169,8 +170,7 @@ class Relay:
                     begin = frame.skip(max(0, length))
                     self._claimed = user_of(self._mechanism, bytes(data[begin : frame.at]))
             self._pending.append(pending)
-            self._broker.write(_INT32.pack(len(data)) + data)
-            await self._broker.drained()
+            await self._broker.send([_INT32.pack(len(data)), data])
 
     # broker -> client
 
@@ -188,8 +188,8 @@ class Relay:
                 await self._fetches.answer(size, lead, pending.fetch)
             elif change is None:
                 client.write(_INT32.pack(size) + lead)
-                await client.drained()
                 await broker.pipe(broker.left, client)
+                await client.flush()
             else:
                 with self._memory(size):
                     whole = await broker.exactly(broker.left)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import partial
+from typing import cast
 
 import google_crc32c
 
@@ -134,7 +135,7 @@ class SegmentReader:
     def plain_bytes(self) -> int:
         return self.manifest.chunks.file_bytes
 
-    def plain_range(self, start: int, stop: int) -> Iterator[bytes]:
+    def plain_range(self, start: int, stop: int) -> Iterator[bytes | memoryview]:
         """Bytes of the plain log in pieces; ``stop`` is clamped. A start past the end raises InvalidRequest."""
         if not 0 <= start < self.plain_bytes:
             raise InvalidRequest("position past the end of the log", position=start, log_bytes=self.plain_bytes)
@@ -179,7 +180,9 @@ class SegmentReader:
 
     def read_log(self) -> Iterator[bytes]:
         """The whole plain log."""
-        return self.plain_range(0, self.plain_bytes) if self.plain_bytes else iter(())
+        if not self.plain_bytes:
+            return iter(())
+        return cast(Iterator[bytes], self.plain_range(0, self.plain_bytes))  # of whole chunks nothing is cut
 
     def chunk_for_offset(self, offset: int) -> int | None:
         """Where the batch with this offset begins; None when the manifest does not say (look into the offset index)."""
@@ -236,14 +239,17 @@ class SegmentReader:
     def _bytes(self, asked: ByteRange, left: threading.Event) -> bytes:
         return b"".join(exact_range(self._store, self._log_key, asked, left, self.chunks_of(asked.start, asked.stop)))
 
-    def _by_chunk(self, start: int, stop: int, chunks: Sequence[Chunk]) -> Iterator[bytes]:
+    def _by_chunk(self, start: int, stop: int, chunks: Sequence[Chunk]) -> Iterator[bytes | memoryview]:
         at = 0
-        with closing(in_order((partial(self._window, each) for each in windows(chunks)), self._parallel)) as loaded:
+        here = self._cache is not None and all(self._cache.knows(self._log_key, each.id) for each in chunks)
+        parallel = 1 if here else self._parallel  # threads are for what has to come from far
+        with closing(in_order((partial(self._window, each) for each in windows(chunks)), parallel)) as loaded:
             for window in loaded:
                 for data in window:
                     chunk, at = chunks[at], at + 1
                     whole = chunk.plain_start >= start and chunk.plain_stop <= stop
-                    yield data if whole else data[max(0, start - chunk.plain_start) : stop - chunk.plain_start]
+                    first, end = max(0, start - chunk.plain_start), stop - chunk.plain_start
+                    yield data if whole else memoryview(data)[first:end]
 
     def _window(self, chunks: Sequence[Chunk], left: threading.Event) -> Iterable[bytes]:
         if self._cache is not None:

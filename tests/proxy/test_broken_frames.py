@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import socketserver
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +28,7 @@ from kafka.protocol.consumer import (
 )
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
 
+from tests.broker.guarded import self_signed
 from tests.consumer.tiered_cluster import until
 from tests.proxy.messages import encoded, message, versions
 from tests.proxy.serving import serving
@@ -39,7 +43,7 @@ from tierstate.proxy.relay import Relay
 from tierstate.proxy.server import ProxyServer
 from tierstate.proxy.versions import offered
 from tierstate.proxy.wire import Malformed
-from tierstate.runtime.settings import Proxy
+from tierstate.runtime.settings import Proxy, ProxyTls
 from tierstate.state.ids import BrokerId
 
 Read = Callable[[bytes, int], object]
@@ -114,6 +118,7 @@ class FakeBroker(socketserver.ThreadingTCPServer):
     def __init__(self) -> None:
         self.answer: Callable[[bytes], bytes | None] = lambda request: request[4:8] + b"\0\0"
         self.got: list[bytes] = []
+        self.leaves = False
         super().__init__(("127.0.0.1", 0), Requests)
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
@@ -136,6 +141,8 @@ class Requests(socketserver.StreamRequestHandler):
                 if (answer := broker.answer(request)) is None:
                     return
                 self.wfile.write(answer)
+                if broker.leaves:
+                    return
 
 
 def _acks_none(request: bytes) -> bool:
@@ -150,18 +157,25 @@ def broker() -> Iterator[FakeBroker]:
     made.server_close()
 
 
-@pytest.fixture
-def proxy(broker: FakeBroker) -> Iterator[ProxyServer]:
+@pytest.fixture(params=["plain", "tls"])
+def proxy(broker: FakeBroker, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ProxyServer]:
     """It has no reader: nothing here reaches one."""
     where = f"127.0.0.1:{broker.port}"
     reader: Any = None
     cluster = ClusterDescription("x", (BrokerId(1),), {BrokerId(1): ("127.0.0.1", broker.port)})
-    with serving(reader, cluster, {"bootstrap.servers": where}, Proxy(memory=2 << 20)) as server:
+    identity = self_signed(tmp_path)[1] if request.param == "tls" else None
+    settings = Proxy(memory=2 << 20, tls=ProxyTls(certificate=identity, key=identity))
+    with serving(reader, cluster, {"bootstrap.servers": where}, settings) as server:
         yield server
 
 
 def connected(proxy: ProxyServer) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", proxy.address.port), 20)
+    plain = socket.create_connection(("127.0.0.1", proxy.address.port), 20)
+    if proxy._tls is None:
+        return plain
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context.wrap_socket(plain)
 
 
 def request(key: int, version: int, correlation: int, body: bytes = b"") -> bytes:
@@ -311,9 +325,43 @@ def test_a_client_that_never_reads_is_held_within_its_bound_and_stops_nobody(
         def held() -> int:
             return sum(each.held + each.transport.get_write_buffer_size() for each in peers)
 
-        until(lambda: peers and peers[1]._paused and peers[0]._full, lambda: None)
-        assert held() <= HELD + WRITE_HIGH + PIPED
+        def stuck() -> bool:
+            return bool(peers) and (
+                peers[0]._full or (peers[0]._direct is not None and bool(peers[0]._direct._waiting))
+            )
+
+        until(stuck, lambda: None)
+        assert held() <= HELD + WRITE_HIGH + 2 * PIPED
         healthy(proxy, broker)
+
+
+@pytest.mark.parametrize("who", ["client", "broker"])
+def test_an_end_that_leaves_in_the_middle_of_a_large_answer_takes_the_other_with_it_and_leaves_nothing_open(
+    proxy: ProxyServer, broker: FakeBroker, who: str
+) -> None:
+    whole = framed(struct.pack(">i", 1) + bytes(32 << 20))
+    healthy(proxy, broker)
+    before = _descriptors()
+    for _ in range(5):
+        broker.answer = lambda request: whole if who == "client" else whole[: 20 << 20]
+        if who == "broker":
+            broker.leaves = True
+        with closing(connected(proxy)) as client, suppress(ConnectionError):
+            client.sendall(request(HEARTBEAT, 0, 1))
+            if who == "client":
+                assert client.recv(100_000)
+                continue
+            found = 0
+            while came := client.recv(1 << 20):
+                found += len(came)
+            assert 1 << 20 < found <= 20 << 20
+    broker.leaves = False
+    healthy(proxy, broker)
+    until(lambda: _descriptors() <= before, lambda: None)
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 def test_a_broker_that_is_gone_is_no_connection_that_hangs(broker: FakeBroker) -> None:

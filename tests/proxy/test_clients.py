@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as Place
 
 from tests.consumer.tiered_cluster import TieredCluster, until
+from tests.proxy.other_clients import by_go, by_spark
 from tests.proxy.running import RunningProxy, running
 from tierstate.broker.plain_reads import PlainConsumer
 from tierstate.runtime.clock import SystemClock
@@ -90,9 +92,14 @@ CLIENTS: dict[str, Reads] = {
     "kafka-python": by_kafka_python,
     "java": java(RELEASES[0]),
     "older java": java(RELEASES[-1]),
+    "franz-go": partial(by_go, "franz"),
+    "sarama": partial(by_go, "sarama"),
+    "spark's kafka source": by_spark,
 }
+ALIKE = ("franz-go", "sarama", "spark's kafka source")
+"""Of these the test gets every field."""
 CASES = [(client, level) for client in CLIENTS for level in LEVELS]
-SLOW = {("older java", level): pytest.mark.slow for level in LEVELS}
+SLOW = {(name, level): pytest.mark.slow for name in list(CLIENTS)[3:] for level in LEVELS}
 
 
 def fill(cluster: TieredCluster, topic: str, codecs: Sequence[str] = CODECS) -> None:
@@ -214,6 +221,8 @@ def test_a_client_reads_what_it_read_before_the_trim(oracle: Oracle, name: str, 
     assert CLIENTS[name](oracle.proxy.bootstrap, oracle.read_by(name), level) == before
     others = oracle.whole[name, LEVELS[1 - LEVELS.index(level)]]
     assert len(before) != len(others), "no transaction was aborted"
+    if name in ALIKE:
+        assert before == [(*row[:3], *row[4:]) for row in oracle.whole["librdkafka", level]]
 
 
 def test_a_time_is_found_where_it_was_before_the_trim(oracle: Oracle) -> None:

@@ -164,7 +164,7 @@ def test_a_leader_that_dies_before_a_copy_is_said_to_be_finished_costs_at_most_t
         def trimmed() -> bool:
             clock.passes(PROBLEM_AGE_S)  # groups move as well: while they do, the agent asks only so often
             agent.works()
-            return then.local("orders").bounds.local_start == 30
+            return bool(then.local("orders").bounds.local_start == 30)
 
         eventually(trimmed, 60)
         then.remote("orders").has_segments_from(0, 10, 20).holds(0, 29)

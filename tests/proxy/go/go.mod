@@ -1,0 +1,3 @@
+module tierstate.test/clients
+
+go 1.24

@@ -1,0 +1,133 @@
+"""Java's consumer, that validates epochs: through the proxy it is told of a lost log exactly where a twin's is.
+
+The twin is a topic that was never tiered, on the same brokers, with the same records; its consumer reads at the broker.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.leader.real import eventually
+from tests.proxy.java_programs import java_program
+from tests.scenarios.story import Effect, Story, observes
+from tests.scenarios.test_unclean_elections import PER_SEGMENT, ROLLED_BY_SIZE, lost, produces
+from tierstate.sandbox.artifacts import kafka_libs
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+class Readers:
+    """Java consumers at several places of one topic."""
+
+    def __init__(self, bootstrap: str, topic: str, offsets: list[int]) -> None:
+        command = [*java_program("Reader", kafka_libs()), bootstrap, topic, *map(str, offsets)]
+        self._count = len(offsets)
+        self._java = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def begin(self, records: int) -> None:
+        assert self._java.stdin is not None
+        self._java.stdin.write(f"{records}\n")
+        self._java.stdin.flush()
+
+    def said(self) -> list[str]:
+        """Of each consumer, in the order of its offsets."""
+        assert self._java.stdout is not None
+        return [self._java.stdout.readline().strip() for _ in range(self._count)]
+
+    def close(self) -> None:
+        self._java.kill()
+        self._java.communicate()
+
+
+@contextmanager
+def beside_its_twin(story: Story, offsets: list[int]) -> Iterator[tuple[Readers, Readers]]:
+    """Through the proxy, and the twin's at the broker."""
+    topic = story.topic("orders")
+    assert topic.twin is not None
+    both = (
+        Readers(story.eyes.proxied["bootstrap.servers"], topic.name, offsets),
+        Readers(story.sandbox.bootstrap, topic.twin, offsets),
+    )
+    try:
+        yield both
+    finally:
+        for each in both:
+            each.close()
+
+
+def read(both: tuple[Readers, Readers], records: int) -> list[str]:
+    """What both read; they agree."""
+    for each in both:
+        each.begin(records)
+    through, twin = (each.said() for each in both)
+    assert through == twin
+    return through
+
+
+def records(story: Story, first: int, end: int) -> str:
+    """As the Java program writes them."""
+    written = story.topic("orders").written[0]
+    return " ".join(f"{offset}:{written[offset].value.decode()}" for offset in range(first, end))
+
+
+@observes(Effect.COPIED, Effect.TRIMMED, Effect.LEADER_MOVED)
+def test_clean_elections_while_it_reads_the_remote_tier_are_nothing_to_it(story_three: Story) -> None:
+    given, when, then = story_three
+    given.topic("orders", per_segment=PER_SEGMENT, brokers=[0, 1, 2], twin=True)
+    name = story_three.topic("orders").name
+    produces(story_three, 9)
+    when.agent(0).works()
+    for leader in (1, 2):
+        for each in (name, f"twin-{name}"):
+            story_three.admin.reassign(each, 0, [leader, *({0, 1, 2} - {leader})])
+            story_three.admin.leads(each, 0, leader)
+        story_three.seen[Effect.LEADER_MOVED] += 1
+        produces(story_three, 8)
+        when.agent(leader).works()
+    then.local("orders").starts_at(24)
+    with beside_its_twin(story_three, [0, 7, 10]) as both:
+        assert read(both, 4) == [records(story_three, at, at + 4) for at in (0, 7, 10)]
+        for each in (name, f"twin-{name}"):
+            story_three.admin.reassign(each, 0, [0, 1, 2])
+            story_three.admin.leads(each, 0, 0)
+        assert read(both, 4) == [records(story_three, at + 4, at + 8) for at in (0, 7, 10)]
+        when.broker_is_killed(0)
+        eventually(lambda: when.leads("orders") != 0, 90)
+        assert read(both, 7) == [records(story_three, at + 8, at + 15) for at in (0, 7, 10)]
+
+
+@observes(Effect.COPIED, Effect.TRIMMED, Effect.BROKER_DOWN)
+def test_what_an_unclean_election_lost_ends_it_where_it_ends_the_twins(story_three: Story) -> None:
+    """One reads what both branches have, the others stand in what was lost: in the remote tier, and on the broker."""
+    given, when, then = story_three
+    given.settings(trim={"allow_unclean": True})
+    unclean = {"unclean_leader_election_enable": "true", "min_insync_replicas": "1", **ROLLED_BY_SIZE}
+    given.topic("orders", per_segment=PER_SEGMENT, brokers=[0, 1], twin=True, **unclean)
+    name = story_three.topic("orders").name
+    produces(story_three, 9)
+    when.broker_stops(1)
+    produces(story_three, 12)  # 9..20, on broker 0 alone
+    when.agent(0).works()
+    then.local("orders").starts_at(20)
+    with beside_its_twin(story_three, [1, 9, 11, 18]) as both:
+        before = read(both, 2)
+        assert before == [records(story_three, at, at + 2) for at in (1, 9, 11, 18)]
+        when.agent_dies(0)
+        when.broker_is_killed(0)
+        lost(story_three, 9)
+        when.broker_starts(1)
+        for each in (name, f"twin-{name}"):
+            eventually(lambda each=each: story_three.admin.leader(each, 0) == 1, 90)
+        produces(story_three, 8)  # 9..16 again, of another branch
+        after = read(both, 3)
+        assert after[0] == records(story_three, 3, 6)
+        assert after[1:] == [f"truncated at {at} to 9" for at in (11, 13, 20)]
+        when.agent(1).works()
+        then.local("orders").starts_at(16)
+        assert read(both, 4)[0] == records(story_three, 6, 10)
