@@ -195,7 +195,7 @@ def tombstones(world: World) -> list[str]:
     return [entry.key for batch in batches for entry in batch.entries if entry.value is None]
 
 
-@pytest.mark.parametrize("step", sampled(range(TOMBSTONES), 5))
+@pytest.mark.parametrize("step", sampled(range(TOMBSTONES), 8))
 def test_a_process_that_dies_before_any_tombstone_is_finished_by_the_next(
     step: int, erasing: Erasing, world: World
 ) -> None:
@@ -237,7 +237,7 @@ def test_a_zombie_that_is_fenced_before_a_tombstone_sends_none(
 
 
 @pytest.mark.parametrize(("higher_epoch", "finished"), [(False, False), (True, False), (True, True)])
-@pytest.mark.parametrize("step", sampled(range(0, TOMBSTONES, 3), 5))
+@pytest.mark.parametrize("step", sampled(range(0, TOMBSTONES, 3), 8))
 def test_a_zombies_tombstone_that_lands_in_a_later_term_changes_nothing(
     step: int, higher_epoch: bool, finished: bool, erasing: Erasing, world: World
 ) -> None:

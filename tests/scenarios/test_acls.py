@@ -102,7 +102,7 @@ def test_a_reader_reads_by_every_command(command: str, guarded: Guarded) -> None
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("right", sampled(READER, 2), ids=lambda right: f"{right.resource.name}-{right.operation.name}")
+@pytest.mark.parametrize("right", sampled(READER, 4), ids=lambda right: f"{right.resource.name}-{right.operation.name}")
 def test_a_reader_who_lacks_a_right_is_refused_by_name_and_nothing_hangs(right: Right, guarded: Guarded) -> None:
     kind, name = right.resource.pattern(guarded.house.tier_topic, guarded.topic)
     deny = binding("reader", kind, name, right.operation, AclPermissionType.DENY)
