@@ -6,14 +6,19 @@ page cache. ``local``: a topic that the broker has wholly, through the proxy and
 records of a trimmed topic through a proxy that has read them once (its chunk cache holds what fits), the peer is the
 untrimmed twin at the broker. ``remote, cold``: by a proxy that has just started. The CPU is the proxy's, the peer's
 that of the client in the same run. ``tail``: from `produce` to the record's `poll`, one record at a time, median of
-300. Sides take turns, medians of five.
+300. ``crowd``: the tail's 99th percentile through a proxy that has 1,000 connections more, a third of them asking for
+what they never read, a third sending a byte now and then, beside the same proxy without them; and the proxy's memory
+with them. Sides take turns, medians of five.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
+import socket
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -33,6 +38,7 @@ from .rows import RUNS, Row
 DIRECT = "the same client, at the broker"
 TICKS = os.sysconf("SC_CLK_TCK")
 RECORDS_OF_TAIL = 300
+CROWD = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +65,73 @@ def measure(quick: bool = False) -> list[Row]:
             sides: list[tuple[str, list[float]]] = [(kafka.bootstrap, []), (bootstrap, [])]
             for _ in range(runs):
                 for at, found in sides:
-                    found.append(_tail(at, RECORDS_OF_TAIL // 20 if quick else RECORDS_OF_TAIL))
+                    found.append(statistics.median(_tail(at, RECORDS_OF_TAIL // 20 if quick else RECORDS_OF_TAIL)))
             direct, through = (statistics.median(found) * 1e3 for _, found in sides)
             rows.append(Row("tail, p50 of produce to poll", through, "ms, less is better", direct, DIRECT, "≤ 1.5x"))
+        with _proxy(place) as (bootstrap, pid):
+            rows += _beside_a_crowd(bootstrap, pid, 30 if quick else CROWD, runs)
     return rows
+
+
+def _beside_a_crowd(bootstrap: str, pid: int, size: int, runs: int) -> list[Row]:
+    quiet: list[float] = []
+    crowded: list[float] = []
+    before = _resident(pid)
+    for _ in range(runs):
+        quiet.append(_p99(_tail(bootstrap, RECORDS_OF_TAIL)))
+        with _crowd(bootstrap, size):
+            crowded.append(_p99(_tail(bootstrap, RECORDS_OF_TAIL)))
+            most = _resident(pid)
+    beside, alone = statistics.median(crowded) * 1e3, statistics.median(quiet) * 1e3
+    return [
+        Row(f"tail, p99 beside {size:,} connections", beside, "ms, less is better", alone, "without them", "≤ 2x"),
+        Row("the proxy's memory with them", most / 2**20, "MiB, less is better", before / 2**20, "before"),
+    ]
+
+
+@contextmanager
+def _crowd(bootstrap: str, size: int) -> Iterator[None]:
+    """In a process of its own, until the block ends."""
+    command = [sys.executable, "-m", "bench.proxy", "crowd", bootstrap, str(size)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.stdin.close()
+
+
+def _stand_about(bootstrap: str, size: int) -> None:
+    """Until somebody closes the standard input."""
+    host, _, port = bootstrap.rpartition(":")
+    topic = b"twin-0"
+    fetch = struct.pack(">hhih", 1, 4, 1, -1) + struct.pack(">iiiib", -1, 500, 1, 1 << 26, 0)
+    fetch += struct.pack(">ih", 1, len(topic)) + topic + struct.pack(">iiqi", 1, 0, 0, 1 << 26)
+    connections = [socket.create_connection((host, int(port))) for _ in range(size)]
+    for connection in connections[::3]:
+        connection.sendall(struct.pack(">i", len(fetch)) + fetch)
+    print("there", flush=True)
+    at = 0
+    dribbling = struct.pack(">ihhih", 1 << 20, 18, 0, 1, 30_000)
+    while not _over(0.1):
+        for connection in connections[1::3]:
+            connection.sendall(dribbling[at : at + 1] or b"x")
+        at += 1
+
+
+def _over(seconds: float) -> bool:
+    return bool(select.select([sys.stdin], [], [], seconds)[0])
+
+
+def _resident(pid: int) -> int:
+    """Bytes."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _p99(waited: list[float]) -> float:
+    return sorted(waited)[len(waited) * 99 // 100]
 
 
 def _of_size(place: TieredPlace, broker: str, number: int, what: str, count: int, runs: int) -> list[Row]:
@@ -140,9 +209,9 @@ def _consume(bootstrap: str, topic: str, count: int) -> tuple[float, float]:
     return rate, time.process_time() - cpu
 
 
-def _tail(bootstrap: str, count: int) -> float:
-    """Seconds."""
-    waited = []
+def _tail(bootstrap: str, count: int) -> list[float]:
+    """Seconds of each record."""
+    waited: list[float] = []
     config = {"bootstrap.servers": bootstrap, "group.id": "tail", "auto.offset.reset": "latest"}
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     with closing(Consumer({**config, "fetch.queue.backoff.ms": 1})) as consumer:
@@ -156,8 +225,10 @@ def _tail(bootstrap: str, count: int) -> float:
                 pass
             if number >= 20:
                 waited.append(time.monotonic() - began)
-    return statistics.median(waited)
+    return waited
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[1] == "crowd":
+    _stand_about(sys.argv[2], int(sys.argv[3]))
+elif __name__ == "__main__":
     print(json.dumps(_consume(*json.loads(sys.argv[1]))))

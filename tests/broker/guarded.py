@@ -25,6 +25,7 @@ from tierstate.sandbox.kafka import KafkaSandbox
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 PASSWORDS = {"admin": "a", "guest": "g", "agent": "c", "reader": "r", "operator": "o"}
 """Of every user; only ``admin`` may everything."""
 
@@ -60,10 +61,11 @@ def guarded_sandbox(folder: Path) -> KafkaSandbox:
         "ssl.keystore.location": str(identity),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(authority),
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         f"{listener}.plain.sasl.jaas.config": f'{PLAIN} username="admin" password="a" {users};',
         f"{listener}.scram-sha-256.sasl.jaas.config": f"{SCRAM};",
+        f"{listener}.oauthbearer.sasl.jaas.config": f'{BEARER} unsecuredLoginStringClaim_sub="admin";',
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:admin;User:ANONYMOUS",
         "auto.create.topics.enable": "true",

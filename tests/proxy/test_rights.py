@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -185,3 +187,32 @@ def test_scram_passes(proxied: Proxied, sandbox: KafkaSandbox) -> None:
     changed["guest"].result(30)
     with closing(proxied.client("guest", "scrambled", "SCRAM-SHA-256")) as client:
         assert first_offset(fetched(client, proxied.topic("may-read"))) == 0
+
+
+@pytest.mark.parametrize(("topic", "may_read"), [("may-read", True), ("may-describe", False)])
+def test_a_bearer_token_passes_and_its_subject_is_who_reads(proxied: Proxied, topic: str, may_read: bool) -> None:
+    """Unsigned ones, as this broker takes them."""
+    config = {
+        "bootstrap.servers": proxied.bootstrap,
+        "security.protocol": "sasl_ssl",
+        "ssl.ca.location": str(proxied.authority),
+        "sasl.mechanisms": "OAUTHBEARER",
+        "enable.sasl.oauthbearer.unsecure.jwt": True,
+        "sasl.oauthbearer.config": "principal=guest",
+        "group.id": "bearer",
+        "auto.offset.reset": "error",
+    }
+    with closing(Consumer(config)) as consumer:
+        consumer.assign([TopicPartition(proxied.topic(topic), 0, 0)])
+        groups = KafkaError.GROUP_AUTHORIZATION_FAILED  # it may have none
+
+        def received() -> Any:
+            message = consumer.poll(1.0)
+            other = message is None or (message.error() is not None and message.error().code() == groups)
+            return None if other else message
+
+        message: Any = eventually(received)
+    if may_read:
+        assert (message.error(), message.offset()) == (None, 0)
+    else:
+        assert message.error().code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
