@@ -7,7 +7,7 @@ records of a trimmed topic through a proxy that has read them once (its chunk ca
 untrimmed twin at the broker. ``remote, cold``: by a proxy that has just started. The CPU is the proxy's, the peer's
 that of the client in the same run. ``tail``: from `produce` to the record's `poll`, one record at a time, median of
 300. ``crowd``: the tail's 99th percentile through a proxy that has 1,000 connections more, a third of them asking for
-what they never read, a third sending a byte now and then, beside the same proxy without them; and the proxy's memory
+what they never read, a third sending a byte each second, beside the same proxy without them; and the proxy's memory
 with them. Sides take turns, medians of five.
 """
 
@@ -115,7 +115,7 @@ def _stand_about(bootstrap: str, size: int) -> None:
     print("there", flush=True)
     at = 0
     dribbling = struct.pack(">ihhih", 1 << 20, 18, 0, 1, 30_000)
-    while not _over(0.1):
+    while not _over(1.0):
         for connection in connections[1::3]:
             connection.sendall(dribbling[at : at + 1] or b"x")
         at += 1

@@ -6,8 +6,8 @@ each write is a packet, and with TLS a record. What is large and only passes nev
 the system and asked for again each time, which costs more than the copying. (A view of the buffer cannot be written:
 a transport keeps what it could not send at once.)
 
-Memory of an end: its buffer of `HELD` bytes, one piece, and `WRITE_HIGH` that the other end's machine has not taken;
-beside that only what a frame that must be looked into is allowed to have (`budget.py`).
+Memory of an end: its buffer (`SMALL`, or `HELD` bytes), one piece, and `WRITE_HIGH` that the other end's machine has
+not taken; beside that only what a frame that must be looked into is allowed to have (`budget.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .direct import AVAILABLE, Direct, Gone
 from .wire import Malformed
 
 HELD = 256 * 1024
-"""Bytes that came and were not taken: the buffer that the socket is read into."""
+"""Bytes that came and were not taken, at most: the buffer of an end from which more than `SMALL` is wanted."""
 WRITE_HIGH = 64 * 1024
 PIPED = 64 * 1024
 """Bytes moved at once from one end to the other."""
@@ -38,14 +38,12 @@ class Peer(asyncio.BufferedProtocol):
     """Of one loop. One task reads, and one writes."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray(HELD)
-        self._view = memoryview(self._buffer)
+        self._view = memoryview(bytearray(SMALL))
         self._start = self._end = 0
         self._over = False
         self._wakes: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._full = self._paused = False
-        self._wanted = SMALL
         self._together = bytearray()
         self._direct: Direct | None = None
         self.transport: asyncio.Transport = None  # type: ignore[assignment]
@@ -63,13 +61,13 @@ class Peer(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._start:
             held = self.held
-            self._buffer[:held] = self._buffer[self._start : self._end]
+            self._view[:held] = self._view[self._start : self._end]
             self._start, self._end = 0, held
-        return self._view[self._end : self._wanted]
+        return self._view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
-        if self.held >= self._wanted and not self._paused:
+        if self.held == len(self._view) and not self._paused:
             self._paused = True
             self.transport.pause_reading()
         self._wake()
@@ -182,7 +180,7 @@ class Peer(asyncio.BufferedProtocol):
         self._frame -= size
         if self._start == self._end:
             self._start = self._end = 0
-        if self.held <= self._wanted // 2:
+        if self.held <= len(self._view) // 2:
             self._go_on()
 
     def _go_on(self) -> None:
@@ -240,7 +238,9 @@ class Peer(asyncio.BufferedProtocol):
         """Until something came, of ``wanted`` bytes if so many are there, or nothing will."""
         if self._over:
             return
-        self._wanted = max(SMALL, min(wanted, HELD))
+        size = HELD if wanted > SMALL else SMALL
+        if size != len(self._view):
+            self._view = memoryview(bytearray(size))  # nothing is held
         self._go_on()
         self._wakes = asyncio.get_running_loop().create_future()
         try:
