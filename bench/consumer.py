@@ -90,13 +90,16 @@ def _side_by_side(place: TieredPlace, topic: str, what: str, count: int, runs: i
 class TieredPlace:
     """A broker, an agent that copies everything that rolled, and processes that consume."""
 
-    def __init__(self, kafka: KafkaSandbox, folder: Path, more: str = "") -> None:
-        """``more``: settings of the agent."""
+    def __init__(self, kafka: KafkaSandbox, folder: Path, more: str = "", store: str = "") -> None:
+        """``more``: settings of the agent. ``store``: the lines of [store]; without them it is a directory."""
+        folder.mkdir(exist_ok=True)
         self._kafka, self._store = kafka, (folder / "store").as_uri()
+        store = store or f'url = "{self._store}"'
         self.settings = folder / "tierstate.toml"
         self.settings.write_text(
             f'state_dir = "{folder / "state"}"\n[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n'
-            f'[store]\nurl = "{self._store}"\n[tier_state]\npartitions = 3\nreplication_factor = 1\n'
+            f"[store]\n{store}\n"
+            f"[tier_state]\npartitions = 3\nreplication_factor = 1\n"
             f'[tiering]\ninclude = ["bench-.*"]\n[agent]\nlog_dirs = ["{kafka.brokers[0].log_dir}"]\n'
             f'[management]\nlisten = "127.0.0.1:0"\n{more}'
         )

@@ -92,20 +92,23 @@ def measure(quick: bool = False) -> list[Row]:
             rows.append(_random(what, log, client, RANDOM_READS // 20 if quick else RANDOM_READS))
         log = write(store, "small", QUICK_BYTES, Compression.ZSTD, False, MIB)
         rows.append(_random("zstd, chunks of 1 MiB", log, client, RANDOM_READS // 20 if quick else RANDOM_READS))
-        far = _far(proxy.url, s3.server.address)
+        away = far(proxy.url, s3.server.address)
         log = write(store, "far", QUICK_BYTES if quick else LOG_BYTES // 2, Compression.NONE, False)
-        with closing(_store(far)) as slow:
-            rows += _whole("plain, far", replace(log, store=slow), client_of(far), runs)
+        with closing(_store(away)) as slow:
+            rows += _whole("plain, far", replace(log, store=slow), client_of(away), runs)
         store.close()
     return rows
 
 
-def _far(proxy: str, server: str) -> str:
-    """The address of the store, far away."""
+def far(proxy: str, server: str, late_ms: int = 30, kb_a_second: int | None = 50_000) -> str:
+    """The address of the store, so far away: later answers, and so much for each connection."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     _post(f"{proxy}/proxies", {"name": "far", "listen": address, "upstream": server})
-    for kind, attributes in (("latency", {"latency": 30}), ("bandwidth", {"rate": 50_000})):
+    toxics = [("latency", {"latency": late_ms})]
+    if kb_a_second is not None:
+        toxics.append(("bandwidth", {"rate": kb_a_second}))
+    for kind, attributes in toxics:
         _post(f"{proxy}/proxies/far/toxics", {"type": kind, "stream": "downstream", "attributes": attributes})
     return f"http://{address}"
 

@@ -3,8 +3,8 @@
     nothing  ->  reading  ->  ready, kept for `KEPT_S`  ->  handed out; the next one begins at once
                           ->  failed, kept for `AGAIN_S`, so that a client that comes at once does not ask the store
 
-A read never holds an answer up (`connection.py` waits a moment, no more): a cold partition must not starve the hot ones
-that are fetched with it. Memory: of the common budget, taken before a read begins; where there is none, none begins.
+A read never holds an answer up (`fetches.py` waits a moment where there is nothing else): a cold partition must not
+starve the hot ones fetched with it. Memory: of the common budget, taken before a read begins; else none begins.
 What was read is given only to a fetch that the broker has answered with "out of range": who may not read gets nothing.
 """
 
@@ -102,14 +102,14 @@ class ColdReads:
         self._shared = shared
         self._reads: dict[Place, ColdRead] = {}
 
-    def expected(self, place: Place, wanted: Wanted, isolation: Isolation) -> bool:
-        """Whether the broker is thought to answer that it has this offset no more."""
-        return self._of(place, wanted.offset, isolation) is not None
+    def known(self, place: Place, wanted: Wanted, isolation: Isolation) -> ColdRead | None:
+        """The read of this offset: there is one where the broker is thought to have it no more."""
+        read = self._reads.get(place)
+        return read if read is not None and (read.offset, read.isolation) == (wanted.offset, isolation) else None
 
     def get(self, place: Place, wanted: Wanted, isolation: Isolation) -> ColdRead | None:
         """The read of this offset, begun now if need be; None when there is no memory for it."""
-        known = self._of(place, wanted.offset, isolation)
-        if known is not None:
+        if (known := self.known(place, wanted, isolation)) is not None:
             return known
         self.drop(place)
         budget = self._shared.budget
@@ -136,10 +136,6 @@ class ColdReads:
         for place in list(self._reads):
             self.drop(place)
 
-    def _of(self, place: Place, offset: Offset, isolation: Isolation) -> ColdRead | None:
-        read = self._reads.get(place)
-        return read if read is not None and (read.offset, read.isolation) == (offset, isolation) else None
-
     def _expire(self, read: ColdRead) -> None:
         def over() -> None:
             if self._reads.get(read.place) is read:
@@ -149,12 +145,10 @@ class ColdReads:
             asyncio.get_running_loop().call_later(KEPT_S if read.error is None else AGAIN_S, over)
 
 
-async def wait_for(reads: list[ColdRead], seconds: float, *, for_all: bool) -> None:
-    """Until one of them is ready, or all are, or the time is over."""
-    waiting = [read.task for read in reads if not read.ready]
-    if waiting and (for_all or len(waiting) == len(reads)):
-        until = asyncio.ALL_COMPLETED if for_all else asyncio.FIRST_COMPLETED
-        await asyncio.wait(waiting, timeout=seconds, return_when=until)
+async def wait_for_one(reads: list[ColdRead], seconds: float) -> None:
+    """Until one of them is ready, or the time is over."""
+    if reads and not any(read.ready for read in reads):
+        await asyncio.wait([read.task for read in reads], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
 
 def within(piece: Fetched) -> Fetched:

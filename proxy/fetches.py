@@ -1,13 +1,12 @@
 """Fetch answers of one connection: streamed through, or held for a moment and filled.
 
-    no remote records expected   streamed; an entry that is out of range says "nothing yet", where it stands, and its
+    no remote records at hand    streamed; an entry that is out of range says "nothing yet", where it stands, and its
                                  remote read begins
-    some expected                the request's ``max_bytes`` is lowered, the answer is held: as soon as remote records
-                                 are at hand they go into it, limits kept; what is not ready says "nothing yet"
+    some at hand, or the answer  held: remote records go into it, limits kept; what is not ready says "nothing yet".
+    has no room for any record   Where they are expected, the request's ``max_bytes`` is lowered before it
 
-A cold partition must not starve the hot ones fetched with it: an answer with records of the broker's own waits for
-remote ones `HOT_WAIT_S` and no more; an empty one a little longer each time, to `remote_wait`, so that it is no busy
-loop.
+A cold partition must not starve the hot ones fetched with it: an answer with records of the broker's own never waits
+for remote ones. One without waits, a little longer each time, to `remote_wait`, so that it is no busy loop.
 """
 
 from __future__ import annotations
@@ -18,16 +17,18 @@ from dataclasses import dataclass
 
 from . import codes
 from .budget import FREE
-from .cold_reads import ColdRead, ColdReads, wait_for
+from .cold_reads import ColdRead, ColdReads, wait_for_one
 from .fetch_answer import UNKNOWN, Entry, FetchAnswer, Said, filled, said_of
 from .fetch_request import FetchRequest, Place, Wanted, lower
 from .house import House
 from .peer import Part, Peer, framed
 from .read_log import Reads
 
-HOT_WAIT_S = 0.02
+FIRST_WAIT_S = 0.02
 HELD_BYTES = 8 * 1024 * 1024
 """Of the broker's own records in an answer that is held: less than that, or one batch."""
+EMPTY_BYTES, EMPTY_ENTRY_BYTES = 1024, 320
+"""An answer of more than that, and for each partition that, has records: a topic's name has up to 249 bytes."""
 _INT32 = struct.Struct(">i")
 
 
@@ -47,28 +48,32 @@ class Fetches:
     def __init__(self, client: Peer, broker: Peer, house: House, reads: Reads) -> None:
         self._client, self._broker, self._house, self._reads = client, broker, house, reads
         self._cold = ColdReads(house.shared)
-        self._patience = HOT_WAIT_S
+        self._patience = FIRST_WAIT_S
 
     def close(self) -> None:
         self._cold.close()
 
     def asked(self, request: FetchRequest, data: bytearray) -> None:
         """Before the request ``data`` goes to the broker."""
-        if self._expects_remote(request):
+        if self._expected(request):
             lower(data, request, HELD_BYTES if self._house.budget.has(HELD_BYTES) else FREE // 2)
 
     async def answer(self, size: int, lead: bytes, request: FetchRequest) -> None:
         """Of a frame of ``size`` that begins with ``lead``, to the client."""
         answer = FetchAnswer(self._broker, request.version)
-        if self._expects_remote(request):
+        expected = self._expected(request)
+        may_be_empty = size <= EMPTY_BYTES + EMPTY_ENTRY_BYTES * len(request.wanted)
+        if expected and (may_be_empty or any(read.ready for read in expected)):
             with self._house.budget.for_a_frame(size) as taken:
                 if taken:
                     await self._filled(lead, answer, request)
                     return
         await self._streamed(size, lead, answer, request)
 
-    def _expects_remote(self, request: FetchRequest) -> bool:
-        return any(self._cold.expected(place, each, request.isolation) for place, each in request.wanted.items())
+    def _expected(self, request: FetchRequest) -> list[ColdRead]:
+        """Reads of what the broker is thought to have no more."""
+        reads = [self._cold.known(place, each, request.isolation) for place, each in request.wanted.items()]
+        return [read for read in reads if read is not None]
 
     async def _streamed(self, size: int, lead: bytes, answer: FetchAnswer, request: FetchRequest) -> None:
         client = self._client
@@ -90,11 +95,9 @@ class Fetches:
             held.append(_Held(entry, await self._broker.exactly(entry.size), wanted, read))
         local = sum(len(each.records) for each in held)
         reads = [each.read for each in held if each.read is not None]
-        if local:
-            await wait_for(reads, HOT_WAIT_S, for_all=True)
-        else:
+        if not local:
             patience = min(self._patience, request.max_wait_ms / 1000)
-            await wait_for(reads, patience, for_all=False)
+            await wait_for_one(reads, patience)
             if all(read.ready and read.error is not None for read in reads):
                 await asyncio.sleep(patience)  # clients ask again at once, some of them without end
         parts: list[Part] = [lead]
@@ -119,7 +122,7 @@ class Fetches:
             parts += [each.entry.head, each.records]
         for read in given:
             self._cold.handed_out(read, request.wanted[read.place])
-        self._patience = HOT_WAIT_S if local or given else min(2 * self._patience, self._house.remote_wait_s)
+        self._patience = FIRST_WAIT_S if local or given else min(2 * self._patience, self._house.remote_wait_s)
         self._house.counts.filled += len(given)
         self._house.counts.filled_bytes += sum(len(read.piece.data) for read in given if read.piece is not None)
         try:

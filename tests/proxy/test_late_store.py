@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from contextlib import ExitStack
 
 import pytest
@@ -9,6 +11,7 @@ from confluent_kafka import KafkaError
 
 from tests.consumer.tiered_cluster import TieredCluster, until
 from tests.proxy.running import Held, received, running
+from tierstate.proxy import fetches
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import CorruptData, OffsetOutOfRange, StorageUnavailable, UnknownTopic
 
@@ -25,6 +28,30 @@ def cluster(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Ti
 def topic(cluster: TieredCluster) -> str:
     """Three partitions, each trimmed."""
     return cluster.tiered("orders", RECORDS, 3)[0]
+
+
+def fetch_of(topic: str, *places: tuple[int, int], max_wait_ms: int) -> bytes:
+    """A Fetch of version 4 (FetchRequest.json): partition and offset of each."""
+    name = topic.encode()
+    body = struct.pack(">hhih", 1, 4, 1, -1) + struct.pack(">iiiib", -1, max_wait_ms, 1, 1 << 26, 0)
+    body += struct.pack(">ih", 1, len(name)) + name + struct.pack(">i", len(places))
+    body += b"".join(struct.pack(">iqi", partition, offset, 1 << 20) for partition, offset in places)
+    return struct.pack(">i", len(body)) + body
+
+
+def records_of(client: socket.socket, topic: str) -> dict[int, int]:
+    """Bytes of records by partition, of one answer."""
+    size = int.from_bytes(client.recv(4, socket.MSG_WAITALL), "big")
+    answer = client.recv(size, socket.MSG_WAITALL)
+    at, found = 4 + 4 + 4 + 2 + len(topic), {}
+    (partitions,) = struct.unpack_from(">i", answer, at)
+    at += 4
+    for _ in range(partitions):
+        partition, _error, _, _, aborted = struct.unpack_from(">ihqqi", answer, at)
+        at += 26 + 16 * max(0, aborted)
+        (found[partition],) = struct.unpack_from(">i", answer, at)
+        at += 4 + max(0, found[partition])
+    return found
 
 
 def whole(found: dict[int, list[int]], *partitions: int) -> bool:
@@ -45,6 +72,21 @@ def test_a_cold_partition_whose_store_never_answers_keeps_no_hot_one_waiting(
         assert {fetch[:2] for fetch in proxy.reader.fetches} == {(1, 0), (2, 0)}
         held.set()
         until(lambda: whole(found, 1, 2), lambda: received(consumer, found))
+
+
+def test_an_answer_with_records_of_the_brokers_own_never_waits_for_remote_ones(
+    cluster: TieredCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetches, "FIRST_WAIT_S", 3600.0)
+    start = cluster.local_start(topic, 0)
+    with running(cluster) as proxy:
+        proxy.reader.before = held = Held()
+        host, _, port = proxy.bootstrap.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as client:
+            for _ in range(3):  # the first begins the remote read
+                client.sendall(fetch_of(topic, (0, start), (1, 0), max_wait_ms=3_600_000))
+                assert records_of(client, topic)[0] > 0
+        held.set()
 
 
 def test_while_nothing_can_be_read_the_store_is_asked_once_and_the_broker_not_without_end(
