@@ -12,7 +12,8 @@ record's `poll`, one record at a time, median of 300. ``crowd``: the tail's 99th
 1,000 connections more, a third of them asking for what they never read, a third sending a byte each second, beside the
 same proxy without them; and the proxy's memory with them. ``Fetch, cold, from S3``: a versitygw on this machine, a
 client that asks by bare Fetch of 4 MiB and decodes nothing, a proxy that has just started; the peer is bare boto3
-`get_object` of 4 MiB ranges of the same objects, one behind the other. ``hot beside cold``: a consumer of one local
+`get_object` of 4 MiB ranges of the same objects, one behind the other; "far" has toxiproxy between, which answers
+30 ms late and carries 50 MB/s a connection. ``hot beside cold``: a consumer of one local
 and two remote partitions, whose store answers 1 s late; the peer is the local one alone. Sides take turns, medians of
 five.
 """
@@ -51,7 +52,7 @@ TRIMMED = {"local.retention.bytes": "1"}
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """About 7 minutes."""
+    """About 8 minutes."""
     runs = 1 if quick else RUNS
     with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name:
         folder = Path(name)
@@ -146,33 +147,45 @@ def _from_s3(kafka: KafkaSandbox, folder: Path, s3: Bucket, runs: int, quick: bo
     for topic, more in (("bench-0", TRIMMED), ("bench-1", TRIMMED), ("twin-0", {})):
         place.fill(topic, value_bytes, codec, count, **more)
     count = count * 3 // 4
-    objects = [path for path in s3.folder.rglob("*.log") if "/bench-0-" in str(path)]
-    bare: list[float] = []
-    ours: list[float] = []
-    for _ in range(runs):
-        bare.append(_bare_gets(s3, objects))
-        with _proxy(place.settings) as (bootstrap, _):
-            ours.append(fetched(bootstrap, "bench-0", count))
-    cold, gets = statistics.median(ours) / 1e6, statistics.median(bare) / 1e6
-    rows = [Row("Fetch, cold, from S3", cold, "MB/s", gets, "bare GETs of the ranges", "≥ 0.7x")]
+    rows = [_cold(place.settings, s3, s3.server.url, "from S3", count, runs)]
     with toxiproxy(folder) as slow:
-        late = place.settings.with_name("late.toml")
-        endpoint = far(slow.url, s3.server.address, LATE_MS, None)
-        late.write_text(place.settings.read_text().replace(s3.server.url, endpoint))
+        away = far(slow.url, s3.server.address)
+        rows.append(_cold(_by(place.settings, s3, away), s3, away, "from S3, far", count, min(runs, 3)))
+    with toxiproxy(folder) as slow:
+        late = _by(place.settings, s3, far(slow.url, s3.server.address, LATE_MS, None))
         hot: list[float] = []
         alone: list[float] = []
         for _ in range(runs):
             with _proxy(late) as (bootstrap, _):
-                alone.append(read(bootstrap, "twin-0", count).rate)
+                alone.append(read(bootstrap, "twin-0", count, beside=()).rate)
                 hot.append(read(bootstrap, "twin-0", count, beside=("bench-0", "bench-1")).rate)
     beside, peer = statistics.median(hot), statistics.median(alone)
     rows.append(Row("hot beside cold, store 1 s late", beside, "records/s", peer, "alone", "≥ 0.9x"))
     return rows
 
 
-def _bare_gets(s3: Bucket, objects: list[Path]) -> float:
+def _by(settings: Path, s3: Bucket, endpoint: str) -> Path:
+    """The same settings, by another way to the store."""
+    made = settings.with_name(f"{endpoint.rpartition(':')[2]}.toml")
+    made.write_text(settings.read_text().replace(s3.server.url, endpoint))
+    return made
+
+
+def _cold(settings: Path, s3: Bucket, endpoint: str, where: str, count: int, runs: int) -> Row:
+    objects = [path for path in s3.folder.rglob("*.log") if "/bench-0-" in str(path)]
+    bare: list[float] = []
+    ours: list[float] = []
+    for _ in range(runs):
+        bare.append(_bare_gets(s3, endpoint, objects))
+        with _proxy(settings) as (bootstrap, _):
+            ours.append(fetched(bootstrap, "bench-0", count))
+    cold, gets = statistics.median(ours) / 1e6, statistics.median(bare) / 1e6
+    return Row(f"Fetch, cold, {where}", cold, "MB/s", gets, "bare GETs of the ranges", "≥ 0.7x")
+
+
+def _bare_gets(s3: Bucket, endpoint: str, objects: list[Path]) -> float:
     """Bytes a second."""
-    client = client_of(s3.server.url)
+    client = client_of(endpoint)
     began, found = time.monotonic(), 0
     for path in objects:
         key, size = str(path.relative_to(s3.folder)), path.stat().st_size

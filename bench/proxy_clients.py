@@ -35,10 +35,13 @@ class Read:
     proxy_cpu: float = 0.0
 
 
-def read(bootstrap: str, topic: str, count: int, proxy: int | None = None, beside: Sequence[str] = ()) -> Read:
-    """``count`` records of the topic, from its beginning, by a consumer that has the topics ``beside`` too."""
+def read(bootstrap: str, topic: str, count: int, proxy: int | None = None, beside: Sequence[str] | None = None) -> Read:
+    """``count`` records of the topic, from its beginning.
+
+    ``beside``: topics that the consumer has too; then, also where there are none, each record is asked for its topic.
+    """
     before = 0.0 if proxy is None else cpu_s(proxy)
-    rate, client = _by_a_process("read", bootstrap, topic, count, list(beside))
+    rate, client = _by_a_process("read", bootstrap, topic, count, None if beside is None else list(beside))
     after = 0.0 if proxy is None else cpu_s(proxy)
     return Read(rate, client, after - before)
 
@@ -83,17 +86,17 @@ def _by_a_process(*said: Any) -> Any:
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[-1])
 
 
-def _read(bootstrap: str, topic: str, count: int, beside: list[str]) -> tuple[float, float]:
+def _read(bootstrap: str, topic: str, count: int, beside: list[str] | None) -> tuple[float, float]:
     found, began, cpu = 0, 0.0, time.process_time()
     config = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "check.crcs": True}
     with closing(Consumer({**config, "auto.offset.reset": "error"})) as consumer:
-        consumer.assign([TopicPartition(name, 0, 0) for name in (topic, *beside)])
+        consumer.assign([TopicPartition(name, 0, 0) for name in (topic, *(beside or ()))])
         while found < count:
             for message in consumer.consume(1000, 1.0):
                 if message.error() is not None:
                     raise SystemExit(message.error().str())
                 message.value()
-                found += not beside or message.topic() == topic
+                found += beside is None or message.topic() == topic
             if not began and found >= WARM:
                 began, at = time.monotonic(), found
         rate = (found - at) / (time.monotonic() - began)
