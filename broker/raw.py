@@ -1,8 +1,8 @@
 """Kafka's protocol where librdkafka hides it: raw Fetch, ListOffsets with epochs, DeleteRecords to a named broker.
 
-With `raw_connection.py` the place that touches kafka-python's internals (its messages and SASL mechanisms, pinned to
-3.0.12). Sockets and deadlines are our own: a call goes to exactly the broker it names and is never repeated behind the
-caller's back, except on a pooled connection that turns out to be dead, for requests that only read.
+With `raw_connection.py` and `sasl.py` the place that touches kafka-python's internals (pinned to 3.0.12). Sockets and
+deadlines are our own: a call goes to exactly the broker it names and is never repeated behind the caller's back, except
+on a pooled connection that turns out to be dead, for requests that only read.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from .answers import (
 from .client_config import bootstrap_addresses
 from .framed_socket import FramedSocket, tls_context
 from .raw_connection import RawConnection
+from .sasl import own_login
 
 LATEST, EARLIEST = TimestampMs(-1), TimestampMs(-2)
 METADATA_SECONDS = 3.0
@@ -322,7 +323,7 @@ class RawClient:
     def _connect(self, address: Address, deadline: float) -> RawConnection:
         try:
             return RawConnection(
-                FramedSocket(address, self._tls, self._clock, deadline), self._kafka, self._clock, deadline
+                FramedSocket(address, self._tls, self._clock, deadline), own_login(self._kafka), self._clock, deadline
             )
         except BrokerUnavailable:
             with self._lock:  # a restarted broker may have a new address

@@ -1,25 +1,25 @@
 """One connection to one broker, past its handshakes: API versions, SASL; then one request and one answer at a time.
 
-With `raw.py` the place that touches kafka-python's internals: its frames, version tables and SASL mechanisms.
+With `raw.py` and `sasl.py` the place that touches kafka-python's internals: its frames and version tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
 from typing import Any
 
 from kafka.errors import IncompatibleBrokerVersion, KafkaError
-from kafka.net.sasl import get_sasl_mechanism
 from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.frame import KafkaBytes
 from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from ..runtime.clock import Clock
-from ..state.errors import AccessDenied, CorruptData, InvalidRequest
+from ..state.errors import CorruptData, InvalidRequest
 from .answer_memo import AnswerMemo
 from .error_codes import error_of
 from .framed_socket import FramedSocket
+from .sasl import Login, exchange_of
 
 CLIENT_ID = "tierstate"
 
@@ -27,7 +27,8 @@ CLIENT_ID = "tierstate"
 class RawConnection:
     """A connection that is past its handshakes."""
 
-    def __init__(self, frames: FramedSocket, kafka: Mapping[str, str], clock: Clock, deadline: float) -> None:
+    def __init__(self, frames: FramedSocket, login: Login | None, clock: Clock, deadline: float) -> None:
+        """``login`` None: the broker asks for none. AccessDenied: it refuses this one."""
         self._frames = frames
         self._count = 0
         self._versions: Any = None
@@ -39,8 +40,8 @@ class RawConnection:
             _raise(answer.error_code, request="ApiVersions")
             keys = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
             self._versions = BrokerVersionData(api_versions=keys)
-            if "sasl" in kafka.get("security.protocol", "").lower():
-                lifetime = self._authenticate(kafka, deadline)
+            if login is not None:
+                lifetime = self._authenticate(login, deadline)
                 self.good_until = clock.monotonic() + 0.8 * lifetime if lifetime else float("inf")
         except BaseException:
             frames.close()
@@ -74,29 +75,34 @@ class RawConnection:
     def close(self) -> None:
         self._frames.close()
 
-    def _authenticate(self, kafka: Mapping[str, str], deadline: float) -> float:
+    def exchange(self, api_key: int, version: int, body: bytes, deadline: float) -> memoryview:
+        """A flexible request that kafka-python does not know: its body there and the answer's body back.
+
+        InvalidRequest: the broker is too old. Else as `ask`.
+        """
+        offered = self._versions.api_versions.get(api_key)
+        if offered is None or not offered[0] <= version <= offered[1]:
+            raise InvalidRequest("the broker does not know this request", api_key=api_key, version=version)
+        self._count += 1
+        name = CLIENT_ID.encode()
+        head = struct.pack(">hhih", api_key, version, self._count, len(name)) + name + b"\0"
+        self._frames.send(struct.pack(">i", len(head) + len(body)) + head + body, deadline)
+        payload = self._frames.receive(deadline)
+        if len(payload) < 5 or int.from_bytes(payload[:4], "big") != self._count or payload[4]:
+            raise CorruptData("the broker answered another request", asked=self._count)
+        return memoryview(payload)[5:]
+
+    def _authenticate(self, login: Login, deadline: float) -> float:
         """SASL; returns how long the session lasts in seconds, 0 for ever."""
-        name = (kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms") or "").upper()
-        if name not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
-            raise InvalidRequest("raw reads know SASL PLAIN and SCRAM only", mechanism=name or "none set")
+        name = login.mechanism
         answer = self.ask(SaslHandshakeRequest(mechanism=name, version=1), deadline)
         _raise(answer.error_code, request="SaslHandshake", mechanism=name)
-        mechanism = get_sasl_mechanism(name)(
-            sasl_mechanism=name,
-            sasl_plain_username=kafka.get("sasl.username", ""),
-            sasl_plain_password=kafka.get("sasl.password", ""),
-        )
-        lifetime = 0
-        while not mechanism.is_done():
-            answer = self.ask(SaslAuthenticateRequest(mechanism.auth_bytes(), version=1), deadline)
+        exchange, over, lifetime = exchange_of(login), False, 0
+        while not over:
+            answer = self.ask(SaslAuthenticateRequest(exchange.say(), version=1), deadline)
             _raise(answer.error_code, request="SaslAuthenticate", mechanism=name)
-            try:
-                mechanism.receive(answer.auth_bytes)
-            except (ValueError, KafkaError) as error:
-                raise AccessDenied("the broker did not prove that it knows the password", mechanism=name) from error
+            over = exchange.hear(bytes(answer.auth_bytes))
             lifetime = answer.session_lifetime_ms
-        if not mechanism.is_authenticated():
-            raise AccessDenied("SASL authentication failed", mechanism=name)
         return lifetime / 1000
 
 

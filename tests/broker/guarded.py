@@ -69,6 +69,7 @@ def guarded_sandbox(folder: Path) -> KafkaSandbox:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:admin;User:ANONYMOUS",
         "auto.create.topics.enable": "true",
+        "delegation.token.secret.key": "guarded",
     }
     client = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "PLAIN", "sasl.username": "admin"}
     client |= {"sasl.password": PASSWORDS["admin"], "ssl.ca.location": str(authority)}

@@ -1,0 +1,147 @@
+"""What somebody else may do with topics, as the brokers themselves say.
+
+A connection is opened as the caller, and Metadata is asked with ``include_topic_authorized_operations`` (KIP-430):
+super users, custom authorizers, prefixed and denying bindings are all in the answer. Who has no secret that Kafka
+knows, but was found out otherwise, gets a delegation token from us (KIP-373; needs CreateTokens on that user), and is
+asked for by it. Nothing is kept but tokens; each question is a login of its own, so one who was deleted is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cachetools import LRUCache
+from kafka.protocol.metadata import MetadataRequest
+
+from ..runtime.clock import Clock
+from ..state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, TierstateError, TimedOut
+from .answers import Address
+from .client_config import bootstrap_addresses
+from .error_codes import error_of
+from .framed_socket import FramedSocket, tls_context
+from .raw_connection import RawConnection
+from .sasl import Login, own_login
+from .wire_fields import compact, read_compact
+
+READ, DESCRIBE = 3, 8
+"""Bits of ``topic_authorized_operations``: AclOperation's codes."""
+CREATE_TOKEN, CREATE_TOKEN_VERSION = 38, 3
+"""CreateDelegationToken; from version 3 on for another owner."""
+TOKEN_S = 3600.0
+TOKENS = 10_000
+"""Remembered; the one unused longest is made anew."""
+SETTLES_S = 2.0
+"""A token that was just made reaches all brokers by their metadata log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Of one principal to one topic that is there."""
+
+    describe: bool = False
+    read: bool = False
+
+
+NONE = Rights()
+
+
+class Callers:
+    """Thread-safe, blocking; a call takes ``timeout`` seconds at most for each broker it tries."""
+
+    def __init__(
+        self, kafka: Mapping[str, str], clock: Clock, known: Sequence[Address] = (), timeout: float = 5.0
+    ) -> None:
+        """``kafka``: our own properties, librdkafka's names. ``known``: brokers beside the bootstrap ones."""
+        self._kafka, self._clock, self._timeout = dict(kafka), clock, timeout
+        self._tls = tls_context(kafka)
+        self._addresses = list(dict.fromkeys([*known, *bootstrap_addresses(kafka)]))
+        self._tokens: LRUCache[str, tuple[float, Login]] = LRUCache(TOKENS)
+        self._lock = threading.Lock()
+
+    def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
+        """Of who logs in so. AccessDenied: the login is refused. BrokerUnavailable, TimedOut: nobody answers."""
+        connection, deadline = self._connected(login)
+        try:
+            return _rights(connection, topics, deadline)
+        finally:
+            connection.close()
+
+    def rights_of(self, user: str, topics: Sequence[str]) -> dict[str, Rights]:
+        """Of ``User:<user>``. AccessDenied: we may make no token for it. Else as `rights`."""
+        with self._lock:
+            made_until, login = self._tokens.get(user) or (0.0, None)
+        if login is not None and self._clock.monotonic() < made_until:
+            try:
+                return self.rights(login, topics)
+            except AccessDenied:
+                pass  # it was taken back, or it is forgotten
+        until = self._clock.monotonic() + TOKEN_S / 2
+        login = self._token_for(user)
+        found = self._until_settled(login, topics)
+        with self._lock:
+            self._tokens[user] = until, login
+        return found
+
+    def _until_settled(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
+        deadline = self._clock.monotonic() + SETTLES_S
+        while True:
+            try:
+                return self.rights(login, topics)
+            except AccessDenied:
+                if self._clock.monotonic() > deadline:
+                    raise
+            self._clock.sleep(0.02)
+
+    def _token_for(self, user: str) -> Login:
+        own = own_login(self._kafka)
+        if own is None:
+            raise InvalidRequest("without SASL to the brokers nobody can be asked for")
+        connection, deadline = self._connected(own)
+        try:
+            body = compact("User") + compact(user) + b"\x01" + struct.pack(">q", int(TOKEN_S * 1000)) + b"\0"
+            answer = connection.exchange(CREATE_TOKEN, CREATE_TOKEN_VERSION, body, deadline)
+        finally:
+            connection.close()
+        (code,) = struct.unpack_from(">h", answer)
+        if code:
+            error = error_of(code, request="CreateDelegationToken", user=user)
+            raise AccessDenied("no delegation token can be made for this user", user=user, reason=error or code)
+        at = 2
+        for _ in range(4):  # owner, and who asked
+            _, at = read_compact(answer, at)
+        token_id, at = read_compact(answer, at + 24)
+        secret, _ = read_compact(answer, at)
+        mechanism = own.mechanism if own.mechanism.startswith("SCRAM-") else "SCRAM-SHA-256"
+        return Login(mechanism, token_id.decode(), base64.b64encode(secret).decode(), by_token=True)
+
+    def _connected(self, login: Login) -> tuple[RawConnection, float]:
+        failure: TierstateError = BrokerUnavailable("no broker is known")
+        for address in self._addresses:
+            deadline = self._clock.monotonic() + self._timeout
+            try:
+                frames = FramedSocket(address, self._tls, self._clock, deadline)
+                return RawConnection(frames, login, self._clock, deadline), deadline
+            except (BrokerUnavailable, TimedOut) as error:
+                failure = error
+        raise failure
+
+
+def _rights(connection: RawConnection, topics: Sequence[str], deadline: float) -> dict[str, Rights]:
+    wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+    request = MetadataRequest(
+        topics=wanted,
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+        min_version=8,
+        max_version=10,
+    )
+    found = dict.fromkeys(topics, NONE)
+    for each in connection.ask(request, deadline).topics:
+        if each.error_code == 0 and each.name in found:
+            bits: set[int] = each.authorized_operations
+            found[each.name] = Rights(describe=not bits.isdisjoint((READ, DESCRIBE)), read=READ in bits)
+    return found

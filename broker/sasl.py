@@ -1,0 +1,117 @@
+"""How a connection tells a broker who it is: PLAIN, SCRAM (also by a delegation token), OAUTHBEARER.
+
+PLAIN: RFC 4616. SCRAM: RFC 5802; a login by a delegation token has the extension ``tokenauth=true`` (KIP-48), the
+token's id as its user and its HMAC in base64 as its password. OAUTHBEARER: RFC 7628.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kafka.errors import KafkaError
+from kafka.net.sasl.scram import ScramClient
+
+from ..state.errors import AccessDenied, InvalidRequest
+
+PLAIN, BEARER = "PLAIN", "OAUTHBEARER"
+MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512", BEARER)
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """``secret``: the password, the delegation token's HMAC (``by_token``), or the token of OAUTHBEARER."""
+
+    mechanism: str
+    user: str
+    secret: str = field(repr=False)
+    by_token: bool = False
+
+
+class Exchange(Protocol):
+    """Messages there and back, until it is over."""
+
+    def say(self) -> bytes:
+        """What goes to the broker next."""
+        ...
+
+    def hear(self, answer: bytes) -> bool:
+        """Whether that was the last one. AccessDenied: the broker did not prove that it knows the secret."""
+        ...
+
+
+def own_login(kafka: Mapping[str, str]) -> Login | None:
+    """Of librdkafka's properties; None without SASL. InvalidRequest: a mechanism that raw connections do not know."""
+    if not speaks_sasl(kafka):
+        return None
+    name = (kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms") or "").upper()
+    if name not in MECHANISMS[:-1]:
+        raise InvalidRequest("raw reads know SASL PLAIN and SCRAM only", mechanism=name or "none set")
+    return Login(name, kafka.get("sasl.username", ""), kafka.get("sasl.password", ""))
+
+
+def speaks_sasl(kafka: Mapping[str, str]) -> bool:
+    return "sasl" in kafka.get("security.protocol", "").lower()
+
+
+def exchange_of(login: Login) -> Exchange:
+    """A new one. InvalidRequest: a name or a secret that this mechanism cannot carry."""
+    if "\0" in login.user or "\0" in login.secret or (login.mechanism == BEARER and "\x01" in login.secret):
+        raise InvalidRequest("a user's name or password has a character that SASL cannot carry")
+    if login.mechanism == PLAIN:
+        return _Once(f"\0{login.user}\0{login.secret}".encode())
+    if login.mechanism == BEARER:
+        return _Once(f"n,,\x01auth=Bearer {login.secret}\x01\x01".encode())
+    return _Scram(login)
+
+
+class _Once:
+    """One message, and nothing back: what comes is why it was refused."""
+
+    def __init__(self, message: bytes) -> None:
+        self._message = message
+
+    def say(self) -> bytes:
+        return self._message
+
+    def hear(self, answer: bytes) -> bool:
+        if answer:
+            raise AccessDenied("the broker refuses these credentials")
+        return True
+
+
+class _Scram:
+    def __init__(self, login: Login) -> None:
+        self._client = _Client(login)
+        self._heard = 0
+
+    def say(self) -> bytes:
+        message: bytes = self._client.first_message() if self._heard == 0 else self._client.final_message()
+        return message
+
+    def hear(self, answer: bytes) -> bool:
+        self._heard += 1
+        process = self._client.process_server_first_message if self._heard == 1 else self._client.check_server
+        try:
+            process(answer)
+        except (ValueError, KeyError, KafkaError) as error:
+            raise AccessDenied("the broker did not prove that it knows the password") from error
+        return self._heard == 2
+
+
+class _Client(ScramClient):  # type: ignore[misc]
+    """kafka-python's, which neither quotes names nor knows delegation tokens."""
+
+    def __init__(self, login: Login) -> None:
+        super().__init__(login.user, login.secret, login.mechanism)
+        self._extensions = b",tokenauth=true" if login.by_token else b""
+
+    def first_message(self) -> bytes:
+        name = self.user.replace(b"=", b"=3D").replace(b",", b"=2C")
+        bare: bytes = b"n=" + name + b",r=" + self.nonce + self._extensions
+        self.auth_message += bare
+        return b"n,," + bare
+
+    def check_server(self, message: bytes) -> Any:
+        return self.process_server_final_message(message)
