@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from . import models, pages, records, topics
-from .auth import BearerTokens
+from .auth import Door
 from .problems import add_problem_handlers
 from .service import FetchService
 
@@ -21,11 +21,13 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_app(service: FetchService, tokens: Mapping[bytes, str] | None = None) -> FastAPI:
-    """``tokens``: SHA-256 of each bearer token to its principal; None: nobody is asked.
+def create_app(service: FetchService, mechanism: str = "SCRAM-SHA-256") -> FastAPI:
+    """``mechanism``: of SASL, in which callers' passwords are shown to brokers. InvalidSettings: as `auth.Door`.
 
     The service's pools are closed with the app's lifespan.
     """
+
+    door = Door(service.settings, service.clock, mechanism, service.pools.rights)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -46,8 +48,7 @@ def create_app(service: FetchService, tokens: Mapping[bytes, str] | None = None)
     app.include_router(records.router, responses=_PROBLEMS)
     app.include_router(pages.router)
     add_problem_handlers(app)
-    if tokens is not None:
-        app.add_middleware(BearerTokens, tokens=tokens)
+    app.add_middleware(door.before)
     return app
 
 

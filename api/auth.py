@@ -1,68 +1,124 @@
-"""Who may read: bearer tokens from a file, one ``token principal`` a line. Everything under `/v1` needs one.
+"""The door: who calls, for everything under `/v1`; the console, its documentation and openapi.json hold no data.
 
-The console, the documentation and openapi.json hold no data and need none.
+Host        one of ours, where nobody is asked who they are: a web page that calls this machine by a name of its own
+            (DNS rebinding) reads nothing
+who         the Authorization header's word, else the client's certificate; one way at a time
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from pathlib import Path
+from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..runtime.settings import GatewayAuth
-from ..state.errors import InvalidSettings
-from .problems import NotAuthenticated, problem_response
+from ..app.pool import Pool
+from ..runtime.clock import Clock
+from ..runtime.gateway_settings import Gateway
+from ..state.errors import InvalidRequest, InvalidSettings, TierstateError
+from .credentials import ANYBODY, Caller, ProviderTokens, TokenFile, basic, named, subject_of
+from .problems import NotAuthenticated, WrongHost, problem_response
+
+OUR_NAMES = ("localhost", "127.0.0.1", "[::1]")
+CERTIFICATE = "tierstate.certificate"
+CALLER = "tierstate.caller"
+"""Of an ASGI scope: the client's certificate as `ssl` has it, and who calls."""
 
 
-def read_tokens(settings: GatewayAuth) -> Mapping[bytes, str] | None:
-    """SHA-256 of each token to its principal; None when nobody is asked.
+class Door:
+    """``pool``: for what may have to ask an identity provider."""
 
-    Raises InvalidSettings for a file that cannot be used.
-    """
-    if settings.tokens is None:
-        return None
-    try:
-        text = settings.tokens.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSettings([f"gateway.auth.tokens: cannot be read, {type(error).__name__}"]) from error
-    return _parse(text, settings.tokens)
+    def __init__(self, settings: Gateway, clock: Clock, mechanism: str, pool: Pool) -> None:
+        """``mechanism``: in which a caller's password is shown to brokers. InvalidSettings: files cannot be used."""
+        check(settings)
+        auth = settings.auth
+        self._pool, self._mechanism = pool, mechanism
+        self._asks, self._basic, self._certificates = auth.asks, auth.basic, auth.certificates
+        self._file = TokenFile(auth.tokens, clock) if auth.tokens is not None else None
+        self._provider = ProviderTokens(auth.jwt) if auth.jwt.issuer else None
+        self._bearer = self._file is not None or self._provider is not None
+        hosts = settings.hosts or (() if auth.asks or auth.anonymous else (*OUR_NAMES, settings.listen.host))
+        self._hosts = frozenset(host.lower() for host in hosts)
 
+    def before(self, app: ASGIApp) -> ASGIApp:
+        """ASGI middleware."""
 
-def _parse(text: str, path: Path) -> dict[bytes, str]:
-    tokens: dict[bytes, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        parts = line.split()
-        if not parts or parts[0].startswith("#"):
-            continue
-        if len(parts) != 2:
-            raise InvalidSettings([f"gateway.auth.tokens: line {number} of {path} is not `token principal`"])
-        tokens[_digest(parts[0])] = parts[1]
-    if not tokens:
-        raise InvalidSettings([f"gateway.auth.tokens: no token in {path}"])
-    return tokens
+        async def entered(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+            else:
+                await self._enter(app, scope, receive, send)
 
+        return entered
 
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()
-
-
-class BearerTokens:
-    """The door in front of `/v1`. Tokens are compared by digest, so timing tells nothing about them."""
-
-    def __init__(self, app: ASGIApp, tokens: Mapping[bytes, str]) -> None:
-        self._app, self._tokens = app, tokens
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope.get("path", "")
-        if scope["type"] != "http" or not (path == "/v1" or path.startswith("/v1/")):
-            await self._app(scope, receive, send)
+    async def _enter(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            headers = Headers(scope=scope)
+            self._check_host(headers)
+            path = scope.get("path", "")
+            caller = await self._caller(scope, headers) if path == "/v1" or path.startswith("/v1/") else ANYBODY
+        except TierstateError as error:
+            response = problem_response(error)
+            if isinstance(error, NotAuthenticated):
+                for challenge in self._challenges():
+                    response.headers.append("www-authenticate", challenge)
+            await response(scope, receive, send)
             return
-        kind, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
-        principal = self._tokens.get(_digest(token.strip())) if kind.lower() == "bearer" else None
-        if principal is None:
-            await problem_response(NotAuthenticated("a bearer token is needed"))(scope, receive, send)
-            return
-        await self._app({**scope, "tierstate.principal": principal}, receive, send)
+        await app({**scope, CALLER: caller}, receive, send)
+
+    def _check_host(self, headers: Headers) -> None:
+        host = headers.get("host", "").lower()
+        bare = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        if self._hosts and bare not in self._hosts:
+            raise WrongHost("the gateway is not called by this name: gateway.hosts", given=host)
+
+    async def _caller(self, scope: Scope, headers: Headers) -> Caller:
+        if not self._asks:
+            return ANYBODY
+        given = headers.getlist("authorization")
+        if len(given) > 1:
+            raise InvalidRequest("more than one Authorization header")
+        if not given:
+            return self._by_certificate(scope.get(CERTIFICATE))
+        kind, _, word = given[0].partition(" ")
+        word = word.strip()
+        if kind.lower() == "basic" and self._basic:
+            return basic(self._mechanism, word)
+        if kind.lower() == "bearer" and word and self._bearer:
+            found = self._file.caller(word) if self._file is not None else None
+            if found is not None:
+                return found
+            if (provider := self._provider) is not None:
+                return await self._pool.run(lambda: provider.caller(word))
+            raise NotAuthenticated("the bearer token is not known, or not any more")
+        raise NotAuthenticated(f"the gateway takes {self._ways()}")
+
+    def _by_certificate(self, certificate: dict[str, Any] | None) -> Caller:
+        if self._certificates is None or not certificate:
+            raise NotAuthenticated(f"the gateway takes {self._ways()}")
+        return named(subject_of(certificate, self._certificates))
+
+    def _ways(self) -> str:
+        ways = ["a bearer token"] * self._bearer + ["a Kafka user's name and password by HTTP Basic"] * self._basic
+        return " or ".join([*ways, *["a client certificate"] * (self._certificates is not None)])
+
+    def _challenges(self) -> list[str]:
+        return ['Basic realm="tierstate", charset="UTF-8"'] * self._basic + ["Bearer"] * self._bearer
+
+
+def check(settings: Gateway) -> None:
+    """InvalidSettings: what would be open to strangers, or hand out passwords in the clear, without being told so."""
+    auth, problems = settings.auth, []
+    if not auth.asks and not auth.anonymous and not settings.of_this_machine:
+        problems.append(
+            f"gateway.listen: others can reach {settings.listen}, and nobody is asked who they are: set gateway.auth, "
+            "or gateway.auth.anonymous = true"
+        )
+    if auth.basic and settings.tls.certificate is None and not settings.of_this_machine and not auth.behind_tls:
+        problems.append(
+            "gateway.auth.basic: passwords would come in the clear: set gateway.tls, or gateway.auth.behind_tls = true"
+        )
+    if auth.certificates is not None and settings.tls.client_ca is None:
+        problems.append("gateway.auth.certificates: needs gateway.tls.client_ca")
+    if problems:
+        raise InvalidSettings(problems)

@@ -6,18 +6,21 @@ import logging
 import socket
 import ssl
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import uvicorn
 
+from ..broker.callers import Callers
+from ..broker.sasl import own_login, speaks_sasl
 from ..runtime.clock import Clock
+from ..runtime.gateway_settings import Gateway
 from ..runtime.service import Service
 from ..runtime.setting_types import Address
-from ..runtime.settings import Gateway
 from ..runtime.watchdog import alive, loop
 from ..state.errors import InvalidSettings
 from .app import create_app
-from .auth import read_tokens
+from .connections import Open, protocol_of
 from .service import FetchService, Reader
 
 BACKLOG = 1024
@@ -28,14 +31,13 @@ DRAIN_SECONDS = 10
 class GatewayServer:
     """Bound when constructed; serves while its `process` runs."""
 
-    def __init__(self, service: FetchService, settings: Gateway) -> None:
-        tokens = read_tokens(settings.auth)
+    def __init__(self, service: FetchService, settings: Gateway, mechanism: str = "SCRAM-SHA-256") -> None:
         _check_tls(settings)
         tls = settings.tls
         self._scheme = "http" if tls.certificate is None else "https"
         self._config = uvicorn.Config(
-            create_app(service, tokens),
-            http="h11",
+            create_app(service, settings.auth.mechanism or mechanism),
+            http=protocol_of(Open(settings)),
             loop="asyncio",
             ws="none",
             lifespan="on",
@@ -90,12 +92,32 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def open_gateway(reader: Reader, settings: Gateway, clock: Clock, hidden: Iterable[str] = ()) -> GatewayServer:
-    """``hidden``: topics that are never served, as the tier-state topic.
+def open_gateway(
+    reader: Reader,
+    settings: Gateway,
+    clock: Clock,
+    hidden: Iterable[str] = (),
+    kafka: Mapping[str, str] = MappingProxyType({}),
+    brokers: Iterable[tuple[str, int]] = (),
+) -> GatewayServer:
+    """``hidden``: topics that are never served, as the tier-state topic. ``kafka``: librdkafka's properties of the
+    gateway, ``brokers``: where they are, to be asked about callers.
 
-    Raises InvalidSettings for an address that is taken, TLS files or tokens that cannot be used.
+    Raises InvalidSettings for an address that is taken, TLS files or tokens that cannot be used, what would be open to
+    strangers.
     """
-    return GatewayServer(FetchService(reader, settings, clock, hidden), settings)
+    auth = settings.auth
+    if auth.asks and not speaks_sasl(kafka) and (auth.rights == "kafka" or auth.basic):
+        raise InvalidSettings(
+            [
+                "gateway.auth.rights: brokers without SASL know no users, so nobody's rights can be asked for: set it "
+                "to gateway, and basic to false"
+            ]
+        )
+    asking = Callers(kafka, clock, tuple(brokers)) if speaks_sasl(kafka) else None
+    own = own_login(kafka) if asking is not None else None
+    service = FetchService(reader, settings, clock, hidden, asking)
+    return GatewayServer(service, settings, own.mechanism if own is not None else "SCRAM-SHA-256")
 
 
 def _listen(listen: Address) -> socket.socket:

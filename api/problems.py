@@ -31,7 +31,11 @@ class NotJson(errors.InvalidRequest):
 
 
 class NotAuthenticated(errors.AccessDenied):
-    """No token, or none that we know."""
+    """No proof of who calls, or none that we know."""
+
+
+class WrongHost(errors.InvalidRequest):
+    """The gateway is called by a name that is none of its own."""
 
 
 class ProblemKind(NamedTuple):
@@ -67,6 +71,7 @@ OF_ERROR: dict[type[BaseException], ProblemKind] = {
     errors.Fenced: ProblemKind(503, 50358, 1),  # leadership moves under the read: the next one follows it
     errors.AccessDenied: ProblemKind(403, 40301),
     NotAuthenticated: ProblemKind(401, 40101),
+    WrongHost: ProblemKind(421, 42150),
     errors.ObjectNotFound: ProblemKind(500, 50053),  # a reader judges a missing object before it gets here
     errors.ObjectExists: ProblemKind(500, 50054),
     errors.SegmentExpired: ProblemKind(410, 41050),
@@ -118,8 +123,6 @@ def _response(problem: ProblemKind, message: str, name: str, facts: dict[str, ob
     headers = {"cache-control": "no-store"}
     if problem.retry_after is not None:
         headers["retry-after"] = str(problem.retry_after)
-    if problem.status == 401:
-        headers["www-authenticate"] = "Bearer"
     return Response(body, problem.status, headers, "application/json")
 
 

@@ -24,9 +24,10 @@ from ..log.json_lines import Encoding
 from ..state.errors import InvalidRequest, OffsetOutOfRange
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
+from .credentials import Caller
 from .media import ARROW, BATCHES, KAFKA_BINARY, KAFKA_JSON, NDJSON, negotiate
 from .record_forms import arrow_stream, batches_trailer, kafka_records, ndjson, require_json, stored_bytes
-from .service import FetchService, unless_gone
+from .service import FetchService, Need, caller_of, unless_gone
 from .topics import Asked, PartitionNumber, TopicName, known
 
 router = APIRouter(prefix="/v1/topics", tags=["records"])
@@ -108,7 +109,7 @@ async def read_records(
     encoding: Annotated[Encoding, Query(description="Of keys and values in ndjson.")] = Encoding.UTF8,
 ) -> Response:
     call = Call(
-        topic=service.check_topic(topic),
+        topic=await service.permit(caller_of(request), topic, Need.READ),
         partition=partition,
         media_type=negotiate(", ".join(request.headers.getlist("accept")) or None),
         offset=offset,
@@ -124,7 +125,7 @@ async def read_records(
         raise InvalidRequest("either offset or timestamp is needed")
     if max_records is not None and call.media_type == BATCHES:
         raise InvalidRequest("batches are never cut: max_records cannot be had with this media type", given=BATCHES)
-    answer = await unless_gone(request, _answer(service, call, principal_of(request)))
+    answer = await unless_gone(request, _answer(service, call, caller_of(request)))
     headers = {
         "X-Next-Offset": str(answer.next_offset),
         "X-Tier": answer.piece.tier.value,
@@ -140,19 +141,15 @@ async def read_records(
     return StreamingResponse(_chunks(answer), headers=headers, media_type=call.media_type)
 
 
-def principal_of(request: Request) -> str:
-    """Who asks, as `auth.py` found; one quota for all where nobody is asked."""
-    return str(request.scope.get("tierstate.principal", ""))
-
-
-async def _answer(service: FetchService, call: Call, principal: str) -> Answer:
-    service.charge(principal, 0)
+async def _answer(service: FetchService, call: Call, caller: Caller) -> Answer:
+    service.charge(caller.principal, 0)
     position = await _position(service, call)
     piece, pool = await _fetch(service, call, position)
     if not piece.data and call.wait_s > 0:
         await service.tail.wait_beyond((call.topic, call.partition, call.isolation), position, call.wait_s)
+        await service.permit(caller, call.topic, Need.READ)  # it may have lost the right while it waited
         piece, pool = await _fetch(service, call, position)
-    service.charge(principal, len(piece.data))
+    service.charge(caller.principal, len(piece.data))
     return await pool.run(lambda: _checked(call, piece, pool))
 
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Coroutine, Iterable
+from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 from cachetools import LRUCache
@@ -14,17 +15,22 @@ from fastapi import Request
 from ..app.pool import Pool
 from ..fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from ..runtime.clock import Clock
+from ..runtime.gateway_settings import Gateway
 from ..runtime.quota import ByteQuota
-from ..runtime.settings import Gateway
-from ..state.errors import AccessDenied, InvalidRequest, Throttled
+from ..state.errors import AccessDenied, InvalidRequest, Throttled, Unavailable, UnknownTopic
 from ..state.offsets import Offset, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
+from .auth import CALLER
+from .credentials import Caller
 from .long_polls import LongPolls, Place
+from .rights import Asking, CallerRights
 
 R = TypeVar("R")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 METADATA_CALLS = 8
+TIERED_AGE_S = 2.0
+"""Seconds that the list of tiered topics is used."""
 PRINCIPALS = 10_000
 """Quotas remembered; the one unused longest is forgotten."""
 PARTITIONS = 100_000
@@ -56,6 +62,13 @@ class Reader(Protocol):
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None: ...
 
 
+class Need(Enum):
+    """What a call does with a topic."""
+
+    DESCRIBE = "describe"
+    READ = "read"
+
+
 class Pools:
     """One of each kind, so that a cold scan never delays a hot read."""
 
@@ -63,9 +76,10 @@ class Pools:
         self.local = Pool("gateway-local", settings.local_reads)
         self.remote = Pool("gateway-remote", settings.remote_reads)
         self.metadata = Pool("gateway-metadata", METADATA_CALLS)
+        self.rights = Pool("gateway-rights", METADATA_CALLS)
 
     def close(self) -> None:
-        for pool in (self.local, self.remote, self.metadata):
+        for pool in (self.local, self.remote, self.metadata, self.rights):
             pool.close()
 
 
@@ -74,28 +88,81 @@ class ClientLeft(Exception):
 
 
 class FetchService:
-    """One gateway. ``hidden``: names of topics that are never served, beside Kafka's own internal ones."""
+    """One gateway. ``hidden``: names of topics that are never served, beside Kafka's own internal ones.
 
-    def __init__(self, reader: Reader, settings: Gateway, clock: Clock, hidden: Iterable[str] = ()) -> None:
-        self.reader, self.settings = reader, settings
+    ``asking``: the brokers, about callers; None where they know none.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        settings: Gateway,
+        clock: Clock,
+        hidden: Iterable[str] = (),
+        asking: Asking | None = None,
+    ) -> None:
+        self.reader, self.settings, self.clock = reader, settings, clock
         self.pools = Pools(settings)
+        auth = settings.auth
+        self.rights = CallerRights(asking, self.pools.rights, clock, auth.cache, by_kafka=auth.rights == "kafka")
         self.tail = LongPolls(self._end_of)
-        self._clock = clock
         self._hidden = frozenset(hidden)
+        self._patterns = [re.compile(pattern) for pattern in settings.topics]
+        self._tiered: tuple[float, frozenset[str]] = float("-inf"), frozenset()
         self._quotas: LRUCache[str, ByteQuota] = LRUCache(PRINCIPALS)
         self._local_starts: LRUCache[tuple[str, int], Offset] = LRUCache(PARTITIONS)
         self._lock = threading.Lock()
 
     def serves(self, topic: str) -> bool:
-        return not topic.startswith("__") and topic not in self._hidden
+        """Whether the settings let it, where they name topics."""
+        if topic.startswith("__") or topic in self._hidden:
+            return False
+        return not self._patterns or any(pattern.fullmatch(topic) for pattern in self._patterns)
 
-    def check_topic(self, topic: str) -> str:
-        """The name itself. Raises InvalidRequest for what cannot be one, AccessDenied for internal topics."""
+    async def permit(self, caller: Caller, topic: str, need: Need) -> str:
+        """The topic's name. Raises InvalidRequest for what cannot be one, UnknownTopic for one that the caller may not
+        know of, or that is not served, in the same words as for one that is not there; AccessDenied, NotAuthenticated.
+        """
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
             raise InvalidRequest("not a topic name: letters, digits, dots, underscores and hyphens are allowed")
-        if not self.serves(topic):
-            raise AccessDenied("internal topics are not served", topic=topic)
+        rights = (await self.rights.of(caller, [topic]))[topic]
+        if not rights.describe or not self.serves(topic) or not (self._patterns or await self._is_tiered(topic)):
+            raise UnknownTopic("no such topic", topic=topic)
+        if need is Need.READ and not rights.read:
+            raise AccessDenied("this user may not read the topic", topic=topic)
         return topic
+
+    async def topics(self, caller: Caller) -> list[str]:
+        """Names of tiered topics that the caller may know of."""
+        names = [name for name in await self.pools.metadata.run(self.reader.topics) if self.serves(name)]
+        rights = await self.rights.of(caller, names)
+        return [name for name in names if rights[name].describe]
+
+    async def _is_tiered(self, topic: str) -> bool:
+        at, tiered = self._tiered
+        now = self.clock.monotonic()
+        if now - at < TIERED_AGE_S and topic in tiered:
+            return True
+
+        def look() -> tuple[frozenset[str], bool]:
+            names = frozenset(self.reader.topics())
+            return names, topic in names or self._is_gone(topic)
+
+        try:
+            names, found = await self.pools.metadata.run(look)
+        except Unavailable:
+            if topic in tiered:
+                return True  # as it was last seen
+            raise
+        self._tiered = now, names
+        return found
+
+    def _is_gone(self, topic: str) -> bool:
+        """Deleted at the broker, and still in the remote tier."""
+        try:
+            return self.reader.topic(topic).gone
+        except (UnknownTopic, AccessDenied):  # nor may the gateway itself know of it
+            return False
 
     def charge(self, principal: str, size: int) -> None:
         """Throttled while a principal's quota is in debt. Answers are never cut: what is too much is paid later."""
@@ -104,7 +171,7 @@ class FetchService:
         with self._lock:
             quota = self._quotas.get(principal)
             if quota is None:
-                quota = self._quotas[principal] = ByteQuota(self._clock, self.settings.quota)
+                quota = self._quotas[principal] = ByteQuota(self.clock, self.settings.quota)
         seconds = quota.try_take(size)
         if seconds > 0:
             raise Throttled("over quota", retry_after=max(1, round(seconds + 0.5)))
@@ -136,6 +203,13 @@ def service_of(request: Request) -> FetchService:
     """The app's."""
     found = request.app.state.service
     assert isinstance(found, FetchService)
+    return found
+
+
+def caller_of(request: Request) -> Caller:
+    """Who asks, as `auth.py` found."""
+    found = request.scope[CALLER]
+    assert isinstance(found, Caller)
     return found
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel
 
 from ..fetch.piece import LogicalBounds, LogicalTopic
@@ -15,7 +15,7 @@ from ..state.errors import Unavailable, UnknownTopic
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from . import models
-from .service import FetchService, Reader, service_of
+from .service import FetchService, Need, Reader, caller_of, service_of
 
 router = APIRouter(prefix="/v1/topics", tags=["topics"])
 
@@ -25,19 +25,22 @@ Asked = Annotated[FetchService, Depends(service_of)]
 
 
 @router.get("", response_model=models.TopicList, summary="Tiered topics")
-async def list_topics(service: Asked) -> Response:
-    return await _answer(service, lambda: _topics(service))
+async def list_topics(request: Request, service: Asked) -> Response:
+    names = await service.topics(caller_of(request))
+    return await _answer(service, lambda: _topics(service.reader, names))
 
 
 @router.get("/{topic}", response_model=models.Topic, summary="One topic, with every partition")
-async def describe_topic(service: Asked, topic: TopicName) -> Response:
-    service.check_topic(topic)
+async def describe_topic(request: Request, service: Asked, topic: TopicName) -> Response:
+    await service.permit(caller_of(request), topic, Need.DESCRIBE)
     return await _answer(service, lambda: _topic(service.reader, topic))
 
 
 @router.get("/{topic}/partitions/{partition}", response_model=models.Partition, summary="One partition, both tiers")
-async def describe_partition(service: Asked, topic: TopicName, partition: PartitionNumber) -> Response:
-    service.check_topic(topic)
+async def describe_partition(
+    request: Request, service: Asked, topic: TopicName, partition: PartitionNumber
+) -> Response:
+    await service.permit(caller_of(request), topic, Need.DESCRIBE)
 
     def look() -> models.Partition:
         found = known(service.reader, topic, partition)
@@ -51,8 +54,8 @@ async def describe_partition(service: Asked, topic: TopicName, partition: Partit
     response_model=models.SegmentList,
     summary="Segments, with state, offsets, epochs, sizes and object key",
 )
-async def list_segments(service: Asked, topic: TopicName, partition: PartitionNumber) -> Response:
-    service.check_topic(topic)
+async def list_segments(request: Request, service: Asked, topic: TopicName, partition: PartitionNumber) -> Response:
+    await service.permit(caller_of(request), topic, Need.READ)
 
     def look() -> dict[str, Any]:
         known(service.reader, topic, partition)
@@ -68,12 +71,13 @@ async def list_segments(service: Asked, topic: TopicName, partition: PartitionNu
     summary="The first record at or after a time",
 )
 async def find_offset(
+    request: Request,
     service: Asked,
     topic: TopicName,
     partition: PartitionNumber,
     timestamp: Annotated[int, Query(ge=0, lt=2**63, description="Milliseconds since the epoch.")],
 ) -> Response:
-    service.check_topic(topic)
+    await service.permit(caller_of(request), topic, Need.DESCRIBE)
 
     def look() -> models.FoundOffset:
         known(service.reader, topic, partition)
@@ -101,11 +105,9 @@ def known(reader: Reader, topic: str, partition: int) -> LogicalTopic:
     return found
 
 
-def _topics(service: FetchService) -> models.TopicList:
-    reader, found = service.reader, []
-    for name in reader.topics():
-        if not service.serves(name):
-            continue
+def _topics(reader: Reader, names: Sequence[str]) -> models.TopicList:
+    found = []
+    for name in names:
         try:
             described = reader.topic(name)
         except UnknownTopic:

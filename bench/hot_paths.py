@@ -38,7 +38,7 @@ from tierstate.log.decode import decode_batches
 from tierstate.rules.decide import Observed, Policy, decide
 from tierstate.rules.trim import NO_GROUPS
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.settings import Gateway
+from tierstate.runtime.gateway_settings import Gateway
 from tierstate.schemas.codec import decode_fact
 from tierstate.state.apply import PartitionState
 from tierstate.state.epochs import LeaderEpoch, Lineage
@@ -225,7 +225,8 @@ async def _get(app: Any, path: str, query: bytes) -> int:
         size += len(message.get("body", b""))
 
     asgi = {"version": "3.0", "spec_version": "2.4"}
-    scope = {"type": "http", "asgi": asgi, "http_version": "1.1", "method": "GET", "scheme": "http", "headers": []}
+    scope = {"type": "http", "asgi": asgi, "http_version": "1.1", "method": "GET", "scheme": "http"}
+    scope["headers"] = [(b"host", b"localhost")]
     await app({**scope, "path": path, "raw_path": path.encode(), "query_string": query}, receive, send)
     return size
 

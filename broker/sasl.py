@@ -1,7 +1,7 @@
-"""How a connection tells a broker who it is: PLAIN, SCRAM (also by a delegation token), OAUTHBEARER.
+"""How a connection tells a broker who it is: PLAIN, and SCRAM, also by a delegation token.
 
 PLAIN: RFC 4616. SCRAM: RFC 5802; a login by a delegation token has the extension ``tokenauth=true`` (KIP-48), the
-token's id as its user and its HMAC in base64 as its password. OAUTHBEARER: RFC 7628.
+token's id as its user and its HMAC in base64 as its password.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kafka.net.sasl.scram import ScramClient
 
 from ..state.errors import AccessDenied, InvalidRequest
 
-PLAIN, BEARER = "PLAIN", "OAUTHBEARER"
-MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512", BEARER)
+PLAIN = "PLAIN"
+MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """``secret``: the password, the delegation token's HMAC (``by_token``), or the token of OAUTHBEARER."""
+    """``secret``: the password, or the delegation token's HMAC (``by_token``)."""
 
     mechanism: str
     user: str
@@ -46,7 +46,7 @@ def own_login(kafka: Mapping[str, str]) -> Login | None:
     if not speaks_sasl(kafka):
         return None
     name = (kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms") or "").upper()
-    if name not in MECHANISMS[:-1]:
+    if name not in MECHANISMS:
         raise InvalidRequest("raw reads know SASL PLAIN and SCRAM only", mechanism=name or "none set")
     return Login(name, kafka.get("sasl.username", ""), kafka.get("sasl.password", ""))
 
@@ -57,12 +57,10 @@ def speaks_sasl(kafka: Mapping[str, str]) -> bool:
 
 def exchange_of(login: Login) -> Exchange:
     """A new one. InvalidRequest: a name or a secret that this mechanism cannot carry."""
-    if "\0" in login.user or "\0" in login.secret or (login.mechanism == BEARER and "\x01" in login.secret):
+    if "\0" in login.user or "\0" in login.secret:
         raise InvalidRequest("a user's name or password has a character that SASL cannot carry")
     if login.mechanism == PLAIN:
         return _Once(f"\0{login.user}\0{login.secret}".encode())
-    if login.mechanism == BEARER:
-        return _Once(f"n,,\x01auth=Bearer {login.secret}\x01\x01".encode())
     return _Scram(login)
 
 

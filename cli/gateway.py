@@ -30,9 +30,11 @@ def command(context: Context, listen: str | None) -> None:
     logger = service_logs(context)
     with open_serving_parts(settings, logger, "gateway", settings.management.of_gateway) as parts:
         hidden = (settings.tier_state.topic,)
-        with closing(open_gateway(parts.reader, settings.gateway, parts.clock, hidden)) as server:
+        brokers = parts.brokers.values()
+        gateway = open_gateway(parts.reader, settings.gateway, parts.clock, hidden, settings.kafka, brokers)
+        with closing(gateway) as server:
             address = str(parts.management.address)
-            _announce(context, server.url, address, open_to_all=settings.gateway.auth.tokens is None)
+            _announce(context, server.url, address, open_to_all=not settings.gateway.auth.asks)
             context.deadline.cancel()
             parts.services.append(server.process())
             serve(context, parts.services, logger.warning)
@@ -45,7 +47,7 @@ def _gateway() -> Any:
     try:
         from ..api.open import open_gateway
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("fastapi", "uvicorn", "starlette"):
+        if (error.name or "").partition(".")[0] in ("fastapi", "jwt", "uvicorn", "starlette"):
             raise MissingExtra("gateway", "the gateway") from error
         raise
     return open_gateway
@@ -54,6 +56,6 @@ def _gateway() -> Any:
 def _announce(context: Context, url: str, management: str, *, open_to_all: bool) -> None:
     context.output.note(f"listening on {url}")
     if open_to_all and not url.partition("://")[2].strip("[").startswith(LOOPBACK):
-        context.output.note("whoever reaches this address can read every topic: set gateway.auth.tokens")
+        context.output.note("whoever reaches this address can read what the gateway may: gateway.auth.anonymous is set")
     if context.as_json:
         context.output.item({"address": url, "management": management})

@@ -133,6 +133,11 @@ Patterns = Annotated[
     BeforeValidator(_several),
     WithJsonSchema({"x-type": "patterns"}),
 ]
+Names = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_several),
+    WithJsonSchema({"x-type": "names"}),
+]
 Folders = Annotated[
     tuple[Path, ...],
     BeforeValidator(_several),

@@ -11,21 +11,17 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import Field, PrivateAttr
 
 from ..state.errors import InvalidSettings
+from .gateway_settings import Gateway
+from .section import Section
 from .setting_types import Address, Duration, Folders, HttpUrl, Listen, Patterns, Reachable, Secret, Size, StoreUrl
 
 AGENT_LISTENS = Address("127.0.0.1", 9404)
 GATEWAY_LISTENS = Address("127.0.0.1", 9405)
 PROXY_LISTENS = Address("127.0.0.1", 9406)
 HIGHEST_PORT = 65_535
-
-
-class Section(BaseModel):
-    """Unknown keys are errors; nothing changes after parsing."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True)
 
 
 class Store(Section):
@@ -289,32 +285,6 @@ class Management(Section):
                 [f"management.listen: {bound} is every address; say by management.advertised which one others ask"]
             )
         return self.advertised or bound
-
-
-class GatewayTls(Section):
-    """TLS of the gateway; on when certificate and key are set."""
-
-    certificate: Path | None = Field(default=None, description="Certificate chain, PEM.")
-    key: Path | None = Field(default=None, description="Private key, PEM.")
-    client_ca: Path | None = Field(default=None, description="Clients must show a certificate signed by these, PEM.")
-
-
-class GatewayAuth(Section):
-    """Who may read through the gateway."""
-
-    tokens: Path | None = Field(default=None, description="File of bearer tokens: one `token principal` a line.")
-
-
-class Gateway(Section):
-    """The HTTP fetch gateway."""
-
-    listen: Listen = Field(default=Address("127.0.0.1", 8080), description="Where it answers; port 0 takes a free one.")
-    max_bytes: Size = Field(default=16 * 2**20, ge=1024, description="The most record bytes one answer holds.")
-    local_reads: int = Field(default=16, ge=1, le=1024, description="Local reads at a time.")
-    remote_reads: int = Field(default=16, ge=1, le=1024, description="Remote reads at a time.")
-    quota: Size = Field(default=0, description="Bytes a second one principal reads; 0: no limit.")
-    tls: GatewayTls = GatewayTls()
-    auth: GatewayAuth = GatewayAuth()
 
 
 class ProxyTls(Section):

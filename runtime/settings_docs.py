@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from .settings import Section, Settings, TopicOverrides
+from .section import Section
+from .settings import Settings, TopicOverrides
 from .settings_keys import FIELDS, environment_name
 
 HEAD = """# Settings

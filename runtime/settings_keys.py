@@ -10,8 +10,9 @@ from typing import get_args
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
+from .section import Section
 from .setting_types import READS_DURATION, is_secret_property
-from .settings import Section, Settings, TopicOverrides
+from .settings import Settings, TopicOverrides
 
 TOPIC_TABLE = ("tiering", "topics")
 ENVIRONMENT = "TIERSTATE_"

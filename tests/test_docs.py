@@ -123,9 +123,11 @@ def rooms_that_read_settings() -> str:
 
 
 def test_every_other_setting_is_read_somewhere() -> None:
-    read = rooms_that_read_settings() + (ROOT / "runtime" / "settings.py").read_text()
+    read = rooms_that_read_settings() + "".join(
+        (ROOT / "runtime" / name).read_text() for name in ("settings.py", "gateway_settings.py")
+    )
     for path in FIELDS:
-        found = re.search(rf"\b(settings|wanted|tls|own|self|cache)\.(\w+\.)*{path[-1]}\b", read)
+        found = re.search(rf"\b(settings|wanted|tls|own|self|cache|auth)\.(\w+\.)*{path[-1]}\b", read)
         assert found, f"{'.'.join(path)}: nobody reads it"
 
 

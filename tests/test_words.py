@@ -23,7 +23,7 @@ for. But none of their classes takes another one's name."""
 
 KAFKA = set(
     "acl batch broker client config control epoch fetch group header id index isolation key leadership log marker"
-    " meta object partition quota range reader record remote replica request resource retention snapshot source state"
+    " meta object partition quota range reader record remote replica request resource retention sasl snapshot source state"
     " store transaction truncation upload uuid writer".split()
 )
 """Words of Kafka, and of every object store."""
@@ -31,7 +31,7 @@ KAFKA = set(
 PLAIN = set(
     "address allocator answer azure block body break builder cache check clock code codec compression connection"
     " column count deletion description diff difference directory discovery dispatch doc encoding encryption end error"
-    " event existence file filter fingerprint folder form gauge gcs health info kind lifecycle line listing management"
+    " event existence field file filter fingerprint folder form gauge gcs health info kind lifecycle line listing login management"
     " memo memory metric name observer option page pair policy probe progress queue raw registry replacement report"
     " rocksdb row s3 scan scratch section setting setup severity socket sorting spec status target time tool travel"
     " turn type unit unwrapper verification".split()
@@ -48,7 +48,11 @@ NO_NOUN = set(
 
 OTHERS = KAFKA | PLAIN | NO_NOUN
 
-SECTIONS = {"runtime/settings.py": "classes called as the tables of the file", "api/models.py": "as in openapi.json"}
+SECTIONS = {
+    "runtime/settings.py": "classes called as the tables of the file",
+    "runtime/gateway_settings.py": "the same",
+    "api/models.py": "as in openapi.json",
+}
 """Classes whose names are read by people outside: they are called as there."""
 
 ONE_THING = {

@@ -16,8 +16,8 @@ from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService
 from tierstate.fetch.reader import LogReader
 from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.setting_types import Address
-from tierstate.runtime.settings import Gateway
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.storage.memory import MemoryStore
 

@@ -23,20 +23,20 @@ from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import Isolation, Tier
 
 Call = Callable[..., httpx.Response]
+Headers = dict[str, str] | list[tuple[str, str]]
 RECORDS = "/v1/topics/t/partitions/0/records"
 
 
 def asgi_call(app: FastAPI) -> Call:
     """``call(path, accept=…, **query)``. A bug becomes an answer of 500, as it does on a socket."""
 
-    def call(
-        path: str, accept: str | None = None, headers: dict[str, str] | None = None, **query: Any
-    ) -> httpx.Response:
+    def call(path: str, accept: str | None = None, headers: Headers | None = None, **query: Any) -> httpx.Response:
         async def ask() -> httpx.Response:
             transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-                accepted = {} if accept is None else {"accept": accept}
-                return await client.get(path, params=query or None, headers={**accepted, **(headers or {})})
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+                given = list(headers.items()) if isinstance(headers, dict) else list(headers or ())
+                accepted = [] if accept is None else [("accept", accept)]
+                return await client.get(path, params=query or None, headers=[*accepted, *given])
 
         return asyncio.run(ask())
 

@@ -14,7 +14,7 @@ from tierstate.api.app import create_app
 from tierstate.api.media import RECORD_TYPES
 from tierstate.api.service import FetchService
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.settings import Gateway
+from tierstate.runtime.gateway_settings import Gateway
 
 PARTITION = "/v1/topics/t/partitions/0"
 
@@ -64,8 +64,8 @@ def ask() -> Iterator[Call]:
         ("/v1/topics/%00", 40050),
         (f"/v1/topics/{'t' * 250}", 40050),
         ("/v1/topics/%2e%2e%2f%2e%2e%2fetc%2fpasswd", 40450),
-        ("/v1/topics/__consumer_offsets", 40301),
-        ("/v1/topics/_tier-state/partitions/0/records?offset=0", 40301),
+        ("/v1/topics/__consumer_offsets", 40401),
+        ("/v1/topics/_tier-state/partitions/0/records?offset=0", 40401),
         ("/console/..%2fapp.py", 40450),
         ("/console/%2e%2e", 40450),
         ("/console/index.html", 40450),
@@ -94,7 +94,7 @@ def test_a_method_that_is_not_there_is_405_with_those_that_are() -> None:
 
     async def post() -> httpx.Response:
         transport = httpx.ASGITransport(app=create_app(service))
-        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.post("/v1/topics")
 
     answer = asyncio.run(post())

@@ -15,8 +15,9 @@ from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService
 from tierstate.app.watching import longest_silence
 from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.setting_types import Address
-from tierstate.runtime.settings import Gateway, Settings
+from tierstate.runtime.settings import Settings
 from tierstate.runtime.watchdog import Supervisor, Watchdog
 
 LIMIT_S = longest_silence(Settings())["gateway"]

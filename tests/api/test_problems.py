@@ -13,7 +13,7 @@ from tierstate.api.app import create_app
 from tierstate.api.problems import OF_ERROR, problem_of, problem_response
 from tierstate.api.service import FetchService
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.settings import Gateway
+from tierstate.runtime.gateway_settings import Gateway
 from tierstate.state import errors
 from tierstate.state.errors import TierstateError
 

@@ -16,7 +16,7 @@ from tierstate.api.media import ARROW, BATCHES, KAFKA_BINARY, KAFKA_JSON, NDJSON
 from tierstate.api.service import FetchService
 from tierstate.fetch.gateway import GatewayClient
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.settings import Gateway
+from tierstate.runtime.gateway_settings import Gateway
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation, Tier
 

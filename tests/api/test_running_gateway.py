@@ -15,8 +15,8 @@ from tests.api.gateways import RECORDS, MemoryReader, Running
 from tierstate.api.media import NDJSON
 from tierstate.api.open import open_gateway
 from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.setting_types import Address
-from tierstate.runtime.settings import Gateway
 from tierstate.state.errors import InvalidSettings
 
 Serve = Callable[..., Running]
@@ -94,7 +94,7 @@ def test_a_stopping_gateway_answers_long_polls_at_once(serve: Serve, reader: Mem
 def test_a_client_that_leaves_a_long_poll_is_forgotten(serve: Serve, reader: MemoryReader) -> None:
     running = serve(reader)
     with socket.create_connection((running.server.address.host, running.server.address.port)) as client:
-        client.sendall(f"GET {RECORDS}?offset=50&timeout_ms=60000 HTTP/1.1\r\nHost: g\r\n\r\n".encode())
+        client.sendall(f"GET {RECORDS}?offset=50&timeout_ms=60000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         until(lambda: bool(running.service.tail._watches))
     until(lambda: not running.service.tail._watches)
 
@@ -113,7 +113,7 @@ def test_a_client_that_leaves_before_its_turn_is_never_served(serve: Serve, read
         first = pool.submit(running.client.get, RECORDS, params={"offset": "1"})
         assert gate.reached.acquire(timeout=PATIENCE)
         with socket.create_connection((running.server.address.host, running.server.address.port)) as client:
-            client.sendall(f"GET {RECORDS}?offset=2 HTTP/1.1\r\nHost: g\r\n\r\n".encode())
+            client.sendall(f"GET {RECORDS}?offset=2 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             until(lambda: running.service.pools.local.admitted == 2)
         until(lambda: running.service.pools.local.admitted == 1)
         gate.open.set()

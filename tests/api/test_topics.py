@@ -10,7 +10,7 @@ from tierstate.api.app import create_app
 from tierstate.api.service import FetchService
 from tierstate.fetch.piece import LogicalBounds
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.settings import Gateway
+from tierstate.runtime.gateway_settings import Gateway
 from tierstate.schemas.codec import descriptor_from_json
 from tierstate.state.errors import BrokerUnavailable
 from tierstate.state.ids import TopicId, TopicIdPartition

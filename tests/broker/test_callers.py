@@ -148,7 +148,6 @@ def test_a_right_that_is_taken_away_is_gone_with_the_next_question(guarded: Kafk
         Login("SCRAM-SHA-256", "a", "secret"),
         Login("SCRAM-SHA-256", "nobody", "secret"),
         Login("SCRAM-SHA-256", "scrammed", "secret", by_token=True),
-        Login("OAUTHBEARER", "", "not.a.token"),
     ],
 )
 def test_a_login_that_the_broker_refuses_is_refused(guarded: KafkaSandbox, login: Login) -> None:

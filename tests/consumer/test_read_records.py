@@ -22,8 +22,8 @@ from tierstate.api.service import FetchService
 from tierstate.app.connection import FOR_READERS, Connection
 from tierstate.cli.main import run
 from tierstate.consumer.connect import Log
+from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.setting_types import Address
-from tierstate.runtime.settings import Gateway
 from tierstate.runtime.settings_load import settings_from
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import OffsetOutOfRange, UnknownTopic

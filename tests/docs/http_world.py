@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from collections.abc import Iterator
@@ -22,8 +23,8 @@ from tierstate.fetch.reader import LogReader
 from tierstate.log.batch import iter_batches
 from tierstate.log.time_index import build_time_index
 from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.gateway_settings import Gateway, GatewayAuth, GatewayTls
 from tierstate.runtime.setting_types import Address
-from tierstate.runtime.settings import Gateway, GatewayAuth, GatewayTls
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.storage.memory import MemoryStore
 
@@ -48,13 +49,14 @@ def gateways(folder: Path) -> Iterator[Gateways]:
         reader = opened.enter_context(_orders(_log_folder(folder / "orders-0")))
         certificate, key = self_signed(folder)
         tokens = folder / "tokens"
-        tokens.write_text("secret-of-ann ann\n")
+        tokens.write_text(f"sha256:{hashlib.sha256(b'secret-of-ann').hexdigest()} ann\n")
+        tokens.chmod(0o600)
         here = Address("127.0.0.1", 0)
         guarded = Gateway(
             listen=here,
             quota=1,
             tls=GatewayTls(certificate=certificate, key=key),
-            auth=GatewayAuth(tokens=tokens),
+            auth=GatewayAuth(tokens=tokens, rights="gateway"),
         )
         unguarded = opened.enter_context(_served(reader, Gateway(listen=here)))
         yield Gateways(unguarded, opened.enter_context(_served(reader, guarded)), certificate)

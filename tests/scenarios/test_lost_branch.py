@@ -19,7 +19,7 @@ from tierstate.fetch.local import BrokerTier
 from tierstate.fetch.reader import records
 from tierstate.fetch.split import read_split
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.settings import Gateway
+from tierstate.runtime.gateway_settings import Gateway
 from tierstate.spark.options import parse_options
 from tierstate.spark.planning import plan_groups
 from tierstate.state.errors import LineageUnconfirmed, TierstateError

@@ -18,7 +18,7 @@ from tests.scenarios.story_kafka import Writer
 from tierstate.api.app import create_app
 from tierstate.api.service import FetchService
 from tierstate.leader.observe import PROBLEM_AGE_S
-from tierstate.runtime.settings import Gateway
+from tierstate.runtime.gateway_settings import Gateway
 from tierstate.state.errors import ViewBehind
 from tierstate.state.segment import SegmentState
 from tierstate.state.termless_facts import OrderKind

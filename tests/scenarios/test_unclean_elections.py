@@ -14,7 +14,7 @@ from tierstate import read_records
 from tierstate.api.app import create_app
 from tierstate.api.service import FetchService
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.settings import Gateway
+from tierstate.runtime.gateway_settings import Gateway
 from tierstate.state.termless_facts import OrderKind
 
 pytestmark = pytest.mark.kafka

@@ -1,0 +1,236 @@
+"""How callers prove who they are, each way a class: bearer tokens of a file, tokens of an identity provider, passwords.
+
+A password proves nothing here: the brokers check it with the first question (`rights.py`).
+What is kept of any of them is a digest keyed by a random number of this process.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jwt
+from jwt import PyJWKClient, PyJWKSet
+from jwt.exceptions import PyJWKClientConnectionError, PyJWKClientError, PyJWTError
+
+from ..broker.sasl import Login
+from ..runtime.clock import Clock
+from ..runtime.gateway_settings import GatewayJwt
+from ..runtime.keyed_digest import keyed_digest
+from ..state.errors import InvalidSettings, Unavailable
+from .problems import NotAuthenticated
+
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""With a public key only: a token signed with the key's own text (HS256) or not at all must not count."""
+LEEWAY_S = 30
+KEYS_TIMEOUT_S = 5
+LONGEST_NAME = 1000
+"""Characters of a user's name, or of a password."""
+_DIGEST = re.compile("sha256:([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """``login``: what is shown to brokers for it; None: they are asked about ``principal`` by a delegation token.
+
+    ``key``: digest of how it was proven. Two callers of one key have the same rights.
+    """
+
+    principal: str
+    key: bytes = field(repr=False)
+    login: Login | None = None
+
+
+ANYBODY = Caller("", b"")
+"""Nobody was asked."""
+
+
+def named(principal: str) -> Caller:
+    """Found out to be this user, not by a secret of Kafka's."""
+    return Caller(principal, keyed_digest("user", principal))
+
+
+def basic(mechanism: str, credentials: str) -> Caller:
+    """Of the header's base64 (RFC 7617). NotAuthenticated: it is none."""
+    try:
+        user, colon, password = base64.b64decode(credentials, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        raise NotAuthenticated("the Authorization header is not HTTP Basic") from None
+    if not colon or not user or max(len(user), len(password)) > LONGEST_NAME or not (user + password).isprintable():
+        raise NotAuthenticated("the Authorization header has no name and password in it")
+    return Caller(user, keyed_digest(mechanism, user, password), Login(mechanism, user, password))
+
+
+class TokenFile:
+    """``sha256:DIGEST user [expiry]`` a line, read again when the file changes. Tokens themselves are not in it."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        """InvalidSettings: it cannot be used."""
+        self._path, self._clock = path, clock
+        self._seen: tuple[int, ...] = ()
+        self._tokens: dict[bytes, tuple[str, float]] = {}
+        self._refresh()
+
+    def caller(self, token: str) -> Caller | None:
+        """None: not one of them, or no more. Unavailable: the file was changed to one that cannot be used."""
+        try:
+            self._refresh()
+        except InvalidSettings as error:
+            raise Unavailable("the gateway's file of tokens cannot be used") from error
+        # by digest: timing tells nothing about a token
+        found = self._tokens.get(hashlib.sha256(token.encode()).digest())
+        return named(found[0]) if found is not None and self._clock.now_ms() < found[1] else None
+
+    def _refresh(self) -> None:
+        try:
+            now = self._path.stat()
+            seen = (now.st_mtime_ns, now.st_size, now.st_ino, now.st_mode)
+            if seen == self._seen:
+                return
+            if now.st_mode & 0o007:
+                raise InvalidSettings([f"gateway.auth.tokens: others may read or write {self._path}: chmod o= it"])
+            text = self._path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidSettings([f"gateway.auth.tokens: cannot be read, {type(error).__name__}"]) from error
+        self._tokens = _tokens_of(text, self._path)
+        self._seen = seen
+
+
+def _tokens_of(text: str, path: Path) -> dict[bytes, tuple[str, float]]:
+    tokens: dict[bytes, tuple[str, float]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        parts = line.split()
+        if not parts or parts[0].startswith("#"):
+            continue
+        digest = _DIGEST.fullmatch(parts[0])
+        expiry = _milliseconds(parts[2]) if len(parts) == 3 else float("inf")
+        if digest is None or len(parts) not in (2, 3) or expiry is None:
+            raise InvalidSettings(
+                [f"gateway.auth.tokens: line {number} of {path} is not `sha256:DIGEST user [expiry]`"]
+            )
+        tokens[bytes.fromhex(digest[1])] = parts[1], expiry
+    if not tokens:
+        raise InvalidSettings([f"gateway.auth.tokens: no token in {path}"])
+    return tokens
+
+
+def _milliseconds(text: str) -> float | None:
+    """Since the epoch, of an ISO date or time (UTC unless it says otherwise). None: it is none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000
+
+
+class ProviderTokens:
+    """JSON web tokens (RFC 7519) of one issuer for one audience. Thread-safe; `caller` may ask the provider."""
+
+    def __init__(self, settings: GatewayJwt) -> None:
+        """InvalidSettings: what belongs together is not there, or the file of keys cannot be used."""
+        self._settings = settings
+        problems = [
+            f"gateway.auth.jwt.{name}: needed beside issuer"
+            for name in ("audience", "keys")
+            if not getattr(settings, name)
+        ]
+        if problems:
+            raise InvalidSettings(problems)
+        self._keys: Callable[[str], Any]
+        if settings.keys.startswith(("https://", "http://")):
+            self._keys = _KeysByUrl(settings.keys)
+        else:
+            self._keys = _KeysOfFile(Path(settings.keys))
+
+    def caller(self, token: str) -> Caller:
+        """NotAuthenticated: not one of theirs for us, or not now. Unavailable: nobody knows the keys."""
+        settings = self._settings
+        try:
+            claims = jwt.decode(
+                token,
+                self._keys(token),
+                algorithms=list(ALGORITHMS),
+                audience=settings.audience,
+                issuer=settings.issuer,
+                leeway=LEEWAY_S,
+                options={"require": ["exp", "iss", "aud", settings.principal]},
+            )
+        except PyJWKClientConnectionError as error:
+            raise Unavailable("the identity provider's keys cannot be read") from error
+        except (PyJWTError, PyJWKClientError, ValueError) as error:
+            raise NotAuthenticated(f"the token is refused: {error}") from error
+        principal = claims[settings.principal]
+        if not isinstance(principal, str) or not principal or not principal.isprintable():
+            raise NotAuthenticated("the token names no user", parameter=settings.principal)
+        return named(principal)
+
+
+class _KeysByUrl:
+    """Kept for minutes; asked again for a key that is not known, not more often than the library allows."""
+
+    def __init__(self, url: str) -> None:
+        self._client = PyJWKClient(url, timeout=KEYS_TIMEOUT_S)
+        self._lock = threading.Lock()
+
+    def __call__(self, token: str) -> Any:
+        with self._lock:  # one question to the provider at a time
+            return self._client.get_signing_key_from_jwt(token).key
+
+
+class _KeysOfFile:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int] = (0, 0)
+        self._keys: dict[str | None, Any] = {}
+        try:
+            self._refresh()
+        except (OSError, ValueError, PyJWTError) as error:
+            raise InvalidSettings([f"gateway.auth.jwt.keys: {path} is no set of keys, {error}"]) from error
+
+    def __call__(self, token: str) -> Any:
+        try:
+            self._refresh()
+        except (OSError, ValueError, PyJWTError) as error:
+            raise Unavailable("the gateway's file of keys cannot be used") from error
+        name = jwt.get_unverified_header(token).get("kid")
+        if name not in self._keys:
+            raise NotAuthenticated("the token is refused: its key is not known")
+        return self._keys[name]
+
+    def _refresh(self) -> None:
+        now = self._path.stat()
+        seen = (now.st_mtime_ns, now.st_size)
+        if seen != self._seen:
+            found = PyJWKSet.from_json(self._path.read_text("utf-8"))
+            self._keys = {each.key_id: each.key for each in found.keys}
+            self._seen = seen
+
+
+def subject_of(certificate: dict[str, Any], form: str) -> str:
+    """A certificate's common name, or its subject as Kafka writes it (RFC 2253). NotAuthenticated: it has none."""
+    names = [pair for each in certificate.get("subject", ()) for pair in each]
+    if form == "cn":
+        found = [value for name, value in names if name == "commonName"]
+        if len(found) != 1:
+            raise NotAuthenticated("the certificate has no common name, or several")
+        return str(found[0])
+    if not names:
+        raise NotAuthenticated("the certificate has no subject")
+    return ",".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in reversed(names))
+
+
+_SHORT = {"commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU", "countryName": "C"}
+_SHORT |= {"localityName": "L", "stateOrProvinceName": "ST", "streetAddress": "STREET", "domainComponent": "DC"}
+
+
+def _escaped(value: str) -> str:
+    text = re.sub(r'([,+"\\<>;])', r"\\\1", value)
+    return f"\\{text}" if text.startswith(("#", " ")) else text

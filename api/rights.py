@@ -1,0 +1,88 @@
+"""What a caller may read, as Kafka says, for `gateway.auth.cache`; and never more, whoever is away."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from cachetools import LRUCache
+
+from ..app.pool import Pool
+from ..broker.callers import NONE, Rights
+from ..broker.sasl import Login
+from ..runtime.clock import Clock
+from ..state.errors import AccessDenied
+from .credentials import ANYBODY, Caller
+from .problems import NotAuthenticated
+
+EVERYTHING = Rights(describe=True, read=True)
+REMEMBERED = 100_000
+"""Answers about a caller and a topic; the one unused longest is asked for again."""
+LOCKS = 64
+_PROVEN = ""
+"""No topic's name: that the brokers took the caller's login."""
+
+
+class Asking(Protocol):
+    """What is needed of `broker.callers.Callers`. Thread-safe, blocking."""
+
+    def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]: ...
+
+    def rights_of(self, user: str, topics: Sequence[str]) -> dict[str, Rights]: ...
+
+
+class CallerRights:
+    """``asking`` None: nobody is asked; then no caller has a login. ``by_kafka`` False: who is let in may read all.
+
+    Concurrent questions about one caller are one question at a time.
+    """
+
+    def __init__(self, asking: Asking | None, pool: Pool, clock: Clock, cache_s: float, *, by_kafka: bool) -> None:
+        self._asking, self._pool, self._clock, self._cache_s, self._by_kafka = asking, pool, clock, cache_s, by_kafka
+        self._known: LRUCache[tuple[bytes, str], tuple[float, Rights]] = LRUCache(REMEMBERED)
+        self._lock = threading.Lock()
+        self._locks = [threading.Lock() for _ in range(LOCKS)]
+
+    async def of(self, caller: Caller, topics: Sequence[str]) -> Mapping[str, Rights]:
+        """NotAuthenticated: the brokers refuse the caller. BrokerUnavailable, TimedOut: they do not answer."""
+        if caller is ANYBODY or (not self._by_kafka and caller.login is None):
+            return dict.fromkeys(topics, EVERYTHING)
+        wanted = list(topics) if self._by_kafka else [_PROVEN]
+        known = self._remembered(caller, wanted)
+        if len(known) < len(wanted):
+            known = await self._pool.run(lambda: self._asked(caller, wanted))
+        return known if self._by_kafka else dict.fromkeys(topics, EVERYTHING)
+
+    def _remembered(self, caller: Caller, topics: Sequence[str]) -> dict[str, Rights]:
+        now, found = self._clock.monotonic(), {}
+        with self._lock:
+            for topic in topics:
+                at, rights = self._known.get((caller.key, topic)) or (float("-inf"), NONE)
+                if now - at < self._cache_s:
+                    found[topic] = rights
+        return found
+
+    def _asked(self, caller: Caller, topics: Sequence[str]) -> dict[str, Rights]:
+        with self._locks[caller.key[0] % LOCKS]:
+            found = self._remembered(caller, topics)
+            missing = [topic for topic in topics if topic not in found]
+            if not missing:
+                return found
+            at = self._clock.monotonic()  # before the question: what it says may change as soon as it is said
+            answer = self._answer(caller, missing)
+            with self._lock:
+                for topic, rights in answer.items():
+                    self._known[caller.key, topic] = at, rights
+            return found | answer
+
+    def _answer(self, caller: Caller, topics: Sequence[str]) -> dict[str, Rights]:
+        assert self._asking is not None
+        asked = [topic for topic in topics if topic != _PROVEN]
+        if caller.login is None:
+            return self._asking.rights_of(caller.principal, asked)
+        try:
+            answer = self._asking.rights(caller.login, asked)
+        except AccessDenied as error:
+            raise NotAuthenticated("Kafka refuses this user's credentials") from error
+        return answer | dict.fromkeys(set(topics) - set(asked), NONE)

@@ -1,0 +1,116 @@
+"""The HTTP gateway's sections of `settings.py`: where it listens, whom it asks who they are, what a call takes."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from .section import Section
+from .setting_types import Address, Duration, Listen, Names, Patterns, Size
+
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+class GatewayTls(Section):
+    """TLS of the gateway; on when certificate and key are set."""
+
+    certificate: Path | None = Field(default=None, description="Certificate chain, PEM.")
+    key: Path | None = Field(default=None, description="Private key, PEM.")
+    client_ca: Path | None = Field(default=None, description="Clients must show a certificate signed by these, PEM.")
+
+
+class GatewayJwt(Section):
+    """Bearer tokens that an identity provider signed (OpenID Connect)."""
+
+    issuer: str = Field(default="", description="Whose tokens are taken: their `iss`. Unset: none are.")
+    audience: str = Field(default="", description="Whom they must be for: their `aud`.")
+    keys: str = Field(
+        default="",
+        description="The provider's keys (JWKS): an https:// URL, asked again for a key that is not known; or a file, "
+        "read again when it changes.",
+    )
+    principal: str = Field(default="sub", description="The claim that is the Kafka user's name.")
+
+
+class GatewayAuth(Section):
+    """Who is asked who they are, and whose rights count."""
+
+    rights: Literal["kafka", "gateway"] = Field(
+        default="kafka",
+        description="`kafka`: a caller reads what Kafka's own ACLs let that user read. `gateway`: whatever the gateway "
+        "itself may read.",
+    )
+    tokens: Path | None = Field(
+        default=None, description="File of bearer tokens: a line each, `sha256:DIGEST user [expiry]`."
+    )
+    basic: bool = Field(
+        default=False, description="Take users' own Kafka names and passwords by HTTP Basic; the brokers check them."
+    )
+    mechanism: Mechanism | None = Field(
+        default=None, description="SASL mechanism for those; unset: the gateway's own, else SCRAM-SHA-256."
+    )
+    certificates: Literal["cn", "subject"] | None = Field(
+        default=None,
+        description="With tls.client_ca: a client's certificate says who it is, by its common name or its whole "
+        "subject (RFC 4514, as Kafka writes it).",
+    )
+    cache: Duration = Field(
+        default=5.0,
+        ge=0,
+        le=60,
+        description="How long an answer of Kafka about a caller's rights is used: an ACL that is taken away holds so "
+        "much longer.",
+    )
+    behind_tls: bool = Field(default=False, description="Something before the gateway ends TLS: passwords may come.")
+    anonymous: bool = Field(
+        default=False, description="Nobody is asked, although others than this machine may reach the gateway."
+    )
+    jwt: GatewayJwt = GatewayJwt()
+
+    @property
+    def asks(self) -> bool:
+        """Whether a caller must say who it is."""
+        return self.tokens is not None or self.basic or self.certificates is not None or bool(self.jwt.issuer)
+
+
+class Gateway(Section):
+    """The HTTP fetch gateway."""
+
+    listen: Listen = Field(default=Address("127.0.0.1", 8080), description="Where it answers; port 0 takes a free one.")
+    topics: Patterns = Field(default=(), description="Which topics are served at all; empty: the tiered ones.")
+    hosts: Names = Field(
+        default=(),
+        description="Names by which it may be called (the Host header). Empty: any, but this machine's own names only "
+        "where nobody is asked who they are.",
+    )
+    max_bytes: Size = Field(default=16 * 2**20, ge=1024, description="The most record bytes one answer holds.")
+    local_reads: int = Field(default=16, ge=1, le=1024, description="Local reads at a time.")
+    remote_reads: int = Field(default=16, ge=1, le=1024, description="Remote reads at a time.")
+    connections: int = Field(
+        default=1024, ge=1, le=1_000_000, description="Connections at a time; more are answered 503."
+    )
+    connections_per_address: int = Field(
+        default=256, ge=1, le=1_000_000, description="Of them, those of one address: a proxy before the gateway is one."
+    )
+    head_timeout: Duration = Field(
+        default=10.0,
+        gt=0,
+        description="How long a request's head may take, from the connection or its first byte.",
+    )
+    write_timeout: Duration = Field(
+        default=30.0, gt=0, description="How long a client may take nothing of its answer, 64 KiB at least."
+    )
+    quota: Size = Field(default=0, description="Bytes a second one principal reads; 0: no limit.")
+    tls: GatewayTls = GatewayTls()
+    auth: GatewayAuth = GatewayAuth()
+
+    @property
+    def of_this_machine(self) -> bool:
+        """Whether nobody else can reach where it listens."""
+        try:
+            return ipaddress.ip_address(self.listen.host).is_loopback
+        except ValueError:
+            return self.listen.host == "localhost"

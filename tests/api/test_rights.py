@@ -1,0 +1,247 @@
+"""Who may not read a topic at the broker gets no byte of it from the gateway, by whatever call, however it is known."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import hashlib
+import ssl
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
+
+from tests.api.test_auth import write_keys
+from tests.broker.guarded import PASSWORDS, allow, binding, denied, guarded_sandbox
+from tests.broker.test_callers import allow_tokens
+from tests.scenarios.house import House, Running, eventually
+from tests.scenarios.test_acls import permit
+from tierstate.broker.acls import READER
+from tierstate.sandbox.kafka import KafkaSandbox
+
+pytestmark = pytest.mark.kafka
+
+READ, DESCRIBE, WRITE, DENY = AclOperation.READ, AclOperation.DESCRIBE, AclOperation.WRITE, AclPermissionType.DENY
+TOPIC, ALLOW = ResourceType.TOPIC, AclPermissionType.ALLOW
+RECORDS = 300
+BINDINGS: dict[str, tuple[list[tuple[AclOperation, AclPermissionType]], str]] = {
+    "may-read": ([(READ, ALLOW)], "reads"),
+    "by-prefix": ([], "reads"),
+    "may-describe": ([(DESCRIBE, ALLOW)], "knows"),
+    "may-write": ([(WRITE, ALLOW)], "knows"),
+    "is-denied": ([(READ, ALLOW), (AclOperation.ALL, DENY)], "nothing"),
+    "has-none": ([], "nothing"),
+}
+"""What ``guest`` is bound to, and what that lets it do."""
+DESCRIBING = ["", "/partitions/0", "/partitions/0/offsets?timestamp=0"]
+READING = ["/partitions/0/segments", "/partitions/0/records?offset=0", "/partitions/0/records?offset=0&tier=remote"]
+WAYS = ["basic", "token", "provider", "certificate"]
+KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+SHAPE = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+
+
+@dataclass
+class Guarded:
+    house: House
+    running: Running
+    url: str
+    authority: Path
+    clients: Path
+
+    def topic(self, name: str) -> str:
+        return f"{self.house.name}-{name}"
+
+    def client(self, way: str, user: str = "guest") -> httpx.Client:
+        headers, context = {}, ssl.create_default_context(cafile=self.authority)
+        context.load_cert_chain(self.clients.with_name(f"{user if way == 'certificate' else 'nobody'}.pem"))
+        if way == "basic":
+            headers = basic(user, PASSWORDS[user])
+        elif way == "token":
+            headers = {"authorization": f"Bearer token-of-{user}"}
+        elif way == "provider":
+            now = datetime.datetime.now(datetime.UTC)
+            claims = {"iss": "https://who.example", "aud": "t", "sub": user, "exp": now + datetime.timedelta(hours=1)}
+            headers = {"authorization": f"Bearer {jwt.encode(claims, KEY, 'RS256', headers={'kid': 'one'})}"}
+        return httpx.Client(base_url=self.url, verify=context, headers=headers, timeout=60)
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    return {"authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
+    with guarded_sandbox(tmp_path_factory.mktemp("tls")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def guarded(sandbox: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """A topic for each binding, copied and trimmed; the gateway is ``reader``, with a reader's rights and CreateTokens.
+    It takes whatever proves a user, and keeps no answer about one.
+    """
+    folder = tmp_path_factory.mktemp("rights")
+    house = House(sandbox, folder / "house", "http")
+    authority = Path(sandbox.client_config["ssl.ca.location"])
+    try:
+        house.run("init")
+        for name, (bound, _) in BINDINGS.items():
+            topic = house.create(name, internal_segment_bytes="20000")
+            house.append(topic, RECORDS)
+            permit(house, "reader", READER, topic)
+            if bound:
+                allow(sandbox, [binding("guest", TOPIC, topic, what, how) for what, how in bound])
+        prefix, pattern = f"{house.name}-by-", ResourcePatternType.PREFIXED
+        allow(sandbox, [AclBinding(TOPIC, prefix, pattern, "User:guest", "*", READ, ALLOW)])
+        for user in ("guest", "admin"):
+            allow_tokens(sandbox, "reader", user)
+        with house.agent():
+            eventually(lambda: all(len(house.logs(f"{house.name}-{name}")) == 1 for name in BINDINGS))
+        clients = certificates(folder, "guest", "admin", "nobody")
+        running, url = house.as_user("reader", PASSWORDS["reader"]).gateway(*flags(folder, authority, clients))
+        yield Guarded(house, running, url, authority, clients)
+    finally:
+        house.close()
+
+
+def flags(folder: Path, authority: Path, clients: Path) -> list[str]:
+    tokens = folder / "tokens"
+    digests = {user: hashlib.sha256(f"token-of-{user}".encode()).hexdigest() for user in ("guest", "admin")}
+    tokens.write_text("".join(f"sha256:{digest} {user}\n" for user, digest in digests.items()))
+    tokens.chmod(0o600)
+    write_keys(folder / "keys.json", ("one", RSAAlgorithm.to_jwk(KEY.public_key())))
+    identity = authority.with_name("broker.pem")
+    sets = {
+        "listen": "127.0.0.1:0",
+        "tls.certificate": identity,
+        "tls.key": identity,
+        "tls.client_ca": clients,
+        "auth.tokens": tokens,
+        "auth.basic": "true",
+        "auth.certificates": "cn",
+        "auth.cache": "0s",
+        "auth.jwt.issuer": "https://who.example",
+        "auth.jwt.audience": "t",
+        "auth.jwt.keys": folder / "keys.json",
+    }
+    return [flag for name, value in sets.items() for flag in ("--set", f"gateway.{name}={value}")]
+
+
+def certificates(folder: Path, *users: str) -> Path:
+    """An authority's, and beside it one of each user with its key."""
+    now = datetime.datetime.now(datetime.UTC)
+    day = datetime.timedelta(days=1)
+    issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "clients")])
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+    def made(name: str, public: Any, authority: bool) -> bytes:
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        builder = x509.CertificateBuilder(issuer, subject, public, x509.random_serial_number(), now - day, now + day)
+        constrained = builder.add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+        return constrained.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    (folder / "clients.pem").write_bytes(made("clients", key.public_key(), True))
+    for user in users:
+        own = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        (folder / f"{user}.pem").write_bytes(own.private_bytes(*SHAPE) + made(user, own.public_key(), False))
+    return folder / "clients.pem"
+
+
+@pytest.mark.parametrize("name", BINDINGS)
+@pytest.mark.parametrize("way", WAYS)
+def test_each_call_gives_what_kafka_lets_the_caller_have(guarded: Guarded, way: str, name: str) -> None:
+    may, topic = BINDINGS[name][1], guarded.topic(name)
+    with guarded.client(way) as client:
+        for paths, needed in ((DESCRIBING, ("reads", "knows")), (READING, ("reads",))):
+            for path in paths:
+                answer = client.get(f"/v1/topics/{topic}{path}")
+                expected = 200 if may in needed else 403 if may == "knows" else 404
+                assert answer.status_code == expected, (path, answer.text)
+                if expected != 200:
+                    assert "0" * 100 not in answer.text
+                    assert answer.headers["content-length"] == str(len(answer.content))
+        listed = {each["topic"] for each in client.get("/v1/topics").json()["topics"]}
+    assert (topic in listed) == (may != "nothing")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_topic_that_one_may_not_know_of_looks_like_one_that_is_not_there(guarded: Guarded, way: str) -> None:
+    with guarded.client(way) as client:
+        for path in DESCRIBING + READING:
+            forbidden = client.get(f"/v1/topics/{guarded.topic('has-none')}{path}")
+            missing = client.get(f"/v1/topics/{guarded.topic('not-here')}{path}")
+            said = forbidden.text.replace("has-none", "not-here")
+            assert (forbidden.status_code, said) == (missing.status_code, missing.text)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_super_user_reads_every_tiered_topic(guarded: Guarded, way: str) -> None:
+    with guarded.client(way, "admin") as client:
+        for name in BINDINGS:
+            assert client.get(f"/v1/topics/{guarded.topic(name)}{READING[1]}").status_code == 200
+        assert client.get(f"/v1/topics/{guarded.house.tier_topic}").status_code == 404
+
+
+def test_a_topic_that_is_not_tiered_is_not_served(guarded: Guarded) -> None:
+    untiered = guarded.house.create("untiered")  # no agent runs any more
+    with guarded.client("basic", "admin") as client:
+        for path in DESCRIBING + READING:
+            assert client.get(f"/v1/topics/{untiered}{path}").status_code == 404
+        assert untiered not in client.get("/v1/topics").text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, basic("guest", "wrong"), basic("nobody", "g"), {"authorization": "Bearer of-nobody"}, basic("admin", "")],
+)
+def test_who_does_not_prove_who_it_is_gets_nothing(guarded: Guarded, headers: dict[str, str]) -> None:
+    with guarded.client("none") as client:
+        for path in ["", f"/{guarded.topic('may-read')}{READING[1]}", f"/{guarded.topic('not-here')}"]:
+            answer = client.get(f"/v1/topics{path}", headers=headers)
+            # the certificate of ``nobody`` is one of ours, whom we may make no token for
+            assert answer.status_code == (403 if not headers else 401), answer.text
+            assert "topics" not in answer.json()
+
+
+def test_a_right_that_is_taken_away_between_two_pages_ends_the_loop(guarded: Guarded, sandbox: KafkaSandbox) -> None:
+    topic = guarded.topic("may-read")
+    path = f"/v1/topics/{topic}/partitions/0/records?max_records=10"
+    with guarded.client("basic") as client:
+        answer = client.get(f"{path}&offset=0")
+        assert answer.status_code == 200
+        following = answer.headers["x-next-offset"]
+        with denied(sandbox, binding("guest", TOPIC, topic, READ, DENY)):
+            assert client.get(f"{path}&offset={following}").status_code == 403
+        assert client.get(f"{path}&offset={following}").status_code == 200
+
+
+def test_a_right_that_is_taken_away_during_a_long_poll_gives_no_record(guarded: Guarded, sandbox: KafkaSandbox) -> None:
+    topic = guarded.topic("may-read")
+    end = RECORDS
+    path = f"/v1/topics/{topic}/partitions/0/records?timeout_ms=60000"
+    answers: list[httpx.Response] = []
+    with guarded.client("basic") as client:
+
+        def poll() -> None:
+            answers.append(client.get(f"{path}&offset={end}"))
+
+        polling = threading.Thread(target=poll)
+        polling.start()
+        try:
+            with denied(sandbox, binding("guest", TOPIC, topic, READ, DENY)):
+                guarded.house.append(topic, 5, first=end)
+                polling.join(60)
+        finally:
+            polling.join(60)
+        assert [answer.status_code for answer in answers] == [403]
+        assert client.get(f"{path}&offset={end}").status_code == 200
