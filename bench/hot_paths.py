@@ -226,8 +226,10 @@ async def _get(app: Any, path: str, query: bytes) -> int:
 
     asgi = {"version": "3.0", "spec_version": "2.4"}
     scope = {"type": "http", "asgi": asgi, "http_version": "1.1", "method": "GET", "scheme": "http"}
-    scope["headers"] = [(b"host", b"localhost")]
-    await app({**scope, "path": path, "raw_path": path.encode(), "query_string": query}, receive, send)
+    headers = [(b"host", b"localhost")]
+    await app(
+        {**scope, "headers": headers, "path": path, "raw_path": path.encode(), "query_string": query}, receive, send
+    )
     return size
 
 
