@@ -76,6 +76,7 @@ OF_ERROR: dict[type[BaseException], ProblemKind] = {
     errors.ObjectExists: ProblemKind(500, 50054),
     errors.SegmentExpired: ProblemKind(410, 41050),
     errors.PlannedRangeLost: ProblemKind(410, 41051),
+    errors.BatchTooLarge: ProblemKind(422, 42251),
     errors.CorruptData: ProblemKind(500, 50055),
     errors.LogGap: ProblemKind(500, 50056),
     errors.IllegalTransition: ProblemKind(500, 50057),
@@ -88,7 +89,7 @@ UNKNOWN_PARTITION = 40402
 INVALID_PARAMETER = 40051
 SHOWN = frozenset(
     "topic topic_id partition partitions offset start end valid_start valid_end segment_id timestamp given allowed "
-    "retry_after parameter name".split()
+    "retry_after parameter name stored_bytes".split()
 )
 """Facts that a caller may see; each is a field of the body."""
 

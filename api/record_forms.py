@@ -29,6 +29,8 @@ from .problems import NotJson
 
 CHUNK_BYTES = 256 * 1024
 """Of an encoded body, at a time."""
+SLICE_BYTES = 256 * 1024
+"""Of records that are encoded at a time, before they are; one record at least."""
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _ABORTED = struct.Struct(">qqq")
 _COUNT = struct.Struct(">i")
@@ -48,7 +50,7 @@ def ndjson(
 ) -> Iterator[bytes]:
     """Records as JSON lines."""
     for block in blocks:
-        for lines in block_lines(block, topic, partition, encoding, tier.value):
+        for lines in block_lines(block, topic, partition, encoding, tier.value, SLICE_BYTES):
             yield from (lines[at : at + CHUNK_BYTES] for at in range(0, len(lines), CHUNK_BYTES))
 
 

@@ -5,34 +5,43 @@
 An answer holds records of one tier, so ``X-Tier`` is never a mixture; where the tier changes the answer ends and
 ``X-Next-Offset`` says where to go on. The bytes are read whole once before the status line (decoded, CRCs checked, and
 parsed where JSON was asked for): what is wrong with them is said by a status, never by a body that breaks off.
-Memory of an answer: ``max_bytes`` as stored plus one batch, and one decoded batch with its encoding.
+Memory of an answer: `answer_memory.py` has all of it, before the status line: the batches as stored, the largest decoded
+block with its encoding. A batch that unpacks to more than ``gateway.max_bytes`` is refused by its offset.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from ..app.pool import Pool
 from ..fetch.piece import Fetched
 from ..log.decode import RecordBlock, decode_records, record_schema
 from ..log.json_lines import Encoding
-from ..state.errors import InvalidRequest, OffsetOutOfRange
+from ..state.errors import BatchTooLarge, InvalidRequest, OffsetOutOfRange
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
+from .answer_memory import Held
 from .credentials import Caller
 from .media import ARROW, BATCHES, KAFKA_BINARY, KAFKA_JSON, NDJSON, negotiate
-from .record_forms import arrow_stream, batches_trailer, kafka_records, ndjson, require_json, stored_bytes
+from .record_forms import SLICE_BYTES, arrow_stream, batches_trailer, kafka_records, ndjson, require_json, stored_bytes
 from .service import FetchService, Need, caller_of, unless_gone
 from .topics import Asked, PartitionNumber, TopicName, known
 
 router = APIRouter(prefix="/v1/topics", tags=["records"])
 
 DEFAULT_BYTES = 1024 * 1024
+UNPACKED_FIRST = 2 * 1024 * 1024
+"""What one batch may unpack to before more memory is taken for it."""
+BLOCK_BYTES = 8 * 1024 * 1024
+"""Beside its largest batch: a block's other ones, and its columns."""
+COLUMNS_BYTES = 100
+"""A record's, of a block."""
 LONGEST_WAIT_MS = 60_000
 MAX_OFFSET = 2**63
 _FALLIBLE = record_schema(columns=("timestamp", "headers"))
@@ -125,7 +134,12 @@ async def read_records(
         raise InvalidRequest("either offset or timestamp is needed")
     if max_records is not None and call.media_type == BATCHES:
         raise InvalidRequest("batches are never cut: max_records cannot be had with this media type", given=BATCHES)
-    answer = await unless_gone(request, _answer(service, call, caller_of(request)))
+    held = service.memory.hold()
+    try:
+        answer = await unless_gone(request, _answer(service, call, caller_of(request), held))
+    except BaseException:
+        held.release()
+        raise
     headers = {
         "X-Next-Offset": str(answer.next_offset),
         "X-Tier": answer.piece.tier.value,
@@ -138,19 +152,36 @@ async def read_records(
         headers["X-Log-Start-Offset"] = str(answer.piece.bounds.log_start)
     if answer.size is not None:
         headers["Content-Length"] = str(answer.size)
-    return StreamingResponse(_chunks(answer), headers=headers, media_type=call.media_type)
+    return _Records(answer, held, headers, call.media_type)
 
 
-async def _answer(service: FetchService, call: Call, caller: Caller) -> Answer:
+class _Records(StreamingResponse):
+    """Gives its memory back when it is over, however it ends."""
+
+    def __init__(self, answer: Answer, held: Held, headers: Mapping[str, str], media_type: str) -> None:
+        super().__init__(_chunks(answer), headers=headers, media_type=media_type)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._held.release()
+
+
+async def _answer(service: FetchService, call: Call, caller: Caller, held: Held) -> Answer:
     service.charge(caller.principal, 0)
     position = await _position(service, call)
+    held.resize(call.max_bytes)
     piece, pool = await _fetch(service, call, position)
     if not piece.data and call.wait_s > 0:
+        held.resize(0)
         await service.tail.wait_beyond((call.topic, call.partition, call.isolation), position, call.wait_s)
         await service.permit(caller, call.topic, Need.READ)  # it may have lost the right while it waited
+        held.resize(call.max_bytes)
         piece, pool = await _fetch(service, call, position)
     service.charge(caller.principal, len(piece.data))
-    return await pool.run(lambda: _checked(call, piece, pool))
+    return await pool.run(lambda: _checked(call, piece, pool, held, service.settings.max_bytes))
 
 
 async def _position(service: FetchService, call: Call) -> Offset:
@@ -204,17 +235,37 @@ async def _fetch(service: FetchService, call: Call, position: Offset) -> tuple[F
     return piece, remote
 
 
-def _checked(call: Call, piece: Fetched, pool: Pool) -> Answer:
-    """Reads every byte that will be sent. Raises CorruptData, NotJson."""
+def _checked(call: Call, piece: Fetched, pool: Pool, held: Held, most_unpacked: int) -> Answer:
+    """Reads every byte that will be sent. Raises CorruptData, NotJson, BatchTooLarge, Throttled."""
+    stored = len(piece.data)
     if call.media_type == BATCHES:
+        held.resize(2 * stored)
         size, trailer = stored_bytes(piece, call.source), batches_trailer(piece)
-        data = piece.data if size == len(piece.data) else memoryview(piece.data)[:size]
+        data = piece.data if size == stored else memoryview(piece.data)[:size]
         return Answer(piece, pool, piece.next_offset, lambda: iter((bytes(data), trailer)), size + len(trailer))
-    next_offset, left = piece.next_offset, call.max_records
-    for block in _blocks(call, piece):
+    most = min(UNPACKED_FIRST, most_unpacked)
+    while True:
+        held.resize(stored + 2 * most + BLOCK_BYTES)  # what grows is there twice for a moment
+        try:
+            shown, largest = _looked_through(call, piece, most)
+            break
+        except BatchTooLarge as error:
+            if most == most_unpacked:
+                raise BatchTooLarge(f"{error.message}; {BATCHES} has it as it is stored", **error.facts) from error
+        most = min(most * 8, most_unpacked)
+    held.resize(stored + largest)
+    return Answer(
+        shown, pool, shown.limit if shown is not piece else piece.next_offset, lambda: _body(call, shown, most)
+    )
+
+
+def _looked_through(call: Call, piece: Fetched, most_unpacked: int) -> tuple[Fetched, int]:
+    """The piece, ended where ``max_records`` ends it; and bytes of the largest block with its encoding."""
+    left, largest = call.max_records, 0
+    for block in _blocks(call, piece, most_unpacked):
+        largest = max(largest, _bytes_of(block, call.media_type))
         if left is not None and len(block) >= left:
-            next_offset = Offset(int(block.offsets[left - 1]) + 1)
-            piece = replace(piece, limit=next_offset)
+            piece = replace(piece, limit=Offset(int(block.offsets[left - 1]) + 1))
         if call.media_type == KAFKA_JSON:
             require_json(block, piece.limit)
         if call.media_type == ARROW:
@@ -225,11 +276,22 @@ def _checked(call: Call, piece: Fetched, pool: Pool) -> Answer:
             left -= len(block)
             if left <= 0:
                 break
-    return Answer(piece, pool, next_offset, lambda: _body(call, piece))
+    return piece, largest
 
 
-def _body(call: Call, piece: Fetched) -> Iterator[bytes]:
-    blocks = _blocks(call, piece)
+def _bytes_of(block: RecordBlock, media_type: str) -> int:
+    """At most, while it is encoded: a byte is six in JSON, and there several times while lines are put together."""
+    sizes = block.size.clip(0)
+    plain, longest = int(sizes.sum()), int(sizes.max(initial=0))
+    found = block.raw.nbytes + COLUMNS_BYTES * len(block)
+    if media_type == ARROW:
+        return found + 3 * plain
+    lines = 20 * max(SLICE_BYTES, longest)
+    return found + lines if media_type == NDJSON else found + lines + 3 * plain
+
+
+def _body(call: Call, piece: Fetched, most_unpacked: int) -> Iterator[bytes]:
+    blocks = _blocks(call, piece, most_unpacked)
     if call.media_type == ARROW:
         return arrow_stream(blocks, call.topic, call.partition)
     if call.media_type == NDJSON:
@@ -237,9 +299,16 @@ def _body(call: Call, piece: Fetched) -> Iterator[bytes]:
     return kafka_records(blocks, call.topic, call.partition, binary=call.media_type == KAFKA_BINARY)
 
 
-def _blocks(call: Call, piece: Fetched) -> Iterator[RecordBlock]:
+def _blocks(call: Call, piece: Fetched, most_unpacked: int) -> Iterator[RecordBlock]:
     """Exactly the records of [offset, limit) that the isolation shows."""
-    found = decode_records(piece.data, source=call.source, aborted=piece.aborted, start=piece.offset, end=piece.limit)
+    found = decode_records(
+        piece.data,
+        source=call.source,
+        aborted=piece.aborted,
+        start=piece.offset,
+        end=piece.limit,
+        most_unpacked=most_unpacked,
+    )
     return (block for block in found if len(block))
 
 

@@ -21,6 +21,7 @@ from ..state.errors import AccessDenied, InvalidRequest, Throttled, Unavailable,
 from ..state.offsets import Offset, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
+from .answer_memory import AnswerMemory
 from .auth import CALLER
 from .credentials import Caller
 from .long_polls import LongPolls, Place
@@ -103,6 +104,7 @@ class FetchService:
     ) -> None:
         self.reader, self.settings, self.clock = reader, settings, clock
         self.pools = Pools(settings)
+        self.memory = AnswerMemory(settings.memory)
         auth = settings.auth
         self.rights = CallerRights(asking, self.pools.rights, clock, auth.cache, by_kafka=auth.rights == "kafka")
         self.tail = LongPolls(self._end_of)

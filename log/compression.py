@@ -19,7 +19,7 @@ import numpy.typing as npt
 import zstandard
 from isal import isal_zlib
 
-from ..state.errors import CorruptData
+from ..state.errors import BatchTooLarge, CorruptData
 from .batch import CODECS
 
 MAX_RECORDS_BYTES = 512 * 1024 * 1024
@@ -97,7 +97,7 @@ def decompress_into(
     position: int,
     limit: int = MAX_RECORDS_BYTES,
 ) -> None:
-    """As `decompress`, behind what ``scratch`` has."""
+    """As `decompress`, behind what ``scratch`` has. BatchTooLarge: more than ``limit``, if that is the caller's own."""
     unpack = (_none, _gzip, _snappy, _lz4, _zstd)[codec]
     if codec and not payload:
         raise CorruptData(f"{CODECS[codec]} payload is empty", file=source, position=position)
@@ -106,6 +106,8 @@ def decompress_into(
         unpack(scratch, payload, limit)
     except _UNPACK_ERRORS as error:
         scratch.used = before
+        if limit < MAX_RECORDS_BYTES and isinstance(error, _TooMuch):
+            raise BatchTooLarge(f"a batch unpacks to more than {limit} bytes", limit=limit) from error
         raise CorruptData(
             f"{CODECS[codec]} payload cannot be unpacked", file=source, position=position, reason=error
         ) from error
@@ -179,7 +181,12 @@ def _lz4(scratch: Scratch, payload: bytes | memoryview[int], limit: int) -> None
         return
     most, end = _lz4_frame(payload)
     free = scratch.free(min(most, limit) + 1)
-    written = int(cramjam.lz4.decompress_into(payload[:end], free[: min(most, limit) + 1]))
+    try:
+        written = int(cramjam.lz4.decompress_into(payload[:end], free[: min(most, limit) + 1]))
+    except cramjam.DecompressionError:
+        if most > limit:
+            _within(most, limit)  # it had no more room; what is damaged as well is too much, too
+        raise
     _within(written, limit)
     scratch.used += written
 
@@ -198,11 +205,17 @@ def _lz4_blocks(scratch: Scratch, payload: bytes | memoryview[int], limit: int) 
             return
         most = min(most, limit)
         if word >> 31:
+            if size > _LZ4_BLOCK_BYTES[4]:
+                raise ValueError("lz4 block is larger than its frame says")
             _none(scratch, block, most)
             limit -= size
             continue
         # the library writes no more than it is given; a block that holds more is an error to it
-        written = int(cramjam.lz4.decompress_block_into(block, scratch.free(most)[:most], output_len=most))
+        try:
+            written = int(cramjam.lz4.decompress_block_into(block, scratch.free(most)[:most], output_len=most))
+        except cramjam.DecompressionError:
+            _within(_LZ4_BLOCK_BYTES[4], most)
+            raise
         scratch.used += written
         limit -= written
 
@@ -278,6 +291,10 @@ def _zstd_end(payload: bytes | memoryview[int], at: int) -> int:
     return at
 
 
+class _TooMuch(ValueError):
+    pass
+
+
 def _within(size: int, limit: int) -> None:
     if size > limit:
-        raise ValueError(f"unpacks to more than {limit} bytes")
+        raise _TooMuch(f"unpacks to more than {limit} bytes")

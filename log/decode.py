@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..state.errors import CorruptData
+from ..state.errors import BatchTooLarge, CorruptData
 from ..state.segment import AbortedRange
 from . import kernels
 from .batch import HEADER_BYTES, iter_batches
-from .compression import Scratch, decompress_into
+from .compression import MAX_RECORDS_BYTES, Scratch, decompress_into
 from .isolation import AbortFilter
 from .record_block import MAX_RECORDS as MAX_RECORDS
 from .record_block import RECORD_SCHEMA as RECORD_SCHEMA
@@ -44,13 +44,16 @@ def decode_records(
     start: int = 0,
     end: int | None = None,
     verify_crc: bool = True,
+    most_unpacked: int = MAX_RECORDS_BYTES,
 ) -> Iterator[RecordBlock]:
     """Blocks of the records in whole batches, offsets in [``start``, ``end``); no block is empty.
 
     ``aborted`` None reads uncommitted; otherwise records of these aborted ranges are hidden. Control records never
-    show. Raises CorruptData with file, position and reason; never reads outside the batches.
+    show. Raises CorruptData with file, position and reason; never reads outside the batches. BatchTooLarge: the records
+    of one batch are more than ``most_unpacked`` bytes.
     """
-    decoder = _Decoder(data, source, position, start, MAX_OFFSET if end is None else end - 1, reuse=False)
+    final = MAX_OFFSET if end is None else end - 1
+    decoder = _Decoder(data, source, position, start, final, reuse=False, most_unpacked=most_unpacked)
     return decoder.blocks(AbortFilter(aborted or ()), verify_crc)
 
 
@@ -79,13 +82,22 @@ class _Decoder:
     """One call's data. With ``reuse`` a block is good until the next one is asked for: its bytes are used again."""
 
     def __init__(
-        self, data: bytes | bytearray | memoryview, source: str, position: int, start: int, final: int, *, reuse: bool
+        self,
+        data: bytes | bytearray | memoryview,
+        source: str,
+        position: int,
+        start: int,
+        final: int,
+        *,
+        reuse: bool,
+        most_unpacked: int = MAX_RECORDS_BYTES,
     ) -> None:
         self._view = memoryview(data).cast("B")
         self._raw = np.frombuffer(data, np.uint8)
         self._source, self._position = source, position
         self._start, self._final = start, final
         self._reuse, self._scratch = reuse, Scratch(0)
+        self._most_unpacked = most_unpacked
         self._held: tuple[npt.NDArray[Any], ...] = ()
 
     def blocks(self, hidden: AbortFilter, verify_crc: bool) -> Iterator[RecordBlock]:
@@ -150,6 +162,9 @@ class _Decoder:
         count = max(1, int(np.searchsorted(ends, PIECE_BYTES)))
         count = min(count, int(packed[0])) if len(packed) else count
         run = run[:count]
+        large = np.flatnonzero(run[:, kernels.SIZE] - HEADER_BYTES > self._most_unpacked)
+        if len(large):
+            raise self._too_large(run[large[0]])
         batches = _batch_table(run)
         batches[:, kernels.START] = run[:, kernels.POSITION] + HEADER_BYTES
         batches[:, kernels.END] = run[:, kernels.POSITION] + run[:, kernels.SIZE]
@@ -163,13 +178,17 @@ class _Decoder:
         scratch.used = 0
         while at < len(rows) and scratch.used < PIECE_BYTES:
             position, size = int(rows[at, kernels.POSITION]), int(rows[at, kernels.SIZE])
-            decompress_into(
-                scratch,
-                int(rows[at, kernels.ATTRIBUTES]) & 7,
-                self._view[position + HEADER_BYTES : position + size],
-                source=self._source,
-                position=self._position + position,
-            )
+            try:
+                decompress_into(
+                    scratch,
+                    int(rows[at, kernels.ATTRIBUTES]) & 7,
+                    self._view[position + HEADER_BYTES : position + size],
+                    source=self._source,
+                    position=self._position + position,
+                    limit=self._most_unpacked,
+                )
+            except BatchTooLarge as error:
+                raise self._too_large(rows[at]) from error
             ends.append(scratch.used)
             at += 1
         batches = _batch_table(rows[first:at])
@@ -177,6 +196,13 @@ class _Decoder:
         batches[1:, kernels.START] = ends[:-1]
         batches[:, kernels.END] = ends
         return at, scratch.data, batches
+
+    def _too_large(self, row: Table) -> BatchTooLarge:
+        return BatchTooLarge(
+            f"the records of a batch are more than {self._most_unpacked} bytes",
+            offset=int(row[kernels.BASE]),
+            stored_bytes=int(row[kernels.SIZE]),
+        )
 
     def _parsed(self, raw: npt.NDArray[np.uint8], batches: Table) -> Iterator[RecordBlock]:
         state, code = np.zeros(4, np.int64), kernels.FULL

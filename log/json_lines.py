@@ -13,7 +13,7 @@ import pyarrow as pa
 from .json_kernels import quote, quoted_size
 from .kernels import KEY_AT, VALUE_AT
 from .record_block import FIELDS, RecordBlock
-from .text_columns import TEXT, decimal, joined, listed, milliseconds, printed, slices
+from .text_columns import SLICE_BYTES, TEXT, decimal, joined, listed, milliseconds, printed, slices
 
 
 class Encoding(StrEnum):
@@ -24,9 +24,17 @@ class Encoding(StrEnum):
 
 
 def block_lines(
-    block: RecordBlock, topic: str, partition: int, encoding: Encoding = Encoding.UTF8, tier: str | None = None
+    block: RecordBlock,
+    topic: str,
+    partition: int,
+    encoding: Encoding = Encoding.UTF8,
+    tier: str | None = None,
+    slice_bytes: int = SLICE_BYTES,
 ) -> Iterator[bytes]:
-    """One line a record, each with its newline, many at a time; times as Kafka has them, whatever microseconds hold."""
+    """One line a record, each with its newline, many at a time; times as Kafka has them, whatever microseconds hold.
+
+    ``slice_bytes``: of records before they are encoded, about, at a time; one at least.
+    """
     count = len(block)
     columns = {
         "topic": pa.repeat(topic, count),
@@ -38,7 +46,7 @@ def block_lines(
         "value": block.binary(VALUE_AT),
         "headers": block.headers(),
     }
-    return _lines(pa.RecordBatch.from_pydict(columns), encoding, tier)
+    return _lines(pa.RecordBatch.from_pydict(columns), encoding, tier, slice_bytes)
 
 
 def json_lines(batch: pa.RecordBatch, encoding: Encoding = Encoding.UTF8, tier: str | None = None) -> Iterator[bytes]:
@@ -50,10 +58,12 @@ def json_lines(batch: pa.RecordBatch, encoding: Encoding = Encoding.UTF8, tier: 
     return _lines(pa.RecordBatch.from_pydict(columns), encoding, tier)
 
 
-def _lines(batch: pa.RecordBatch, encoding: Encoding, tier: str | None) -> Iterator[bytes]:
+def _lines(
+    batch: pa.RecordBatch, encoding: Encoding, tier: str | None, slice_bytes: int = SLICE_BYTES
+) -> Iterator[bytes]:
     """``timestamp`` in milliseconds."""
     end = b"]}\n" if tier is None else b'],"tier":' + orjson.dumps(tier) + b"}\n"
-    for rows in slices(batch):
+    for rows in slices(batch, slice_bytes):
         parts = [
             *(b'{"topic":', _names(rows.column("topic"))),
             *(b',"partition":', decimal(rows.column("partition"))),

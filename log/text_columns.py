@@ -21,9 +21,9 @@ Part: TypeAlias = "pa.Array | bytes"
 """A column of `TEXT`, or the same bytes in every row."""
 
 
-def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def slices(batch: pa.RecordBatch, slice_bytes: int = SLICE_BYTES) -> Iterator[pa.RecordBatch]:
     """The same rows, few enough at a time; nothing is copied."""
-    rows = max(1, batch.num_rows * SLICE_BYTES // max(batch.nbytes, 1))
+    rows = max(1, batch.num_rows * slice_bytes // max(batch.nbytes, 1))
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
 

@@ -86,7 +86,14 @@ class Gateway(Section):
         description="Names by which it may be called (the Host header). Empty: any, but this machine's own names only "
         "where nobody is asked who they are.",
     )
-    max_bytes: Size = Field(default=16 * 2**20, ge=1024, description="The most record bytes one answer holds.")
+    max_bytes: Size = Field(
+        default=16 * 2**20,
+        ge=1024,
+        description="The most record bytes one answer holds as stored, and the most that one batch may unpack to.",
+    )
+    memory: Size = Field(
+        default=512 * 2**20, ge=16 * 2**20, description="What all answers together hold; what does not fit is 429."
+    )
     local_reads: int = Field(default=16, ge=1, le=1024, description="Local reads at a time.")
     remote_reads: int = Field(default=16, ge=1, le=1024, description="Remote reads at a time.")
     connections: int = Field(

@@ -196,6 +196,10 @@ class CorruptData(TierstateError):
     """Bytes are not what they must be; names file, position and reason."""
 
 
+class BatchTooLarge(TierstateError):
+    """A batch unpacks to more than its reader takes; names its first offset and how much is taken."""
+
+
 class HistoryBroken(CorruptData):
     """Page a human: the tier-state topic went back and on in another way than its archive and checkpoints have it."""
 

@@ -32,9 +32,9 @@ PLAIN = set(
     "address allocator answer azure block body break builder cache check clock code codec compression connection"
     " column count deletion description diff difference directory discovery dispatch doc encoding encryption end error"
     " event existence field file filter fingerprint folder form gauge gcs health info kind lifecycle line listing"
-    " login management memo memory metric name observer option page pair policy probe progress queue raw registry replacement report"
-    " rocksdb row s3 scan scratch section setting setup severity socket sorting spec status target time tls tool"
-    " travel turn type unit unwrapper verification".split()
+    " login management memo memory metric name observer option page pair policy probe progress queue raw registry"
+    " replacement report rocksdb row s3 scan scratch section setting setup severity socket sorting spec status"
+    " target time tls tool travel turn type unit unwrapper verification".split()
 )
 """Plain English, or a programmer's: it means in its file what a dictionary says."""
 

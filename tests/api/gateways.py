@@ -113,10 +113,12 @@ class MemoryReader:
         end = bounds.end(isolation)
         if not 0 <= offset <= end:
             raise OffsetOutOfRange("offset out of range", valid_start=0, valid_end=end, offset=offset)
-        data, following = b"", offset
-        while following < end and (not data or len(data) + len(self.batches[following]) <= max_bytes):
-            data += self.batches[following]
+        taken, size, following = list[bytes](), 0, offset
+        while following < end and (not taken or size + len(self.batches[following]) <= max_bytes):
+            taken.append(self.batches[following])
+            size += len(taken[-1])
             following += 1
+        data = b"".join(taken)
         served = Tier.LOCAL if offset >= self.local_start else Tier.REMOTE
         return Fetched(data, served, (), Offset(offset), Offset(following), end, bounds)
 
