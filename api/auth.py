@@ -3,6 +3,7 @@
 Host        one of ours, where nobody is asked who they are: a web page that calls this machine by a name of its own
             (DNS rebinding) reads nothing
 who         the Authorization header's word, else the client's certificate; one way at a time
+HEAD        as GET, without a body; OPTIONS says what there is
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..app.pool import Pool
 from ..runtime.clock import Clock
@@ -47,7 +49,7 @@ class Door:
             if scope["type"] != "http":
                 await app(scope, receive, send)
             else:
-                await self._enter(app, scope, receive, send)
+                await self._enter(app, scope, receive, _with_headers(send, scope["scheme"]))
 
         return entered
 
@@ -64,7 +66,12 @@ class Door:
                     response.headers.append("www-authenticate", challenge)
             await response(scope, receive, send)
             return
-        await app({**scope, CALLER: caller}, receive, send)
+        if scope["method"] == "OPTIONS":
+            await Response(status_code=204, headers={"allow": "GET, HEAD, OPTIONS"})(scope, receive, send)
+            return
+        # the server leaves the body out
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        await app({**scope, CALLER: caller, "method": method}, receive, send)
 
     def _check_host(self, headers: Headers) -> None:
         host = headers.get("host", "").lower()
@@ -104,6 +111,17 @@ class Door:
 
     def _challenges(self) -> list[str]:
         return ['Basic realm="tierstate", charset="UTF-8"'] * self._basic + ["Bearer"] * self._bearer
+
+
+def _with_headers(send: Send, scheme: str) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (b"x-content-type-options", b"nosniff")]
+            if scheme == "https":
+                message["headers"].append((b"strict-transport-security", b"max-age=31536000"))
+        await send(message)
+
+    return sent
 
 
 def check(settings: Gateway) -> None:

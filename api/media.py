@@ -10,10 +10,11 @@ from .problems import NotAcceptable
 KAFKA_JSON = "application/vnd.kafka.json.v2+json"
 KAFKA_BINARY = "application/vnd.kafka.binary.v2+json"
 NDJSON = "application/x-ndjson"
+JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
 BATCHES = "application/vnd.tierstate.batches"
 
-RECORD_TYPES = (NDJSON, KAFKA_BINARY, KAFKA_JSON, ARROW, BATCHES)
+RECORD_TYPES = (NDJSON, KAFKA_BINARY, KAFKA_JSON, JSON, ARROW, BATCHES)
 """In order of preference, when the caller has none."""
 
 _QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")

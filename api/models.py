@@ -74,6 +74,10 @@ class Partition(BaseModel):
     unavailable: str | None = Field(description="Why the broker's bounds are unknown.")
 
 
+class PartitionList(BaseModel):
+    partitions: list[Partition]
+
+
 class Topic(BaseModel):
     topic: str
     topic_id: str

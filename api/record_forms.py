@@ -54,6 +54,17 @@ def ndjson(
             yield from (lines[at : at + CHUNK_BYTES] for at in range(0, len(lines), CHUNK_BYTES))
 
 
+def json_array(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """JSON lines, which may be cut anywhere, as one array: a newline stands at the end of a record and nowhere else."""
+    before = b"["
+    for chunk in lines:
+        # the newline that ends a chunk becomes a comma as soon as something follows it
+        last = chunk.endswith(b"\n")
+        yield before + (chunk[:-1] if last else chunk).replace(b"\n", b",\n")
+        before = b",\n" if last else b""
+    yield b"[]" if before == b"[" else b"]"
+
+
 def kafka_records(blocks: Iterable[RecordBlock], topic: str, partition: int, *, binary: bool) -> Iterator[bytes]:
     """The REST Proxy's v2 array: keys and values as base64, or as the JSON they are."""
     comma = b""

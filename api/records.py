@@ -5,8 +5,8 @@
 An answer holds records of one tier, so ``X-Tier`` is never a mixture; where the tier changes the answer ends and
 ``X-Next-Offset`` says where to go on. The bytes are read whole once before the status line (decoded, CRCs checked, and
 parsed where JSON was asked for): what is wrong with them is said by a status, never by a body that breaks off.
-Memory of an answer: `answer_memory.py` has all of it, before the status line: the batches as stored, the largest decoded
-block with its encoding. A batch that unpacks to more than ``gateway.max_bytes`` is refused by its offset.
+Memory of an answer: all of it is taken of `answer_memory.py` before the status line: the batches as stored, the largest
+decoded block with its encoding. A batch that unpacks to more than ``gateway.max_bytes`` is refused by its offset.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -28,12 +28,21 @@ from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .answer_memory import Held
 from .credentials import Caller
-from .media import ARROW, BATCHES, KAFKA_BINARY, KAFKA_JSON, NDJSON, negotiate
-from .record_forms import SLICE_BYTES, arrow_stream, batches_trailer, kafka_records, ndjson, require_json, stored_bytes
-from .service import FetchService, Need, caller_of, unless_gone
+from .media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, negotiate
+from .record_forms import (
+    SLICE_BYTES,
+    arrow_stream,
+    batches_trailer,
+    json_array,
+    kafka_records,
+    ndjson,
+    require_json,
+    stored_bytes,
+)
+from .service import FetchService, Need, caller_of, refuse_unknown_parameters, unless_gone
 from .topics import Asked, PartitionNumber, TopicName, known
 
-router = APIRouter(prefix="/v1/topics", tags=["records"])
+router = APIRouter(prefix="/v1/topics", tags=["records"], dependencies=[Depends(refuse_unknown_parameters)])
 
 DEFAULT_BYTES = 1024 * 1024
 UNPACKED_FIRST = 2 * 1024 * 1024
@@ -90,6 +99,7 @@ class Answer:
                 NDJSON: {"schema": {"type": "string"}},
                 KAFKA_BINARY: {"schema": {"type": "array", "items": {"$ref": "#/components/schemas/BinaryRecord"}}},
                 KAFKA_JSON: {"schema": {"type": "array", "items": {"type": "object"}}},
+                JSON: {"schema": {"type": "array", "items": {"type": "object"}}},
                 ARROW: {"schema": {"type": "string", "format": "binary"}},
                 BATCHES: {"schema": {"type": "string", "format": "binary"}},
             },
@@ -195,7 +205,7 @@ async def _position(service: FetchService, call: Call) -> Offset:
         found = reader.offset_for_time(call.topic, call.partition, at)
         return found[0] if found else reader.bounds(call.topic, call.partition).end(call.isolation)
 
-    found = await service.pools.remote.run(look)
+    found = await service.pools.times.run(look)
     # the broker finds records of open transactions too; a committed reader waits at the last stable offset
     end = (await service.pools.metadata.run(lambda: reader.bounds(call.topic, call.partition))).end(call.isolation)
     return Offset(min(found, end))
@@ -287,13 +297,15 @@ def _bytes_of(block: RecordBlock, media_type: str) -> int:
     if media_type == ARROW:
         return found + 3 * plain
     lines = 20 * max(SLICE_BYTES, longest)
-    return found + lines if media_type == NDJSON else found + lines + 3 * plain
+    return found + lines if media_type in (JSON, NDJSON) else found + lines + 3 * plain
 
 
 def _body(call: Call, piece: Fetched, most_unpacked: int) -> Iterator[bytes]:
     blocks = _blocks(call, piece, most_unpacked)
     if call.media_type == ARROW:
         return arrow_stream(blocks, call.topic, call.partition)
+    if call.media_type == JSON:
+        return json_array(ndjson(blocks, call.topic, call.partition, call.encoding, piece.tier))
     if call.media_type == NDJSON:
         return ndjson(blocks, call.topic, call.partition, call.encoding, piece.tier)
     return kafka_records(blocks, call.topic, call.partition, binary=call.media_type == KAFKA_BINARY)

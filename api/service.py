@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import re
 import threading
 from collections.abc import Coroutine, Iterable
@@ -78,9 +79,10 @@ class Pools:
         self.remote = Pool("gateway-remote", settings.remote_reads)
         self.metadata = Pool("gateway-metadata", METADATA_CALLS)
         self.rights = Pool("gateway-rights", METADATA_CALLS)
+        self.times = Pool("gateway-times", METADATA_CALLS)
 
     def close(self) -> None:
-        for pool in (self.local, self.remote, self.metadata, self.rights):
+        for pool in (self.local, self.remote, self.metadata, self.rights, self.times):
             pool.close()
 
 
@@ -213,6 +215,16 @@ def caller_of(request: Request) -> Caller:
     found = request.scope[CALLER]
     assert isinstance(found, Caller)
     return found
+
+
+def refuse_unknown_parameters(request: Request) -> None:
+    """A dependency of every route. InvalidRequest names the parameter, and the nearest one that there is."""
+    known = {each.alias for each in request.scope["route"].dependant.query_params}
+    for name in request.query_params:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise InvalidRequest(f"no such parameter{hint}", parameter=name[:100])
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, R]) -> R:

@@ -9,15 +9,15 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel
 
+from ..app.segment_listing import segments_as_json
 from ..fetch.piece import LogicalBounds, LogicalTopic
-from ..schemas.codec import descriptor_to_json
 from ..state.errors import Unavailable, UnknownTopic
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from . import models
-from .service import FetchService, Need, Reader, caller_of, service_of
+from .service import FetchService, Need, Reader, caller_of, refuse_unknown_parameters, service_of
 
-router = APIRouter(prefix="/v1/topics", tags=["topics"])
+router = APIRouter(prefix="/v1/topics", tags=["topics"], dependencies=[Depends(refuse_unknown_parameters)])
 
 TopicName = Annotated[str, Path(description="A topic's name.")]
 PartitionNumber = Annotated[int, Path(ge=0, lt=2**31)]
@@ -34,6 +34,12 @@ async def list_topics(request: Request, service: Asked) -> Response:
 async def describe_topic(request: Request, service: Asked, topic: TopicName) -> Response:
     await service.permit(caller_of(request), topic, Need.DESCRIBE)
     return await _answer(service, lambda: _topic(service.reader, topic))
+
+
+@router.get("/{topic}/partitions", response_model=models.PartitionList, summary="The partitions of a topic, both tiers")
+async def list_partitions(request: Request, service: Asked, topic: TopicName) -> Response:
+    await service.permit(caller_of(request), topic, Need.DESCRIBE)
+    return await _answer(service, lambda: models.PartitionList(partitions=_topic(service.reader, topic).partitions))
 
 
 @router.get("/{topic}/partitions/{partition}", response_model=models.Partition, summary="One partition, both tiers")
@@ -59,7 +65,7 @@ async def list_segments(request: Request, service: Asked, topic: TopicName, part
 
     def look() -> dict[str, Any]:
         known(service.reader, topic, partition)
-        found = _segments(service.reader.view(topic, partition))
+        found = segments_as_json(service.reader.view(topic, partition))
         return {"topic": topic, "partition": partition, "segments": found}
 
     return await _answer(service, look)
@@ -85,8 +91,8 @@ async def find_offset(
         offset, at = found if found is not None else (None, None)
         return models.FoundOffset(topic=topic, partition=partition, offset=offset, timestamp=at)
 
-    # it reads the object store: a search through cold segments must not delay the metadata calls
-    return Response(await service.pools.remote.run(lambda: _dumped(look())), media_type="application/json")
+    # it may read the object store: a search through cold segments must not delay the metadata calls, nor wait for scans
+    return Response(await service.pools.times.run(lambda: _dumped(look())), media_type="application/json")
 
 
 async def _answer(service: FetchService, look: Callable[[], BaseModel | dict[str, Any]]) -> Response:
@@ -182,15 +188,3 @@ def _partition(
         ],
         unavailable=unavailable,
     )
-
-
-def _segments(view: PartitionView) -> list[dict[str, Any]]:
-    ordered = sorted(view.segments.values(), key=lambda s: (s.subject.offsets.start if s.subject else -1, s.segment_id))
-    return [
-        {
-            **(descriptor_to_json(each.subject) if each.subject else {}),
-            "segment_id": each.segment_id,
-            "state": each.state.value,
-        }
-        for each in ordered
-    ]

@@ -30,6 +30,9 @@ class Context:
     bootstrap_server: str | None = None
     store: str | None = None
     gateway: str | None = None
+    token_file: Path | None = None
+    user: str | None = None
+    ca_file: Path | None = None
     as_json: bool = False
     timeout: float | None = None
     """Seconds; None: the command's own."""

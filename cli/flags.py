@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ..state.errors import InvalidRequest
 from .context import Context
+from .gateway_access import COMMANDS
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -39,6 +42,9 @@ def global_options(*, hidden: bool) -> list[click.Option]:
         option("--bootstrap-server", metavar="HOST:PORT", help="The Kafka cluster."),
         option("--store", metavar="URL", help="The object store, instead of [store] url."),
         option("--gateway", metavar="URL", help="Ask this gateway instead of reading the tier-state topic."),
+        option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="The gateway's bearer token."),
+        option("--user", metavar="NAME", help="A user for the gateway; the password is in TIERSTATE_PASSWORD."),
+        option("--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="Authorities of its certificate."),
         option("--json", "as_json", is_flag=True, help="One JSON document; streams: one object a line."),
         option("--timeout", type=DurationType(), metavar="DURATION", help="Give up after so long (30s, 5m)."),
         option("--quiet", is_flag=True, help="Only data and errors."),
@@ -119,5 +125,15 @@ def _version(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         ctx.exit()
 
 
-pass_context = click.make_pass_decorator(Context)
-"""Gives a command function the `Context` as its first argument."""
+def pass_context(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command function the `Context` as its first argument. One that asks no gateway refuses ``--gateway``."""
+
+    @click.pass_context
+    @wraps(function)
+    def called(ctx: click.Context, *args: Any, **kwargs: Any) -> Any:
+        context = ctx.ensure_object(Context)
+        if context.gateway is not None and ctx.command.name not in COMMANDS:
+            raise InvalidRequest(f"tierstate {ctx.command.name} asks no gateway; {', '.join(COMMANDS)} do: --gateway")
+        return ctx.invoke(function, context, *args, **kwargs)
+
+    return called

@@ -11,6 +11,7 @@ import click
 from ..state.routing import Isolation
 from .context import Context
 from .flags import Decorator
+from .gateway_access import gateway_client
 from .topic_argument import TopicArgument
 
 if TYPE_CHECKING:
@@ -43,10 +44,7 @@ def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]
 def opened_source(context: Context, topic: TopicArgument, via: str, isolation: Isolation) -> Iterator[RecordSource]:
     """``via``: reader, gateway or broker."""
     if via == "gateway":
-        from ..fetch.gateway import GatewayClient
-
-        url = context.gateway or f"http://{context.settings.gateway.listen}"
-        with closing(GatewayClient(url, timeout=context.timeout or 60.0)) as client:
+        with closing(gateway_client(context)) as client:
             yield client
     elif via == "broker":
         from ..broker.plain_reads import PlainConsumer

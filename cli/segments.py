@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from typing import Any
+
 import click
 
+from ..state.segment import SegmentState
 from .context import Context
 from .flags import pass_context
+from .gateway_access import gateway_client
 from .topic_argument import TopicArgument, TopicType
 
 
@@ -18,33 +23,38 @@ def command(context: Context, topic: TopicArgument, every: bool) -> None:
 
     A topic that is gone is named by its topic id.
     """
+    columns = ("segment", "state", "offsets", "records", "log bytes", "object bytes", "object key")
+    document = _of_gateway(context, topic) if context.gateway is not None else _of_view(context, topic)
+    document = [each for each in document if every or each["state"] == SegmentState.COPY_SEGMENT_FINISHED.value]
+    context.output.table(columns, [_row(each) for each in document], document)
+
+
+def _of_view(context: Context, topic: TopicArgument) -> list[dict[str, Any]]:
     from ..app.partitions import find_partitions
-    from ..schemas.codec import descriptor_to_json
-    from ..state.segment import SegmentState
+    from ..app.segment_listing import segments_as_json
 
     with context.connected() as connection:
         partitions = find_partitions(connection.broker.control, topic.topic, topic.partition)
         assert partitions is not None  # one is named
-        view = connection.view(partitions).partition(partitions[0])
-    found = sorted(
-        (s for s in view.segments.values() if every or s.state is SegmentState.COPY_SEGMENT_FINISHED),
-        key=lambda s: (s.subject.offsets.start if s.subject else -1, s.segment_id),
+        return segments_as_json(connection.view(partitions).partition(partitions[0]))
+
+
+def _of_gateway(context: Context, topic: TopicArgument) -> list[dict[str, Any]]:
+    assert topic.partition is not None
+    with closing(gateway_client(context)) as client:
+        return client.segments(topic.topic, topic.partition)
+
+
+def _row(segment: dict[str, Any]) -> tuple[object, ...]:
+    offsets = segment.get("offsets")
+    sizes = [segment.get(name) for name in ("log_object_bytes", "indexes_object_bytes", "manifest_bytes")]
+    objects = [size for size in sizes if size is not None]
+    return (
+        segment["segment_id"],
+        segment["state"],
+        f"{offsets['start']}..{offsets['end']}" if offsets else None,
+        segment.get("record_count"),
+        segment.get("log_bytes"),
+        sum(objects) if len(objects) == len(sizes) else None,
+        segment.get("object_key"),
     )
-    rows, document = [], []
-    for segment in found:
-        known, remote = segment.subject, segment.remote
-        rows.append(
-            (
-                segment.segment_id,
-                segment.state.value,
-                known.offsets if known else None,
-                remote.record_count if remote else None,
-                remote.log_bytes if remote else None,
-                remote.object_bytes if remote else None,
-                known.object_key if known else None,
-            )
-        )
-        descriptor = descriptor_to_json(known) if known else {}
-        document.append({**descriptor, "segment_id": segment.segment_id, "state": segment.state.value})
-    columns = ("segment", "state", "offsets", "records", "log bytes", "object bytes", "object key")
-    context.output.table(columns, rows, document)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..state.errors import InvalidRequest
 from .context import Context
 from .flags import from_bucket, pass_context
+from .gateway_access import gateway_client
 
 if TYPE_CHECKING:
     from ..app.bucket_connection import BucketConnection
@@ -22,11 +25,14 @@ if TYPE_CHECKING:
 @pass_context
 def command(context: Context) -> None:
     """List the tiered topics: what both tiers hold, and what is wrong anywhere."""
+    if context.gateway is not None:
+        _show(context, _summaries_of_gateway(context))
+        return
     rows: dict[str, list[PartitionFacts]] = defaultdict(list)
     with context.reading() as connection:
         for each in _looked_at(connection):
             rows[each.topic].append(each)
-    table, document = [], []
+    document = []
     for name, partitions in sorted(rows.items()):
         trouble = sum(1 for p in partitions if p.gaps or p.degraded or p.holds or p.contradictions)
         summary = {
@@ -38,9 +44,32 @@ def command(context: Context) -> None:
             "partitions_in_trouble": trouble,
         }
         document.append(summary)
-        table.append(tuple(summary.values()))
+    _show(context, document)
+
+
+def _show(context: Context, document: list[dict[str, Any]]) -> None:
     columns = ("topic", "partitions", "remote segments", "remote bytes", "remote records", "in trouble")
-    context.output.table(columns, table, document)
+    context.output.table(columns, [tuple(each.values()) for each in document], document)
+
+
+def _summaries_of_gateway(context: Context) -> list[dict[str, Any]]:
+    if context.settings.view.source == "bucket":
+        raise InvalidRequest("--gateway or --source bucket, not both")
+    with closing(gateway_client(context)) as client:
+        found = {name: client.described(name) for name in sorted(client.topics())}
+    return [
+        {
+            "topic": name,
+            "partitions": len(partitions),
+            "remote_segments": sum(p["remote_segments"] for p in partitions),
+            "remote_bytes": sum(p["remote_bytes"] for p in partitions),
+            "remote_records": sum(p["remote_records"] for p in partitions),
+            "partitions_in_trouble": sum(
+                1 for p in partitions if p["gaps"] or p["degraded"] or p["holds"] or p["contradictions"]
+            ),
+        }
+        for name, partitions in found.items()
+    ]
 
 
 def _looked_at(connection: Connection | BucketConnection) -> Iterator[PartitionFacts]:

@@ -7,8 +7,10 @@ Memory: one answer, at most ``max_bytes`` of stored batches, decoded.
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -50,23 +52,40 @@ class Page:
 class GatewayClient:
     """A `RecordSource` over one gateway. Thread-safe.
 
-    ``token``: a bearer token; ``timeout``: seconds an answer may take.
+    ``token``: a bearer token; ``basic``: a user's name and password instead; ``ca``: a file of authorities, instead of
+    the system's; ``timeout``: seconds an answer may take.
     """
 
-    def __init__(self, url: str, *, token: str | None = None, timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        basic: tuple[str, str] | None = None,
+        ca: Path | None = None,
+        timeout: float = 30.0,
+    ) -> None:
         self._url = url.rstrip("/")
         self._timeout = timeout
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._pool = urllib3.PoolManager(headers=headers, retries=urllib3.Retry(total=2, redirect=0, status=0))
+        if basic is not None:
+            headers = {"authorization": f"Basic {b64encode(':'.join(basic).encode()).decode()}"}
+        retries = urllib3.Retry(total=2, redirect=0, status=0)
+        self._pool = urllib3.PoolManager(headers=headers, retries=retries, ca_certs=None if ca is None else str(ca))
 
     def topics(self) -> list[str]:
         """Names of the tiered topics."""
         answer = self._json("/v1/topics")
         return [str(topic["topic"]) for topic in answer["topics"]]
 
+    def described(self, topic: str) -> list[dict[str, Any]]:
+        """Each partition, as the gateway prints it. Raises UnknownTopic."""
+        found: list[dict[str, Any]] = self._json(f"/v1/topics/{quote(topic)}")["partitions"]
+        return found
+
     def partitions(self, topic: str) -> list[int]:
         """Partition numbers of a topic, ascending. Raises UnknownTopic."""
-        return sorted(int(each["partition"]) for each in self._json(f"/v1/topics/{quote(topic)}")["partitions"])
+        return sorted(int(each["partition"]) for each in self.described(topic))
 
     def bounds(self, topic: str, partition: int) -> LogicalBounds:
         """Raises UnknownTopic."""
@@ -183,7 +202,8 @@ class GatewayClient:
         except urllib3.exceptions.TimeoutError as error:
             raise TimedOut("the gateway did not answer in time", url=self._url + path) from error
         except urllib3.exceptions.HTTPError as error:
-            raise Unavailable("the gateway does not answer", url=self._url, reason=type(error).__name__) from error
+            cause = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
+            raise Unavailable("the gateway does not answer", url=self._url, reason=cause) from error
         if answer.status != 200:
             raise problem(answer.status, answer.data, self._url + path)
         return answer

@@ -126,3 +126,19 @@ def test_no_query_is_ever_answered_with_500(
     assert answer.status_code < 500
     if answer.status_code != 200:
         assert answer.json()["error_code"] // 100 == answer.status_code
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (f"{RECORDS}?offset=0&max_recrods=1", "did you mean max_records?"),
+        (f"{RECORDS}?offset=0&zzz=1", "no such parameter"),
+        ("/v1/topics?page=2", "no such parameter"),
+        (f"{PARTITION}/segments?offset=0", "no such parameter"),
+        (f"{PARTITION}/offsets?timestamp=0&timestmap=1", "did you mean timestamp?"),
+    ],
+)
+def test_a_parameter_that_a_route_does_not_have_is_refused(ask: Call, path: str, said: str) -> None:
+    answer = ask(path)
+    assert (answer.status_code, answer.json()["error_code"]) == (400, 40050)
+    assert said in answer.json()["message"]

@@ -17,7 +17,15 @@ def test_openapi_describes_every_route_and_every_reference_resolves(call: Call) 
     assert said["openapi"].startswith("3.1")
     prefix = "/v1/topics"
     one = f"{prefix}/{{topic}}/partitions/{{partition}}"
-    routes = {prefix, f"{prefix}/{{topic}}", one, f"{one}/segments", f"{one}/offsets", f"{one}/records"}
+    routes = {
+        prefix,
+        f"{prefix}/{{topic}}",
+        f"{prefix}/{{topic}}/partitions",
+        one,
+        f"{one}/segments",
+        f"{one}/offsets",
+        f"{one}/records",
+    }
     assert set(said["paths"]) == routes
     operations = [call for methods in said["paths"].values() for call in methods.values()]
     assert len({each["operationId"] for each in operations}) == len(operations)

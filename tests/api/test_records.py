@@ -213,3 +213,16 @@ def test_our_own_client_reads_the_log_through_the_gateway(serve: Callable[..., R
     assert [offset for batch, _ in batches for offset in batch.column("offset").to_pylist()] == wanted
     assert {tier for _, tier in batches} == {Tier.LOCAL, Tier.REMOTE}
     client.close()
+
+
+@pytest.mark.parametrize("values", [[], ["a"], ["a\nb", "[", "}\n]"], ["x" * 700_000, "y" * 300_000, "\n" * 300_000]])
+def test_json_is_the_lines_as_one_array(values: list[str]) -> None:
+    memory = MemoryReader()
+    for value in values:
+        memory.append(b"k", value.encode())
+    ask = asgi_call(create_app(FetchService(memory, Gateway(), SystemClock())))
+    array = ask(RECORDS, "application/json", offset=0, max_bytes=10_000_000)
+    lines = ask(RECORDS, NDJSON, offset=0, max_bytes=10_000_000)
+    assert array.headers["content-type"] == "application/json"
+    assert array.json() == [json.loads(line) for line in lines.text.split("\n")[:-1]]
+    assert [each["value"] for each in array.json()] == values

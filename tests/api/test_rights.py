@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import datetime
 import hashlib
+import json
+import os
 import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +27,7 @@ from jwt.algorithms import RSAAlgorithm
 from tests.api.test_auth import write_keys
 from tests.broker.guarded import PASSWORDS, allow, binding, denied, guarded_sandbox
 from tests.broker.test_callers import allow_tokens
-from tests.scenarios.house import House, Running, eventually
+from tests.scenarios.house import TIERSTATE, House, Running, eventually
 from tests.scenarios.test_acls import permit
 from tierstate.broker.acls import READER
 from tierstate.sandbox.kafka import KafkaSandbox
@@ -245,3 +248,90 @@ def test_a_right_that_is_taken_away_during_a_long_poll_gives_no_record(guarded: 
             polling.join(60)
         assert [answer.status_code for answer in answers] == [403]
         assert client.get(f"{path}&offset={end}").status_code == 200
+
+
+@dataclass
+class Asked:
+    """A gateway that takes tokens and passwords, without certificates, and a command line that asks it."""
+
+    guarded: Guarded
+    url: str
+    token: Path
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        config = ("--config", str(self.guarded.house.config))
+        command = [*TIERSTATE, *arguments, *config, "--gateway", self.url, "--ca-file", str(self.guarded.authority)]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment}, check=False
+        )
+
+
+@pytest.fixture(scope="module")
+def asked(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Asked:
+    folder = tmp_path_factory.mktemp("asked")
+    given = flags(folder, guarded.authority, guarded.clients)
+    kept = [each for each in given if each != "--set" and "client_ca" not in each and "certificates" not in each]
+    sets = [flag for each in [*kept, f"state_dir={folder / 'state'}"] for flag in ("--set", each)]
+    _, url = guarded.house.as_user("reader", PASSWORDS["reader"]).gateway(*sets)
+    (folder / "token").write_text("token-of-guest\n")
+    return Asked(guarded, url, folder / "token")
+
+
+READERS = [("segments", "{}:0", "--json"), ("digest", "{}", "--via", "gateway", "--json"), ("consume", "{}", "-n", "5")]
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
+def test_the_commands_that_read_ask_a_gateway_as_somebody(asked: Asked, command: tuple[str, ...]) -> None:
+    allowed, refused = (
+        [each.format(asked.guarded.topic(name)) for each in command] for name in ("may-read", "has-none")
+    )
+    by_token, by_name = ("--token-file", str(asked.token)), ("--user", "guest")
+    first = asked.run(*allowed, *by_token)
+    assert (first.returncode, bool(first.stdout)) == (0, True), first.stderr
+    assert asked.run(*allowed, TIERSTATE_TOKEN="token-of-guest").stdout == first.stdout
+    assert asked.run(*allowed, *by_name, TIERSTATE_PASSWORD=PASSWORDS["guest"]).stdout == first.stdout
+    direct = asked.guarded.house.run(*(each for each in allowed if each not in ("--via", "gateway"))).stdout
+    assert (first.stdout == direct) or command[0] == "digest"
+    assert command[0] != "digest" or json.loads(first.stdout)["partitions"] == json.loads(direct)["partitions"]
+    for arguments, environment in (
+        ((*refused, *by_token), {}),
+        (allowed, {}),
+        ((*allowed, *by_name), {"TIERSTATE_PASSWORD": "wrong"}),
+    ):
+        done = asked.run(*arguments, **environment)
+        assert done.returncode not in (0, 70), done.stderr
+        assert "0" * 100 not in done.stdout
+
+
+def test_topics_are_those_that_the_caller_may_know_of(asked: Asked) -> None:
+    found = json.loads(asked.run("topics", "--json", "--token-file", str(asked.token)).stdout)
+    mine = [each for each in asked.guarded.house.json("topics") if each["topic"] in {each["topic"] for each in found}]
+    assert found == mine
+    known = {asked.guarded.topic(name) for name, (_, may) in BINDINGS.items() if may != "nothing"}
+    assert {each["topic"] for each in found} == known
+
+
+@pytest.mark.parametrize("command", [("describe", "t"), ("check",), ("facts",), ("pause", "t")])
+def test_a_command_that_asks_no_gateway_says_so(asked: Asked, command: tuple[str, ...]) -> None:
+    done = asked.run(*command)
+    assert done.returncode == 2
+    assert f"tierstate {command[0]} asks no gateway" in done.stderr
+
+
+def test_who_asks_is_said_once_and_whole(asked: Asked, tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n")
+    for flags, word in (
+        (("--user", "guest"), "TIERSTATE_PASSWORD"),
+        (("--user", "guest", "--token-file", str(asked.token)), "not both"),
+        (("--token-file", str(tmp_path / "none")), "cannot be read"),
+        (("--token-file", str(tmp_path / "empty")), "no token"),
+    ):
+        done = asked.run("topics", *flags)
+        assert (done.returncode, word in done.stderr) == (2, True), done.stderr
+
+
+def test_a_gateway_that_does_not_answer_is_named_with_its_cause(asked: Asked) -> None:
+    command = [*TIERSTATE, "topics", "--config", str(asked.guarded.house.config), "--gateway", "http://127.0.0.1:1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "127.0.0.1:1" in done.stderr
+    assert "refused" in done.stderr

@@ -187,3 +187,31 @@ def test_an_address_that_is_taken_is_a_wrong_setting(serve: Serve, reader: Memor
 def test_answers_are_not_held_back_for_the_clients_acknowledgement(serve: Serve, reader: MemoryReader) -> None:
     listening = serve(reader).server._socket
     assert listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
+@pytest.fixture
+def small(serve: Callable[..., Running]) -> Running:
+    reader = MemoryReader()
+    reader.append(b"k", b"v")
+    return serve(reader)
+
+
+def test_head_is_get_without_its_body(small: Running) -> None:
+    for path in ("/v1/topics/t", f"{RECORDS}?offset=0", "/v1/topics/none", "/"):
+        whole, head = small.client.get(path), small.client.head(path)
+        assert head.content == b""
+        assert (head.status_code, head.headers.get("content-length")) == (
+            whole.status_code,
+            whole.headers.get("content-length"),
+        )
+        assert small.client.get("/v1/topics").status_code == 200  # on the same connection
+
+
+def test_options_says_what_there_is(small: Running) -> None:
+    answer = small.client.options("/v1/topics/t")
+    assert (answer.status_code, answer.headers["allow"], answer.content) == (204, "GET, HEAD, OPTIONS", b"")
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/topics", "/v1/topics/none", f"{RECORDS}?offset=0", "/nothing", "/docs"])
+def test_every_answer_says_that_its_type_is_meant(small: Running, path: str) -> None:
+    assert small.client.get(path).headers.get_list("x-content-type-options") == ["nosniff"]

@@ -1,0 +1,21 @@
+"""The segments of a partition, oldest first, as the gateway answers and the command line prints them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..schemas.codec import descriptor_to_json
+from ..state.partition_view import PartitionView
+
+
+def segments_as_json(view: PartitionView) -> list[dict[str, Any]]:
+    """Of every state; what is known of each, its id and its state."""
+    ordered = sorted(view.segments.values(), key=lambda s: (s.subject.offsets.start if s.subject else -1, s.segment_id))
+    return [
+        {
+            **(descriptor_to_json(each.subject) if each.subject else {}),
+            "segment_id": each.segment_id,
+            "state": each.state.value,
+        }
+        for each in ordered
+    ]
