@@ -23,7 +23,7 @@ from ..app.pool import Pool
 from ..fetch.piece import Fetched
 from ..log.decode import RecordBlock, decode_records, record_schema
 from ..log.json_lines import Encoding
-from ..state.errors import BatchTooLarge, InvalidRequest, OffsetOutOfRange
+from ..state.errors import BatchTooLarge, BrokerUnavailable, InvalidRequest, OffsetOutOfRange, TimedOut
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .answer_memory import Held
@@ -39,7 +39,7 @@ from .record_forms import (
     require_json,
     stored_bytes,
 )
-from .service import FetchService, Need, caller_of, refuse_unknown_parameters, unless_gone
+from .service import SILENT_S, FetchService, Need, caller_of, refuse_unknown_parameters, unless_gone
 from .topics import Asked, PartitionNumber, TopicName, known
 
 router = APIRouter(prefix="/v1/topics", tags=["records"], dependencies=[Depends(refuse_unknown_parameters)])
@@ -160,6 +160,8 @@ async def read_records(
     }
     if answer.piece.bounds.log_start is not None:
         headers["X-Log-Start-Offset"] = str(answer.piece.bounds.log_start)
+    if answer.piece.view_age_s is not None:
+        headers["X-View-Age"] = f"{answer.piece.view_age_s:.1f}"
     if answer.size is not None:
         headers["Content-Length"] = str(answer.size)
     return _Records(answer, held, headers, call.media_type)
@@ -240,9 +242,24 @@ async def _fetch(service: FetchService, call: Call, position: Offset) -> tuple[F
         else:
             service.saw(call.topic, call.partition, piece.bounds)
             return piece, local
+    if call.tier is Tier.REMOTE:
+        return await remote.run(lambda: _remote(service, call, position, lambda: fetch(Tier.REMOTE))), remote
     piece = await remote.run(lambda: fetch(call.tier))
     service.saw(call.topic, call.partition, piece.bounds)
     return piece, remote
+
+
+def _remote(service: FetchService, call: Call, position: Offset, fetch: Callable[[], Fetched]) -> Fetched:
+    """Of the remote tier alone; by the view as it is while brokers do not answer."""
+    now = service.clock.monotonic
+    if now() >= service.silent_until:
+        try:
+            return fetch()
+        except (BrokerUnavailable, TimedOut):
+            service.silent_until = now() + SILENT_S
+    return service.reader.fetch_without_brokers(
+        call.topic, call.partition, position, max_bytes=call.max_bytes, isolation=call.isolation
+    )
 
 
 def _checked(call: Call, piece: Fetched, pool: Pool, held: Held, most_unpacked: int) -> Answer:

@@ -31,6 +31,8 @@ from .rights import Asking, CallerRights
 R = TypeVar("R")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 METADATA_CALLS = 8
+SILENT_S = 5.0
+"""Seconds that remote reads ask no broker after one did not answer: each time somebody would wait for it."""
 TIERED_AGE_S = 2.0
 """Seconds that the list of tiered topics is used."""
 PRINCIPALS = 10_000
@@ -59,6 +61,10 @@ class Reader(Protocol):
         max_bytes: int,
         isolation: Isolation,
         tier: Tier,
+    ) -> Fetched: ...
+
+    def fetch_without_brokers(
+        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation
     ) -> Fetched: ...
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None: ...
@@ -111,6 +117,8 @@ class FetchService:
         self.rights = CallerRights(asking, self.pools.rights, clock, auth.cache, by_kafka=auth.rights == "kafka")
         self.tail = LongPolls(self._end_of)
         self._hidden = frozenset(hidden)
+        self.silent_until = float("-inf")
+        """On the clock's monotonic scale."""
         self._patterns = [re.compile(pattern) for pattern in settings.topics]
         self._tiered: tuple[float, frozenset[str]] = float("-inf"), frozenset()
         self._quotas: LRUCache[str, ByteQuota] = LRUCache(PRINCIPALS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..state.errors import (
     AccessDenied,
+    BatchTooLarge,
     CorruptData,
     Difference,
     Fenced,
@@ -40,6 +41,7 @@ OF_ERROR: dict[type[TierstateError], int] = {
     TierStateLost: CORRUPT,
     OffsetOutOfRange: REFUSED,
     AccessDenied: REFUSED,
+    BatchTooLarge: REFUSED,
     Fenced: REFUSED,
     ObjectExists: REFUSED,
     SegmentExpired: REFUSED,

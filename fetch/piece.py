@@ -65,7 +65,7 @@ class Fetched:
     The first batch may begin below ``offset`` and the last may reach ``limit`` or beyond: a decoder shows the records
     of ``[offset, limit)``. ``aborted`` holds every aborted range that can touch the data, and is empty under
     read_uncommitted. ``next_offset`` is where to go on; it is above ``offset`` whenever there is data, also when every
-    record in it is a marker, aborted, or missing.
+    record in it is a marker, aborted, or missing. ``view_age_s``: no broker was asked, and so old is the view.
     """
 
     data: bytes | memoryview
@@ -75,6 +75,7 @@ class Fetched:
     next_offset: Offset
     limit: Offset
     bounds: LogicalBounds
+    view_age_s: float | None = None
 
 
 def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Iterator[pa.RecordBatch]:

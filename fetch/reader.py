@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ..broker.control import TopicDirectory
 from ..runtime.clock import Clock
 from ..state.epochs import LeaderEpoch
-from ..state.errors import OffsetOutOfRange, UnknownTopic
+from ..state.errors import BrokerUnavailable, OffsetOutOfRange, UnknownTopic
 from ..state.ids import TopicIdPartition
 from ..state.lineage import EpochEnd
 from ..state.offsets import Offset, TimestampMs
@@ -140,6 +141,37 @@ class LogReader:
         Raises OffsetOutOfRange (seek), LogGap, SegmentExpired, CorruptData, Fenced, Unavailable. Skips nothing.
         """
         return self.partition(topic, partition).fetch(offset, Ask(max_bytes, isolation, tier, end, wait_s))
+
+    def fetch_without_brokers(
+        self, topic: str, partition: int, offset: int, *, max_bytes: int = FETCH_BYTES, isolation: Isolation
+    ) -> Fetched:
+        """One piece of the remote tier, by the view as it is, while brokers do not answer.
+
+        The view must be ready (`READY_AGE_S`), else ViewBehind. What it does not have is not concluded to be missing:
+        that raises ViewBehind or BrokerUnavailable too. UnknownTopic: a name that is not known without brokers.
+        """
+        described = self._remembered(topic)
+        if not 0 <= partition < described.partitions:
+            raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=described.partitions)
+        place = TopicIdPartition(described.topic_id, partition)
+        nobody = NoBroker(self._view)
+        log = LogicalPartition(topic, place, self._view, nobody, self.remote, self._clock, self._recent)
+        piece = log.fetch(offset, Ask(max_bytes, isolation, Tier.REMOTE, None, 0.0))
+        if piece.next_offset == offset and not piece.data:
+            raise BrokerUnavailable("the view ends here, and no broker says whether the log does", offset=offset)
+        return replace(piece, view_age_s=self._view.age_s(self._view.tier_partition(place)))
+
+    def _remembered(self, name: str) -> LogicalTopic:
+        """As a broker last described it, or as the view has it: under one topic id only."""
+        with self._lock:
+            known = self._topics.get(name)
+        if known is not None:
+            return known[1]
+        found = [each for each in self._view.partitions() if self._view.partition(each).topic == name]
+        ids = {each.topic_id for each in found}
+        if len(ids) != 1:
+            raise UnknownTopic("no such topic is known while no broker answers", topic=name)
+        return LogicalTopic(name, ids.pop(), max(each.partition for each in found) + 1)
 
     def scan(
         self,

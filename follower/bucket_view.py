@@ -93,6 +93,10 @@ class BucketView:
     def require_ready(self, tier_partition: int) -> None:
         """Likewise."""
 
+    def age_s(self, tier_partition: int) -> float | None:
+        """Not of a topic's end: `ViewAge` says how old it is."""
+        return None
+
 
 def find_kept(objects: ObjectReader, topic_id: str = "", history: int | None = None) -> tuple[ViewIdentity, str | None]:
     """Whose archive and checkpoints are read, and why they are not the topic's own any more where that was said.

@@ -226,6 +226,11 @@ class Follower:
     def require_ready(self, tier_partition: int) -> None:
         self.require_fresh(tier_partition, READY_AGE_S)
 
+    def age_s(self, tier_partition: int) -> float | None:
+        with self._applied:
+            captured = self._captured.get(tier_partition)
+        return None if captured is None else self._clock.monotonic() - captured
+
     # --- which partitions are kept -----------------------------------------------------------------------------
 
     def keep_only(self, keep: Keep | None) -> None:

@@ -25,6 +25,7 @@
     ├── ObjectExists            put-if-absent met an object
     ├── SegmentExpired          the segment was deleted by an accepted fact while it was read
     ├── PlannedRangeLost        a pinned plan can no longer be read as planned
+    ├── BatchTooLarge           take it as it is stored: unpacked, a batch is more than its reader takes
     ├── CorruptData             page a human: bytes are not what they must be
     │   └── HistoryBroken       page a human: the tier-state topic is not of the history that is kept of it
     ├── LogGap                  page a human: offsets that must exist belong to nobody

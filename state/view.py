@@ -95,6 +95,10 @@ class TierView(Protocol):
         """Return once an end offset captured at most ``READY_AGE_S`` ago is applied. Raises ViewBehind."""
         ...
 
+    def age_s(self, tier_partition: int) -> float | None:
+        """Seconds since the end that is applied was captured. None: none was yet."""
+        ...
+
 
 class ViewStore(Protocol):
     """Where a follower keeps its live set and position; one writer. RocksDB in production, memory as the twin.

@@ -162,7 +162,7 @@ def shown_acls() -> dict[str, dict[str, set[str]]]:
                     operations.add(words.pop(0))
                 case "--cluster":
                     resource = "--cluster"
-                case "--topic" | "--group" as kind:
+                case "--topic" | "--group" | "--user-principal" as kind:
                     resource = f"{kind} {words.pop(0)}"
                 case other:
                     raise AssertionError(f"{other}: what is that?")
@@ -171,7 +171,9 @@ def shown_acls() -> dict[str, dict[str, set[str]]]:
 
 
 def test_the_acl_commands_give_exactly_the_rights_of_the_one_list() -> None:
-    assert shown_acls() == {"agent": rights_of(AGENT), "reader": rights_of(READER), "operator": rights_of(INIT)}
+    rights = {"agent": rights_of(AGENT), "reader": rights_of(READER), "operator": rights_of(INIT)}
+    # beside a reader's own: to ask for its callers
+    assert shown_acls() == {**rights, "gateway": {"--user-principal *": {"CreateTokens"}}}
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------

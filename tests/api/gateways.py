@@ -16,7 +16,7 @@ from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService
 from tierstate.fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from tierstate.runtime.service import Service as Process
-from tierstate.state.errors import OffsetOutOfRange, UnknownTopic
+from tierstate.state.errors import BrokerUnavailable, OffsetOutOfRange, UnknownTopic
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.partition_view import PartitionView
@@ -121,6 +121,11 @@ class MemoryReader:
         data = b"".join(taken)
         served = Tier.LOCAL if offset >= self.local_start else Tier.REMOTE
         return Fetched(data, served, (), Offset(offset), Offset(following), end, bounds)
+
+    def fetch_without_brokers(
+        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation
+    ) -> Fetched:
+        raise BrokerUnavailable("it has no view")
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None:
         return None if self.found is None else (Offset(self.found), TimestampMs(timestamp_ms))

@@ -32,6 +32,7 @@ def test_every_error_class_has_a_code_of_the_commands_page() -> None:
         ("LogGap", 4),
         ("IllegalTransition", 4),
         ("OffsetOutOfRange", 5),
+        ("BatchTooLarge", 5),
         ("AccessDenied", 5),
         ("Fenced", 5),
         ("SegmentExpired", 5),

@@ -38,6 +38,7 @@ def test_a_gateway_process_serves_a_real_topic_until_it_is_told_to_stop(
         "--bootstrap-server", kafka.bootstrap, "--store", f"file://{tmp_path}/store",
         "--set", f"state_dir={tmp_path}/state", "--set", "management.listen=127.0.0.1:0",
         "--set", f"tier_state.topic={tier_state}", "--set", "tier_state.replication_factor=1",
+        "--set", f"gateway.topics={topic}",
     ]  # fmt: skip
     (tmp_path / "store").mkdir()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
@@ -53,7 +54,7 @@ def test_a_gateway_process_serves_a_real_topic_until_it_is_told_to_stop(
             assert answer.headers["x-tier"] == "local"
             at_end = httpx.get(f"{url}/records?offset={RECORDS}&timeout_ms=300", timeout=30)
             assert (at_end.status_code, at_end.headers["x-next-offset"]) == (200, str(RECORDS))
-            assert httpx.get(f"{said['address']}/v1/topics/{tier_state}").status_code == 403
+            assert httpx.get(f"{said['address']}/v1/topics/{tier_state}").status_code == 404
             assert httpx.get(f"http://{said['management']}/readyz").status_code == 200
         finally:
             process.send_signal(signal.SIGTERM)

@@ -59,6 +59,9 @@ class Seen:
     def require_ready(self, tier_partition: int) -> None:
         """It is."""
 
+    def age_s(self, tier_partition: int) -> float | None:
+        return 0.0
+
 
 class Gauges:
     def __init__(self, view: PartitionView | None = None, **status: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -265,7 +266,8 @@ def test_kafkas_own_tool_takes_the_operations_as_the_page_for_production_writes_
 ) -> None:
     """It knows ``DescribeConfigs``, and not the name that the client library has for it."""
     page = (OPERATIONS.parent / "production.md").read_text()
-    names = sorted(set(re.findall(r"--operation (\w+)", page)))
+    names = sorted(set(re.findall(r"--operation (\w+)", page)) - {"CreateTokens"})
+    (of_users,) = re.findall(r"^\$ACLS (.*--user-principal .*)$", page, re.M)
     admin = tmp_path / "admin.properties"
     admin.write_text(
         "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nssl.truststore.type=PEM\n"
@@ -274,10 +276,14 @@ def test_kafkas_own_tool_takes_the_operations_as_the_page_for_production_writes_
     )
     command = [find_java(), "-cp", f"{kafka_libs()}/*", "org.apache.kafka.tools.AclCommand"]
     command += ["--bootstrap-server", sandbox.bootstrap, "--command-config", str(admin)]
-    command += ["--add", "--topic", "acls-page"]
-    command += ["--allow-principal", "User:guest", *(word for name in names for word in ("--operation", name))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout
+    operations = [word for name in names for word in ("--operation", name)]
+    of_topic = ["--topic", "acls-page", "--allow-principal", "User:guest", *operations]
+    for arguments in (of_topic, shlex.split(of_users)):
+        done = subprocess.run([*command, "--add", *arguments], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout
+    assert "resourceType=USER, name=*" in done.stdout
+    assert "operation=CREATE_TOKENS" in done.stdout
+    done = subprocess.run([*command, "--list", "--topic", "acls-page"], capture_output=True, text=True, timeout=60)
     known = {right.operation.name for right in (*AGENT, *READER, *INIT)}
     assert set(re.findall(r"operation=(\w+)", done.stdout)) == known
 

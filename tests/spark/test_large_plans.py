@@ -88,6 +88,9 @@ class CountedView:
 
     def require_ready(self, tier_partition: int) -> None: ...
 
+    def age_s(self, tier_partition: int) -> float | None:
+        return 0.0
+
 
 def view_of(segments: int) -> CountedView:
     partition, steps = partition_of(0), Steps()

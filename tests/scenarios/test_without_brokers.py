@@ -1,0 +1,67 @@
+"""Every broker is down: what is remote is still read, by the view as it is; what only a broker knows is not guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.scenarios.house import House, eventually
+from tierstate.sandbox.kafka import KafkaSandbox
+
+pytestmark = pytest.mark.kafka
+RECORDS = 600
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    folder: Path = tmp_path_factory.mktemp("dark")
+    with KafkaSandbox() as sandbox:
+        made = House(sandbox, folder / "house", "dark")
+        try:
+            made.run("init")
+            yield made
+        finally:
+            made.close()
+
+
+def pages(client: httpx.Client, path: str, end: int) -> tuple[list[str], list[httpx.Response]]:
+    """Lines up to ``end``, and the answers they came in."""
+    lines: list[str] = []
+    answers: list[httpx.Response] = []
+    following = 0
+    while following < end:
+        answers.append(client.get(path, params={"offset": following, "tier": "remote", "max_bytes": 20_000}))
+        assert answers[-1].status_code == 200, answers[-1].text
+        lines += answers[-1].text.splitlines()
+        following = int(answers[-1].headers["x-next-offset"])
+    return lines, answers
+
+
+def test_what_is_remote_is_read_without_any_broker_and_its_age_is_said(house: House) -> None:
+    topic = house.create("orders", internal_segment_bytes="20000")
+    house.append(topic, RECORDS)
+    with house.agent():
+        eventually(lambda: len(house.logs(topic)) == 1)
+    local = int(house.logs(topic)[0].stem)
+    _, url = house.gateway()
+    path = f"/v1/topics/{topic}/partitions/0/records"
+    with httpx.Client(base_url=url, timeout=120) as client:
+        before, answers = pages(client, path, local)
+        assert all("x-view-age" not in answer.headers for answer in answers)
+        house.kafka.kill(0)
+        # what a broker said a moment ago is still good for a moment
+        eventually(lambda: "x-view-age" in client.get(f"{path}?offset=0&tier=remote").headers, 60)
+        after, answers = pages(client, path, local)
+        assert (after, len(after)) == (before, local)
+        ages = [float(answer.headers["x-view-age"]) for answer in answers]
+        assert all(0 <= age < 300 for age in ages)
+        for query in (f"offset={local}&tier=remote", f"offset={10 * RECORDS}&tier=remote", "offset=0", "timestamp=0"):
+            answer = client.get(f"{path}?{query}")
+            assert (answer.status_code, "retry-after" in answer.headers) == (503, True), (query, answer.text)
+        assert client.get("/v1/topics/none/partitions/0/records?offset=0&tier=remote").status_code in (404, 503)
+        house.kafka.start(0)
+        eventually(lambda: client.get(f"{path}?offset={local}").status_code == 200, 120)
+        eventually(lambda: "x-view-age" not in client.get(f"{path}?offset=0&tier=remote").headers, 60)
