@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 
-from ..state.errors import Throttled
+from ..state.errors import BatchTooLarge, Throttled
 
 RETRY_AFTER_S = 1
 
@@ -43,7 +43,9 @@ class Held:
         self._bytes: int | None = 0
 
     def resize(self, size: int) -> None:
-        """To so many bytes in all. Throttled: they are not free; then it has what it had."""
+        """To so many bytes in all. Throttled: they are not free; it has what it had. BatchTooLarge: they never are."""
+        if size > self._memory.size:
+            raise BatchTooLarge(f"the answer takes {size} bytes, and the gateway has {self._memory.size}")
         if self._bytes is not None:  # else it was released while a thread was still at work for it
             self._memory.change(size - self._bytes)
             self._bytes = size

@@ -48,7 +48,9 @@ class CallerRights:
         """NotAuthenticated: the brokers refuse the caller. BrokerUnavailable, TimedOut: they do not answer."""
         if caller is ANYBODY or (not self._by_kafka and caller.login is None):
             return dict.fromkeys(topics, EVERYTHING)
-        wanted = list(topics) if self._by_kafka else [_PROVEN]
+        wanted = [*topics] if self._by_kafka else []
+        if caller.login is not None:
+            wanted.append(_PROVEN)  # also where no topic is asked about
         known = self._remembered(caller, wanted)
         if len(known) < len(wanted):
             known = await self._pool.run(lambda: self._asked(caller, wanted))

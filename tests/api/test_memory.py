@@ -111,6 +111,16 @@ def test_what_does_not_fit_is_refused_and_nobody_waits() -> None:
     assert (service.memory.used, service.memory.refused) == (0, 1)
 
 
+def test_an_answer_that_never_fits_is_not_told_to_try_again() -> None:
+    reader = Prepared()
+    reader.add(os.urandom(17 * MIB))
+    ask, service = gateway(reader, memory=16 * MIB, max_bytes=20 * MIB)
+    for media_type in (BATCHES, NDJSON):
+        answer = ask(RECORDS, media_type, offset=0)
+        assert (answer.status_code, answer.json()["error_code"]) == (422, 42251)
+    assert service.memory.used == 0
+
+
 def test_memory_is_taken_once_and_given_back_once() -> None:
     memory = AnswerMemory(100)
     first, second = memory.hold(), memory.hold()

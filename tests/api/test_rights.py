@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import datetime
 import hashlib
@@ -10,7 +11,7 @@ import os
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,16 @@ from tests.broker.guarded import PASSWORDS, allow, binding, denied, guarded_sand
 from tests.broker.test_callers import allow_tokens
 from tests.scenarios.house import TIERSTATE, House, Running, eventually
 from tests.scenarios.test_acls import permit
+from tierstate.api.credentials import basic as credentials_of
+from tierstate.api.problems import NotAuthenticated
+from tierstate.api.rights import CallerRights
+from tierstate.app.pool import Pool
 from tierstate.broker.acls import READER
+from tierstate.broker.callers import Rights
+from tierstate.broker.sasl import Login
+from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.errors import AccessDenied
 
 pytestmark = pytest.mark.kafka
 
@@ -214,6 +223,23 @@ def test_who_does_not_prove_who_it_is_gets_nothing(guarded: Guarded, headers: di
             # the certificate of ``nobody`` is one of ours, whom we may make no token for
             assert answer.status_code == (403 if not headers else 401), answer.text
             assert "topics" not in answer.json()
+
+
+def test_a_wrong_password_is_refused_also_where_no_topic_is_asked_about() -> None:
+    class Nobody:
+        def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
+            raise AccessDenied("as a broker would")
+
+        def rights_of(self, user: str, topics: Sequence[str]) -> dict[str, Rights]:
+            raise AssertionError
+
+    pool = Pool("test-rights", 1)
+    caller = credentials_of("PLAIN", base64.b64encode(b"ann:wrong").decode())
+    for by_kafka in (True, False):
+        asked = CallerRights(Nobody(), pool, SystemClock(), 5.0, by_kafka=by_kafka)
+        with pytest.raises(NotAuthenticated):
+            asyncio.run(asked.of(caller, []))
+    pool.close()
 
 
 def test_a_right_that_is_taken_away_between_two_pages_ends_the_loop(guarded: Guarded, sandbox: KafkaSandbox) -> None:
