@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from . import models, pages, records, topics
+from .access_log import AccessLog
 from .auth import Door
 from .problems import add_problem_handlers
 from .service import FetchService
@@ -21,13 +22,13 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_app(service: FetchService, mechanism: str = "SCRAM-SHA-256") -> FastAPI:
+def create_app(service: FetchService, mechanism: str = "SCRAM-SHA-256", log: AccessLog | None = None) -> FastAPI:
     """``mechanism``: of SASL, in which callers' passwords are shown to brokers. InvalidSettings: as `auth.Door`.
 
     The service's pools are closed with the app's lifespan.
     """
 
-    door = Door(service.settings, service.clock, mechanism, service.pools.rights)
+    door = Door(service.settings, service.clock, mechanism, service.pools.rights, log)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

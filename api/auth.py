@@ -18,6 +18,7 @@ from ..app.pool import Pool
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
 from ..state.errors import InvalidRequest, InvalidSettings, TierstateError
+from .access_log import ACCESS, AccessLog
 from .credentials import ANYBODY, Caller, ProviderTokens, TokenFile, basic, named, subject_of
 from .problems import NotAuthenticated, WrongHost, problem_response
 
@@ -30,10 +31,12 @@ CALLER = "tierstate.caller"
 class Door:
     """``pool``: for what may have to ask an identity provider."""
 
-    def __init__(self, settings: Gateway, clock: Clock, mechanism: str, pool: Pool) -> None:
+    def __init__(
+        self, settings: Gateway, clock: Clock, mechanism: str, pool: Pool, log: AccessLog | None = None
+    ) -> None:
         """``mechanism``: in which a caller's password is shown to brokers. InvalidSettings: files cannot be used."""
         check(settings)
-        auth = settings.auth
+        auth, self._log = settings.auth, log
         self._pool, self._mechanism = pool, mechanism
         self._asks, self._basic, self._certificates = auth.asks, auth.basic, auth.certificates
         self._file = TokenFile(auth.tokens, clock) if auth.tokens is not None else None
@@ -48,8 +51,16 @@ class Door:
         async def entered(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
                 await app(scope, receive, send)
-            else:
-                await self._enter(app, scope, receive, _with_headers(send, scope["scheme"]))
+                return
+            send = _with_headers(send, scope["scheme"])
+            if self._log is None or not _is_data(scope):
+                await self._enter(app, scope, receive, send)
+                return
+            access = self._log.begun(scope)
+            try:
+                await self._enter(app, {**scope, ACCESS: access}, receive, access.watching(send))
+            finally:
+                access.over()
 
         return entered
 
@@ -57,8 +68,7 @@ class Door:
         try:
             headers = Headers(scope=scope)
             self._check_host(headers)
-            path = scope.get("path", "")
-            caller = await self._caller(scope, headers) if path == "/v1" or path.startswith("/v1/") else ANYBODY
+            caller = await self._caller(scope, headers) if _is_data(scope) else ANYBODY
         except TierstateError as error:
             response = problem_response(error)
             if isinstance(error, NotAuthenticated):
@@ -66,6 +76,8 @@ class Door:
                     response.headers.append("www-authenticate", challenge)
             await response(scope, receive, send)
             return
+        if (access := scope.get(ACCESS)) is not None:
+            access.user = caller.principal
         if scope["method"] == "OPTIONS":
             await Response(status_code=204, headers={"allow": "GET, HEAD, OPTIONS"})(scope, receive, send)
             return
@@ -111,6 +123,11 @@ class Door:
 
     def _challenges(self) -> list[str]:
         return ['Basic realm="tierstate", charset="UTF-8"'] * self._basic + ["Bearer"] * self._bearer
+
+
+def _is_data(scope: Scope) -> bool:
+    path: str = scope.get("path", "")
+    return path == "/v1" or path.startswith("/v1/")
 
 
 def _with_headers(send: Send, scheme: str) -> Send:

@@ -13,16 +13,19 @@ import uvicorn
 
 from ..broker.callers import Callers
 from ..broker.sasl import own_login, speaks_sasl
+from ..runtime.appended_lines import AppendedLines
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
 from ..runtime.service import Service
 from ..runtime.setting_types import Address
 from ..runtime.watchdog import alive, loop
 from ..state.errors import InvalidSettings
+from .access_log import AccessLog
 from .app import create_app
 from .connections import Open, protocol_of
 from .service import FetchService, Reader
 
+log = logging.getLogger(__name__)
 BACKLOG = 1024
 DRAIN_SECONDS = 10
 """Answers in progress may take so long after a stop; long polls end at once."""
@@ -33,10 +36,13 @@ class GatewayServer:
 
     def __init__(self, service: FetchService, settings: Gateway, mechanism: str = "SCRAM-SHA-256") -> None:
         _check_tls(settings)
+        path = settings.access_log
+        self._lines = None if path is None else AppendedLines(path, "gateway.access_log", _warn)
+        access = None if self._lines is None else AccessLog(self._lines.write, service.clock)
         tls = settings.tls
         self._scheme = "http" if tls.certificate is None else "https"
         self._config = uvicorn.Config(
-            create_app(service, settings.auth.mechanism or mechanism),
+            create_app(service, settings.auth.mechanism or mechanism, access),
             http=protocol_of(Open(settings)),
             loop="asyncio",
             ws="none",
@@ -67,6 +73,8 @@ class GatewayServer:
     def close(self) -> None:
         """Gives the port back."""
         self._socket.close()
+        if self._lines is not None:
+            self._lines.close()
 
     def _serve(self, stopping: threading.Event) -> None:
         if not stopping.is_set():
@@ -118,6 +126,10 @@ def open_gateway(
     own = own_login(kafka) if asking is not None else None
     service = FetchService(reader, settings, clock, hidden, asking)
     return GatewayServer(service, settings, own.mechanism if own is not None else "SCRAM-SHA-256")
+
+
+def _warn(event: str, **facts: object) -> None:
+    log.warning("%s: %s", event, facts)
 
 
 def _listen(listen: Address) -> socket.socket:

@@ -26,6 +26,7 @@ from ..log.json_lines import Encoding
 from ..state.errors import BatchTooLarge, BrokerUnavailable, InvalidRequest, OffsetOutOfRange, TimedOut
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
+from .access_log import ACCESS
 from .answer_memory import Held
 from .credentials import Caller
 from .media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, negotiate
@@ -150,6 +151,9 @@ async def read_records(
     except BaseException:
         held.release()
         raise
+    if (access := request.scope.get(ACCESS)) is not None:
+        piece = answer.piece
+        access.read = {"tier": piece.tier.value, "first_offset": piece.offset, "next_offset": answer.next_offset}
     headers = {
         "X-Next-Offset": str(answer.next_offset),
         "X-Tier": answer.piece.tier.value,

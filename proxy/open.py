@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 
 from ..broker.client_config import bootstrap_addresses
 from ..broker.framed_socket import tls_context
+from ..runtime.appended_lines import AppendedLines
 from ..runtime.clock import Clock
 from ..runtime.metrics import Metrics
 from ..runtime.settings import Settings
-from ..state.errors import InvalidSettings
 from .read_log import ReadLog
 from .server import BothTiers, BrokerAddress, Brokers, ProxyServer, Warn
 
@@ -28,12 +27,12 @@ def open_proxy(
     Raises InvalidSettings for an address that is taken, TLS files that cannot be used, a log that cannot be kept."""
     kafka = {name: value for name, value in settings.kafka.items() if name not in OWN_IDENTITY}
     brokers = Brokers(bootstrap_addresses(kafka), nodes, tls_context(kafka))
-    with _appending(settings.proxy.access_log, warn) as write:
-        server = ProxyServer(reader, brokers, settings.proxy, clock, ReadLog(write, clock), warn)
-        try:
-            yield server
-        finally:
-            server.close()
+    path = settings.proxy.access_log
+    with ExitStack() as opened:
+        lines = None if path is None else opened.enter_context(closing(AppendedLines(path, "proxy.access_log", warn)))
+        log = ReadLog(None if lines is None else lines.write, clock)
+        server = opened.enter_context(closing(ProxyServer(reader, brokers, settings.proxy, clock, log, warn)))
+        yield server
 
 
 def feed_proxy_metrics(metrics: Metrics, server: ProxyServer) -> None:
@@ -46,23 +45,3 @@ def feed_proxy_metrics(metrics: Metrics, server: ProxyServer) -> None:
     metrics.tally("tierstate_proxy_turned_away_total", lambda: [((), counts.turned_away + counts.malformed)])
     metrics.gauge("tierstate_proxy_connections", lambda: [((), counts.connections)])
     metrics.gauge("tierstate_proxy_memory_bytes", lambda: [((), budget.used)])
-
-
-@contextmanager
-def _appending(path: Path | None, warn: Warn) -> Iterator[Callable[[str], None] | None]:
-    if path is None:
-        yield None
-        return
-    try:
-        file = path.open("a", buffering=1)
-    except OSError as error:
-        raise InvalidSettings([f"proxy.access_log: cannot be written, {error.strerror}"]) from error
-
-    def write(line: str) -> None:
-        try:
-            file.write(line + "\n")
-        except OSError as error:
-            warn("the access log cannot be written", file=str(path), reason=error.strerror)
-
-    with file:
-        yield write

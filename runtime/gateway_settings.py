@@ -111,6 +111,7 @@ class Gateway(Section):
         default=30.0, gt=0, description="How long a client may take nothing of its answer, 64 KiB at least."
     )
     quota: Size = Field(default=0, description="Bytes a second one principal reads; 0: no limit.")
+    access_log: Path | None = Field(default=None, description="File of who read what, in lines of JSON; unset: none.")
     tls: GatewayTls = GatewayTls()
     auth: GatewayAuth = GatewayAuth()
 

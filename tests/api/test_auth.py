@@ -16,7 +16,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from tests.api.gateways import RECORDS, Call, MemoryReader, asgi_call
+from tests.api.gateways import RECORDS, Call, MemoryReader, Running, asgi_call
+from tests.scenarios.house import eventually
+from tierstate.api.access_log import AccessLog
 from tierstate.api.app import create_app
 from tierstate.api.credentials import ProviderTokens, basic, subject_of
 from tierstate.api.open import open_gateway
@@ -343,3 +345,46 @@ def test_names_that_are_set_are_the_only_ones(tokens: Tokens) -> None:
     asked = {"host": "tiers.example:443"} | bearer("secret")
     assert ask("/v1/topics", headers=asked).status_code == 200
     assert ask("/v1/topics", headers=asked | {"host": "localhost"}).status_code == 421
+
+
+def test_each_call_is_logged_with_who_read_what_and_no_secret(tokens: Tokens) -> None:
+    lines: list[str] = []
+    reader = MemoryReader()
+    reader.append(b"k", b"private words")
+    settings = Gateway(auth=tokens(line("secret", "ann")))
+    service = FetchService(reader, settings, ManualClock())
+    ask = asgi_call(create_app(service, log=AccessLog(lines.append, ManualClock())))
+    answer = ask(RECORDS, offset=0, headers=bearer("secret"))
+    for path in ("/v1/topics", "/", "/v1/topics/none"):
+        ask(path, headers=bearer("secret"))
+    ask("/v1/topics", headers=bearer("guessed"))
+    found = [json.loads(each) for each in lines]
+    assert [(each["user"], each["path"], each["status"]) for each in found] == [
+        ("ann", RECORDS, 200),
+        ("ann", "/v1/topics", 200),
+        ("ann", "/v1/topics/none", 404),
+        ("", "/v1/topics", 401),
+    ]
+    read = {name: found[0][name] for name in ("bytes", "tier", "first_offset", "next_offset", "client", "time")}
+    assert read == {
+        "bytes": len(answer.content),
+        "tier": "local",
+        "first_offset": 0,
+        "next_offset": 1,
+        "client": "127.0.0.1",
+        "time": "2023-11-14T22:13:20Z",
+    }
+    assert not any(word in text for text in lines for word in ("secret", "guessed", "private"))
+
+
+def test_an_access_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    settings = Gateway(listen=Address("127.0.0.1", 0), access_log=tmp_path / "none" / "access.log")
+    with pytest.raises(InvalidSettings, match=r"gateway\.access_log"):
+        open_gateway(MemoryReader(), settings, ManualClock())
+
+
+def test_the_access_log_of_a_gateway_is_its_file(serve: Callable[..., Running], tmp_path: Path) -> None:
+    running = serve(MemoryReader(), access_log=tmp_path / "access.log")
+    assert running.client.get("/v1/topics").status_code == 200
+    eventually(lambda: (tmp_path / "access.log").read_text().count("\n") == 1)
+    assert json.loads((tmp_path / "access.log").read_text())["path"] == "/v1/topics"

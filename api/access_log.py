@@ -1,0 +1,68 @@
+"""Who read what: one line of JSON for each call below `/v1`, when its answer is over.
+
+    {"time": "2026-01-01T00:00:00Z", "user": "ann", "client": "10.0.0.7",
+     "path": "/v1/topics/orders/partitions/0/records", "status": 200, "bytes": 10485760, "seconds": 0.213,
+     "tier": "remote", "first_offset": 0, "next_offset": 45000}
+
+``user``: as it was proven; empty where nobody was asked, or nobody believed. ``bytes``: of the body, as far as it was
+sent; ``tier`` and offsets only where records were answered. The query is not in it: it may hold what was searched for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.types import Message, Scope, Send
+
+from ..runtime.clock import Clock
+
+ACCESS = "tierstate.access"
+"""Of an ASGI scope: the `LoggedCall`."""
+
+
+class AccessLog:
+    """``write``: one line."""
+
+    def __init__(self, write: Callable[[str], None], clock: Clock) -> None:
+        self._write, self._clock = write, clock
+
+    def begun(self, scope: Scope) -> LoggedCall:
+        client = scope.get("client")
+        return LoggedCall(self._write, self._clock, client[0] if client else "", scope.get("path", ""))
+
+
+class LoggedCall:
+    """One call."""
+
+    def __init__(self, write: Callable[[str], None], clock: Clock, client: str, path: str) -> None:
+        self._write, self._clock, self._client, self._path = write, clock, client, path
+        self._began = clock.monotonic()
+        self._status = self._bytes = 0
+        self.user = ""
+        self.read: dict[str, Any] = {}
+
+    def watching(self, send: Send) -> Send:
+        async def sent(message: Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.start":
+                self._status = message["status"]
+            else:
+                self._bytes += len(message.get("body", b""))
+
+        return sent
+
+    def over(self) -> None:
+        time = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        line = {
+            "time": time,
+            "user": self.user,
+            "client": self._client,
+            "path": self._path,
+            "status": self._status,
+            "bytes": self._bytes,
+            "seconds": round(self._clock.monotonic() - self._began, 3),
+        }
+        self._write(json.dumps(line | self.read))
