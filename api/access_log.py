@@ -1,4 +1,4 @@
-"""Who read what: one line of JSON for each call below `/v1`, when its answer is over.
+"""Each call below `/v1`, when its answer is over: for the metrics, and who read what as a line of JSON.
 
     {"time": "2026-01-01T00:00:00Z", "user": "ann", "client": "10.0.0.7",
      "path": "/v1/topics/orders/partitions/0/records", "status": 200, "bytes": 10485760, "seconds": 0.213,
@@ -18,28 +18,29 @@ from typing import Any
 from starlette.types import Message, Scope, Send
 
 from ..runtime.clock import Clock
+from ..runtime.listener import GatewayAnswered, Listener, ignore
 
 ACCESS = "tierstate.access"
 """Of an ASGI scope: the `LoggedCall`."""
 
 
 class AccessLog:
-    """``write``: one line."""
+    """``write``: one line; None where nobody keeps any. ``listener``: is told of every call."""
 
-    def __init__(self, write: Callable[[str], None], clock: Clock) -> None:
-        self._write, self._clock = write, clock
+    def __init__(self, clock: Clock, listener: Listener = ignore, write: Callable[[str], None] | None = None) -> None:
+        self.clock, self.listener, self.write = clock, listener, write
 
     def begun(self, scope: Scope) -> LoggedCall:
         client = scope.get("client")
-        return LoggedCall(self._write, self._clock, client[0] if client else "", scope.get("path", ""))
+        return LoggedCall(self, client[0] if client else "", scope.get("path", ""))
 
 
 class LoggedCall:
     """One call."""
 
-    def __init__(self, write: Callable[[str], None], clock: Clock, client: str, path: str) -> None:
-        self._write, self._clock, self._client, self._path = write, clock, client, path
-        self._began = clock.monotonic()
+    def __init__(self, log: AccessLog, client: str, path: str) -> None:
+        self._log, self._client, self._path = log, client, path
+        self._began = log.clock.monotonic()
         self._status = self._bytes = 0
         self.user = ""
         self.read: dict[str, Any] = {}
@@ -55,7 +56,12 @@ class LoggedCall:
         return sent
 
     def over(self) -> None:
-        time = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        clock = self._log.clock
+        seconds = clock.monotonic() - self._began
+        self._log.listener(GatewayAnswered(self._status, self._bytes, seconds))
+        if self._log.write is None:
+            return
+        time = datetime.fromtimestamp(clock.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         line = {
             "time": time,
             "user": self.user,
@@ -63,6 +69,6 @@ class LoggedCall:
             "path": self._path,
             "status": self._status,
             "bytes": self._bytes,
-            "seconds": round(self._clock.monotonic() - self._began, 3),
+            "seconds": round(seconds, 3),
         }
-        self._write(json.dumps(line | self.read))
+        self._log.write(json.dumps(line | self.read))

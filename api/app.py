@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from ..broker.sasl import DEFAULT_MECHANISM
 from . import models, pages, records, topics
 from .access_log import AccessLog
 from .auth import Door
@@ -22,12 +23,13 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_app(service: FetchService, mechanism: str = "SCRAM-SHA-256", log: AccessLog | None = None) -> FastAPI:
+def create_app(service: FetchService, mechanism: str = DEFAULT_MECHANISM, log: AccessLog | None = None) -> FastAPI:
     """``mechanism``: of SASL, in which callers' passwords are shown to brokers. InvalidSettings: as `auth.Door`.
 
     The service's pools are closed with the app's lifespan.
     """
 
+    log = log or AccessLog(service.clock)
     door = Door(service.settings, service.clock, mechanism, service.pools.rights, log)
 
     @asynccontextmanager

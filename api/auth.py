@@ -31,9 +31,7 @@ CALLER = "tierstate.caller"
 class Door:
     """``pool``: for what may have to ask an identity provider."""
 
-    def __init__(
-        self, settings: Gateway, clock: Clock, mechanism: str, pool: Pool, log: AccessLog | None = None
-    ) -> None:
+    def __init__(self, settings: Gateway, clock: Clock, mechanism: str, pool: Pool, log: AccessLog) -> None:
         """``mechanism``: in which a caller's password is shown to brokers. InvalidSettings: files cannot be used."""
         check(settings)
         auth, self._log = settings.auth, log
@@ -53,7 +51,7 @@ class Door:
                 await app(scope, receive, send)
                 return
             send = _with_headers(send, scope["scheme"])
-            if self._log is None or not _is_data(scope):
+            if not _is_data(scope):
                 await self._enter(app, scope, receive, send)
                 return
             access = self._log.begun(scope)

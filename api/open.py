@@ -6,16 +6,17 @@ import logging
 import socket
 import ssl
 import threading
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 
 import uvicorn
 
 from ..broker.callers import Callers
-from ..broker.sasl import own_login, speaks_sasl
+from ..broker.sasl import DEFAULT_MECHANISM
 from ..runtime.appended_lines import AppendedLines
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
+from ..runtime.listener import Listener, ignore
+from ..runtime.metrics import Metrics
 from ..runtime.service import Service
 from ..runtime.setting_types import Address
 from ..runtime.watchdog import alive, loop
@@ -34,16 +35,23 @@ DRAIN_SECONDS = 10
 class GatewayServer:
     """Bound when constructed; serves while its `process` runs."""
 
-    def __init__(self, service: FetchService, settings: Gateway, mechanism: str = "SCRAM-SHA-256") -> None:
+    def __init__(
+        self,
+        service: FetchService,
+        settings: Gateway,
+        mechanism: str = DEFAULT_MECHANISM,
+        listener: Listener = ignore,
+    ) -> None:
         _check_tls(settings)
         path = settings.access_log
         self._lines = None if path is None else AppendedLines(path, "gateway.access_log", _warn)
-        access = None if self._lines is None else AccessLog(self._lines.write, service.clock)
+        access = AccessLog(service.clock, listener, None if self._lines is None else self._lines.write)
+        self.service, self.open = service, Open(settings)
         tls = settings.tls
         self._scheme = "http" if tls.certificate is None else "https"
         self._config = uvicorn.Config(
             create_app(service, settings.auth.mechanism or mechanism, access),
-            http=protocol_of(Open(settings)),
+            http=protocol_of(self.open),
             loop="asyncio",
             ws="none",
             lifespan="on",
@@ -105,27 +113,35 @@ def open_gateway(
     settings: Gateway,
     clock: Clock,
     hidden: Iterable[str] = (),
-    kafka: Mapping[str, str] = MappingProxyType({}),
-    brokers: Iterable[tuple[str, int]] = (),
+    callers: Callers | None = None,
+    listener: Listener = ignore,
 ) -> GatewayServer:
-    """``hidden``: topics that are never served, as the tier-state topic. ``kafka``: librdkafka's properties of the
-    gateway, ``brokers``: where they are, to be asked about callers.
+    """``hidden``: topics that are never served, as the tier-state topic. ``callers``: how brokers are asked about them.
 
     Raises InvalidSettings for an address that is taken, TLS files or tokens that cannot be used, what would be open to
     strangers.
     """
     auth = settings.auth
-    if auth.asks and not speaks_sasl(kafka) and (auth.rights == "kafka" or auth.basic):
+    if auth.asks and callers is None and (auth.rights == "kafka" or auth.basic):
         raise InvalidSettings(
             [
                 "gateway.auth.rights: brokers without SASL know no users, so nobody's rights can be asked for: set it "
                 "to gateway, and basic to false"
             ]
         )
-    asking = Callers(kafka, clock, tuple(brokers)) if speaks_sasl(kafka) else None
-    own = own_login(kafka) if asking is not None else None
-    service = FetchService(reader, settings, clock, hidden, asking)
-    return GatewayServer(service, settings, own.mechanism if own is not None else "SCRAM-SHA-256")
+    service = FetchService(reader, settings, clock, hidden, callers)
+    mechanism = DEFAULT_MECHANISM if callers is None else callers.mechanism
+    return GatewayServer(service, settings, mechanism, listener)
+
+
+def feed_gateway_metrics(metrics: Metrics, server: GatewayServer) -> None:
+    """What it counts, for Prometheus."""
+    connections, memory = server.open, server.service.memory
+    metrics.tally(
+        "tierstate_gateway_dropped_connections_total", lambda: [((), connections.refused + connections.reset)]
+    )
+    metrics.gauge("tierstate_gateway_connections", lambda: [((), connections.count)])
+    metrics.gauge("tierstate_gateway_memory_bytes", lambda: [((), memory.used)])
 
 
 def _warn(event: str, **facts: object) -> None:

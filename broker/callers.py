@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cachetools import LRUCache
@@ -24,7 +24,7 @@ from .client_config import bootstrap_addresses
 from .error_codes import error_of
 from .framed_socket import FramedSocket, tls_context
 from .raw_connection import RawConnection
-from .sasl import Login, own_login
+from .sasl import DEFAULT_MECHANISM, Login, own_login, speaks_sasl
 from .wire_fields import compact, read_compact
 
 READ, DESCRIBE = 3, 8
@@ -49,6 +49,11 @@ class Rights:
 NONE = Rights()
 
 
+def callers_of(kafka: Mapping[str, str], clock: Clock, known: Iterable[Address] = ()) -> Callers | None:
+    """None: brokers without SASL know no users."""
+    return Callers(kafka, clock, tuple(known)) if speaks_sasl(kafka) else None
+
+
 class Callers:
     """Thread-safe, blocking; a call takes ``timeout`` seconds at most for each broker it tries."""
 
@@ -61,6 +66,12 @@ class Callers:
         self._addresses = list(dict.fromkeys([*known, *bootstrap_addresses(kafka)]))
         self._tokens: LRUCache[str, tuple[float, Login]] = LRUCache(TOKENS)
         self._lock = threading.Lock()
+
+    @property
+    def mechanism(self) -> str:
+        """Our own, of SASL."""
+        own = own_login(self._kafka)
+        return DEFAULT_MECHANISM if own is None else own.mechanism
 
     def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
         """Of who logs in so. AccessDenied: the login is refused. BrokerUnavailable, TimedOut: nobody answers."""
@@ -115,7 +126,7 @@ class Callers:
             _, at = read_compact(answer, at)
         token_id, at = read_compact(answer, at + 24)
         secret, _ = read_compact(answer, at)
-        mechanism = own.mechanism if own.mechanism.startswith("SCRAM-") else "SCRAM-SHA-256"
+        mechanism = own.mechanism if own.mechanism.startswith("SCRAM-") else DEFAULT_MECHANISM
         return Login(mechanism, token_id.decode(), base64.b64encode(secret).decode(), by_token=True)
 
     def _connected(self, login: Login) -> tuple[RawConnection, float]:

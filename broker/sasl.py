@@ -16,6 +16,7 @@ from kafka.net.sasl.scram import ScramClient
 from ..state.errors import AccessDenied, InvalidRequest
 
 PLAIN = "PLAIN"
+DEFAULT_MECHANISM = "SCRAM-SHA-256"
 MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 

@@ -19,8 +19,9 @@ LOOPBACK = ("127.", "::1", "localhost")
 @pass_context
 def command(context: Context, listen: str | None) -> None:
     """Serve both tiers over HTTP, with a console at /. Ends on SIGTERM after the answers in progress."""
-    open_gateway = _gateway()
+    open_gateway, feed_gateway_metrics = _gateway()
     from ..app.services import open_serving_parts
+    from ..broker.callers import callers_of
     from ..runtime.allocator import keep_buffers_of_reads
 
     keep_buffers_of_reads()
@@ -30,9 +31,10 @@ def command(context: Context, listen: str | None) -> None:
     logger = service_logs(context)
     with open_serving_parts(settings, logger, "gateway", settings.management.of_gateway) as parts:
         hidden = (settings.tier_state.topic,)
-        brokers = parts.brokers.values()
-        gateway = open_gateway(parts.reader, settings.gateway, parts.clock, hidden, settings.kafka, brokers)
+        callers = callers_of(settings.kafka, parts.clock, parts.brokers.values())
+        gateway = open_gateway(parts.reader, settings.gateway, parts.clock, hidden, callers, parts.metrics.listen)
         with closing(gateway) as server:
+            feed_gateway_metrics(parts.metrics, server)
             address = str(parts.management.address)
             _announce(context, server.url, address, open_to_all=not settings.gateway.auth.asks)
             context.deadline.cancel()
@@ -40,17 +42,17 @@ def command(context: Context, listen: str | None) -> None:
             serve(context, parts.services, logger.warning)
 
 
-def _gateway() -> Any:
+def _gateway() -> tuple[Any, Any]:
     """The room, or the extra that it needs."""
     from ..state.errors import MissingExtra
 
     try:
-        from ..api.open import open_gateway
+        from ..api.open import feed_gateway_metrics, open_gateway
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("fastapi", "jwt", "uvicorn", "starlette"):
             raise MissingExtra("gateway", "the gateway") from error
         raise
-    return open_gateway
+    return open_gateway, feed_gateway_metrics
 
 
 def _announce(context: Context, url: str, management: str, *, open_to_all: bool) -> None:

@@ -299,6 +299,15 @@ class RemoteFetched:
 
 
 @dataclass(frozen=True, slots=True)
+class GatewayAnswered:
+    """One call of a gateway is over. ``bytes`` of its body were sent; ``seconds`` since its head was there."""
+
+    status: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkCacheOff:
     """The disk cache of chunks is not used, or not any more; reads go on without it."""
 
@@ -335,6 +344,7 @@ Event = (
     | KeyRingRefused
     | LogFolderLost
     | LogFolderBack
+    | GatewayAnswered
     | RemoteFetched
     | ChunkCacheOff
 )

@@ -23,6 +23,7 @@ from .listener import (
     CustodyStepTaken,
     Event,
     FactsApplied,
+    GatewayAnswered,
     HoldReported,
     KeyRingRefused,
     Listener,
@@ -58,7 +59,7 @@ _WARNINGS = (
     TransactionIndexRebuilt,
     ViewRebuilt,
 )
-_DETAILS = (FactsApplied, RemoteFetched, TrimRefused)
+_DETAILS = (FactsApplied, GatewayAnswered, RemoteFetched, TrimRefused)
 
 
 def open_logs(

@@ -25,6 +25,7 @@ from .listener import (
     Event,
     FactsApplied,
     FactsErased,
+    GatewayAnswered,
     HoldReported,
     KeyRingRead,
     KeyRingRefused,
@@ -72,6 +73,8 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         (),
     ),
     "tierstate_remote_fetch_bytes_total": ("Bytes read from the object store for readers.", ()),
+    "tierstate_gateway_answers_total": ("Calls that a gateway answered, by HTTP status.", ("status",)),
+    "tierstate_gateway_sent_bytes_total": ("Bytes of bodies that a gateway sent.", ()),
     "tierstate_chunk_cache_off_total": ("Times the disk cache was not used, or turned itself off.", ()),
 }
 TALLIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -79,6 +82,10 @@ TALLIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_chunk_cache_hits_total": ("Chunks found, in memory also those being loaded.", ("level",)),
     "tierstate_chunk_cache_misses_total": ("Chunks not found.", ("level",)),
     "tierstate_chunk_cache_damaged_total": ("Files of the disk cache that were damaged, and dropped.", ()),
+    "tierstate_gateway_dropped_connections_total": (
+        "Connections that a gateway refused, or reset: too many, or standing still.",
+        (),
+    ),
     "tierstate_proxy_passed_bytes_total": ("Bytes of records that passed from brokers to clients.", ()),
     "tierstate_proxy_filled_bytes_total": ("Bytes of records of the remote tier put into brokers' answers.", ()),
     "tierstate_proxy_not_yet_total": ("Times that remote records were not at hand: the client asked again.", ()),
@@ -89,6 +96,7 @@ TALLIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 SECONDS: Mapping[str, str] = {
     "tierstate_remote_copy_seconds": "From copy-started to copy-finished, a segment.",
     "tierstate_remote_fetch_seconds": "One read of the object store.",
+    "tierstate_gateway_answer_seconds": "One call of a gateway, to the last byte that was sent.",
 }
 _PARTITION = ("topic", "partition")
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -155,6 +163,8 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "tierstate_topic_problems": ("Differences of the tier-state topic's configuration from what is safe.", ()),
     "tierstate_heads_lost": ("Partitions of the tier-state topic that do not begin at 0: facts are missing.", ()),
+    "tierstate_gateway_connections": ("Connections open to a gateway.", ()),
+    "tierstate_gateway_memory_bytes": ("Of gateway.memory, in use.", ()),
     "tierstate_proxy_connections": ("Clients connected to the proxy.", ()),
     "tierstate_proxy_memory_bytes": ("Of proxy.memory, in use.", ()),
     "tierstate_orphan_objects": ("Objects that no fact names.", ()),
@@ -216,6 +226,10 @@ class Metrics:
                 self._add("tierstate_store_conditional_puts_ignored_total", 1)
             case KeyRingRefused():
                 self._add("tierstate_key_ring_refusals_total", 1)
+            case GatewayAnswered():
+                self._add("tierstate_gateway_answers_total", 1, str(event.status))
+                self._add("tierstate_gateway_sent_bytes_total", event.bytes)
+                self._seconds["tierstate_gateway_answer_seconds"].observe(event.seconds)
             case RemoteFetched():
                 self._add("tierstate_remote_fetch_bytes_total", event.bytes)
                 self._seconds["tierstate_remote_fetch_seconds"].observe(event.seconds)

@@ -26,6 +26,7 @@ from tierstate.api.problems import NotAuthenticated
 from tierstate.api.service import FetchService
 from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth, GatewayJwt, GatewayTls
+from tierstate.runtime.listener import Event, GatewayAnswered
 from tierstate.runtime.setting_types import Address
 from tierstate.state.errors import InvalidSettings
 
@@ -349,11 +350,12 @@ def test_names_that_are_set_are_the_only_ones(tokens: Tokens) -> None:
 
 def test_each_call_is_logged_with_who_read_what_and_no_secret(tokens: Tokens) -> None:
     lines: list[str] = []
+    told: list[Event] = []
     reader = MemoryReader()
     reader.append(b"k", b"private words")
     settings = Gateway(auth=tokens(line("secret", "ann")))
     service = FetchService(reader, settings, ManualClock())
-    ask = asgi_call(create_app(service, log=AccessLog(lines.append, ManualClock())))
+    ask = asgi_call(create_app(service, log=AccessLog(ManualClock(), told.append, lines.append)))
     answer = ask(RECORDS, offset=0, headers=bearer("secret"))
     for path in ("/v1/topics", "/", "/v1/topics/none"):
         ask(path, headers=bearer("secret"))
@@ -374,6 +376,8 @@ def test_each_call_is_logged_with_who_read_what_and_no_secret(tokens: Tokens) ->
         "client": "127.0.0.1",
         "time": "2023-11-14T22:13:20Z",
     }
+    assert [type(event) for event in told] == [GatewayAnswered] * 4
+    assert told[0] == GatewayAnswered(200, len(answer.content), 0.0)
     assert not any(word in text for text in lines for word in ("secret", "guessed", "private"))
 
 
