@@ -72,7 +72,8 @@ class Writer:
 
     def __init__(self, sandbox: KafkaSandbox, batch: int = 1, transaction: str | None = None, **more: Any) -> None:
         config = {"bootstrap.servers": sandbox.bootstrap, "log_level": 0, "batch.num.messages": batch}
-        config |= {"linger.ms": 0 if batch == 1 else 50, "enable.idempotence": True, "compression.type": "none"}
+        # a batch is sent when it is full, or by `flush`: one that waits less is sent short by a machine that is busy
+        config |= {"linger.ms": 0 if batch == 1 else 60_000, "enable.idempotence": True, "compression.type": "none"}
         if transaction is not None:
             config["transactional.id"] = transaction
         self._producer: Any = Producer(config | more)
