@@ -6,7 +6,7 @@ import click
 
 from .context import Context
 from .flags import pass_context
-from .serving import serve, service_logs
+from .serving import keep_files_private, serve, service_logs
 
 
 @click.command(
@@ -32,6 +32,7 @@ def command(context: Context, listen: str | None) -> None:
     from ..runtime.allocator import keep_buffers_of_reads
 
     keep_buffers_of_reads()
+    keep_files_private(context)
     if listen is not None:
         context.overrides += (f"proxy.listen={listen}",)
     settings = context.settings_with("kafka.bootstrap.servers", "store.url")

@@ -33,6 +33,12 @@ DEBUG_VARIABLE = "TIERSTATE_DEBUG"
 Warn = Callable[..., object]
 
 
+def keep_files_private(context: Context) -> None:
+    """View, chunk cache and logs hold what not everybody on this machine may read."""
+    if context.own_process:
+        os.umask(0o077)
+
+
 def service_logs(context: Context) -> FilteringBoundLogger:
     """Of a process that serves: its own lines and its libraries' warnings, without any secret of the settings."""
     from ..runtime.logs import open_logs, take_library_logs

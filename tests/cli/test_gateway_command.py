@@ -60,6 +60,9 @@ def test_a_gateway_process_serves_a_real_topic_until_it_is_told_to_stop(
             process.send_signal(signal.SIGTERM)
             _, notes = process.communicate(timeout=60)
     assert process.returncode == 0, notes
+    kept = [path for path in (tmp_path / "state").rglob("*")]
+    assert any(path.is_file() for path in kept)
+    assert {path.name for path in kept if path.stat().st_mode & 0o077} == set(), "nobody else may look into a view"
     assert f"listening on {said['address']}" in notes
 
 
