@@ -6,7 +6,9 @@ import base64
 import hashlib
 import hmac
 import json
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +245,33 @@ def test_keys_that_are_rotated_in_the_file_are_taken(keys: Path) -> None:
 def test_a_provider_that_does_not_answer_is_not_a_no() -> None:
     ask = gateway(provider("http://127.0.0.1:1/keys"))
     assert ask("/v1/topics", headers=bearer(signed())).status_code == 503
+
+
+class Provider(BaseHTTPRequestHandler):
+    asked = 0
+    keys = b""
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.keys)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+def test_keys_by_url_are_kept_and_a_flood_of_unknown_ones_is_none_at_the_provider(keys: Path) -> None:
+    Provider.asked, Provider.keys = 0, keys.read_bytes()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Provider) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        ask = gateway(provider(f"http://127.0.0.1:{server.server_address[1]}/keys"))
+        for _ in range(5):
+            assert ask("/v1/topics", headers=bearer(signed())).status_code == 200
+        for number in range(20):
+            assert ask("/v1/topics", headers=bearer(signed(f"unknown-{number}"))).status_code == 401
+        server.shutdown()
+    assert Provider.asked <= 2
 
 
 @pytest.mark.parametrize("missing", ["audience", "keys"])
