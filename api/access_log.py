@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from starlette.types import Message, Scope, Send
 
 from ..runtime.clock import Clock
 from ..runtime.listener import GatewayAnswered, Listener, ignore
+from ..state.offsets import moment
 
 ACCESS = "tierstate.access"
 """Of an ASGI scope: the `LoggedCall`."""
@@ -61,7 +61,7 @@ class LoggedCall:
         self._log.listener(GatewayAnswered(self._status, self._bytes, seconds))
         if self._log.write is None:
             return
-        time = datetime.fromtimestamp(clock.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        time = moment(clock.now_ms())
         line = {
             "time": time,
             "user": self.user,

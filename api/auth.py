@@ -18,7 +18,7 @@ from ..app.pool import Pool
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
 from ..state.errors import InvalidRequest, InvalidSettings, TierstateError
-from .access_log import ACCESS, AccessLog
+from .access_log import ACCESS, AccessLog, LoggedCall
 from .credentials import ANYBODY, Caller, ProviderTokens, TokenFile, basic, named, subject_of
 from .problems import NotAuthenticated, WrongHost, problem_response
 
@@ -51,22 +51,27 @@ class Door:
                 await app(scope, receive, send)
                 return
             send = _with_headers(send, scope["scheme"])
-            if not _is_data(scope):
-                await self._enter(app, scope, receive, send)
+            path: str = scope.get("path", "")
+            if path != "/v1" and not path.startswith("/v1/"):
+                await self._enter(app, scope, receive, send, None)
                 return
             access = self._log.begun(scope)
             try:
-                await self._enter(app, {**scope, ACCESS: access}, receive, access.watching(send))
+                await self._enter(app, {**scope, ACCESS: access}, receive, access.watching(send), access)
             finally:
                 access.over()
 
         return entered
 
-    async def _enter(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _enter(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, access: LoggedCall | None) -> None:
+        """``access`` None: what is asked for holds no data."""
+        caller = ANYBODY
         try:
             headers = Headers(scope=scope)
             self._check_host(headers)
-            caller = await self._caller(scope, headers) if _is_data(scope) else ANYBODY
+            if access is not None:
+                caller = await self._caller(scope, headers)
+                access.user = caller.principal
         except TierstateError as error:
             response = problem_response(error)
             if isinstance(error, NotAuthenticated):
@@ -74,8 +79,6 @@ class Door:
                     response.headers.append("www-authenticate", challenge)
             await response(scope, receive, send)
             return
-        if (access := scope.get(ACCESS)) is not None:
-            access.user = caller.principal
         if scope["method"] == "OPTIONS":
             await Response(status_code=204, headers={"allow": "GET, HEAD, OPTIONS"})(scope, receive, send)
             return
@@ -121,11 +124,6 @@ class Door:
 
     def _challenges(self) -> list[str]:
         return ['Basic realm="tierstate", charset="UTF-8"'] * self._basic + ["Bearer"] * self._bearer
-
-
-def _is_data(scope: Scope) -> bool:
-    path: str = scope.get("path", "")
-    return path == "/v1" or path.startswith("/v1/")
 
 
 def _with_headers(send: Send, scheme: str) -> Send:

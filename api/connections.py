@@ -15,7 +15,7 @@ import asyncio
 import socket
 import struct
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -77,15 +77,15 @@ class HttpProtocol(H11Protocol):
         self._head: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast(asyncio.Transport, transport))
         address = self.client[0] if self.client else ""
         if not self.open_ones.enter(address):
-            transport.write(_BUSY)
-            transport.close()
+            self.transport.write(_BUSY)
+            self.transport.close()
             return
         self._address = address
-        transport.set_write_buffer_limits(high=WRITE_HIGH)
+        self.transport.set_write_buffer_limits(high=WRITE_HIGH)
         self.app = self._resetting(self.app, transport.get_extra_info("peercert"))
         self._await_head()
 

@@ -22,6 +22,7 @@ from jwt import PyJWKClient, PyJWKSet
 from jwt.exceptions import PyJWKClientConnectionError, PyJWKClientError, PyJWTError
 
 from ..broker.sasl import Login
+from ..runtime.changed_file import changes_of
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import GatewayJwt
 from ..runtime.keyed_digest import keyed_digest
@@ -92,7 +93,7 @@ class TokenFile:
     def _refresh(self) -> None:
         try:
             now = self._path.stat()
-            seen = (now.st_mtime_ns, now.st_size, now.st_ino, now.st_mode)
+            seen = (*changes_of(now), now.st_mode)
             if seen == self._seen:
                 return
             if now.st_mode & 0o007:
@@ -188,7 +189,7 @@ class _KeysByUrl:
 class _KeysOfFile:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, int] = (0, 0)
+        self._seen: tuple[int, int, int] = (0, 0, 0)
         self._keys: dict[str | None, Any] = {}
         try:
             self._refresh()
@@ -206,8 +207,7 @@ class _KeysOfFile:
         return self._keys[name]
 
     def _refresh(self) -> None:
-        now = self._path.stat()
-        seen = (now.st_mtime_ns, now.st_size)
+        seen = changes_of(self._path.stat())
         if seen != self._seen:
             found = PyJWKSet.from_json(self._path.read_text("utf-8"))
             self._keys = {each.key_id: each.key for each in found.keys}

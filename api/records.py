@@ -23,7 +23,7 @@ from ..app.pool import Pool
 from ..fetch.piece import Fetched
 from ..log.decode import RecordBlock, decode_records, record_schema
 from ..log.json_lines import Encoding
-from ..state.errors import BatchTooLarge, BrokerUnavailable, InvalidRequest, OffsetOutOfRange, TimedOut
+from ..state.errors import BatchTooLarge, InvalidRequest, OffsetOutOfRange
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .access_log import ACCESS
@@ -40,7 +40,7 @@ from .record_forms import (
     require_json,
     stored_bytes,
 )
-from .service import SILENT_S, FetchService, Need, caller_of, refuse_unknown_parameters, unless_gone
+from .service import FetchService, Need, caller_of, refuse_unknown_parameters, unless_gone
 from .topics import Asked, PartitionNumber, TopicName, known
 
 router = APIRouter(prefix="/v1/topics", tags=["records"], dependencies=[Depends(refuse_unknown_parameters)])
@@ -247,23 +247,11 @@ async def _fetch(service: FetchService, call: Call, position: Offset) -> tuple[F
             service.saw(call.topic, call.partition, piece.bounds)
             return piece, local
     if call.tier is Tier.REMOTE:
-        return await remote.run(lambda: _remote(service, call, position, lambda: fetch(Tier.REMOTE))), remote
+        asked = call.topic, call.partition, position, call.max_bytes, call.isolation
+        return await remote.run(lambda: service.fetch_remote(*asked)), remote
     piece = await remote.run(lambda: fetch(call.tier))
     service.saw(call.topic, call.partition, piece.bounds)
     return piece, remote
-
-
-def _remote(service: FetchService, call: Call, position: Offset, fetch: Callable[[], Fetched]) -> Fetched:
-    """Of the remote tier alone; by the view as it is while brokers do not answer."""
-    now = service.clock.monotonic
-    if now() >= service.silent_until:
-        try:
-            return fetch()
-        except (BrokerUnavailable, TimedOut):
-            service.silent_until = now() + SILENT_S
-    return service.reader.fetch_without_brokers(
-        call.topic, call.partition, position, max_bytes=call.max_bytes, isolation=call.isolation
-    )
 
 
 def _checked(call: Call, piece: Fetched, pool: Pool, held: Held, most_unpacked: int) -> Answer:

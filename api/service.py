@@ -18,7 +18,15 @@ from ..fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
 from ..runtime.quota import ByteQuota
-from ..state.errors import AccessDenied, InvalidRequest, Throttled, Unavailable, UnknownTopic
+from ..state.errors import (
+    AccessDenied,
+    BrokerUnavailable,
+    InvalidRequest,
+    Throttled,
+    TimedOut,
+    Unavailable,
+    UnknownTopic,
+)
 from ..state.offsets import Offset, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
@@ -117,8 +125,7 @@ class FetchService:
         self.rights = CallerRights(asking, self.pools.rights, clock, auth.cache, by_kafka=auth.rights == "kafka")
         self.tail = LongPolls(self._end_of)
         self._hidden = frozenset(hidden)
-        self.silent_until = float("-inf")
-        """On the clock's monotonic scale."""
+        self._silent_until = float("-inf")
         self._patterns = [re.compile(pattern) for pattern in settings.topics]
         self._tiered: tuple[float, frozenset[str]] = float("-inf"), frozenset()
         self._quotas: LRUCache[str, ByteQuota] = LRUCache(PRINCIPALS)
@@ -202,6 +209,18 @@ class FetchService:
         """What an answer said of the bounds."""
         with self._lock:
             self._local_starts[topic, partition] = bounds.local_start
+
+    def fetch_remote(self, topic: str, partition: int, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
+        """Of the remote tier alone, in a pool's thread; by the view as it is while brokers do not answer."""
+        reader, now = self.reader, self.clock.monotonic
+        if now() >= self._silent_until:
+            try:
+                return reader.fetch(
+                    topic, partition, offset, max_bytes=max_bytes, isolation=isolation, tier=Tier.REMOTE
+                )
+            except (BrokerUnavailable, TimedOut):
+                self._silent_until = now() + SILENT_S
+        return reader.fetch_without_brokers(topic, partition, offset, max_bytes=max_bytes, isolation=isolation)
 
     async def _end_of(self, place: Place) -> Offset:
         topic, partition, isolation = place

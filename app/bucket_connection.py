@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -22,7 +21,7 @@ from ..follower.time_travel import NO_TIME, Replayed, Target
 from ..runtime.listener import ChoreFailed, ignore
 from ..state.errors import TierstateError, UnknownTopic
 from ..state.ids import BrokerId
-from ..state.offsets import Position, TimestampMs
+from ..state.offsets import Position, TimestampMs, moment
 from .connection import BUCKET, Connection, no_progress, tier_partitions
 from .positions import parse_time
 
@@ -81,7 +80,7 @@ class BucketTopics:
         """By its name, or by its topic id. Raises UnknownTopic."""
         found = self._of_name.get(name) or next((each for key, each in self._of_id.items() if key == name), None)
         if found is None:
-            at = None if self._newest_at == NO_TIME else _written(self._newest_at)
+            at = None if self._newest_at == NO_TIME else moment(self._newest_at)
             raise UnknownTopic("the view from the bucket knows no such topic", topic=name, view_of=at)
         return found
 
@@ -115,7 +114,7 @@ class ViewAge:
         of = f"cluster {self.cluster_id}, tier-state topic {self.tier_state_topic_id}"
         newest = "no fact is in it"
         if self.newest_at != NO_TIME:
-            newest = f"it is of {_written(self.newest_at)}, {_ago(self.age_ms)} ago"
+            newest = f"it is of {moment(self.newest_at)}, {_ago(self.age_ms)} ago"
         asked = f" as of {self.as_of}" if self.as_of else ""
         said = [
             f"view from the bucket alone{asked} ({of}): {newest}; what came after that is not known, "
@@ -238,10 +237,6 @@ class BucketConnection:
 def newest_of(said: Iterable[Replayed]) -> TimestampMs:
     """The newest that any of these tier-state partitions knows; -1: nothing was ever said."""
     return max((each.newest_timestamp for each in said), default=NO_TIME)
-
-
-def _written(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _ago(ms: int) -> str:

@@ -18,9 +18,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from .agent_site import cpu_s
 from .consumer import WARM
 
-TICKS = os.sysconf("SC_CLK_TCK")
 FETCH_BYTES = 4 << 20
 UNMEASURED = 20
 """Records of the tail before those that count."""
@@ -68,12 +68,6 @@ def crowd(bootstrap: str, topic: str, size: int) -> Iterator[None]:
             yield
         finally:
             process.stdin.close()
-
-
-def cpu_s(pid: int) -> float:
-    """User and system, of all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def resident(pid: int) -> int:

@@ -18,14 +18,14 @@ from cachetools import LRUCache
 from kafka.protocol.metadata import MetadataRequest
 
 from ..runtime.clock import Clock
-from ..state.errors import AccessDenied, BrokerUnavailable, InvalidRequest, TierstateError, TimedOut
+from ..state.errors import AccessDenied, BrokerUnavailable, CorruptData, InvalidRequest, TierstateError, TimedOut
 from .answers import Address
 from .client_config import bootstrap_addresses
 from .error_codes import error_of
 from .framed_socket import FramedSocket, tls_context
 from .raw_connection import RawConnection
 from .sasl import DEFAULT_MECHANISM, Login, own_login, speaks_sasl
-from .wire_fields import compact, read_compact
+from .wire import Frame, Malformed, length_of, string_of
 
 READ, DESCRIBE = 3, 8
 """Bits of ``topic_authorized_operations``: AclOperation's codes."""
@@ -112,22 +112,21 @@ class Callers:
         if own is None:
             raise InvalidRequest("without SASL to the brokers nobody can be asked for")
         connection, deadline = self._connected(own)
+        owner = string_of(b"User", flexible=True) + string_of(user.encode(), flexible=True)
+        renewers, ends = length_of(0, flexible=True), b"\0"
         try:
-            body = compact("User") + compact(user) + b"\x01" + struct.pack(">q", int(TOKEN_S * 1000)) + b"\0"
-            answer = connection.exchange(CREATE_TOKEN, CREATE_TOKEN_VERSION, body, deadline)
+            body = owner + renewers + struct.pack(">q", int(TOKEN_S * 1000)) + ends
+            answer = Frame(connection.exchange(CREATE_TOKEN, CREATE_TOKEN_VERSION, body, deadline))
+            code, token_id, secret = _token_of(answer)
+        except Malformed as error:
+            raise CorruptData("the broker's answer cannot be read", request="CreateDelegationToken") from error
         finally:
             connection.close()
-        (code,) = struct.unpack_from(">h", answer)
         if code:
-            error = error_of(code, request="CreateDelegationToken", user=user)
-            raise AccessDenied("no delegation token can be made for this user", user=user, reason=error or code)
-        at = 2
-        for _ in range(4):  # owner, and who asked
-            _, at = read_compact(answer, at)
-        token_id, at = read_compact(answer, at + 24)
-        secret, _ = read_compact(answer, at)
+            reason = error_of(code, request="CreateDelegationToken", user=user)
+            raise AccessDenied("no delegation token can be made for this user", user=user, reason=reason or code)
         mechanism = own.mechanism if own.mechanism.startswith("SCRAM-") else DEFAULT_MECHANISM
-        return Login(mechanism, token_id.decode(), base64.b64encode(secret).decode(), by_token=True)
+        return Login(mechanism, token_id, base64.b64encode(secret).decode(), by_token=True)
 
     def _connected(self, login: Login) -> tuple[RawConnection, float]:
         failure: TierstateError = BrokerUnavailable("no broker is known")
@@ -139,6 +138,16 @@ class Callers:
             except (BrokerUnavailable, TimedOut) as error:
                 failure = error
         raise failure
+
+
+def _token_of(answer: Frame) -> tuple[int, str, bytes]:
+    """Error code, token id and HMAC (CreateDelegationTokenResponse.json, version 3)."""
+    code = answer.int16()
+    for _ in range(4):  # owner, and who asked
+        answer.raw_string(flexible=True)
+    for _ in range(3):  # issued, expires, at the latest
+        answer.int64()
+    return code, answer.string(flexible=True), answer.raw_string(flexible=True) or b""
 
 
 def _rights(connection: RawConnection, topics: Sequence[str], deadline: float) -> dict[str, Rights]:

@@ -81,36 +81,29 @@ class _Once:
 
 
 class _Scram:
+    """kafka-python's client, which neither quotes names nor knows delegation tokens: the first message is ours."""
+
     def __init__(self, login: Login) -> None:
-        self._client = _Client(login)
+        self._client: Any = ScramClient(login.user, login.secret, login.mechanism)
+        self._extensions = b",tokenauth=true" if login.by_token else b""
         self._heard = 0
 
     def say(self) -> bytes:
-        message: bytes = self._client.first_message() if self._heard == 0 else self._client.final_message()
-        return message
+        client = self._client
+        if self._heard:
+            last: bytes = client.final_message()
+            return last
+        name = client.user.replace(b"=", b"=3D").replace(b",", b"=2C")
+        bare: bytes = b"n=" + name + b",r=" + client.nonce + self._extensions
+        client.auth_message += bare
+        return b"n,," + bare
 
     def hear(self, answer: bytes) -> bool:
         self._heard += 1
-        process = self._client.process_server_first_message if self._heard == 1 else self._client.check_server
+        client = self._client
+        process = client.process_server_first_message if self._heard == 1 else client.process_server_final_message
         try:
             process(answer)
         except (ValueError, KeyError, KafkaError) as error:
             raise AccessDenied("the broker did not prove that it knows the password") from error
         return self._heard == 2
-
-
-class _Client(ScramClient):  # type: ignore[misc]
-    """kafka-python's, which neither quotes names nor knows delegation tokens."""
-
-    def __init__(self, login: Login) -> None:
-        super().__init__(login.user, login.secret, login.mechanism)
-        self._extensions = b",tokenauth=true" if login.by_token else b""
-
-    def first_message(self) -> bytes:
-        name = self.user.replace(b"=", b"=3D").replace(b",", b"=2C")
-        bare: bytes = b"n=" + name + b",r=" + self.nonce + self._extensions
-        self.auth_message += bare
-        return b"n,," + bare
-
-    def check_server(self, message: bytes) -> Any:
-        return self.process_server_final_message(message)

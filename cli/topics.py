@@ -26,50 +26,39 @@ if TYPE_CHECKING:
 def command(context: Context) -> None:
     """List the tiered topics: what both tiers hold, and what is wrong anywhere."""
     if context.gateway is not None:
-        _show(context, _summaries_of_gateway(context))
+        _show(context, _of_gateway(context))
         return
     rows: dict[str, list[PartitionFacts]] = defaultdict(list)
     with context.reading() as connection:
         for each in _looked_at(connection):
             rows[each.topic].append(each)
-    document = []
-    for name, partitions in sorted(rows.items()):
-        trouble = sum(1 for p in partitions if p.gaps or p.degraded or p.holds or p.contradictions)
-        summary = {
-            "topic": name,
-            "partitions": len(partitions),
-            "remote_segments": sum(p.remote_segments for p in partitions),
-            "remote_bytes": sum(p.remote_bytes for p in partitions),
-            "remote_records": sum(p.remote_records for p in partitions),
-            "partitions_in_trouble": trouble,
-        }
-        document.append(summary)
-    _show(context, document)
+    _show(context, {name: [each.as_json() for each in partitions] for name, partitions in sorted(rows.items())})
 
 
-def _show(context: Context, document: list[dict[str, Any]]) -> None:
+def _show(context: Context, topics: dict[str, list[dict[str, Any]]]) -> None:
+    """Each topic's partitions, as `describe` prints them."""
+    document = [_summary(name, partitions) for name, partitions in topics.items()]
     columns = ("topic", "partitions", "remote segments", "remote bytes", "remote records", "in trouble")
     context.output.table(columns, [tuple(each.values()) for each in document], document)
 
 
-def _summaries_of_gateway(context: Context) -> list[dict[str, Any]]:
+def _summary(name: str, partitions: list[dict[str, Any]]) -> dict[str, Any]:
+    trouble = ("gaps", "degraded", "holds", "contradictions")
+    return {
+        "topic": name,
+        "partitions": len(partitions),
+        "remote_segments": sum(each["remote_segments"] for each in partitions),
+        "remote_bytes": sum(each["remote_bytes"] for each in partitions),
+        "remote_records": sum(each["remote_records"] for each in partitions),
+        "partitions_in_trouble": sum(any(each[name] for name in trouble) for each in partitions),
+    }
+
+
+def _of_gateway(context: Context) -> dict[str, list[dict[str, Any]]]:
     if context.settings.view.source == "bucket":
         raise InvalidRequest("--gateway or --source bucket, not both")
     with closing(gateway_client(context)) as client:
-        found = {name: client.described(name) for name in sorted(client.topics())}
-    return [
-        {
-            "topic": name,
-            "partitions": len(partitions),
-            "remote_segments": sum(p["remote_segments"] for p in partitions),
-            "remote_bytes": sum(p["remote_bytes"] for p in partitions),
-            "remote_records": sum(p["remote_records"] for p in partitions),
-            "partitions_in_trouble": sum(
-                1 for p in partitions if p["gaps"] or p["degraded"] or p["holds"] or p["contradictions"]
-            ),
-        }
-        for name, partitions in found.items()
-    ]
+        return {name: client.described(name) for name in sorted(client.topics())}
 
 
 def _looked_at(connection: Connection | BucketConnection) -> Iterator[PartitionFacts]:

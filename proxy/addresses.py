@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ..broker.wire import Frame, string_of
 from .apis import APIS, Key
-from .wire import Frame, string_of
 
 _PORT = struct.Struct(">i")
 Address = tuple[str, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Protocol
 
-from .wire import Malformed
+from ..broker.wire import Malformed
 
 _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 MOST_TEXT = 32_767

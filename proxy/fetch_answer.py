@@ -12,10 +12,10 @@ import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from ..broker.wire import length_of
 from ..fetch.piece import Fetched, LogicalBounds
 from .apis import APIS, Key
 from .arriving import Arriving, Source
-from .wire import length_of
 
 OFFSET_OUT_OF_RANGE = 1
 _LEAD = struct.Struct(">ihqqq")

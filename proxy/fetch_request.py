@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from ..broker.wire import Frame
 from ..state.offsets import Offset
 from ..state.routing import Isolation
 from .apis import APIS, Key
-from .wire import Frame
 
 Place = tuple[str, int]
 """Topic and partition."""

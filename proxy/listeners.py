@@ -16,8 +16,9 @@ import ssl
 from collections.abc import Callable, Iterable
 from weakref import WeakKeyDictionary
 
+from ..runtime.proxy_settings import Proxy
 from ..runtime.setting_types import Address
-from ..runtime.settings import HIGHEST_PORT, Proxy
+from ..runtime.settings import HIGHEST_PORT
 from ..state.errors import InvalidSettings, Unavailable
 from .addresses import Named
 from .peer import Peer

@@ -10,10 +10,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..broker.wire import Frame
 from ..state.routing import Isolation
 from .apis import APIS, Key
 from .fetch_request import Place
-from .wire import Frame
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LAST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 BROKERS_OWN = (LATEST, EARLIEST_LOCAL, EARLIEST_PENDING)

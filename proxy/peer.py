@@ -17,8 +17,8 @@ import struct
 from collections.abc import Iterable
 from typing import cast
 
+from ..broker.wire import Malformed
 from .direct import AVAILABLE, Direct, Gone
-from .wire import Malformed
 
 HELD = 256 * 1024
 """Bytes that came and were not taken, at most: the buffer of an end from which more than `SMALL` is wanted."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from ..runtime.clock import Clock
+from ..state.offsets import moment
 from .fetch_request import Place
 
 EVERY_S = 60.0
@@ -67,7 +67,7 @@ class Reads:
         seen, self._seen = self._seen, {}
         if write is None:
             return
-        time = datetime.fromtimestamp(now.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        time = moment(now.now_ms())
         for ((topic, partition), tier), each in seen.items():
             line = {
                 "time": time,

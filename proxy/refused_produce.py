@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import struct
 
+from ..broker.wire import length_of, string_of
 from .apis import APIS, Key
 from .arriving import Arriving, Source
-from .wire import length_of, string_of
 
 CLUSTER_AUTHORIZATION_FAILED = 31
 NO_ACKS = 0

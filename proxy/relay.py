@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
+from ..broker.wire import Frame, Malformed
 from ..state.errors import InvalidRequest
 from . import addresses, codes
 from .apis import APIS, Key
@@ -30,7 +31,6 @@ from .peer import Peer, framed
 from .refused_produce import refused_produce
 from .sasl_user import user_of
 from .versions import offered
-from .wire import Frame, Malformed
 
 LARGEST_WHOLE = 64 * 1024 * 1024
 """Of a frame that is looked into."""

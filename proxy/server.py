@@ -16,9 +16,9 @@ from typing import Protocol
 
 from ..app.pool import Pool
 from ..runtime.clock import Clock
+from ..runtime.proxy_settings import Proxy
 from ..runtime.service import Service
 from ..runtime.setting_types import Address
-from ..runtime.settings import Proxy
 from ..runtime.watchdog import alive, loop
 from ..state.errors import BrokerUnavailable, TierstateError
 from ..state.offsets import Offset

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
+from ..broker.wire import Frame, length_of
 from .apis import APIS
-from .wire import Frame, length_of
 
 UNSUPPORTED_VERSION = 35
 _RANGE = struct.Struct(">hhh")

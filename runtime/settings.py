@@ -15,6 +15,7 @@ from pydantic import Field, PrivateAttr
 
 from ..state.errors import InvalidSettings
 from .gateway_settings import Gateway
+from .proxy_settings import Proxy
 from .section import Section
 from .setting_types import Address, Duration, Folders, HttpUrl, Listen, Patterns, Reachable, Secret, Size, StoreUrl
 
@@ -285,55 +286,6 @@ class Management(Section):
                 [f"management.listen: {bound} is every address; say by management.advertised which one others ask"]
             )
         return self.advertised or bound
-
-
-class ProxyTls(Section):
-    """TLS between clients and the proxy; on when certificate and key are set."""
-
-    certificate: Path | None = Field(default=None, description="Certificate chain, PEM.")
-    key: Path | None = Field(default=None, description="Private key, PEM.")
-
-
-class Proxy(Section):
-    """Kafka's protocol in front of both tiers."""
-
-    listen: Listen = Field(
-        default=Address("127.0.0.1", 9192),
-        description="What clients bootstrap from. The broker with node id n is reached at this port + 1 + n; port 0 "
-        "takes a free one for each.",
-    )
-    advertised: str | None = Field(
-        default=None, description="The host that clients are told, on all ports. Unset: the one it listens on."
-    )
-    sni: str | None = Field(
-        default=None,
-        description="One port for all: the host names of the brokers, as broker-{node}.kafka.example.com, which a "
-        "client's TLS asks for. Needs proxy.tls. Unset: a port for each.",
-    )
-    connections: int = Field(default=4096, ge=1, le=1_000_000, description="Clients' connections at a time.")
-    memory: Size = Field(
-        default=256 * 2**20, ge=2**20, description="What all connections together hold beside their socket buffers."
-    )
-    remote_reads: int = Field(default=16, ge=1, le=1024, description="Remote reads at a time.")
-    remote_wait: Duration = Field(
-        default=0.1, ge=0.0, le=1.0, description="The longest that an answer without records waits for remote ones."
-    )
-    read_only: bool = Field(default=False, description="Refuse whatever writes or changes the cluster.")
-    access_log: Path | None = Field(default=None, description="File of who read what, in lines of JSON; unset: none.")
-    tls: ProxyTls = ProxyTls()
-
-    def port_of(self, broker_id: int) -> int:
-        """Where the broker with this node id is reached; 0 takes a free one. It may be beyond `HIGHEST_PORT`."""
-        return self.listen.port + 1 + broker_id if self.listen.port else 0
-
-    @property
-    def reachable(self) -> str:
-        """The host that clients are told. Raises InvalidSettings where nobody could reach it by that."""
-        if self.advertised is None and self.listen.everywhere:
-            raise InvalidSettings(
-                [f"proxy.advertised: clients cannot be told to connect to {self.listen.host}; name a host"]
-            )
-        return self.advertised or self.listen.host
 
 
 class Settings(Section):

@@ -45,6 +45,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(SlowestFiles(), "slowest files")
 
 
+@pytest.fixture(scope="module")
+def tls_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
+    """A broker behind TLS, SASL and ACLs, for one file of tests."""
+    from tests.broker.guarded import guarded_sandbox
+
+    with guarded_sandbox(tmp_path_factory.mktemp("tls")) as opened:
+        yield opened
+
+
 @pytest.fixture(scope="session")
 def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaSandbox]:
     """One broker for the whole run: shared, so use topic names nobody else has (`topic_name`) and never stop it."""

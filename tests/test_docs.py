@@ -124,7 +124,7 @@ def rooms_that_read_settings() -> str:
 
 def test_every_other_setting_is_read_somewhere() -> None:
     read = rooms_that_read_settings() + "".join(
-        (ROOT / "runtime" / name).read_text() for name in ("settings.py", "gateway_settings.py")
+        (ROOT / "runtime" / name).read_text() for name in ("settings.py", "gateway_settings.py", "proxy_settings.py")
     )
     for path in FIELDS:
         found = re.search(rf"\b(settings|wanted|tls|own|self|cache|auth)\.(\w+\.)*{path[-1]}\b", read)

@@ -31,16 +31,16 @@ KAFKA = set(
 PLAIN = set(
     "address allocator answer azure block body break builder cache check clock code codec compression connection"
     " column count deletion description diff difference directory discovery dispatch doc encoding encryption end error"
-    " event existence field file filter fingerprint folder form gauge gcs health info kind lifecycle line listing"
+    " event existence file filter fingerprint folder form gauge gcs health info kind lifecycle line listing"
     " login management memo memory metric name observer option page pair policy probe progress queue raw registry"
     " replacement report rocksdb row s3 scan scratch section setting setup severity socket sorting spec status"
-    " target time tls tool travel turn type unit unwrapper verification".split()
+    " target time tls tool travel turn type unit unwrapper verification wire".split()
 )
 """Plain English, or a programmer's: it means in its file what a dictionary says."""
 
 NO_NOUN = set(
     "aged ahead apply ask before by checked copied decode delete due earliest following given gone kept"
-    " known load local locate missing moved observe observed off open reached read reading rebuilt"
+    " known load local locate malformed missing moved observe observed off open reached read reading rebuilt"
     " repeatable resume retry rotate satisfiable seen stopped sweeping touched unknown verify watching"
     " whole".split()
 )
@@ -51,6 +51,7 @@ OTHERS = KAFKA | PLAIN | NO_NOUN
 SECTIONS = {
     "runtime/settings.py": "classes called as the tables of the file",
     "runtime/gateway_settings.py": "the same",
+    "runtime/proxy_settings.py": "the same",
     "api/models.py": "as in openapi.json",
 }
 """Classes whose names are read by people outside: they are called as there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from ...runtime.changed_file import changes_of
 from ...runtime.listener import KeyRingRead, KeyRingRefused, Listener
 from ...state.errors import InvalidRequest
 from .keyring import KeyRing
@@ -55,9 +56,8 @@ class KeyRingFile:
 
 
 def _state_of(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is replaced or written; None: it is not there."""
+    """None: it is not there."""
     try:
-        found = path.stat()
+        return changes_of(path.stat())
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.api.gateways import Call, Running, asgi_call
+from tests.api.gateways import Call, Running, Tokens, asgi_call
 from tests.fetch.two_tiers import GOLDEN, Folder, FolderTier, TwoTiers
 from tierstate.api.app import create_app
 from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService
 from tierstate.fetch.reader import LogReader
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.gateway_settings import Gateway
+from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
 from tierstate.runtime.setting_types import Address
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.storage.memory import MemoryStore
@@ -30,6 +31,17 @@ class Log:
     local: FolderTier
     reader: LogReader
     tiers: TwoTiers
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Tokens:
+    def made(text: str) -> GatewayAuth:
+        path = tmp_path / "tokens"
+        path.write_text(text)
+        path.chmod(0o600)
+        return GatewayAuth(tokens=path, rights="gateway")
+
+    return made
 
 
 @pytest.fixture

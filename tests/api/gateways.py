@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 from fastapi import FastAPI
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from tierstate.api.app import create_app
 from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService
 from tierstate.fetch.piece import Fetched, LogicalBounds, LogicalTopic
+from tierstate.runtime.clock import ManualClock
+from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
 from tierstate.runtime.service import Service as Process
 from tierstate.state.errors import BrokerUnavailable, OffsetOutOfRange, UnknownTopic
 from tierstate.state.ids import TopicId, TopicIdPartition
@@ -23,6 +29,7 @@ from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import Isolation, Tier
 
 Call = Callable[..., httpx.Response]
+Tokens = Callable[[str], GatewayAuth]
 Headers = dict[str, str] | list[tuple[str, str]]
 RECORDS = "/v1/topics/t/partitions/0/records"
 
@@ -129,3 +136,26 @@ class MemoryReader:
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None:
         return None if self.found is None else (Offset(self.found), TimestampMs(timestamp_ms))
+
+
+def gateway_asking(auth: GatewayAuth, clock: ManualClock | None = None, **settings: Any) -> Call:
+    """For who calls; ten records of a KB."""
+    reader = MemoryReader()
+    for _ in range(10):
+        reader.append(None, b"x" * 1000)
+    service = FetchService(reader, Gateway(auth=auth, **settings), clock or ManualClock())
+    return asgi_call(create_app(service))
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+def token_line(token: str, rest: str) -> str:
+    """Of a file of tokens."""
+    return f"sha256:{hashlib.sha256(token.encode()).hexdigest()} {rest}\n"
+
+
+def write_keys(path: Path, *keys: tuple[str, str]) -> None:
+    found = [{**json.loads(text), "kid": name, "use": "sig"} for name, text in keys]
+    path.write_text(json.dumps({"keys": found}))

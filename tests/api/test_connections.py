@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +11,13 @@ from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
 
 from tests.api.gateways import RECORDS, MemoryReader, Running
 from tests.scenarios.house import eventually
-from tierstate.state.errors import TierstateError
+from tierstate.api.connections import Open, protocol_of
+from tierstate.runtime.gateway_settings import Gateway
 
 Serve = Callable[..., Running]
 HEAD = b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -113,27 +117,32 @@ def test_a_reader_that_stops_is_reset_and_a_slow_one_gets_everything(serve: Serv
     eventually(lambda: running.service.memory.used == 0)
 
 
-def test_an_answer_that_cannot_be_finished_is_reset_and_not_ended(serve: Serve, reader: MemoryReader) -> None:
+@contextmanager
+def breaking_off(said: bytes) -> Iterator[tuple[str, int]]:
+    """The gateway's protocol before an app whose answers end in an error behind ``said``; its address."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": said, "more_body": True})
+        raise RuntimeError("in the middle")
+
+    config = uvicorn.Config(app, http=protocol_of(Open(Gateway())), lifespan="off", log_config=None)
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        serving.start()
+        try:
+            eventually(lambda: server.started)
+            yield listening.getsockname()
+        finally:
+            server.should_exit = True
+            serving.join(20)
+
+
+def test_an_answer_that_cannot_be_finished_is_reset_and_not_ended() -> None:
     """A client of HTTP/1.0 would take a clean end for the whole."""
-    running = serve(reader)
-
-    class Broken(TierstateError):
-        pass
-
-    def fail(*_: object) -> None:
-        raise Broken("in the middle")
-
-    pool = running.service.pools.local
-    whole = pool.run
-
-    async def run(call: Callable[[], object], *, goes_on: bool = False) -> object:
-        run.calls += goes_on  # type: ignore[attr-defined]
-        return await whole(fail if run.calls == 3 else call, goes_on=goes_on)  # type: ignore[attr-defined]
-
-    run.calls = 0  # type: ignore[attr-defined]
-    pool.run = run  # type: ignore[assignment]
-    with connected(running) as client:
-        client.sendall(f"GET {RECORDS}?offset=0&max_bytes=12000000 HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+    with breaking_off(b"x" * 1_000_000) as address, socket.create_connection(address, timeout=30) as client:
+        client.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
         assert client.recv(20).startswith(b"HTTP/1.1 200")
         assert ended(client) == "reset"
 

@@ -19,22 +19,21 @@ from typing import Any
 import httpx
 import jwt
 import pytest
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from tests.api.test_auth import write_keys
-from tests.broker.guarded import PASSWORDS, allow, binding, denied, guarded_sandbox
+from tests.api.gateways import write_keys
+from tests.broker.guarded import PASSWORDS, binding, denied
 from tests.broker.test_callers import allow_tokens
-from tests.scenarios.house import TIERSTATE, House, Running, eventually
-from tests.scenarios.test_acls import permit
+from tests.scenarios.bound_topics import RECORDS, copy_bound_topics
+from tests.scenarios.house import TIERSTATE, House, Running
 from tierstate.api.credentials import basic as credentials_of
 from tierstate.api.problems import NotAuthenticated
 from tierstate.api.rights import CallerRights
 from tierstate.app.pool import Pool
-from tierstate.broker.acls import READER
 from tierstate.broker.callers import Rights
 from tierstate.broker.sasl import Login
 from tierstate.runtime.clock import SystemClock
@@ -45,7 +44,6 @@ pytestmark = pytest.mark.kafka
 
 READ, DESCRIBE, WRITE, DENY = AclOperation.READ, AclOperation.DESCRIBE, AclOperation.WRITE, AclPermissionType.DENY
 TOPIC, ALLOW = ResourceType.TOPIC, AclPermissionType.ALLOW
-RECORDS = 300
 BINDINGS: dict[str, tuple[list[tuple[AclOperation, AclPermissionType]], str]] = {
     "may-read": ([(READ, ALLOW)], "reads"),
     "by-prefix": ([], "reads"),
@@ -92,33 +90,18 @@ def basic(user: str, password: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
-    with guarded_sandbox(tmp_path_factory.mktemp("tls")) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def guarded(sandbox: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+def guarded(tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """A topic for each binding, copied and trimmed; the gateway is ``reader``, with a reader's rights and CreateTokens.
     It takes whatever proves a user, and keeps no answer about one.
     """
     folder = tmp_path_factory.mktemp("rights")
-    house = House(sandbox, folder / "house", "http")
-    authority = Path(sandbox.client_config["ssl.ca.location"])
+    house = House(tls_kafka, folder / "house", "http")
+    authority = Path(tls_kafka.client_config["ssl.ca.location"])
     try:
         house.run("init")
-        for name, (bound, _) in BINDINGS.items():
-            topic = house.create(name, internal_segment_bytes="20000")
-            house.append(topic, RECORDS)
-            permit(house, "reader", READER, topic)
-            if bound:
-                allow(sandbox, [binding("guest", TOPIC, topic, what, how) for what, how in bound])
-        prefix, pattern = f"{house.name}-by-", ResourcePatternType.PREFIXED
-        allow(sandbox, [AclBinding(TOPIC, prefix, pattern, "User:guest", "*", READ, ALLOW)])
+        copy_bound_topics(house, {name: bound for name, (bound, _) in BINDINGS.items()})
         for user in ("guest", "admin"):
-            allow_tokens(sandbox, "reader", user)
-        with house.agent():
-            eventually(lambda: all(len(house.logs(f"{house.name}-{name}")) == 1 for name in BINDINGS))
+            allow_tokens(tls_kafka, "reader", user)
         clients = certificates(folder, "guest", "admin", "nobody")
         running, url = house.as_user("reader", PASSWORDS["reader"]).gateway(*flags(folder, authority, clients))
         yield Guarded(house, running, url, authority, clients)
@@ -242,19 +225,21 @@ def test_a_wrong_password_is_refused_also_where_no_topic_is_asked_about() -> Non
     pool.close()
 
 
-def test_a_right_that_is_taken_away_between_two_pages_ends_the_loop(guarded: Guarded, sandbox: KafkaSandbox) -> None:
+def test_a_right_that_is_taken_away_between_two_pages_ends_the_loop(guarded: Guarded, tls_kafka: KafkaSandbox) -> None:
     topic = guarded.topic("may-read")
     path = f"/v1/topics/{topic}/partitions/0/records?max_records=10"
     with guarded.client("basic") as client:
         answer = client.get(f"{path}&offset=0")
         assert answer.status_code == 200
         following = answer.headers["x-next-offset"]
-        with denied(sandbox, binding("guest", TOPIC, topic, READ, DENY)):
+        with denied(tls_kafka, binding("guest", TOPIC, topic, READ, DENY)):
             assert client.get(f"{path}&offset={following}").status_code == 403
         assert client.get(f"{path}&offset={following}").status_code == 200
 
 
-def test_a_right_that_is_taken_away_during_a_long_poll_gives_no_record(guarded: Guarded, sandbox: KafkaSandbox) -> None:
+def test_a_right_that_is_taken_away_during_a_long_poll_gives_no_record(
+    guarded: Guarded, tls_kafka: KafkaSandbox
+) -> None:
     topic = guarded.topic("may-read")
     end = RECORDS
     path = f"/v1/topics/{topic}/partitions/0/records?timeout_ms=60000"
@@ -267,7 +252,7 @@ def test_a_right_that_is_taken_away_during_a_long_poll_gives_no_record(guarded: 
         polling = threading.Thread(target=poll)
         polling.start()
         try:
-            with denied(sandbox, binding("guest", TOPIC, topic, READ, DENY)):
+            with denied(tls_kafka, binding("guest", TOPIC, topic, READ, DENY)):
                 guarded.house.append(topic, 5, first=end)
                 polling.join(60)
         finally:

@@ -16,6 +16,9 @@ from confluent_kafka.admin import (
     AdminClient,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -84,6 +87,14 @@ def binding(
     permission: AclPermissionType = AclPermissionType.ALLOW,
 ) -> AclBinding:
     return AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", what, permission)
+
+
+def set_password(sandbox: KafkaSandbox, user: str, password: bytes) -> None:
+    """By SCRAM-SHA-256."""
+    admin = AdminClient(sandbox.client_config)
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    for future in admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, info, password)]).values():
+        future.result(30)
 
 
 @contextmanager

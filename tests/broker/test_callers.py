@@ -13,14 +13,12 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
 )
 from kafka.protocol.admin import CreateAclsRequest
 
-from tests.broker.guarded import PASSWORDS, denied, guarded_sandbox
+from tests.broker.guarded import PASSWORDS, denied, guarded_sandbox, set_password
 from tierstate.broker.callers import NONE, Callers, Rights
 from tierstate.broker.client_config import bootstrap_addresses
 from tierstate.broker.framed_socket import FramedSocket, tls_context
@@ -54,16 +52,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
         for future in admin.create_topics([NewTopic(name, 1, 1) for name in TOPICS[:-1]]).values():
             future.result(30)
         for name in (ODD, "scrammed"):
-            scram(admin, name, b"secret")
+            set_password(sandbox, name, b"secret")
         for name in ("guest", ODD, "scrammed"):
             bind(sandbox, name)
         yield sandbox
-
-
-def scram(admin: AdminClient, user: str, password: bytes) -> None:
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-    for future in admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, info, password)]).values():
-        future.result(30)
 
 
 def bind(sandbox: KafkaSandbox, user: str) -> None:
@@ -157,7 +149,7 @@ def test_a_login_that_the_broker_refuses_is_refused(guarded: KafkaSandbox, login
 
 def test_a_user_who_was_deleted_is_refused_with_the_next_question(guarded: KafkaSandbox) -> None:
     admin, asked, login = AdminClient(guarded.client_config), callers(guarded), Login("SCRAM-SHA-256", "gone", "secret")
-    scram(admin, "gone", b"secret")
+    set_password(guarded, "gone", b"secret")
     assert asked.rights(login, ["literal"]) == {"literal": NONE}
     deletion = UserScramCredentialDeletion("gone", ScramMechanism.SCRAM_SHA_256)
     for future in admin.alter_user_scram_credentials([deletion]).values():

@@ -10,8 +10,9 @@ from tierstate.broker.control import ClusterDescription
 from tierstate.proxy.open import open_proxy
 from tierstate.proxy.server import ProxyServer
 from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.proxy_settings import Proxy
 from tierstate.runtime.setting_types import Address
-from tierstate.runtime.settings import Proxy, Settings
+from tierstate.runtime.settings import Settings
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from tests.proxy.messages import encoded, message, versions
 from tests.proxy.serving import serving
 from tests.proxy.test_frames import through
 from tierstate.broker.control import ClusterDescription
+from tierstate.broker.wire import Malformed
 from tierstate.proxy import addresses
 from tierstate.proxy.apis import APIS, Key
 from tierstate.proxy.fetch_request import read_fetch
@@ -42,8 +43,7 @@ from tierstate.proxy.peer import HELD, PIPED, WRITE_HIGH, Peer
 from tierstate.proxy.relay import Relay
 from tierstate.proxy.server import ProxyServer
 from tierstate.proxy.versions import offered
-from tierstate.proxy.wire import Malformed
-from tierstate.runtime.settings import Proxy, ProxyTls
+from tierstate.runtime.proxy_settings import Proxy, ProxyTls
 from tierstate.state.ids import BrokerId
 
 Read = Callable[[bytes, int], object]

@@ -20,6 +20,7 @@ from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from tests.proxy.messages import encoded, message, versions
+from tierstate.broker.wire import Malformed
 from tierstate.fetch.piece import Fetched, LogicalBounds
 from tierstate.proxy import addresses
 from tierstate.proxy.apis import APIS, Key
@@ -28,7 +29,6 @@ from tierstate.proxy.fetch_request import lower, read_fetch
 from tierstate.proxy.offsets import epochs_said, offsets_said, read_epochs, read_list_offsets
 from tierstate.proxy.refused_produce import refused_produce
 from tierstate.proxy.versions import offered
-from tierstate.proxy.wire import Malformed
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation, Tier
 from tierstate.state.segment import AbortedRange

@@ -21,7 +21,7 @@ from tierstate.broker.raw import RawClient
 from tierstate.proxy.listeners import _Names
 from tierstate.proxy.server import ProxyServer
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.settings import Proxy, ProxyTls
+from tierstate.runtime.proxy_settings import Proxy, ProxyTls
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import InvalidSettings
 from tierstate.state.ids import BrokerId

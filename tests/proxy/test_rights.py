@@ -11,22 +11,16 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import (
-    AclBinding,
     AclOperation,
     AclPermissionType,
     AdminClient,
     NewTopic,
-    ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
 )
 
-from tests.broker.guarded import PASSWORDS, allow, binding, denied, guarded_sandbox
+from tests.broker.guarded import PASSWORDS, binding, denied, set_password
+from tests.scenarios.bound_topics import copy_bound_topics
 from tests.scenarios.house import House, eventually
-from tests.scenarios.test_acls import permit
-from tierstate.broker.acls import READER
 from tierstate.broker.answers import FetchSpec, RawFetch
 from tierstate.broker.raw import RawClient
 from tierstate.log.batch import iter_batches
@@ -39,7 +33,6 @@ from tierstate.state.routing import Isolation
 
 pytestmark = pytest.mark.kafka
 
-RECORDS = 600
 FORBIDDEN, OUT_OF_RANGE = 29, 1
 READ, DESCRIBE, WRITE, DENY = AclOperation.READ, AclOperation.DESCRIBE, AclOperation.WRITE, AclPermissionType.DENY
 TOPIC = ResourceType.TOPIC
@@ -77,31 +70,14 @@ class Proxied:
 
 
 @pytest.fixture(scope="module")
-def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
-    with guarded_sandbox(tmp_path_factory.mktemp("tls")) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def proxied(sandbox: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
+def proxied(tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
     """A topic for each binding, copied and trimmed; the proxy is ``reader``, with a reader's rights."""
-    house = House(sandbox, tmp_path_factory.mktemp("rights") / "house", "rights")
-    authority = Path(sandbox.client_config["ssl.ca.location"])
+    house = House(tls_kafka, tmp_path_factory.mktemp("rights") / "house", "rights")
+    authority = Path(tls_kafka.client_config["ssl.ca.location"])
     identity = authority.with_name("broker.pem")
     try:
         house.run("init")
-        for name, (bound, _) in BINDINGS.items():
-            topic = house.create(name, internal_segment_bytes="20000")
-            house.append(topic, RECORDS)
-            permit(house, "reader", READER, topic)
-            if bound:
-                allow(sandbox, [binding("guest", TOPIC, topic, what, how) for what, how in bound])
-        prefix = f"{house.name}-by-"
-        allowed = AclPermissionType.ALLOW
-        by_prefix = AclBinding(TOPIC, prefix, ResourcePatternType.PREFIXED, "User:guest", "*", READ, allowed)
-        allow(sandbox, [by_prefix])
-        with house.agent():
-            eventually(lambda: all(len(house.logs(f"{house.name}-{name}")) == 1 for name in BINDINGS))
+        copy_bound_topics(house, {name: bound for name, (bound, _) in BINDINGS.items()})
         tls = (f"proxy.tls.certificate={identity}", f"proxy.tls.key={identity}")
         _, bootstrap = house.as_user("reader", PASSWORDS["reader"]).proxy("--set", tls[0], "--set", tls[1])
         yield Proxied(house, bootstrap, authority)
@@ -135,34 +111,34 @@ def test_remote_records_are_given_to_those_alone_whom_the_broker_lets_read(proxi
     assert not may_read or first_offset(answer) == 0
 
 
-def test_the_records_of_the_table_above_are_not_on_the_broker(proxied: Proxied, sandbox: KafkaSandbox) -> None:
-    with closing(RawClient(sandbox.client_config, SystemClock())) as client:
+def test_the_records_of_the_table_above_are_not_on_the_broker(proxied: Proxied, tls_kafka: KafkaSandbox) -> None:
+    with closing(RawClient(tls_kafka.client_config, SystemClock())) as client:
         assert {fetched(client, proxied.topic(name)).code for name in BINDINGS} == {OUT_OF_RANGE}
 
 
 def test_a_right_that_goes_between_two_fetches_of_one_connection_takes_what_was_read_ahead(
-    proxied: Proxied, sandbox: KafkaSandbox
+    proxied: Proxied, tls_kafka: KafkaSandbox
 ) -> None:
     topic = proxied.topic("may-read")
     refused = [binding("guest", TOPIC, topic, READ, DENY)]
     with closing(proxied.client("guest")) as client:
         answer = fetched(client, topic)
         following = list(iter_batches(answer.batches, source="answer"))[-1].last_offset + 1
-        with denied(sandbox, *refused), closing(RawClient({**guest(sandbox)}, SystemClock())) as direct:
+        with denied(tls_kafka, *refused), closing(RawClient({**guest(tls_kafka)}, SystemClock())) as direct:
             eventually(lambda: fetched(direct, topic).code == FORBIDDEN)
             answer = fetched(client, topic, following)
             assert (answer.code, answer.batches) == (FORBIDDEN, b"")
-        with closing(RawClient({**guest(sandbox)}, SystemClock())) as direct:
+        with closing(RawClient({**guest(tls_kafka)}, SystemClock())) as direct:
             eventually(lambda: fetched(direct, topic).code == OUT_OF_RANGE)
         assert first_offset(fetched(client, topic, following)) == following
 
 
-def guest(sandbox: KafkaSandbox) -> dict[str, str]:
-    return sandbox.client_config | {"sasl.username": "guest", "sasl.password": PASSWORDS["guest"]}
+def guest(tls_kafka: KafkaSandbox) -> dict[str, str]:
+    return tls_kafka.client_config | {"sasl.username": "guest", "sasl.password": PASSWORDS["guest"]}
 
 
-def test_a_topic_that_is_not_tiered_is_the_brokers_alone(proxied: Proxied, sandbox: KafkaSandbox) -> None:
-    admin = AdminClient(sandbox.client_config)
+def test_a_topic_that_is_not_tiered_is_the_brokers_alone(proxied: Proxied, tls_kafka: KafkaSandbox) -> None:
+    admin = AdminClient(tls_kafka.client_config)
     admin.create_topics([NewTopic("nobodys", 1, 1)])["nobodys"].result(30)
     with closing(proxied.client("guest")) as client:
         assert fetched(client, "nobodys").code == FORBIDDEN
@@ -180,11 +156,8 @@ def test_nobody_is_let_in_as_the_proxy_itself(proxied: Proxied) -> None:
         client.metadata()
 
 
-def test_scram_passes(proxied: Proxied, sandbox: KafkaSandbox) -> None:
-    admin = AdminClient(sandbox.client_config)
-    secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-    changed = admin.alter_user_scram_credentials([UserScramCredentialUpsertion("guest", secret, b"scrambled")])
-    changed["guest"].result(30)
+def test_scram_passes(proxied: Proxied, tls_kafka: KafkaSandbox) -> None:
+    set_password(tls_kafka, "guest", b"scrambled")
     with closing(proxied.client("guest", "scrambled", "SCRAM-SHA-256")) as client:
         assert first_offset(fetched(client, proxied.topic("may-read"))) == 0
 

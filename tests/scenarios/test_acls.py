@@ -16,7 +16,7 @@ from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.broker.guarded import PASSWORDS, PLAIN, allow, binding, denied, guarded_sandbox
+from tests.broker.guarded import PASSWORDS, PLAIN, allow, binding, denied
 from tests.sampled import sampled
 from tests.scenarios.house import Done, House, eventually, get, run, side_by_side
 from tierstate.broker.acls import AGENT, INIT, READER, Right, table
@@ -52,14 +52,8 @@ class Guarded:
 
 
 @pytest.fixture(scope="module")
-def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
-    with guarded_sandbox(tmp_path_factory.mktemp("tls")) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def guarded(sandbox: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    house = House(sandbox, tmp_path_factory.mktemp("acls") / "house", "acls")
+def guarded(tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    house = House(tls_kafka, tmp_path_factory.mktemp("acls") / "house", "acls")
     try:
         topic = f"{house.name}-orders"
         permit(house, "operator", INIT, topic)
@@ -262,7 +256,7 @@ def test_the_table_of_the_documentation_is_this_one() -> None:
 
 
 def test_kafkas_own_tool_takes_the_operations_as_the_page_for_production_writes_them(
-    sandbox: KafkaSandbox, tmp_path: Path
+    tls_kafka: KafkaSandbox, tmp_path: Path
 ) -> None:
     """It knows ``DescribeConfigs``, and not the name that the client library has for it."""
     page = (OPERATIONS.parent / "production.md").read_text()
@@ -272,10 +266,10 @@ def test_kafkas_own_tool_takes_the_operations_as_the_page_for_production_writes_
     admin.write_text(
         "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nssl.truststore.type=PEM\n"
         f'sasl.jaas.config={PLAIN} username="admin" password="{PASSWORDS["admin"]}";\n'
-        f"ssl.truststore.location={sandbox.client_config['ssl.ca.location']}\n"
+        f"ssl.truststore.location={tls_kafka.client_config['ssl.ca.location']}\n"
     )
     command = [find_java(), "-cp", f"{kafka_libs()}/*", "org.apache.kafka.tools.AclCommand"]
-    command += ["--bootstrap-server", sandbox.bootstrap, "--command-config", str(admin)]
+    command += ["--bootstrap-server", tls_kafka.bootstrap, "--command-config", str(admin)]
     operations = [word for name in names for word in ("--operation", name)]
     of_topic = ["--topic", "acls-page", "--allow-principal", "User:guest", *operations]
     for arguments in (of_topic, shlex.split(of_users)):

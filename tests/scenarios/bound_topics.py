@@ -1,0 +1,35 @@
+"""A topic for each way of being bound to it, wholly in the remote tier: who may not read there must get nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+
+from tests.broker.guarded import allow, binding
+from tests.scenarios.house import House, eventually
+from tests.scenarios.test_acls import permit
+from tierstate.broker.acls import READER
+
+RECORDS = 600
+BY_PREFIX = "by-"
+"""Topics whose names begin so may be read by ``guest``."""
+Bound = Sequence[tuple[AclOperation, AclPermissionType]]
+
+
+def copy_bound_topics(house: House, topics: Mapping[str, Bound]) -> None:
+    """``topics``: what ``guest`` is bound to by name. ``reader`` has a reader's rights to each. Ends when all of them
+    are copied and trimmed.
+    """
+    sandbox = house.kafka
+    for name, bound in topics.items():
+        topic = house.create(name, internal_segment_bytes="20000")
+        house.append(topic, RECORDS)
+        permit(house, "reader", READER, topic)
+        if bound:
+            allow(sandbox, [binding("guest", ResourceType.TOPIC, topic, what, how) for what, how in bound])
+    prefix, pattern = f"{house.name}-{BY_PREFIX}", ResourcePatternType.PREFIXED
+    allowed = AclPermissionType.ALLOW
+    allow(sandbox, [AclBinding(ResourceType.TOPIC, prefix, pattern, "User:guest", "*", AclOperation.READ, allowed)])
+    with house.agent():
+        eventually(lambda: all(len(house.logs(f"{house.name}-{name}")) == 1 for name in topics))
