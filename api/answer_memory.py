@@ -42,6 +42,11 @@ class Held:
         self._memory = memory
         self._bytes: int | None = 0
 
+    @property
+    def most(self) -> int:
+        """Bytes that all answers together may have."""
+        return self._memory.size
+
     def resize(self, size: int) -> None:
         """To so many bytes in all. Throttled: they are not free; it has what it had. BatchTooLarge: they never are."""
         if size > self._memory.size:

@@ -26,7 +26,7 @@ def negotiate(accept: str | None, served: Sequence[str] = RECORD_TYPES) -> str:
     The most specific range that fits a type decides its quality: ``a/b`` before ``a/*`` before ``*/*``; 0 excludes it.
     A range that cannot be read counts as absent.
     """
-    ranges = [found for part in (accept or "*/*").split(",") if (found := _range(part)) is not None]
+    ranges = qualities(accept or "*/*")
     best, best_quality = "", 0.0
     for media_type in served:
         fitting = [(len(wanted.replace("*", "")), quality) for wanted, quality in ranges if _fits(wanted, media_type)]
@@ -36,6 +36,11 @@ def negotiate(accept: str | None, served: Sequence[str] = RECORD_TYPES) -> str:
     if not best:
         raise NotAcceptable("none of these media types is served", given=accept, allowed=", ".join(served))
     return best
+
+
+def qualities(header: str) -> list[tuple[str, float]]:
+    """Of each thing that a header lists; what cannot be read is left out."""
+    return [found for part in header.split(",") if (found := _range(part)) is not None]
 
 
 def _range(part: str) -> tuple[str, float] | None:

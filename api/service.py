@@ -230,8 +230,8 @@ class FetchService:
         self.pools.close()
 
 
-def service_of(request: Request) -> FetchService:
-    """The app's."""
+async def service_of(request: Request) -> FetchService:
+    """The app's. A coroutine, as every dependency: FastAPI runs others in a thread."""
     found = request.app.state.service
     assert isinstance(found, FetchService)
     return found
@@ -244,7 +244,7 @@ def caller_of(request: Request) -> Caller:
     return found
 
 
-def refuse_unknown_parameters(request: Request) -> None:
+async def refuse_unknown_parameters(request: Request) -> None:
     """A dependency of every route. InvalidRequest names the parameter, and the nearest one that there is."""
     known = {each.alias for each in request.scope["route"].dependant.query_params}
     for name in request.query_params:

@@ -1,19 +1,27 @@
-"""Records as JSON lines, the same wherever records are printed (`docs/formats.md`). Names are Kafka's camelCase."""
+"""Records as JSON, the same wherever records are printed (`docs/formats.md`). Names are Kafka's camelCase.
+
+A layout says what stands around the fields of a record, in which order they come and how bytes are shown; all records
+of a block are measured first, then written `CHUNK_BYTES` at a time. Memory: one chunk, or one record where that is
+larger (escaped text is up to six times the bytes), and two bytes a record and a header.
+"""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
-from .json_kernels import quote, quoted_size
-from .kernels import KEY_AT, VALUE_AT
+from ..state.errors import InvalidRequest
+from . import json_kernels as k
 from .record_block import FIELDS, RecordBlock
-from .text_columns import SLICE_BYTES, TEXT, decimal, joined, listed, milliseconds, printed, slices
+from .record_parts import RecordParts, parts_of
+
+CHUNK_BYTES = 256 * 1024
+"""Of JSON, at a time; one record at least."""
 
 
 class Encoding(StrEnum):
@@ -23,99 +31,96 @@ class Encoding(StrEnum):
     BASE64 = "base64"
 
 
+_FORMS = {Encoding.UTF8: k.TEXT, Encoding.BASE64: k.BASE64}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """``around``: bytes before, between and after the ``fields``, one more than these; forms of `json_kernels`."""
+
+    around: tuple[bytes, ...]
+    fields: tuple[int, ...]
+    form: int
+    header_form: int
+
+
+def line_layout(
+    topic: str, partition: int, encoding: Encoding = Encoding.UTF8, tier: str | None = None, *, ends_line: bool = True
+) -> Layout:
+    """A record of the JSON lines that `consume` and the gateway write."""
+    names = {"offset": k.OFFSET, "timestamp": k.TIMESTAMP, "timestampType": k.TYPE, "key": k.KEY, "value": k.VALUE}
+    end = b"" if tier is None else b',"tier":' + orjson.dumps(tier)
+    start = b'{"topic":%b,"partition":%d' % (orjson.dumps(topic), partition)
+    form = _FORMS[encoding]
+    return _layout(start, names, end + (b"}\n" if ends_line else b"}"), form, form)
+
+
+def rest_layout(topic: str, partition: int, *, binary: bool) -> Layout:
+    """A record of Kafka's REST Proxy, v2: keys and values as base64, or as the JSON they are."""
+    form = k.BASE64 if binary else k.VERBATIM
+    between = b',"partition":%d,"offset":' % partition
+    around = (
+        *(b'{"topic":%b,"key":' % orjson.dumps(topic), b',"value":', between),
+        *(b',"timestamp":', b',"timestampType":', b',"headers":[', b"]}"),
+    )
+    return Layout(around, (k.KEY, k.VALUE, k.OFFSET, k.TIMESTAMP, k.TYPE, k.HEADERS), form, k.BASE64)
+
+
+def json_records(records: RecordBlock | pa.RecordBatch, layout: Layout, between: bytes = b"") -> Iterator[memoryview]:
+    """Records one behind the other, ``between`` before each of them."""
+    parts = parts_of(records)
+    columns = _columns(parts)
+    around = (between + layout.around[0], *layout.around[1:])
+    marks, header_marks = np.empty((len(parts.offsets), 2), np.uint8), np.empty((len(parts.headers.size), 2), np.uint8)
+    ends = np.empty(len(parts.offsets) + 1, np.int64)
+    fixed = sum(map(len, around))
+    k.measure(*columns, layout.form, layout.header_form, fixed, marks, header_marks, ends)
+    literals = np.frombuffer(b"".join(around), np.uint8)
+    literal_ends = np.cumsum([0, *map(len, around)], dtype=np.int64)
+    fields = np.array(layout.fields, np.int64)
+    first = 0
+    while first < len(parts.offsets):
+        last = max(first + 1, int(np.searchsorted(ends, ends[first] + CHUNK_BYTES, "right")) - 1)
+        target = np.empty(int(ends[last] - ends[first]), np.uint8)
+        k.fill(*columns, first, last, literals, literal_ends, fields, marks, header_marks, target)
+        yield target.data
+        first = last
+
+
 def block_lines(
-    block: RecordBlock,
-    topic: str,
-    partition: int,
-    encoding: Encoding = Encoding.UTF8,
-    tier: str | None = None,
-    slice_bytes: int = SLICE_BYTES,
-) -> Iterator[bytes]:
-    """One line a record, each with its newline, many at a time; times as Kafka has them, whatever microseconds hold.
+    block: RecordBlock, topic: str, partition: int, encoding: Encoding = Encoding.UTF8, tier: str | None = None
+) -> Iterator[memoryview]:
+    """One line a record, each with its newline, many at a time; times as Kafka has them, whatever microseconds hold."""
+    return json_records(block, line_layout(topic, partition, encoding, tier))
 
-    ``slice_bytes``: of records before they are encoded, about, at a time; one at least.
+
+def json_lines(
+    batch: pa.RecordBatch, encoding: Encoding = Encoding.UTF8, tier: str | None = None
+) -> Iterator[memoryview]:
+    """As `block_lines`, from Arrow in the schema of `decode.record_schema`, of one partition.
+
+    Raises InvalidRequest for rows of several.
     """
-    count = len(block)
-    columns = {
-        "topic": pa.repeat(topic, count),
-        "partition": pa.repeat(partition, count),
-        "offset": block.offsets,
-        "timestamp": block.timestamps,
-        "timestampType": block.types,
-        "key": block.binary(KEY_AT),
-        "value": block.binary(VALUE_AT),
-        "headers": block.headers(),
-    }
-    return _lines(pa.RecordBatch.from_pydict(columns), encoding, tier, slice_bytes)
+    if not batch.num_rows:
+        return
+    if "headers" not in batch.schema.names:
+        batch = batch.append_column("headers", pa.nulls(batch.num_rows, FIELDS["headers"]))
+    topics, partitions = (batch.column(name).unique().to_pylist() for name in ("topic", "partition"))
+    if len(topics) != 1 or len(partitions) != 1:
+        raise InvalidRequest("rows of one partition at a time", topics=topics, partitions=partitions)
+    yield from json_records(batch, line_layout(topics[0], partitions[0], encoding, tier))
 
 
-def json_lines(batch: pa.RecordBatch, encoding: Encoding = Encoding.UTF8, tier: str | None = None) -> Iterator[bytes]:
-    """As `block_lines`, from Arrow in the schema of `decode.record_schema`."""
-    names = batch.schema.names
-    columns = {name: batch.column(name) for name in names}
-    columns["timestamp"] = milliseconds(batch.column("timestamp"))
-    columns.setdefault("headers", pa.nulls(batch.num_rows, FIELDS["headers"]))
-    return _lines(pa.RecordBatch.from_pydict(columns), encoding, tier)
+def _layout(start: bytes, names: Mapping[str, int], end: bytes, form: int, header_form: int) -> Layout:
+    before = [b',"%b":' % name.encode() for name in names]
+    around = (start + before[0], *before[1:], b',"headers":[', b"]" + end)
+    return Layout(around, (*names.values(), k.HEADERS), form, header_form)
 
 
-def _lines(
-    batch: pa.RecordBatch, encoding: Encoding, tier: str | None, slice_bytes: int = SLICE_BYTES
-) -> Iterator[bytes]:
-    """``timestamp`` in milliseconds."""
-    end = b"]}\n" if tier is None else b'],"tier":' + orjson.dumps(tier) + b"}\n"
-    for rows in slices(batch, slice_bytes):
-        parts = [
-            *(b'{"topic":', _names(rows.column("topic"))),
-            *(b',"partition":', decimal(rows.column("partition"))),
-            *(b',"offset":', decimal(rows.column("offset"))),
-            *(b',"timestamp":', decimal(rows.column("timestamp"))),
-            *(b',"timestampType":', decimal(rows.column("timestampType"))),
-            *(b',"key":', _shown(rows.column("key"), encoding)),
-            *(b',"value":', _shown(rows.column("value"), encoding)),
-            *(b',"headers":[', _headers(rows.column("headers"), encoding), end),
-        ]
-        yield printed(parts)
-
-
-def _headers(headers: pa.Array, encoding: Encoding) -> pa.Array:
-    if headers.null_count == len(headers):
-        return pa.nulls(len(headers), TEXT)
-    name, value = headers.flatten().flatten()
-    each = joined([b'{"key":', _names(name), b',"value":', _shown(value, encoding), b"}"])
-    return listed(headers, each)
-
-
-def _shown(data: pa.Array, encoding: Encoding) -> pa.Array:
-    """Bytes as JSON. Null stays null."""
-    if encoding is Encoding.UTF8:
-        try:
-            text = data.cast(pa.large_string())
-        except pa.ArrowInvalid:  # not all of it is text
-            return pa.array([_json(each) for each in data.to_pylist()], TEXT)
-        return _strings(text)
-    return pa.array([b"null" if each is None else b'"%b"' % base64.b64encode(each) for each in data.to_pylist()], TEXT)
-
-
-def _names(text: pa.Array) -> pa.Array:
-    """As `_strings`, of few different ones."""
-    known = text.dictionary_encode()
-    return _strings(known.dictionary.cast(pa.large_string())).take(known.indices)
-
-
-def _strings(text: pa.Array) -> pa.Array:
-    """Text as JSON strings, byte for byte as orjson writes them; ``null`` for null."""
-    count = len(text)
-    _, ends, data = text.buffers()
-    valid = text.is_valid().cast(pa.uint8()).to_numpy()
-    starts = np.frombuffer(ends, np.int64)[text.offset : text.offset + count + 1] if count else np.zeros(1, np.int64)
-    raw = np.frombuffer(data or b"", np.uint8)
-    target, reached = np.empty(quoted_size(raw, starts, valid), np.uint8), np.empty(count + 1, np.int64)
-    quote(raw, starts, valid, target, reached)
-    return pa.Array.from_buffers(TEXT, count, [None, pa.py_buffer(reached), pa.py_buffer(target)], 0)
-
-
-def _json(data: bytes | None) -> bytes:
-    try:
-        return orjson.dumps(None if data is None else data.decode())
-    except UnicodeDecodeError:
-        return orjson.dumps({"base64": base64.b64encode(data or b"").decode()})
+def _columns(parts: RecordParts) -> tuple[object, ...]:
+    """As the kernels take them."""
+    table = parts.headers
+    return (
+        *(parts.offsets, parts.timestamps, parts.types, parts.keys, parts.values, parts.at, parts.size),
+        *(table.lists, table.names, table.contents, table.at, table.size),
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -135,24 +135,6 @@ class RecordBlock:
         buffers = [pa.py_buffer(table.present), pa.py_buffer(table.lists)]
         return pa.Array.from_buffers(HEADERS, len(self), buffers, int(self.sums[kernels.HEADERLESS]), children=[struct])
 
-    def rows(self) -> Iterator[tuple[Any, ...]]:
-        """A record each: offset, timestamp (ms), its type, key, value, headers (None without any)."""
-        columns = (
-            self.offsets.tolist(),
-            self.timestamps.tolist(),
-            self.types.tolist(),
-            self.binary(kernels.KEY_AT).to_pylist(),
-            self.binary(kernels.VALUE_AT).to_pylist(),
-            self.headers().to_pylist(),
-        )
-        return zip(*columns, strict=True)
-
-    def encoded(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        """The record digest's bytes (`record_digest.py`), and where each record ends in them."""
-        return encoded(
-            self.offsets, self.timestamps, self.types, (self.raw, self.raw), self.at, self.size, self.header_table()
-        )
-
     def to_arrow(self, topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
         """Only the columns of ``schema``. Raises CorruptData for times that microseconds cannot hold."""
         arrays = [self._column(name, topic, partition) for name in schema.names]
@@ -184,28 +166,6 @@ class RecordBlock:
             worst = int(self.offsets[int(np.argmax((times < -MAX_MILLIS) | (times > MAX_MILLIS)))])
             raise CorruptData("timestamp does not fit into microseconds", file=self.source, offset=worst)
         return _numbers(FIELDS["timestamp"], np.multiply(times, 1000, out=empty(len(times), np.int64)))
-
-
-def encoded(
-    offsets: npt.NDArray[np.int64],
-    times: npt.NDArray[np.int64],
-    kinds: npt.NDArray[np.int32],
-    data: tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]],
-    at: npt.NDArray[np.int64],
-    size: npt.NDArray[np.int32],
-    headers: HeaderTable,
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The record digest's bytes, and where each record ends. ``data``: what keys and values are positions in."""
-    count, total = len(offsets), len(headers.size)
-    content = int(np.maximum(size, 0, dtype=np.int64).sum() + np.maximum(headers.size, 0, dtype=np.int64).sum())
-    target, ends = np.empty(29 * count + 8 * total + content, np.uint8), np.empty(count, np.int64)
-    bases = np.array([each.ctypes.data for each in data], np.int64)
-    header_bases = np.array([headers.names.ctypes.data, headers.contents.ctypes.data], np.int64)
-    kernels.encode_records(
-        offsets, times, kinds, bases, at, size, headers.lists, header_bases, headers.at, headers.size,
-        target.ctypes.data, ends,
-    )  # fmt: skip
-    return target, ends
 
 
 def gathered(

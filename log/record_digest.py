@@ -12,14 +12,14 @@ import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ..state.errors import InvalidRequest
-from .record_block import RECORD_SCHEMA, HeaderTable, RecordBlock, encoded
+from .record_block import RecordBlock
+from .record_parts import parts_of
 
 Header = tuple[str, bytes | None]
 Row = tuple[int, int, int, bytes | None, bytes | None, Sequence[Header]]
@@ -132,54 +132,10 @@ class RangeDigests:
 
 
 def _encoded(records: RecordBlock | pa.RecordBatch | pa.Table) -> Iterator[Encoded]:
-    if isinstance(records, RecordBlock):
-        yield records.offsets, *records.encoded()
-        return
-    for batch in records.to_batches() if isinstance(records, pa.Table) else [records]:
-        if batch.num_rows:
-            yield _encoded_rows(_as_records(batch))
-
-
-def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    try:
-        chosen = batch.select(RECORD_SCHEMA.names)
-        return chosen if chosen.schema.types == RECORD_SCHEMA.types else chosen.cast(RECORD_SCHEMA)
-    except (KeyError, pa.ArrowInvalid) as error:
-        raise InvalidRequest("a digest needs every column of a record", reason=error) from error
-
-
-def _encoded_rows(batch: pa.RecordBatch) -> Encoded:
-    offsets = np.array(batch.column("offset"))  # kernels take no read-only arrays
-    times = np.asarray(batch.column("timestamp").cast(pa.int64())) // 1000
-    (keys, key_at, key_size), (values, value_at, value_size) = map(_parts, (batch.column("key"), batch.column("value")))
-    lists = batch.column("headers")
-    flat = lists.flatten()
-    (names, name_at, name_size), (contents, content_at, content_size) = map(_parts, (flat.field(0), flat.field(1)))
-    counts = np.asarray(lists.value_lengths().fill_null(0))
-    table = HeaderTable(
-        np.concatenate(([0], np.cumsum(counts))).astype(np.int32),
-        np.empty(0, np.uint8),
-        np.column_stack((name_at, content_at)),
-        np.column_stack((name_size, content_size)),
-        names,
-        contents,
-        0,
-    )
-    at, size = np.column_stack((key_at, value_at)), np.column_stack((key_size, value_size))
-    kinds = np.array(batch.column("timestampType"))
-    return offsets, *encoded(offsets, times, kinds, (keys, values), at, size, table)
-
-
-def _parts(array: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """Bytes of a binary or string array, and where each value lies in them; size -1 for null."""
-    if not len(array):
-        return np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int32)
-    _, ends, data = array.buffers()
-    bounds = np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
-    size = np.diff(bounds)
-    if array.null_count:
-        size[~np.asarray(array.is_valid())] = -1
-    return np.frombuffer(data or b"", np.uint8), bounds[:-1].astype(np.int64), size
+    for part in records.to_batches() if isinstance(records, pa.Table) else [records]:
+        if len(part):
+            parts = parts_of(part)
+            yield parts.offsets, *parts.encoded()
 
 
 def topic_digest(partitions: Mapping[int, tuple[int, bytes]]) -> str:

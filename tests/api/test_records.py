@@ -91,7 +91,7 @@ def test_headers_say_where_the_log_begins_and_ends(call: Call, log: Log) -> None
     assert headers["x-log-start-offset"] == "0"
     assert headers["x-high-watermark"] == str(log.folder.end())
     assert headers["x-last-stable-offset"] == str(log.folder.end())
-    assert headers["vary"] == "Accept"
+    assert headers["vary"] == "Accept, Accept-Encoding"
 
 
 def test_a_read_at_the_end_is_empty_in_every_media_type(call: Call, log: Log) -> None:

@@ -27,7 +27,9 @@ def main() -> None:
         name, _, value = header.partition(":")
         headers[name.lower()] = value.strip()
     trusted = ssl.create_default_context(cafile=asked.cacert) if asked.cacert else True
-    answer = httpx.request(asked.request, asked.url, headers=headers, verify=trusted, timeout=60)
+    answer = httpx.request(
+        asked.request, asked.url, headers={"accept-encoding": "identity", **headers}, verify=trusted, timeout=60
+    )
     head = f"HTTP/1.1 {answer.status_code} {answer.reason_phrase}\r\n".encode()
     head += b"".join(name + b": " + value + b"\r\n" for name, value in answer.headers.raw) + b"\r\n"
     if asked.dump_header:

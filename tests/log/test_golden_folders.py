@@ -72,7 +72,7 @@ def test_json_lines_in_base64_are_what_a_consumer_read(case: str) -> None:
         json.loads(line)
         for block in log.blocks(committed=False)
         for lines in block_lines(block, "t", 7, Encoding.BASE64, "remote")
-        for line in lines.splitlines()
+        for line in bytes(lines).splitlines()
     ]
     assert lines == [
         {

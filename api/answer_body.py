@@ -1,0 +1,253 @@
+"""The bytes of an answer: pieces are decoded and encoded once, in a pool's thread, before the status line.
+
+    piece  ->  blocks  ->  the caller's form  ->  (zstd, gzip)  ->  chunks that are ready
+
+What is wrong with a record is so said by a status, never by a body that breaks off. Of an answer that is longer than
+`READY_BYTES` the rest is only looked through (decoded, CRCs checked, parsed where JSON was asked for), and encoded when
+the client has taken what came before.
+Memory, all taken of `answer_memory.py` before it is used: what is ready; of a rest, the batches as stored and the
+largest decoded block with its encoding. A batch that unpacks to more than ``gateway.max_bytes`` is refused by its
+offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..fetch.piece import Fetched
+from ..log.decode import RecordBlock, decode_records, record_schema
+from ..log.json_lines import CHUNK_BYTES, Encoding
+from ..state.errors import BatchTooLarge
+from ..state.offsets import Offset
+from ..state.routing import Isolation, Tier
+from .answer_memory import Held
+from .content_coding import Coding, coder_of
+from .media import ARROW, BATCHES, KAFKA_JSON
+from .record_forms import batches_trailer, form_of, require_json, stored_bytes
+
+READY_BYTES = 8 * 1024 * 1024
+"""About, of an answer that is encoded before its status line."""
+UNPACKED_FIRST = 2 * 1024 * 1024
+"""What one batch may unpack to before more memory is taken for it."""
+BLOCK_BYTES = 8 * 1024 * 1024
+"""Beside its largest batch: a block's other ones, and its columns."""
+COLUMNS_BYTES = 100
+"""A record's, of a block."""
+_FALLIBLE = record_schema(columns=("timestamp", "headers"))
+"""Columns whose conversion to Arrow can find corruption that decoding does not."""
+
+Chunk = bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call, its parameters checked."""
+
+    topic: str
+    partition: int
+    media_type: str
+    coding: Coding | None
+    offset: int | None
+    timestamp: int | None
+    max_bytes: int
+    max_records: int | None
+    isolation: Isolation
+    tier: Tier
+    wait_s: float
+    encoding: Encoding
+
+    @property
+    def source(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class AnswerBody:
+    """By one thread at a time. ``held``: memory, of which it takes and gives back; whoever made it releases it."""
+
+    def __init__(self, call: Call, held: Held, most_unpacked: int) -> None:
+        """``most_unpacked``: the bytes that one batch may unpack to."""
+        self.call = call
+        self.ready: list[Chunk] = []
+        self.size = 0
+        """Of what is ready."""
+        self.stored = 0
+        """Of the pieces, as stored."""
+        self._held, self._most_unpacked = held, most_unpacked
+        self._most = min(UNPACKED_FIRST, most_unpacked)
+        self._form = form_of(call.media_type, call.topic, call.partition, call.encoding)
+        self._coder = coder_of(call.coding)
+        self._left = call.max_records
+        self._ready_bytes = min(READY_BYTES, held.most // 16)
+        self._rest: Iterator[Chunk] | None = None
+        self.ended = False
+        self._take(self._form.begin())
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether another piece may follow: records are missing that were asked for by their number."""
+        return self._rest is None and bool(self._left) and self.stored < self.call.max_bytes
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of it is ready."""
+        return self._rest is None
+
+    def add(self, piece: Fetched) -> Offset:
+        """The records of a piece that were asked for; where to go on.
+
+        Raises CorruptData, NotJson, BatchTooLarge, Throttled.
+        """
+        self.stored += len(piece.data)
+        blocks = _Shown(self.call, piece, self._most, self._left)
+        largest = 0
+        while True:
+            self._hold(piece, 2 * self._most + BLOCK_BYTES)
+            try:
+                for block in blocks:
+                    largest = max(largest, _bytes_of(block, self.call.media_type))
+                    self._hold(piece, max(largest, 2 * self._most + BLOCK_BYTES))
+                    if self._rest is None:
+                        self._encode(block, blocks, piece)
+                    else:
+                        _look_at(block, self.call.media_type)
+                break
+            except _TooLarge as error:
+                if self._most == self._most_unpacked:
+                    raise error.batch from error
+            self._most = min(self._most * 8, self._most_unpacked)
+            blocks = _Shown(self.call, replace(piece, offset=blocks.reached), self._most, blocks.left)
+        self._held.resize(self.size + (0 if self._rest is None else len(piece.data) + largest))
+        self._left = blocks.left
+        return blocks.reached if blocks.left == 0 else piece.next_offset
+
+    def end(self) -> None:
+        """No piece follows."""
+        self.ended = True
+        if self._rest is None:
+            self._take(self._form.end())
+            if self._coder is not None:
+                self._append(self._coder.finish())
+
+    def later(self) -> Chunk | None:
+        """A chunk of the rest, behind what is ready; None after the last one."""
+        return None if self._rest is None else next(self._rest, None)
+
+    def _hold(self, piece: Fetched, decoded: int) -> None:
+        self._held.resize(max(self.size, self._ready_bytes) + len(piece.data) + decoded)
+
+    def _encode(self, block: RecordBlock, blocks: _Shown, piece: Fetched) -> None:
+        """Until enough is ready; what is behind that becomes the rest."""
+        chunks = self._encoded(block, piece.tier)
+        for chunk in chunks:
+            self._take(chunk)
+            if self.size >= self._ready_bytes:
+                behind = _Shown(self.call, replace(piece, offset=blocks.reached), self._most_unpacked, blocks.left)
+                self._rest = self._remaining(chunks, behind, piece.tier)
+                return
+
+    def _remaining(self, chunks: Iterator[Chunk], blocks: _Shown, tier: Tier) -> Iterator[Chunk]:
+        coded = self._coder.code if self._coder is not None else lambda chunk: chunk
+        yield from map(coded, chunks)
+        for block in blocks:
+            yield from map(coded, self._encoded(block, tier))
+        yield coded(self._form.end())
+        if self._coder is not None:
+            yield self._coder.finish()
+
+    def _encoded(self, block: RecordBlock, tier: Tier) -> Iterator[Chunk]:
+        if self.call.media_type == KAFKA_JSON:
+            require_json(block)
+        return self._form.chunks(block, tier)
+
+    def _take(self, chunk: Chunk) -> None:
+        self._append(chunk if self._coder is None or not len(chunk) else self._coder.code(chunk))
+
+    def _append(self, chunk: Chunk) -> None:
+        if len(chunk):
+            self.ready.append(chunk)
+            self.size += len(chunk)
+
+
+class StoredBody:
+    """Batches as they are stored, of one piece. As `AnswerBody`."""
+
+    wants_more, whole, ended, stored = False, True, True, 0
+
+    def __init__(self, call: Call, held: Held) -> None:
+        self.ready: list[Chunk] = []
+        self.size = 0
+        self._source, self._held = call.source, held
+
+    def add(self, piece: Fetched) -> Offset:
+        """Raises CorruptData."""
+        self._held.resize(2 * len(piece.data))
+        size, trailer = stored_bytes(piece, self._source), batches_trailer(piece)
+        self.ready = [piece.data if size == len(piece.data) else memoryview(piece.data)[:size], trailer]
+        self.size = size + len(trailer)
+        return piece.next_offset
+
+    def end(self) -> None:
+        pass
+
+    def later(self) -> None:
+        return None
+
+
+class _TooLarge(Exception):
+    """While blocks are decoded, and not while memory is taken for them."""
+
+    def __init__(self, error: BatchTooLarge) -> None:
+        self.batch = BatchTooLarge(f"{error.message}; {BATCHES} has it as it is stored", **error.facts)
+
+
+class _Shown:
+    """Blocks of exactly the records of [offset, limit) that the isolation shows, ``left`` of them at most."""
+
+    def __init__(self, call: Call, piece: Fetched, most_unpacked: int, left: int | None) -> None:
+        self.left, self.reached = left, piece.offset
+        self._call, self._piece, self._most_unpacked = call, piece, most_unpacked
+
+    def __iter__(self) -> Iterator[RecordBlock]:
+        for block in self._blocks(self.reached, self._piece.limit):
+            if self.left is not None and len(block) > self.left:
+                limit = Offset(int(block.offsets[self.left - 1]) + 1)
+                (block,) = self._blocks(Offset(int(block.offsets[0])), limit)
+            self.reached = Offset(int(block.offsets[-1]) + 1)
+            if self.left is not None:
+                self.left -= len(block)
+            yield block
+            if self.left == 0:
+                return
+
+    def _blocks(self, start: Offset, limit: Offset) -> Iterator[RecordBlock]:
+        found = decode_records(
+            self._piece.data,
+            source=self._call.source,
+            aborted=self._piece.aborted,
+            start=start,
+            end=limit,
+            most_unpacked=self._most_unpacked,
+        )
+        try:
+            yield from (block for block in found if len(block))
+        except BatchTooLarge as error:
+            raise _TooLarge(error) from error
+
+
+def _look_at(block: RecordBlock, media_type: str) -> None:
+    """What encoding it would find."""
+    if media_type == KAFKA_JSON:
+        require_json(block)
+    if media_type == ARROW:
+        block.to_arrow("", 0, _FALLIBLE)
+    else:
+        block.headers()
+
+
+def _bytes_of(block: RecordBlock, media_type: str) -> int:
+    """At most, while it is encoded: a byte is six in JSON, and there once more while it is sent."""
+    sizes = block.size.clip(0)
+    plain, longest = int(sizes.sum()), int(sizes.max(initial=0))
+    found = block.raw.nbytes + COLUMNS_BYTES * len(block)
+    return found + (3 * plain if media_type == ARROW else 12 * max(CHUNK_BYTES, longest))

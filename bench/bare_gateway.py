@@ -1,0 +1,47 @@
+"""The peer of `gateway.py`: answers that lie in memory, by the gateway's own kind of server."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from tierstate.api.connections import Open, protocol_of
+from tierstate.api.open import _listen
+from tierstate.runtime.gateway_settings import Gateway
+from tierstate.runtime.setting_types import Address
+
+
+def serve(answers: Path, media_type: str) -> None:
+    """``answers``: a line of JSON, their sizes and their paths; then the bytes."""
+    with answers.open("rb") as file:
+        sizes, paths = json.loads(file.readline())
+        bodies = {path: file.read(size) for path, size in zip(paths, sizes, strict=True)}
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        body = bodies[f"{scope['path']}?{scope['query_string'].decode()}"]
+        headers = [(b"content-type", media_type.encode()), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    config = uvicorn.Config(
+        app,
+        http=protocol_of(Open(Gateway())),
+        loop="asyncio",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+    )
+    sock = _listen(Address("127.0.0.1", 0))
+    print(f"http://127.0.0.1:{sock.getsockname()[1]}", flush=True)
+    uvicorn.Server(config).run(sockets=[sock])
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,177 @@
+"""The HTTP gateway, beside a server of the same kind that hands out the same bytes from memory.
+
+Both are a process of their own: uvicorn with the same protocol class. The peer's app is one function that has each
+answer ready, in one piece. Clients are sockets of one process, so many connections, that ask for 1 MiB as stored, one
+call after the other, over the remote tier of one partition (a directory, in the page cache), and throw away what they
+get. Bytes of answers in a second; sides take turns, medians of five. ``64 clients beside one``: bytes a second of 64
+together beside those of one alone; and how long a call took, 99th percentile beside the median. All share two cores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tierstate.sandbox.kafka import KafkaSandbox
+
+from .consumer import SIZES, TieredPlace
+from .rows import RUNS, Row
+
+BARE = "the same bytes from memory"
+CALL_BYTES = 1 << 20
+SECONDS = 3.0
+CLIENTS = (1, 8, 64)
+FORMS = {
+    "batches": ("application/vnd.tierstate.batches", "≥ 0.7x"),
+    "Arrow": ("application/vnd.apache.arrow.stream", "≥ 0.5x"),
+    "ndjson": ("application/x-ndjson", "≥ 0.25x"),
+    "binary JSON": ("application/vnd.kafka.binary.v2+json", ""),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """By all clients of one run."""
+
+    rate: float
+    """Bytes of bodies a second."""
+    p50: float
+    p99: float
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """About 9 minutes."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as folder, KafkaSandbox() as kafka:
+        place = TieredPlace(kafka, Path(folder), '[trim]\ndelay = "0s"\nrespect_groups = false\n')
+        for number, (what, (value_bytes, codec, count)) in enumerate(SIZES.items()):
+            count = count // 20 if quick else count
+            place.fill(f"bench-{number}", value_bytes, codec, count)
+            with _gateway(place.settings) as address:
+                path = f"/v1/topics/bench-{number}/partitions/0/records?tier=remote&max_bytes={CALL_BYTES}&offset="
+                rows += rows_of(address, path, count * 3 // 4, what, Path(folder), quick)
+    return rows
+
+
+def rows_of(address: str, path: str, below: int, what: str, folder: Path, quick: bool) -> list[Row]:
+    """``below``: the first offset that is not asked for."""
+    rows: list[Row] = []
+    for form, (media_type, goal) in FORMS.items():
+        asked, bodies = asyncio.run(_walk(address, path, below, media_type))
+        (folder / "answers").write_bytes(json.dumps([[len(each) for each in bodies], asked]).encode() + b"\n")
+        with (folder / "answers").open("ab") as file:
+            file.writelines(bodies)
+        with _bare(folder / "answers", media_type) as bare:
+            found: dict[tuple[str, int], list[Taken]] = {}
+            for _ in range(1 if quick else RUNS):
+                for clients in CLIENTS:
+                    for at in (address, bare):
+                        took = asyncio.run(_taken(at, asked, media_type, clients, 0.5 if quick else SECONDS))
+                        found.setdefault((at, clients), []).append(took)
+        rate = {key: statistics.median(each.rate for each in runs) / 2**20 for key, runs in found.items()}
+        rows += [
+            Row(f"{form}, {what}, {n} clients", rate[address, n], "MiB/s", rate[bare, n], BARE, goal) for n in CLIENTS
+        ]
+        most = CLIENTS[-1]
+        one = rate[address, 1]
+        rows.append(Row(f"{form}, {what}", rate[address, most], "MiB/s, 64 clients", one, "one client", "≥ 0.9x"))
+        p50, p99 = (statistics.median(getattr(each, p) for each in found[address, most]) * 1e3 for p in ("p50", "p99"))
+        rows.append(Row(f"{form}, {what}, p99", p99, "ms, 64 clients, less is better", p50, "p50", "≤ 4x"))
+    return rows
+
+
+async def _walk(address: str, path: str, below: int, media_type: str) -> tuple[list[str], list[bytes]]:
+    """Paths one behind the other, and what they are answered; enough that 64 clients do not ask for the same."""
+    host, port = address.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
+    asked: list[str] = []
+    bodies: list[bytes] = []
+    offset = 0
+    while offset < below and len(asked) < 64:
+        asked.append(f"{path}{offset}")
+        head, body = await _call(reader, writer, asked[-1], media_type)
+        bodies.append(body)
+        offset = int(head[b"x-next-offset"])
+    writer.close()
+    return asked, bodies
+
+
+async def _taken(address: str, asked: list[str], media_type: str, clients: int, seconds: float) -> Taken:
+    host, port = address.removeprefix("http://").split(":")
+    times: list[float] = []
+    total = 0
+    began = time.perf_counter()
+
+    async def client(number: int) -> None:
+        nonlocal total
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
+        at = number
+        while time.perf_counter() - began < seconds:
+            asking = time.perf_counter()
+            _, body = await _call(reader, writer, asked[at % len(asked)], media_type)
+            total += len(body)
+            times.append(time.perf_counter() - asking)
+            at += 1
+        writer.close()
+
+    await asyncio.gather(*(client(number) for number in range(clients)))
+    ended = time.perf_counter()
+    cuts = statistics.quantiles(times, n=100) if len(times) > 1 else times * 99
+    return Taken(total / (ended - began), cuts[49], cuts[98])
+
+
+async def _call(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, media_type: str
+) -> tuple[dict[bytes, bytes], bytes]:
+    """Head and body."""
+    while True:
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {media_type}\r\n\r\n".encode())
+        raw = await reader.readuntil(b"\r\n\r\n")
+        status, *lines = raw[:-4].split(b"\r\n")
+        head = dict(line.lower().split(b": ", 1) for line in lines)
+        if b"content-length" in head:
+            body = await reader.readexactly(int(head[b"content-length"]))
+        else:
+            parts = []
+            while size := int(await reader.readline(), 16):
+                parts.append((await reader.readexactly(size + 2))[:-2])
+            await reader.readexactly(2)
+            body = b"".join(parts)
+        if b" 200 " in status:
+            return head, body
+        if b" 429 " not in status:
+            raise SystemExit(f"{path}: {status!r} {body!r}")
+        await asyncio.sleep(0.05)
+
+
+@contextmanager
+def _gateway(settings: Path) -> Iterator[str]:
+    command = [sys.executable, "-m", "tierstate.cli.main", "gateway", "--listen", "127.0.0.1:0", "--json"]
+    with _process([*command, "--config", str(settings)]) as line:
+        yield json.loads(line)["address"]
+
+
+@contextmanager
+def _bare(answers: Path, media_type: str) -> Iterator[str]:
+    with _process([sys.executable, "-m", "bench.bare_gateway", str(answers), media_type]) as line:
+        yield line.strip()
+
+
+@contextmanager
+def _process(command: list[str]) -> Iterator[str]:
+    """The first line it prints."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline()
+        finally:
+            process.terminate()

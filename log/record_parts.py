@@ -1,0 +1,99 @@
+"""Records as kernels read them, just decoded or from Arrow: where each part lies in which bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..state.errors import InvalidRequest
+from . import kernels
+from .record_block import RECORD_SCHEMA, HeaderTable, RecordBlock
+
+
+@dataclass(frozen=True, slots=True)
+class RecordParts:
+    """``offsets``, ``timestamps`` (ms) int64 [n]; ``types`` int32 [n]: 0 create time, 1 append time.
+
+    ``at`` int64 and ``size`` int32 [n, 2]: a key in ``keys`` and a value in ``values``, size -1 for null.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    timestamps: npt.NDArray[np.int64]
+    types: npt.NDArray[np.int32]
+    keys: npt.NDArray[np.uint8]
+    values: npt.NDArray[np.uint8]
+    at: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int32]
+    headers: HeaderTable
+
+    def encoded(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """The record digest's bytes (`record_digest.py`), and where each record ends in them."""
+        table = self.headers
+        content = int(np.maximum(self.size, 0, dtype=np.int64).sum() + np.maximum(table.size, 0, dtype=np.int64).sum())
+        count = len(self.offsets)
+        target = np.empty(29 * count + 8 * len(table.size) + content, np.uint8)
+        ends = np.empty(count, np.int64)
+        bases = np.array([each.ctypes.data for each in (self.keys, self.values)], np.int64)
+        header_bases = np.array([each.ctypes.data for each in (table.names, table.contents)], np.int64)
+        kernels.encode_records(
+            self.offsets, self.timestamps, self.types, bases, self.at, self.size, table.lists, header_bases, table.at,
+            table.size, target.ctypes.data, ends,
+        )  # fmt: skip
+        return target, ends
+
+
+def parts_of(records: RecordBlock | pa.RecordBatch) -> RecordParts:
+    """A decoded block, or rows in the schema of `record_block.record_schema`, in any order of columns.
+
+    Raises InvalidRequest for a column that is missing; headers may be.
+    """
+    if isinstance(records, RecordBlock):
+        raw = records.raw
+        times, kinds, table = records.timestamps, records.types, records.header_table()
+        return RecordParts(records.offsets, times, kinds, raw, raw, records.at, records.size, table)
+    return _of_arrow(_as_records(records))
+
+
+def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
+    try:
+        chosen = batch.select(RECORD_SCHEMA.names)
+        return chosen if chosen.schema.types == RECORD_SCHEMA.types else chosen.cast(RECORD_SCHEMA)
+    except (KeyError, pa.ArrowInvalid) as error:
+        raise InvalidRequest("every column of a record is needed", reason=error) from error
+
+
+def _of_arrow(batch: pa.RecordBatch) -> RecordParts:
+    offsets = np.array(batch.column("offset"))  # kernels take no read-only arrays
+    times = np.asarray(batch.column("timestamp").cast(pa.int64())) // 1000
+    (keys, key_at, key_size), (values, value_at, value_size) = map(_parts, (batch.column("key"), batch.column("value")))
+    lists = batch.column("headers")
+    flat = lists.flatten()
+    (names, name_at, name_size), (contents, content_at, content_size) = map(_parts, (flat.field(0), flat.field(1)))
+    counts = np.asarray(lists.value_lengths().fill_null(0))
+    table = HeaderTable(
+        np.concatenate(([0], np.cumsum(counts))).astype(np.int32),
+        np.empty(0, np.uint8),
+        np.column_stack((name_at, content_at)),
+        np.column_stack((name_size, content_size)),
+        names,
+        contents,
+        0,
+    )
+    at, size = np.column_stack((key_at, value_at)), np.column_stack((key_size, value_size))
+    return RecordParts(offsets, times, np.array(batch.column("timestampType")), keys, values, at, size, table)
+
+
+def _parts(array: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Bytes of a binary or string array, and where each value lies in them; size -1 for null."""
+    if not len(array):
+        return np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int32)
+    _, ends, data = array.buffers()
+    bounds = np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
+    size = np.diff(bounds)
+    if array.null_count:
+        size[~np.asarray(array.is_valid())] = -1
+    return np.frombuffer(data or b"", np.uint8), bounds[:-1].astype(np.int64), size
