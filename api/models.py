@@ -32,6 +32,10 @@ class TopicSummary(BaseModel):
     partitions: int
     remote_segments: int
     remote_bytes: int
+    remote_records: int
+    orders: list[str] = Field(description="What people ordered and is not done, of any partition.")
+    trouble: list[str] = Field(description="In words, of any partition; empty: none that the view knows.")
+    partitions_in_trouble: int
 
 
 class TopicList(BaseModel):
@@ -62,10 +66,14 @@ class Partition(BaseModel):
     remote_log_bytes: int = Field(description="Bytes of log they stand for.")
     remote_records: int
     copied_to: int = Field(description="Last offset copied without a gap; log start - 1: none.")
-    copy_lag: int | None = Field(description="Offsets below the high watermark that are not copied yet.")
+    local_only_records: int | None = Field(
+        description="Offsets below the high watermark that only the broker has: those of the segment that is being "
+        "written, which no agent copies, and of those that wait to be copied."
+    )
     overlap: Offsets | None = Field(description="Offsets that both tiers have.")
     gaps: list[Offsets] = Field(description="Offsets that must exist and belong to no tier.")
     term: str | None = Field(description="Leader epoch and position of the term in force.")
+    orders: list[str] = Field(description="What people ordered and is not done.")
     degraded: list[str] = Field(description="Facts that this version cannot read: the partition is read only.")
     holds: list[str] = Field(description="Why nothing is trimmed, expired or swept.")
     contradictions: list[str]

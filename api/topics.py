@@ -9,6 +9,7 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel
 
+from ..app.partition_facts import orders_in_words, troubles_of
 from ..app.segment_listing import segments_as_json
 from ..fetch.piece import LogicalBounds, LogicalTopic
 from ..state.errors import Unavailable, UnknownTopic
@@ -119,6 +120,7 @@ def _topics(reader: Reader, names: Sequence[str]) -> models.TopicList:
         except UnknownTopic:
             continue  # deleted since it was listed
         views = [reader.view(name, number) for number in range(described.partitions)]
+        troubles = [troubles_of(view) for view in views]
         found.append(
             models.TopicSummary(
                 topic=name,
@@ -126,6 +128,10 @@ def _topics(reader: Reader, names: Sequence[str]) -> models.TopicList:
                 partitions=described.partitions,
                 remote_segments=sum(len(view.readable) for view in views),
                 remote_bytes=sum(view.remote_bytes for view in views),
+                remote_records=sum(segment.record_count for view in views for segment in view.readable),
+                orders=sorted({each for view in views for each in orders_in_words(view, None)}),
+                trouble=sorted({word for words in troubles for word in words}),
+                partitions_in_trouble=sum(map(bool, troubles)),
             )
         )
     return models.TopicList(topics=found)
@@ -170,10 +176,11 @@ def _partition(
         remote_log_bytes=sum(segment.log_bytes for segment in view.readable),
         remote_records=sum(segment.record_count for segment in view.readable),
         copied_to=copied_to,
-        copy_lag=max(0, bounds.high_watermark - 1 - copied_to) if bounds else None,
+        local_only_records=max(0, bounds.high_watermark - 1 - copied_to) if bounds else None,
         overlap=overlap,
         gaps=[models.Offsets(start=gap.start, end=gap.end) for gap in gaps],
         term=str(view.term) if view.term else None,
+        orders=list(orders_in_words(view, bounds.local_start if bounds else None)),
         degraded=list(view.degraded),
         holds=[hold.reason for hold in view.holds],
         contradictions=list(view.contradictions),

@@ -117,7 +117,7 @@ def look_at(
         remote_records=sum(segment.record_count for segment in view.readable),
         term=str(view.term) if view.term else None,
         gaps=tuple(gaps),
-        orders=_orders(view, local_start),
+        orders=orders_in_words(view, local_start),
         degraded=view.degraded,
         holds=tuple(hold.reason for hold in view.holds),
         contradictions=view.contradictions,
@@ -178,7 +178,18 @@ def _lost_branch(view: PartitionView) -> str | None:
     )
 
 
-def _orders(view: PartitionView, local_start: Offset | None) -> tuple[str, ...]:
+def troubles_of(view: PartitionView) -> list[str]:
+    """In a word each, as far as the view alone tells; a gap is one only beside what the broker has."""
+    words = {
+        "read only": view.degraded,
+        "held": view.holds,
+        "contradiction": view.contradictions,
+        "lineage unknown": view.lineage_unknown,
+    }
+    return [word for word, so in words.items() if so]
+
+
+def orders_in_words(view: PartitionView, local_start: Offset | None) -> tuple[str, ...]:
     """A delete-records order that is done stays a fact until it is archived."""
     now = standing(view)
     cutting = [order for order in view.orders if order.kind is OrderKind.DELETE_RECORDS]

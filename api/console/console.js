@@ -5,7 +5,11 @@ const $ = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
 const REFRESH_MS = 5000;
 let token = sessionStorage.getItem("tierstate.token");
-let following = null;
+const SHOWN_PARTITIONS = 12;
+let asked = null;  // the records on the page: topic, partition, from, next offset
+let listed = [];
+let order = null;  // column of the overview, and whether it is turned round
+let firstPartition = 0;
 
 function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
@@ -71,7 +75,7 @@ function bar(topic, p) {
     part.setAttribute("aria-label", `${part.title}. Read from ${start}.`);
     part.dataset.key = `${topic}/${p.partition}/${kind}/${start}`;
     part.style.flex = `${end - start + 1} 1 0`;
-    part.addEventListener("click", () => readFrom(topic, p.partition, start));
+    part.addEventListener("click", () => readFrom(topic, p.partition, String(start)));
     drawn.append(part);
   }
   return drawn;
@@ -86,7 +90,7 @@ function numbers(p) {
     ["highest remote", p.highest_remote_offset === null ? "none" : number.format(p.highest_remote_offset)],
     ["stable", shown(p.last_stable_offset)],
     ["high watermark", shown(p.high_watermark)],
-    ["copy lag", shown(p.copy_lag)],
+    ["only local", p.local_only_records === null ? "unknown" : plural(p.local_only_records, "record")],
     ["segments", number.format(p.remote_segments)],
     ["remote", bytes(p.remote_bytes)],
   ];
@@ -99,6 +103,7 @@ function numbers(p) {
 
 function troubles(p) {
   const said = [
+    ...p.orders.map((order) => `order: ${order}`),
     ...p.gaps.map((gap) => `gap: offsets ${number.format(gap.start)} to ${number.format(gap.end)} are in no tier`),
     ...p.degraded.map((reason) => `read only: ${reason}`),
     ...p.holds.map((reason) => `held: ${reason}`),
@@ -109,82 +114,207 @@ function troubles(p) {
   return said.map((textContent) => element("p", { className: "trouble", textContent }));
 }
 
-function card(topic) {
+const COLUMNS = [
+  { name: "Topic", of: (t) => t.topic, shown: (t) => element("a", { href: `#/${encodeURIComponent(t.topic)}`, textContent: t.topic }) },
+  { name: "Trouble", of: (t) => t.partitions_in_trouble + (t.orders.length ? 0.5 : 0), most: true, shown: inWords },
+  { name: "Partitions", of: (t) => t.partitions, most: true, number: true },
+  { name: "Segments", of: (t) => t.remote_segments, most: true, number: true },
+  { name: "Remote records", of: (t) => t.remote_records, most: true, number: true },
+  { name: "Remote size", of: (t) => t.remote_bytes, most: true, number: true, shown: (t) => bytes(t.remote_bytes) },
+];
+
+function inWords(topic) {
+  const words = [...topic.orders.map((each) => `order: ${each}`)];
+  if (topic.partitions_in_trouble) words.unshift(`${topic.trouble.join(", ")} (${plural(topic.partitions_in_trouble, "partition")})`);
+  if (!words.length) return element("span", { className: "quiet", textContent: "none" });
+  return element("span", { className: "trouble", textContent: words.join("; ") });
+}
+
+function sorted(topics) {
+  const { column, turned } = order ?? { column: COLUMNS[1], turned: false };
+  const compare = (a, b) => (column.of(a) < column.of(b) ? -1 : column.of(a) > column.of(b) ? 1 : 0);
+  const sign = Boolean(column.most) !== turned ? -1 : 1;
+  return topics.toSorted((a, b) => sign * compare(a, b) || a.topic.localeCompare(b.topic));
+}
+
+function heads() {
+  $("topics").tHead.rows[0].replaceChildren(...COLUMNS.map((column) => {
+    const button = element("button", { type: "button", textContent: column.name });
+    button.addEventListener("click", () => {
+      order = { column, turned: order?.column === column && !order.turned };
+      drawOverview();
+      $("topics").tHead.rows[0].cells[COLUMNS.indexOf(column)].firstChild.focus();
+    });
+    const head = element("th", { scope: "col", className: column.number ? "number" : "" }, button);
+    if (order?.column === column) head.ariaSort = Boolean(column.most) !== order.turned ? "descending" : "ascending";
+    return head;
+  }));
+}
+
+function drawOverview() {
+  heads();
+  const wanted = $("find").value.trim().toLowerCase();
+  const found = sorted(listed.filter((t) => t.topic.toLowerCase().includes(wanted)));
+  $("topics").tBodies[0].replaceChildren(...found.map((topic) => element("tr", {}, ...COLUMNS.map((column) => {
+    const cell = element("td", { className: column.number ? "number" : "" },
+      column.shown ? column.shown(topic) : number.format(column.of(topic)));
+    cell.dataset.label = column.name;
+    return cell;
+  }))));
+  $("topics").hidden = !found.length;
+  $("no-topics").hidden = Boolean(found.length);
+  $("no-topics").textContent = listed.length ? "No topic has that in its name." : "No tiered topic yet.";
+  const sum = (key) => listed.reduce((total, t) => total + t[key], 0);
+  $("totals").textContent =
+    `${plural(listed.length, "topic")} · ${plural(sum("remote_segments"), "segment")} · ${bytes(sum("remote_bytes"))} in the remote tier`;
+}
+
+function drawTopic(topic) {
   const size = topic.partitions.reduce((sum, p) => sum + p.remote_bytes, 0);
   const count = topic.partitions.length;
-  const made = element("article", { className: "card" },
-    element("div", { className: "row" },
-      element("h3", { textContent: topic.topic }),
-      element("p", { className: "quiet", textContent: `${plural(count, "partition")} · ${bytes(size)} remote` })));
-  for (const p of topic.partitions) {
+  $("topic-title").textContent = `${topic.topic}: ${plural(count, "partition")}, ${bytes(size)} remote`;
+  if (firstPartition >= count) firstPartition = 0;
+  const one = place().partition;
+  const shown = one === undefined
+    ? topic.partitions.slice(firstPartition, firstPartition + SHOWN_PARTITIONS)
+    : topic.partitions.filter((p) => p.partition === Number(one));
+  const focused = document.activeElement?.dataset?.key;
+  $("partitions").replaceChildren(...shown.map((p) => {
     const label = element("strong", { textContent: p.partition });
     label.setAttribute("aria-hidden", "true");
-    made.append(element("div", { className: "partition" }, label, bar(topic.topic, p), numbers(p), ...troubles(p)));
-  }
-  return made;
+    return element("div", { className: "card partition" }, label, bar(topic.topic, p), numbers(p), ...troubles(p));
+  }));
+  // drawn anew under the keyboard's feet: put the focus back
+  if (focused) document.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+  $("pages").hidden = one !== undefined || count <= SHOWN_PARTITIONS;
+  $("fewer").disabled = firstPartition === 0;
+  $("more").disabled = firstPartition + SHOWN_PARTITIONS >= count;
+  $("which").textContent = `${firstPartition} to ${firstPartition + shown.length - 1} of ${number.format(count)}`;
+  $("commands").textContent = [
+    `tierstate describe ${topic.topic}`, `tierstate pause ${topic.topic}`, `tierstate resume ${topic.topic}`,
+    `tierstate verify ${topic.topic}`, `tierstate delete-records ${topic.topic}:${shown[0]?.partition ?? 0} --before OFFSET`,
+  ].join("\n");
+}
+
+// Where the page is: #/ or #/TOPIC or #/TOPIC/PARTITION/FROM?…, all of it in the address.
+function place() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [topic, partition, from] = path.split("/").map(decodeURIComponent);
+  return { topic, partition, from, query: new URLSearchParams(query) };
 }
 
 async function refresh() {
+  const { topic } = place();
   try {
-    const { topics } = await (await ask("/v1/topics")).json();
-    const all = await Promise.all(topics.map(async (t) => (await ask(`/v1/topics/${encodeURIComponent(t.topic)}`)).json()));
-    const focused = document.activeElement?.dataset?.key;
-    $("topics").replaceChildren(...all.map(card));
-    if (!all.length) $("topics").append(element("p", { className: "card quiet", textContent: "No tiered topic yet." }));
-    // drawn anew under the keyboard's feet: put the focus back
-    if (focused) document.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
-    $("topic-names").replaceChildren(...topics.map((t) => element("option", { value: t.topic })));
-    if (!$("topic").value && topics.length) $("topic").value = topics[0].topic;
-    const size = topics.reduce((sum, t) => sum + t.remote_bytes, 0);
-    const segments = topics.reduce((sum, t) => sum + t.remote_segments, 0);
-    $("totals").textContent =
-      `${plural(topics.length, "topic")} · ${plural(segments, "segment")} · ${bytes(size)} in the remote tier`;
+    if (topic) {
+      drawTopic(await (await ask(`/v1/topics/${encodeURIComponent(topic)}`)).json());
+    } else {
+      listed = (await (await ask("/v1/topics")).json()).topics;
+      drawOverview();
+    }
     say("");
   } catch (error) {
     say(error.said ? error.message : "The gateway does not answer.");
   }
 }
 
+async function go() {
+  const { topic, partition, from, query } = place();
+  $("overview").hidden = Boolean(topic);
+  $("topic-page").hidden = !topic;
+  $("records").hidden = !topic || partition === undefined;
+  $("to-records").hidden = !$("records").hidden;
+  if (topic) $("to-records").firstChild.href = `#/${encodeURIComponent(topic)}/0/@0`;
+  const steps = [["topics", ""], [topic, topic], [`partition ${partition}`]].slice(0, topic ? (partition === undefined ? 2 : 3) : 1);
+  $("path").replaceChildren(...steps.flatMap(([textContent, to], nth) => [
+    nth ? " / " : "",
+    nth < steps.length - 1 ? element("a", { href: `#/${encodeURIComponent(to)}`, textContent }) : textContent,
+  ]));
+  document.title = topic ? `${topic} · tierstate` : "tierstate";
+  if (topic !== asked?.topic) { firstPartition = 0; show([]); $("outcome").textContent = ""; asked = null; }
+  refresh();
+  if (!topic || partition === undefined || from === undefined) return;
+  for (const name of ["tier", "isolation", "count"]) if (query.has(name)) $(name).value = query.get(name);
+  $("partition").value = partition;
+  const byTime = from.startsWith("@");
+  document.querySelector(`input[name=from][value=${byTime ? "time" : "offset"}]`).checked = true;
+  chooseFrom();
+  if (byTime) $("time").value = new Date(Number(from.slice(1)) - new Date().getTimezoneOffset() * 60000).toISOString().slice(0, 19);
+  else $("offset").value = from;
+  await read(topic, partition, byTime ? { timestamp: from.slice(1) } : { offset: from });
+}
+
 function say(text) {
   if ($("status").textContent !== text) $("status").textContent = text;
 }
 
-function readFrom(topic, partition, offset) {
-  $("topic").value = topic;
-  $("partition").value = partition;
-  $("offset").value = offset;
-  document.querySelector("input[name=from][value=offset]").checked = true;
-  chooseFrom();
-  $("records").scrollIntoView({ behavior: "smooth" });
-  read({ offset });
+function readFrom(topic, partition, from) {
+  const query = new URLSearchParams({ count: $("count").value, tier: $("tier").value, isolation: $("isolation").value });
+  const hash = `#/${[topic, partition, from].map(encodeURIComponent).join("/")}?${query}`;
+  if (location.hash === hash) go();
+  else location.hash = hash;
 }
 
 function where() {
-  if (document.querySelector("input[name=from]:checked").value === "offset") return { offset: $("offset").value };
-  return { timestamp: new Date($("time").value).getTime() };
+  if (document.querySelector("input[name=from]:checked").value === "offset") return $("offset").value;
+  return `@${new Date($("time").value).getTime()}`;
 }
 
-async function read(from) {
+function recordsPath({ topic, partition }, from) {
   const query = new URLSearchParams({
     ...from, max_records: $("count").value, tier: $("tier").value, isolation_level: $("isolation").value,
   });
-  const path = `/v1/topics/${encodeURIComponent($("topic").value)}/partitions/${encodeURIComponent($("partition").value)}`;
+  return `/v1/topics/${encodeURIComponent(topic)}/partitions/${encodeURIComponent(partition)}/records?${query}`;
+}
+
+async function read(topic, partition, from) {
   $("outcome").textContent = "Reading…";
+  const reading = { topic, partition, from };
+  asked = reading;
   try {
-    const answer = await ask(`${path}/records?${query}`, "application/x-ndjson");
+    const answer = await ask(recordsPath(reading, from), "application/x-ndjson");
     const lines = (await answer.text()).split("\n").filter(Boolean).map(JSON.parse);
-    following = answer.headers.get("x-next-offset");
-    const place = [$("topic").value, $("partition").value, from.offset ?? lines[0]?.offset ?? following];
-    history.replaceState(null, "", `#${place.map(encodeURIComponent).join("/")}`);
+    if (asked !== reading) return;
+    asked.next = Number(answer.headers.get("x-next-offset"));
+    asked.first = lines[0]?.offset ?? Number(from.offset ?? asked.next);
     show(lines);
     const end = answer.headers.get("x-high-watermark");
     $("outcome").textContent =
-      `${plural(lines.length, "record")} from the ${answer.headers.get("x-tier")} tier; ` +
-      `next offset ${number.format(following)} of ${number.format(end)}.`;
-    $("next").disabled = false;
+      `${plural(lines.length, "record")}, tier: ${answer.headers.get("x-tier")}; ` +
+      `next offset ${number.format(asked.next)} of ${number.format(end)}.`;
+    for (const name of ["next", "ndjson", "arrow"]) $(name).disabled = false;
+    $("previous").disabled = asked.first <= 0;
   } catch (error) {
-    $("next").disabled = true;
+    if (asked !== reading) return;
+    for (const name of ["previous", "next", "ndjson", "arrow"]) $(name).disabled = true;
     show([]);
+    $("outcome").textContent = error.message;
+  }
+}
+
+async function bounds() {
+  const { topic } = place();
+  return (await ask(`/v1/topics/${encodeURIComponent(topic)}/partitions/${encodeURIComponent($("partition").value)}`)).json();
+}
+
+// To the beginning or the end, as they are now.
+async function jump(offsetOf) {
+  try {
+    readFrom(place().topic, $("partition").value, String(offsetOf(await bounds())));
+  } catch (error) {
+    $("outcome").textContent = error.message;
+  }
+}
+
+async function download(accept, ending) {
+  try {
+    const answer = await ask(recordsPath(asked, { offset: asked.first }), accept);
+    const link = element("a", {
+      href: URL.createObjectURL(await answer.blob()), download: `${asked.topic}-${asked.partition}-${asked.first}.${ending}`,
+    });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  } catch (error) {
     $("outcome").textContent = error.message;
   }
 }
@@ -195,16 +325,21 @@ function data(value) {
   return element("td", { className: "data", textContent: value });
 }
 
+const FIELDS = ["Offset", "Time", "Tier", "Key", "Value", "Headers"];
+
 function show(records) {
   $("table").hidden = !records.length;
   $("table").tBodies[0].replaceChildren(...records.map((record) => {
     const headers = record.headers.map((h) => `${h.key}=${typeof h.value === "object" ? h.value?.base64 ?? "null" : h.value}`);
-    return element("tr", {},
+    const cells = [
       element("td", { className: "number", textContent: record.offset }),
       element("td", { className: "time", textContent: time(record.timestamp) }),
       element("td", {}, element("span", { className: `tag ${record.tier}`, textContent: record.tier })),
       data(record.key), data(record.value),
-      element("td", { className: "data", textContent: headers.join("\n") }));
+      element("td", { className: "data", textContent: headers.join("\n") }),
+    ];
+    cells.forEach((cell, nth) => { cell.dataset.label = FIELDS[nth]; });
+    return element("tr", {}, ...cells);
   }));
 }
 
@@ -222,18 +357,29 @@ function chooseFrom() {
 }
 
 for (const radio of document.querySelectorAll("input[name=from]")) radio.addEventListener("change", chooseFrom);
-$("read").addEventListener("submit", (event) => { event.preventDefault(); read(where()); });
-$("next").addEventListener("click", () => read({ offset: following }));
+$("read").addEventListener("submit", (event) => { event.preventDefault(); readFrom(place().topic, $("partition").value, where()); });
+$("next").addEventListener("click", () => readFrom(asked.topic, asked.partition, String(asked.next)));
+$("previous").addEventListener("click", () =>
+  readFrom(asked.topic, asked.partition, String(Math.max(0, asked.first - Number($("count").value)))));
+$("first").addEventListener("click", () => jump((p) => p.log_start_offset ?? 0));
+$("last").addEventListener("click", () => jump((p) => Math.max(p.log_start_offset ?? 0, p.high_watermark - Number($("count").value))));
+$("ndjson").addEventListener("click", () => download("application/x-ndjson", "ndjson"));
+$("arrow").addEventListener("click", () => download("application/vnd.apache.arrow.stream", "arrows"));
+$("find").addEventListener("input", drawOverview);
+$("fewer").addEventListener("click", () => { firstPartition -= SHOWN_PARTITIONS; refresh(); });
+$("more").addEventListener("click", () => { firstPartition += SHOWN_PARTITIONS; refresh(); });
 $("login").addEventListener("submit", (event) => {
   event.preventDefault();
   token = $("token").value;
   sessionStorage.setItem("tierstate.token", token);
   $("login").hidden = true;
-  refresh();
+  go();
 });
-const [linkedTopic, linkedPartition, linkedOffset] = location.hash.slice(1).split("/").map(decodeURIComponent);
-if (linkedOffset) readFrom(linkedTopic, linkedPartition, linkedOffset);
-(async function live() {
-  if ($("live").checked && !document.hidden || !$("topics").children.length) await refresh();
-  setTimeout(live, REFRESH_MS);
+addEventListener("hashchange", go);
+go();
+(function live() {
+  setTimeout(async () => {
+    if ($("live").checked && !document.hidden) await refresh();
+    live();
+  }, REFRESH_MS);
 })();

@@ -29,7 +29,11 @@ def test_a_partition_shows_both_tiers(call: Call, log: Log) -> None:
     seen = call(PARTITION).json()
     local, end = log.folder.bases[-1], log.folder.end()
     assert (seen["log_start_offset"], seen["local_log_start_offset"], seen["high_watermark"]) == (0, local, end)
-    assert (seen["highest_remote_offset"], seen["copied_to"], seen["copy_lag"]) == (local - 1, local - 1, end - local)
+    assert (seen["highest_remote_offset"], seen["copied_to"], seen["local_only_records"]) == (
+        local - 1,
+        local - 1,
+        end - local,
+    )
     assert (seen["overlap"], seen["gaps"], seen["unavailable"]) == (None, [], None)
     assert call("/v1/topics/t").json()["partitions"] == [seen]
 

@@ -1,0 +1,38 @@
+"""Readers with many topics, as a console must show them."""
+
+from __future__ import annotations
+
+from tests.api.gateways import MemoryReader
+from tierstate.fetch.piece import LogicalTopic
+from tierstate.state.epochs import Lineage
+from tierstate.state.errors import UnknownTopic
+from tierstate.state.ids import FactId, TopicId, TopicIdPartition
+from tierstate.state.offsets import TimestampMs
+from tierstate.state.partition_view import PartitionView
+from tierstate.state.termless_facts import OperatorOrder, OrderKind
+
+
+class ManyTopics(MemoryReader):
+    """All have the records of `MemoryReader`. ``paused``: those topics; ``in_trouble``: partition 1 of those."""
+
+    def __init__(self, partitions: dict[str, int], paused: str = "", in_trouble: str = "") -> None:
+        super().__init__()
+        self.partitions, self.paused, self.in_trouble = partitions, paused, in_trouble
+
+    def topics(self) -> list[str]:
+        return list(self.partitions)
+
+    def topic(self, name: str) -> LogicalTopic:
+        if name not in self.partitions:
+            raise UnknownTopic("no such topic", topic=name)
+        return LogicalTopic(name, TopicId.of(name.encode().ljust(16, b"-")[:16]), self.partitions[name])
+
+    def view(self, topic: str, partition: int) -> PartitionView:
+        place = TopicIdPartition(self.topic(topic).topic_id, partition)
+        orders: tuple[OperatorOrder, ...] = ()
+        if topic == self.paused:
+            identity = FactId.of(b"an order of one!")
+            at = TimestampMs(1_767_225_600_000)
+            orders = (OperatorOrder(place, identity, OrderKind.PAUSE, None, False, "ann@desk", at, Lineage()),)
+        wrong = ("a fact of version 9",) if topic == self.in_trouble and partition == 1 else ()
+        return PartitionView(place, topic, orders=orders, degraded=wrong)
