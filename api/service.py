@@ -71,6 +71,8 @@ class Reader(Protocol):
         tier: Tier,
     ) -> Fetched: ...
 
+    def tiered_without_brokers(self, topic: str) -> bool: ...
+
     def fetch_without_brokers(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation
     ) -> Fetched: ...
@@ -170,7 +172,7 @@ class FetchService:
         try:
             names, found = await self.pools.metadata.run(look)
         except Unavailable:
-            if topic in tiered:
+            if topic in tiered or await self.pools.metadata.run(lambda: self.reader.tiered_without_brokers(topic)):
                 return True  # as it was last seen
             raise
         self._tiered = now, names

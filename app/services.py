@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
 
+from ..broker.broker_watch import BrokerWatch
 from ..fetch.cache_gauges import add_cache_gauges
 from ..fetch.reader import LogReader
 from ..follower.following import Following
@@ -32,6 +33,7 @@ from .watching import (
     feed_view_gauges,
     longest_silence,
     why_behind,
+    why_brokers_away,
     why_hanging,
     why_unhealthy,
 )
@@ -80,14 +82,16 @@ def open_serving_parts(
             opened.callback(follower.close)
             reader = connection.reader(follower)
             add_cache_gauges(metrics, reader.remote)
-            watch = ViewWatch(topic, follower, clock)
+            watch, brokers = ViewWatch(topic, follower, clock), BrokerWatch(connection.control, clock)
             feed_view_gauges(metrics, watch)
             feed_loop_gauges(metrics, watchdog)
             services: list[Service] = []
             health = Health(
                 not_healthy=lambda: why_unhealthy(services, follower, watchdog),
                 # reads go on from an older view, too
-                not_ready=lambda: why_hanging(watchdog) + why_behind(follower, watch, READY_AGE_S),
+                not_ready=lambda: (
+                    why_hanging(watchdog) + why_brokers_away(brokers) + why_behind(follower, watch, READY_AGE_S)
+                ),
                 metrics=metrics.exposition,
                 status=lambda name, partition: None,
             )
@@ -97,6 +101,7 @@ def open_serving_parts(
                 management.service(),
                 Service("view watch", watch.run),
                 Service("topic watch", watch.run_problems),
+                Service("broker watch", brokers.run),
                 ending_with(follower),
             ]
         yield ServingParts(

@@ -14,6 +14,7 @@ from ..state.errors import Unavailable
 from ..storage.store_watch import StoreWatch
 
 if TYPE_CHECKING:
+    from ..broker.broker_watch import BrokerWatch
     from ..broker.rights_watch import RightsWatch
     from ..broker.tier_topic import TierTopic
     from ..follower.archives import Archives
@@ -58,6 +59,7 @@ def longest_silence(settings: Settings) -> dict[str, float]:
         "view watch": BROKER_S,
         "topic watch": BROKER_S,
         "store watch": store,
+        "broker watch": BROKER_S,
         "rights watch": BROKER_S,
         "gateway": SLACK_S,
         "proxy": SLACK_S,
@@ -184,6 +186,11 @@ def why_behind(follower: Follower, watch: ViewWatch, max_age: float) -> list[str
 
 def why_store_away(watch: StoreWatch) -> list[str]:
     return [] if watch.trouble is None else [f"the object store is away: {watch.trouble}"]
+
+
+def why_brokers_away(watch: BrokerWatch) -> list[str]:
+    """Whoever reads the remote tier alone is served all the same."""
+    return [] if watch.trouble is None else [f"the brokers are away: {watch.trouble}"]
 
 
 def feed_view_gauges(metrics: Metrics, watch: ViewWatch) -> None:

@@ -171,7 +171,18 @@ class LogReader:
         ids = {each.topic_id for each in found}
         if len(ids) != 1:
             raise UnknownTopic("no such topic is known while no broker answers", topic=name)
-        return LogicalTopic(name, ids.pop(), max(each.partition for each in found) + 1)
+        topic = LogicalTopic(name, ids.pop(), max(each.partition for each in found) + 1)
+        with self._lock:
+            self._topics.setdefault(name, (float("-inf"), topic))  # a broker is asked when one answers
+        return topic
+
+    def tiered_without_brokers(self, topic: str) -> bool:
+        """Whether the view has a topic of this name."""
+        try:
+            self._remembered(topic)
+        except UnknownTopic:
+            return False
+        return True
 
     def scan(
         self,

@@ -132,6 +132,9 @@ class MemoryReader:
         served = Tier.LOCAL if offset >= self.local_start else Tier.REMOTE
         return Fetched(data, served, (), Offset(offset), Offset(following), end, bounds)
 
+    def tiered_without_brokers(self, topic: str) -> bool:
+        return False
+
     def fetch_without_brokers(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation
     ) -> Fetched:

@@ -60,6 +60,11 @@ class Running:
         lines = [json.loads(line) for line in self.err.read_text().splitlines() if line.startswith("{")]
         return [line for line in lines if line.get("event") == what]
 
+    def said(self) -> dict[str, Any]:
+        """The first line of its JSON output: of a gateway and a proxy, where they answer."""
+        found: dict[str, Any] = json.loads(self.out.read_text().splitlines()[0])
+        return found
+
     def metrics(self) -> str:
         """Of an agent."""
         answer: bytes = get(f"http://{self.says('agent ready')['management']}/metrics")[1]
@@ -187,8 +192,7 @@ class House:
 
         def look() -> str | None:
             assert running.process.poll() is None, running.err.read_text()
-            lines = running.out.read_text().splitlines()
-            return str(json.loads(lines[0])["address"]) if lines else None
+            return str(running.said()["address"]) if running.out.read_text().splitlines() else None
 
         return running, str(eventually(look))
 

@@ -40,6 +40,35 @@ def pages(client: httpx.Client, path: str, end: int) -> tuple[list[str], list[ht
     return lines, answers
 
 
+def not_ready(management: str) -> str:
+    """Why, by /readyz; empty: it is."""
+    answer = httpx.get(f"http://{management}/readyz", timeout=30)
+    assert answer.status_code in (200, 503)
+    return "" if answer.status_code == 200 else answer.text
+
+
+def test_a_gateway_whose_broker_is_silent_says_so_and_goes_on_with_what_is_remote(house: House) -> None:
+    topic = house.create("silent", internal_segment_bytes="20000")
+    house.append(topic, RECORDS)
+    with house.agent():
+        eventually(lambda: len(house.logs(topic)) == 1)
+    gateway, url = house.gateway()
+    management = gateway.said()["management"]
+    eventually(lambda: not not_ready(management), 30)
+    assert httpx.get(f"{url}/v1/topics/{topic}").status_code == 200
+    house.kafka.freeze(0)
+    try:
+        assert "the brokers are away" in str(eventually(lambda: not_ready(management), 30))
+        path = f"{url}/v1/topics/{topic}/partitions/0/records?offset=0&tier=remote"
+        answer = httpx.get(path, timeout=60)
+        assert answer.status_code == 200, answer.text
+        assert httpx.get(f"http://{management}/healthz", timeout=30).status_code == 200, "no restart would help"
+    finally:
+        house.kafka.thaw(0)
+    eventually(lambda: not not_ready(management), 30)
+    gateway.stop()
+
+
 def test_what_is_remote_is_read_without_any_broker_and_its_age_is_said(house: House) -> None:
     topic = house.create("orders", internal_segment_bytes="20000")
     house.append(topic, RECORDS)
