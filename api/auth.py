@@ -25,6 +25,8 @@ from .problems import NotAuthenticated, WrongHost, problem_response
 OUR_NAMES = ("localhost", "127.0.0.1", "[::1]")
 CERTIFICATE = "tierstate.certificate"
 CALLER = "tierstate.caller"
+PLANS = "/v1/plans"
+"""The only path that is posted to."""
 """Of an ASGI scope: the client's certificate as `ssl` has it, and who calls."""
 
 
@@ -80,7 +82,8 @@ class Door:
             await response(scope, receive, send)
             return
         if scope["method"] == "OPTIONS":
-            await Response(status_code=204, headers={"allow": "GET, HEAD, OPTIONS"})(scope, receive, send)
+            allowed = "POST, OPTIONS" if scope["path"] == PLANS else "GET, HEAD, OPTIONS"
+            await Response(status_code=204, headers={"allow": allowed})(scope, receive, send)
             return
         # the server leaves the body out
         method = "GET" if scope["method"] == "HEAD" else scope["method"]

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import uvicorn
 
+from ..app.plans import Plans
 from ..broker.callers import Callers
 from ..broker.sasl import DEFAULT_MECHANISM
 from ..runtime.appended_lines import AppendedLines
@@ -115,8 +116,10 @@ def open_gateway(
     hidden: Iterable[str] = (),
     callers: Callers | None = None,
     listener: Listener = ignore,
+    plans: Plans | None = None,
 ) -> GatewayServer:
     """``hidden``: topics that are never served, as the tier-state topic. ``callers``: how brokers are asked about them.
+    ``plans``: for readers without a key to the bucket; None makes none.
 
     Raises InvalidSettings for an address that is taken, TLS files or tokens that cannot be used, what would be open to
     strangers.
@@ -129,7 +132,7 @@ def open_gateway(
                 "to gateway, and basic to false"
             ]
         )
-    service = FetchService(reader, settings, clock, hidden, callers)
+    service = FetchService(reader, settings, clock, hidden, callers, plans)
     mechanism = DEFAULT_MECHANISM if callers is None else callers.mechanism
     return GatewayServer(service, settings, mechanism, listener)
 

@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from ..state import errors
 from ..state.errors import TierstateError
+from ..storage.object_store import RangeNotSatisfiable
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ OF_ERROR: dict[type[BaseException], ProblemKind] = {
     NotAcceptable: ProblemKind(406, 40650),
     NotJson: ProblemKind(406, 40651),
     errors.OffsetOutOfRange: ProblemKind(416, 41650),
+    RangeNotSatisfiable: ProblemKind(416, 41651),
     errors.Unavailable: ProblemKind(503, 50350, 2),
     errors.ViewBehind: ProblemKind(503, 50351, 1),
     errors.BrokerUnavailable: ProblemKind(503, 50352, 2),

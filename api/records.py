@@ -136,6 +136,8 @@ async def read_records(
         headers["X-Log-Start-Offset"] = str(answer.piece.bounds.log_start)
     if answer.piece.view_age_s is not None:
         headers["X-View-Age"] = f"{answer.piece.view_age_s:.1f}"
+    if answer.piece.topic_id is not None:
+        headers["X-Topic-Id"] = str(answer.piece.topic_id)
     if call.coding is not None:
         headers["Content-Encoding"] = call.coding
     if answer.body.whole:

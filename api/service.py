@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from cachetools import LRUCache
 from fastapi import Request
 
+from ..app.plans import Plans
 from ..app.pool import Pool
 from ..fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from ..runtime.clock import Clock
@@ -96,9 +97,10 @@ class Pools:
         self.metadata = Pool("gateway-metadata", METADATA_CALLS)
         self.rights = Pool("gateway-rights", METADATA_CALLS)
         self.times = Pool("gateway-times", METADATA_CALLS)
+        self.plans = Pool("gateway-plans", METADATA_CALLS)
 
     def close(self) -> None:
-        for pool in (self.local, self.remote, self.metadata, self.rights, self.times):
+        for pool in (self.local, self.remote, self.metadata, self.rights, self.times, self.plans):
             pool.close()
 
 
@@ -109,7 +111,7 @@ class ClientLeft(Exception):
 class FetchService:
     """One gateway. ``hidden``: names of topics that are never served, beside Kafka's own internal ones.
 
-    ``asking``: the brokers, about callers; None where they know none.
+    ``asking``: the brokers, about callers; None where they know none. ``plans``: None makes none.
     """
 
     def __init__(
@@ -119,7 +121,9 @@ class FetchService:
         clock: Clock,
         hidden: Iterable[str] = (),
         asking: Asking | None = None,
+        plans: Plans | None = None,
     ) -> None:
+        self.plans = plans
         self.reader, self.settings, self.clock = reader, settings, clock
         self.pools = Pools(settings)
         self.memory = AnswerMemory(settings.memory)

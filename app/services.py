@@ -26,6 +26,7 @@ from ..runtime.watchdog import Supervisor, Watchdog, loop
 from ..state.view import READY_AGE_S
 from ..storage.living_store import living
 from .connection import Connection
+from .plans import Plans, plans_of
 from .upkeep import identity_or_first, seed_of
 from .watching import (
     ending_with,
@@ -46,6 +47,7 @@ class ServingParts:
     """
 
     reader: LogReader
+    plans: Plans
     brokers: Mapping[int, tuple[str, int]]
     clock: Clock
     metrics: Metrics
@@ -106,6 +108,7 @@ def open_serving_parts(
             ]
         yield ServingParts(
             reader,
+            plans_of(connection, reader, follower),
             {int(node): at for node, at in connection.control.cluster().addresses.items()},
             clock,
             metrics,

@@ -33,7 +33,9 @@ def command(context: Context, listen: str | None) -> None:
     with open_serving_parts(settings, logger, "gateway", settings.management.of_gateway) as parts:
         hidden = (settings.tier_state.topic,)
         callers = callers_of(settings.kafka, parts.clock, parts.brokers.values())
-        gateway = open_gateway(parts.reader, settings.gateway, parts.clock, hidden, callers, parts.metrics.listen)
+        gateway = open_gateway(
+            parts.reader, settings.gateway, parts.clock, hidden, callers, parts.metrics.listen, parts.plans
+        )
         with closing(gateway) as server:
             feed_gateway_metrics(parts.metrics, server)
             address = str(parts.management.address)

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pyarrow as pa
 import urllib3
@@ -65,8 +65,8 @@ class GatewayClient:
         ca: Path | None = None,
         timeout: float = 30.0,
     ) -> None:
-        self._url = url.rstrip("/")
-        self._timeout = timeout
+        self.url = url.rstrip("/")
+        self.timeout = timeout
         headers = {"authorization": f"Bearer {token}"} if token else {}
         if basic is not None:
             headers = {"authorization": f"Basic {b64encode(':'.join(basic).encode()).decode()}"}
@@ -127,7 +127,7 @@ class GatewayClient:
         wait_s: float = 0.0,
     ) -> Page:
         """Records from ``offset`` in one answer. Raises OffsetOutOfRange with the valid range."""
-        answer = self._call(
+        answer = self.call(
             f"/v1/topics/{quote(topic)}/partitions/{partition}/records",
             {
                 "offset": offset,
@@ -170,7 +170,7 @@ class GatewayClient:
         position = start
         while position < end:
             page = self.page(topic, partition, position, isolation=isolation, tier=tier)
-            for batch in arrow_batches(page.body, self._url):
+            for batch in arrow_batches(page.body, self.url):
                 wanted = below(batch, end)
                 yield wanted if columns is None else wanted.select(list(columns)), page.tier
             if page.next_offset <= position:
@@ -181,32 +181,51 @@ class GatewayClient:
         self._pool.clear()
 
     def _json(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
-        answer = self._call(path, query or {}, "application/json", 0.0)
+        answer = self.call(path, query or {}, "application/json")
         try:
             return json.loads(answer.data)
         except ValueError as error:
-            raise CorruptData("the gateway's answer is not JSON", url=self._url + path) from error
+            raise CorruptData("the gateway's answer is not JSON", url=self.url + path) from error
 
-    def _call(
-        self, path: str, query: Mapping[str, Any], accept: str, wait_s: float
-    ) -> urllib3.response.BaseHTTPResponse:
-        timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=self._timeout + wait_s)
+    def call(
+        self, path: str, query: Mapping[str, Any], accept: str, wait_s: float = 0.0, body: bytes | None = None
+    ) -> urllib3.BaseHTTPResponse:
+        """A whole answer of status 200; ``body``: JSON, which is posted.
+
+        Raises the error that the answer says, TimedOut, Unavailable.
+        """
+        headers = {"accept": accept} if body is None else {"accept": accept, "content-type": "application/json"}
         try:
-            answer = self._pool.request(
-                "GET",
-                self._url + path,
-                fields={name: str(value) for name, value in query.items()},
-                headers={**self._pool.headers, "accept": accept},
-                timeout=timeout,
-            )
+            answer = self.open(path, query, headers, wait_s, body)
         except urllib3.exceptions.TimeoutError as error:
-            raise TimedOut("the gateway did not answer in time", url=self._url + path) from error
+            raise TimedOut("the gateway did not answer in time", url=self.url + path) from error
         except urllib3.exceptions.HTTPError as error:
             cause = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
-            raise Unavailable("the gateway does not answer", url=self._url, reason=cause) from error
+            raise Unavailable("the gateway does not answer", url=self.url, reason=cause) from error
         if answer.status != 200:
-            raise problem(answer.status, answer.data, self._url + path)
+            raise problem(answer.status, answer.data, self.url + path)
         return answer
+
+    def open(
+        self,
+        path: str,
+        query: Mapping[str, Any],
+        headers: Mapping[str, str],
+        wait_s: float = 0.0,
+        body: bytes | None = None,
+        *,
+        whole: bool = True,
+    ) -> urllib3.BaseHTTPResponse:
+        """Any answer; ``whole``: with its body read. Raises urllib3's errors."""
+        text = urlencode({name: str(value) for name, value in query.items()})
+        return self._pool.request(
+            "GET" if body is None else "POST",
+            self.url + path + ("?" + text if text else ""),
+            body=body,
+            headers={**self._pool.headers, **headers},
+            timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=self.timeout + wait_s),
+            preload_content=whole,
+        )
 
 
 def arrow_batches(body: bytes, source: str) -> Iterator[pa.RecordBatch]:

@@ -243,6 +243,7 @@ class LogicalPartition:
             next_offset=piece.next_offset,
             limit=Offset(max(limit, where.offset)),
             bounds=self._logical(self.view(), piece.bounds),
+            topic_id=self.partition.topic_id,
         )
 
     def _fetch_remote(self, where: ReadRemote, ask: Ask) -> Fetched:
@@ -262,6 +263,7 @@ class LogicalPartition:
             next_offset=piece.next_offset,
             limit=Offset(where.offsets.end + 1),
             bounds=self._logical(self.view(), self.local_bounds(BOUNDS_AGE_S)),
+            topic_id=self.partition.topic_id,
         )
 
     def following(self, where: ReadRemote, ask: Ask) -> Iterator[tuple[RemoteSegment, OffsetRange]]:
@@ -282,7 +284,7 @@ class LogicalPartition:
 
     def _nothing(self, offset: Offset, limit: Offset) -> Fetched:
         bounds = self._logical(self.view(), self.local_bounds(BOUNDS_AGE_S))
-        return Fetched(b"", Tier.LOCAL, (), offset, offset, limit, bounds)
+        return Fetched(b"", Tier.LOCAL, (), offset, offset, limit, bounds, None, self.partition.topic_id)
 
     def _logical(self, view: PartitionView, local: LocalBounds) -> LogicalBounds:
         """The bounds of the log that both tiers make, as far as they are known. Asks nobody."""

@@ -55,7 +55,7 @@ class SplitWriter:
             for part in split.parts
         ]
         place = split.topic, str(split.topic_id), split.partition
-        return (*place, split.start, split.end, split.isolation.value, split.leader_epoch, parts)
+        return (*place, split.start, split.end, split.isolation.value, split.leader_epoch, parts, split.plan)
 
     def segment(self, segment: RemoteSegment) -> bytes:
         """By itself: neighbours are parts of the same one."""
@@ -76,12 +76,14 @@ def unpacked(packed: bytes) -> tuple[PlannedSplit, ...]:
 
 
 def _split(*plain: Any) -> PlannedSplit:
-    topic, topic_id, partition, start, end, isolation, leader_epoch, parts = plain
+    topic, topic_id, partition, start, end, isolation, leader_epoch, parts, plan = plain
     found = tuple(
         PlannedPart(OffsetRange(first, last), None if segment is None else _SegmentUnpickler(BytesIO(segment)).load())
         for first, last, segment in parts
     )
-    return PlannedSplit(topic, TopicId(topic_id), partition, start, end, Isolation(isolation), leader_epoch, found)
+    return PlannedSplit(
+        topic, TopicId(topic_id), partition, start, end, Isolation(isolation), leader_epoch, found, plan
+    )
 
 
 class _SegmentPickler(pickle.Pickler):

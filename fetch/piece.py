@@ -66,6 +66,7 @@ class Fetched:
     of ``[offset, limit)``. ``aborted`` holds every aborted range that can touch the data, and is empty under
     read_uncommitted. ``next_offset`` is where to go on; it is above ``offset`` whenever there is data, also when every
     record in it is a marker, aborted, or missing. ``view_age_s``: no broker was asked, and so old is the view.
+    ``topic_id``: of the topic that was read; None: of the one that was asked for.
     """
 
     data: bytes | memoryview
@@ -76,6 +77,7 @@ class Fetched:
     limit: Offset
     bounds: LogicalBounds
     view_age_s: float | None = None
+    topic_id: TopicId | None = None
 
 
 def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Iterator[pa.RecordBatch]:

@@ -170,4 +170,5 @@ def _split(whole: PlannedSplit, parts: list[PlannedPart]) -> PlannedSplit:
         whole.isolation,
         whole.leader_epoch,
         tuple(parts),
+        whole.plan,
     )

@@ -21,7 +21,10 @@ class PlannedPart:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSplit:
-    """The records of ``[start, end)`` of one partition; ``parts`` cover it, ascending, without a gap."""
+    """The records of ``[start, end)`` of one partition; ``parts`` cover it, ascending, without a gap.
+
+    ``plan``: what a gateway calls the plan that it is of; empty: none made it.
+    """
 
     topic: str
     topic_id: TopicId
@@ -31,3 +34,4 @@ class PlannedSplit:
     isolation: Isolation
     leader_epoch: LeaderEpoch | None
     parts: tuple[PlannedPart, ...]
+    plan: str = ""

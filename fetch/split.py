@@ -10,13 +10,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..log.batch import iter_batches
+from ..state.epochs import LeaderEpoch
 from ..state.errors import InvalidRequest, OffsetOutOfRange, PlannedRangeLost, UnknownTopic
 from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset, OffsetRange
-from ..state.routing import Tier
+from ..state.routing import Isolation, Tier
+from ..state.segment import AbortedRange
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.log_chunks import WINDOW_BYTES, ObjectReads
 from .piece import PIECE_BYTES, PIECES_AHEAD, Fetched, LogicalBounds
@@ -24,8 +26,35 @@ from .planned_split import PlannedPart, PlannedSplit
 from .read_ahead import read_ahead
 from .remote_parts import RemoteReads, read_parts
 
-if TYPE_CHECKING:
-    from .local import LocalTier  # and with it all that is said to Kafka
+
+class LocalBatches(Protocol):
+    """Whole batches of the local tier, and what of them is aborted."""
+
+    @property
+    def data(self) -> bytes: ...
+
+    @property
+    def aborted(self) -> tuple[AbortedRange, ...]: ...
+
+    @property
+    def next_offset(self) -> Offset: ...
+
+
+class LocalReads(Protocol):
+    """What is asked of the local tier: `local.LocalTier`, with all that is said to Kafka, or a gateway's."""
+
+    def fetch(
+        self,
+        topic: str,
+        partition: TopicIdPartition,
+        offset: Offset,
+        *,
+        max_bytes: int,
+        isolation: Isolation,
+        wait_s: float,
+        leader_epoch: LeaderEpoch | None,
+    ) -> LocalBatches: ...
+
 
 Reroute = Callable[[PlannedSplit], Iterable[PlannedSplit]]
 """Asked for the rest of a local split that the broker no longer has: how to read it now."""
@@ -34,7 +63,7 @@ Reroute = Callable[[PlannedSplit], Iterable[PlannedSplit]]
 def read_split(
     split: PlannedSplit,
     store: ObjectReads,
-    local: LocalTier | None,
+    local: LocalReads | None,
     *,
     keys: KeyUnwrapper | None = None,
     piece_bytes: int = WINDOW_BYTES,
@@ -55,7 +84,7 @@ def read_split(
 class _Split:
     split: PlannedSplit
     reads: RemoteReads
-    local: LocalTier | None
+    local: LocalReads | None
     piece_bytes: int
 
     def pieces(self, reroute: Reroute | None) -> Generator[Fetched, None, None]:

@@ -110,6 +110,13 @@ class Gateway(Section):
     write_timeout: Duration = Field(
         default=30.0, gt=0, description="How long a client may take nothing of its answer, 64 KiB at least."
     )
+    url_lifetime: Duration = Field(
+        default=900.0,
+        ge=0,
+        le=43_200,
+        description="How long a URL reads one object of the store that a plan's reader is given; `0`: none is given, "
+        "the gateway hands out the bytes itself.",
+    )
     quota: Size = Field(default=0, description="Bytes a second one principal reads; 0: no limit.")
     access_log: Path | None = Field(default=None, description="File of who read what, in lines of JSON; unset: none.")
     tls: GatewayTls = GatewayTls()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +14,25 @@ from ..storage.open import open_store
 from ..storage.options import StoreOptions
 
 if TYPE_CHECKING:
+    from ..fetch.gateway import GatewayClient
     from ..fetch.local import LocalTier
+    from ..fetch.planned_split import PlannedSplit
+    from ..fetch.split import LocalReads
     from ..runtime.settings import Settings
     from ..storage.object_store import ObjectStore
     from ..storage.segment.encryption import KeyUnwrapper
+    from ..storage.segment.log_chunks import ObjectReads
+
+GATEWAY_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What `fetch.split.read_split` reads with. ``local`` None: no split of these has a local part."""
+
+    store: ObjectReads
+    keys: KeyUnwrapper | None
+    local: LocalReads | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +45,16 @@ class Access:
     keyring: Path | None
     bucket_alone: bool = False
     """There are no brokers."""
+
+    @contextmanager
+    def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[Reads]:
+        """For as long as the block lasts. Raises InvalidRequest, AccessDenied, MissingExtra."""
+        keys = self.keys()
+        with ExitStack() as opened:
+            store = opened.enter_context(closing(self.open_store(clock)))
+            by_broker = any(part.segment is None for split in splits for part in split.parts)
+            asked = by_broker and not self.bucket_alone
+            yield Reads(store, keys, opened.enter_context(self.local_tier(clock)) if asked else None)
 
     def keys(self) -> KeyUnwrapper | None:
         """What opens encrypted segments. Raises InvalidRequest."""
@@ -51,6 +76,42 @@ class Access:
 
         with closing(open_broker(self.kafka, clock)) as broker:
             yield BrokerTier(broker)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayAccess:
+    """To a gateway, and by what it hands out to the store: neither a key to the bucket nor to the brokers.
+
+    ``token`` or ``basic``: who asks; ``ca``: a file on the driver and on every executor. ``plan``: the gateway's name
+    for what is read; empty before it is made.
+    """
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+    basic: tuple[str, str] | None = field(default=None, repr=False)
+    ca: Path | None = None
+    bucket_alone = False
+
+    def client(self) -> AbstractContextManager[GatewayClient]:
+        """Asks nothing yet."""
+        from ..fetch.gateway import GatewayClient
+
+        return closing(
+            GatewayClient(self.url, token=self.token, basic=self.basic, ca=self.ca, timeout=GATEWAY_TIMEOUT_S)
+        )
+
+    @contextmanager
+    def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[Reads]:
+        """As `Access.reads`."""
+        from ..fetch.gateway_plans import GatewayGrants, GatewayTier
+        from ..fetch.granted_objects import GrantedObjects
+
+        splits = list(splits)
+        segments = [part.segment for split in splits for part in split.parts if part.segment is not None]
+        plan = next((split.plan for split in splits if split.plan), "")
+        with self.client() as client, closing(GatewayGrants(client, plan, GATEWAY_TIMEOUT_S)) as grants:
+            objects = GrantedObjects(segments, grants, clock)
+            yield Reads(objects, objects, GatewayTier(client))
 
 
 def access_by(settings: Settings) -> Access:

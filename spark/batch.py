@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from functools import cache
 
 import pyarrow as pa
@@ -74,15 +73,10 @@ class BatchReader(DataSourceReader):
         tell_if_cold()
         access, clock = self._options.access, SystemClock()
         columns = TypedColumns(self._options.columns, self._options.typed)
-        keys, store = access.keys(), access.open_store(clock)
-        with ExitStack() as opened:
-            opened.callback(store.close)
-            by_broker = any(part.segment is None for split in splits for part in split.parts)
-            asked = by_broker and not access.bucket_alone
-            local = opened.enter_context(access.local_tier(clock)) if asked else None
+        with access.reads(splits, clock) as reads:
             for split in splits:
                 try:
-                    for piece in read_split(split, store, local, keys=keys, reroute=self._again):
+                    for piece in read_split(split, reads.store, reads.local, keys=reads.keys, reroute=self._again):
                         for batch in records(piece, split.topic, split.partition, columns=columns.decoded):
                             yield from sliced(columns.of(batch, split.topic, split.partition))
                 except ObjectNotFound as error:

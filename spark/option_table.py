@@ -63,10 +63,13 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option("minPartitions", "At least so many Spark partitions."),
     ),
     "Where from": (
-        Option("kafka.bootstrap.servers", "The cluster. Must be set, but with `tierstate.source=bucket`."),
+        Option(
+            "kafka.bootstrap.servers",
+            "The cluster. Must be set, but with `tierstate.source=bucket` and `tierstate.gateway`.",
+        ),
         Option(
             "tierstate.store",
-            "The object store: `file:///folder`, `s3://bucket/prefix`, gs://, az://. Must be set.",
+            "The object store: `file:///folder`, `s3://bucket/prefix`, gs://, az://. Must be set, without a gateway.",
             setting="store.url",
         ),
         Option("tierstate.endpoint", "Of the store, where it is not the cloud's own.", setting="store.endpoint"),
@@ -93,6 +96,20 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "Folder on the driver that keeps the view between queries; without, in memory.",
             setting="state_dir",
         ),
+        Option(
+            "tierstate.gateway",
+            "URL of a gateway, in place of cluster and store: [it plans and hands out](spark.md#through-a-gateway) "
+            "what its user may read. Batches alone.",
+        ),
+        Option(
+            "tierstate.token_file",
+            "With a gateway: a file on the driver with a bearer token; else `TIERSTATE_TOKEN` in its environment.",
+        ),
+        Option("tierstate.user", "With a gateway: a Kafka user; its password is in `TIERSTATE_PASSWORD`."),
+        Option(
+            "tierstate.ca_file",
+            "With a gateway: authorities that it is known by, PEM, on the driver and on every executor.",
+        ),
         Option("tierstate.tier", "`auto`, `prefer-remote` (spares the brokers), `local`, `remote`.", "prefer-remote"),
         Option("tierstate.lease", "How long what a query reads is kept from expiring; `0`: it is not.", "1h"),
         # as spark.sql.files.maxPartitionBytes: a Spark partition costs 31 to 48 ms, so few and large ones
@@ -103,7 +120,6 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         Option("kafkaConsumer.pollTimeoutMs", "There is no such consumer."),
         Option("fetchOffset.numRetries", "What can be retried is."),
         Option("fetchOffset.retryIntervalMs", "The same."),
-        Option("tierstate.gateway", "Refused unless empty: plans are made from the tier-state topic itself."),
     ),
 }
 KAFKA_SOURCE: dict[str, tuple[str, str]] = {

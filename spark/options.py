@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from ..runtime.units import parse_duration, parse_size
 from ..state.errors import InvalidRequest
 from ..state.routing import Isolation, Tier
-from .access import Access, access_by
+from .access import Access, GatewayAccess, access_by
 from .columns import chosen_columns
 from .kafka_properties import kafka_properties
-from .option_table import OURS, READ_BY, SETTINGS, with_defaults
+from .option_table import DEFAULTS, OURS, READ_BY, SETTINGS, with_defaults
 from .positions import Stated, TopicPartition, check_batch, check_stream, stated
 from .stream_limits import TriggerLimits
 from .typed_values import TypedValue, typed_value
@@ -73,7 +74,7 @@ class SourceOptions:
     fail_on_data_loss: bool
     min_partitions: int | None
     columns: tuple[str, ...]
-    access: Access
+    access: Access | GatewayAccess
     given: Mapping[str, object] = field(repr=False)
     view_folder: Path | None
     tier: Tier
@@ -103,6 +104,8 @@ def parse_stream_options(given: Mapping[str, str]) -> SourceOptions:
     said = {name.lower(): value for name, value in given.items()}
     check_stream(said)
     options = parse_for_any(said | {"startingoffsets": said.get("startingoffsets", "").strip() or "latest"})
+    if isinstance(options.access, GatewayAccess):
+        raise InvalidRequest("a stream follows the tier-state topic itself: leave the option tierstate.gateway out")
     if options.access.bucket_alone:
         raise InvalidRequest("a stream waits for what is new, and the bucket's view (tierstate.source) stands still")
     return options
@@ -118,7 +121,8 @@ def parse_for_any(given: Mapping[str, str]) -> SourceOptions:
     _check_without_effect(options)
     starting, ending = stated(options, "starting"), stated(options, "ending")
     folder = options.get("tierstate.state_dir")
-    wanted = _given(options)
+    by_gateway = bool(options.get("tierstate.gateway", "").strip())
+    wanted = {} if by_gateway else _given(options)
     return SourceOptions(
         choice=choice,
         starting=starting,
@@ -127,7 +131,7 @@ def parse_for_any(given: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=_boolean(options, "failOnDataLoss"),
         min_partitions=minimum,
         columns=chosen_columns(options.get("columns"), _boolean(options, "includeHeaders")),
-        access=access_by(_settings(wanted, options)),
+        access=_gateway(options) if by_gateway else access_by(_settings(wanted, options)),
         given=wanted,
         view_folder=Path(folder) if folder else None,
         tier=_tier(options),
@@ -145,10 +149,10 @@ def _check_ours(options: Mapping[str, str]) -> None:
         if prefix == "tierstate" and rest not in OURS and not rest.startswith(READ_BY):
             near = get_close_matches(rest, OURS, 1)
             raise InvalidRequest(f"option {name} is unknown" + (f"; tierstate.{near[0]} is known" if near else ""))
-    if options.get("tierstate.gateway"):
-        raise InvalidRequest(
-            "option tierstate.gateway: this version plans from the tier-state topic itself; leave the option out"
-        )
+    if not options.get("tierstate.gateway", "").strip():
+        for name in ("tierstate.token_file", "tierstate.user", "tierstate.ca_file"):
+            if options.get(name, "").strip():
+                raise InvalidRequest(f"option {name} is for a gateway: tierstate.gateway is not set")
 
 
 def _choice(options: Mapping[str, str]) -> Choice:
@@ -208,6 +212,26 @@ def _given(options: Mapping[str, str]) -> dict[str, object]:
         if value:
             given[key], names[key] = value, name
     return {**FOR_READERS, **given}
+
+
+def _gateway(options: Mapping[str, str]) -> GatewayAccess:
+    """What it hands out is all there is: no option may say where else to read. Raises InvalidRequest."""
+    from ..app.gateway_login import gateway_login
+
+    url = options["tierstate.gateway"].strip()
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise InvalidRequest("option tierstate.gateway is a URL like https://gateway:8080", got=repr(url))
+    refused = [name for name, _ in _names(options)] + [name for name in options if name.startswith("kafka.")]
+    for name in refused:
+        given = options.get(name, "").strip()
+        if given and given != DEFAULTS.get(name) and name != "kafka.isolation.level" and name != "kafka.group.id":
+            raise InvalidRequest(f"option {name}: the gateway (tierstate.gateway) knows that; leave one of them out")
+    text = {name: options.get(f"tierstate.{name}", "").strip() or None for name in ("token_file", "user", "ca_file")}
+    file, ca = text["token_file"], text["ca_file"]
+    login = gateway_login(
+        None if file is None else Path(file), text["user"], "option tierstate.token_file", "option tierstate.user"
+    )
+    return GatewayAccess(url, login.token, login.basic, None if ca is None else Path(ca))
 
 
 def _names(options: Mapping[str, str]) -> list[tuple[str, str]]:

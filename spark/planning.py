@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from ..fetch.plan import Groups, PlannedSplit, plan, planned
+from ..fetch.plan import Groups, PlannedRange, PlannedSplit, plan, planned
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
 from ..state.errors import (
@@ -19,6 +19,9 @@ from ..state.errors import (
     Unavailable,
     UnknownTopic,
 )
+from ..state.segment import RemoteSegment
+from .access import GatewayAccess
+from .gateway_planning import gateway_ranges, gateway_splits, is_live
 from .open import TakeLeases, open_log
 from .options import Assigned, SourceOptions
 from .positions import TopicPartition
@@ -35,6 +38,9 @@ def plan_groups(options: SourceOptions, clock: Clock) -> Iterator[Group]:
 
     Raises what `open_log` and `resolve_ranges` raise.
     """
+    if isinstance(options.access, GatewayAccess):
+        yield from grouped(options, gateway_ranges(options, options.access))
+        return
     with open_log(options, clock) as log:
         yield from groups(options, log.reader, log.partitions, log.take_leases)
 
@@ -51,7 +57,11 @@ def groups(
     ranges = resolve_ranges(options, reader, partitions)
     if take_leases is not None and take_leases(ranges):
         ranges = resolve_ranges(options, reader, partitions)  # the log start may have moved before the lease stood
-    found = planned(reader, ranges, isolation=options.isolation, tier=options.tier)
+    yield from grouped(options, planned(reader, ranges, isolation=options.isolation, tier=options.tier))
+
+
+def grouped(options: SourceOptions, found: list[PlannedRange]) -> Iterator[Group]:
+    """Cut once, when the size of all is known."""
     total = sum(each.log_bytes for each in found)
     cuts = cut_by(total, options.split_bytes, options.min_partitions, os.cpu_count() or 1)
     group: list[PlannedSplit] = []
@@ -80,10 +90,8 @@ def plan_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> Iter
     In an executor. What was written again under a later leader epoch is not the same: PlannedRangeLost. What the broker
     still has is held to the leader epoch of the plan when it is read.
     """
-    key = (rest.topic, rest.partition)
     try:
-        with open_log(options, clock, Assigned((key,))) as log:
-            splits = plan(log.reader, {key: (rest.start, rest.end)}, isolation=rest.isolation)
+        splits = _routed_again(options, clock, rest)
     except (OffsetOutOfRange, UnknownTopic) as error:
         raise _lost(rest, str(error)) from error
     for split in splits:
@@ -95,7 +103,15 @@ def plan_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> Iter
             epoch = part.segment.leader_epochs.epoch_at(part.offsets.end)
             if epoch is None or (rest.leader_epoch is not None and epoch > rest.leader_epoch):
                 raise _lost(rest, f"written again under leader epoch {epoch}")
-    return [replace(split, leader_epoch=rest.leader_epoch) for split in splits]
+    return [replace(split, leader_epoch=rest.leader_epoch, plan=rest.plan) for split in splits]
+
+
+def _routed_again(options: SourceOptions, clock: Clock, rest: PlannedSplit) -> list[PlannedSplit]:
+    if isinstance(options.access, GatewayAccess):
+        return gateway_splits(options.access, rest)
+    key = (rest.topic, rest.partition)
+    with open_log(options, clock, Assigned((key,))) as log:
+        return plan(log.reader, {key: (rest.start, rest.end)}, isolation=rest.isolation)
 
 
 def missing(options: SourceOptions, clock: Clock, split: PlannedSplit, error: ObjectNotFound) -> Exception:
@@ -108,14 +124,8 @@ def missing(options: SourceOptions, clock: Clock, split: PlannedSplit, error: Ob
     segment = next((each for each in planned if key.startswith(each.object_key)), None)
     if segment is None:
         return error
-    where = (split.topic, split.partition)
-    try:
-        with open_log(options, clock, Assigned((where,))) as log:
-            readable = log.reader.view(*where).readable
-            live = not options.access.bucket_alone and any(each.segment_id == segment.segment_id for each in readable)
-    except UnknownTopic:
-        live = False
-    except (AccessDenied, Unavailable):
+    live = _is_live(options, clock, split, segment)
+    if live is None:
         return error
     kind, said = (
         (CorruptData, "an object of a live segment is missing")
@@ -130,6 +140,21 @@ def missing(options: SourceOptions, clock: Clock, split: PlannedSplit, error: Ob
         segment_id=segment.segment_id,
         offsets=segment.offsets,
     )
+
+
+def _is_live(options: SourceOptions, clock: Clock, split: PlannedSplit, segment: RemoteSegment) -> bool | None:
+    """None: nobody who knows can be asked."""
+    if isinstance(options.access, GatewayAccess):
+        return is_live(options.access, split, segment)
+    where = (split.topic, split.partition)
+    try:
+        with open_log(options, clock, Assigned((where,))) as log:
+            readable = log.reader.view(*where).readable
+    except UnknownTopic:
+        return False
+    except (AccessDenied, Unavailable):
+        return None
+    return not options.access.bucket_alone and any(each.segment_id == segment.segment_id for each in readable)
 
 
 def _lost(rest: PlannedSplit, reason: str) -> PlannedRangeLost:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
-from ..fetch.reader import LogReader
 from ..state.errors import InvalidRequest, OffsetOutOfRange
-from ..state.offsets import Offset
+from ..state.offsets import Offset, TimestampMs
+from ..state.routing import Isolation, Tier
 from .options import SourceOptions
 from .positions import EARLIEST, LATEST, ByOffset, ByTime, Edge, Stated, TopicPartition, check_complete
 
@@ -14,8 +15,16 @@ Extent = tuple[Offset, Offset]
 """First offset, and the one after the last."""
 
 
+class Extents(Protocol):
+    """What is asked of `LogReader`, or of a gateway."""
+
+    def extent(self, topic: str, partition: int, *, isolation: Isolation, tier: Tier) -> Extent: ...
+
+    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None: ...
+
+
 def resolve_ranges(
-    options: SourceOptions, reader: LogReader, partitions: tuple[TopicPartition, ...]
+    options: SourceOptions, reader: Extents, partitions: tuple[TopicPartition, ...]
 ) -> dict[TopicPartition, Extent]:
     """``(start, end)``, end exclusive, of every partition that has anything to read.
 
@@ -35,7 +44,7 @@ def resolve_ranges(
 
 
 def starting_offsets(
-    options: SourceOptions, reader: LogReader, partitions: tuple[TopicPartition, ...]
+    options: SourceOptions, reader: Extents, partitions: tuple[TopicPartition, ...]
 ) -> dict[TopicPartition, Offset]:
     """Where a stream begins, that has no checkpoint yet. Raises as `resolve_ranges`."""
     check_complete(options.starting, list(partitions))
@@ -45,7 +54,7 @@ def starting_offsets(
     }
 
 
-def _start(options: SourceOptions, reader: LogReader, key: TopicPartition, extent: Extent) -> Offset:
+def _start(options: SourceOptions, reader: Extents, key: TopicPartition, extent: Extent) -> Offset:
     said = options.starting
     match said.position:
         case Edge(edge):
@@ -70,7 +79,7 @@ def _start(options: SourceOptions, reader: LogReader, key: TopicPartition, exten
             )
 
 
-def _end(options: SourceOptions, reader: LogReader, key: TopicPartition, extent: Extent) -> Offset:
+def _end(options: SourceOptions, reader: Extents, key: TopicPartition, extent: Extent) -> Offset:
     said = options.ending
     match said.position:
         case Edge():

@@ -32,6 +32,7 @@ from ..state.errors import (
 )
 from ..state.objects import ObjectInfo, UnfinishedUpload, checked_key
 from ..state.offsets import ByteRange, TimestampMs
+from .azure_access import SharedAccess
 from .azure_errors import BLOCKS_GONE, translated
 from .azure_options import GET_BYTES, ONE_REQUEST_BYTES, azure_client
 from .azure_upload import BlockUpload
@@ -77,6 +78,7 @@ class AzureStore:
         except (AzureError, ValueError):
             # No reason, no cause: what does not parse in a connection string may be repeated in it, key and all.
             raise InvalidRequest("the Azure client cannot be built", store=self.description) from None
+        self._signatures = SharedAccess(self._container, self._credential, clock or SystemClock())
 
     @property
     def description(self) -> str:
@@ -194,6 +196,11 @@ class AzureStore:
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         """There are none."""
+
+    def signed_url(self, key: str, seconds: float) -> str:
+        """By the account's key; without one by a delegation key (`generateUserDelegationKey`), which is kept."""
+        blob = self._blob(key)
+        return self._typed(key, lambda: f"{blob.url}?{self._signatures.of(self._full(key), seconds)}")
 
     def close(self) -> None:
         self._container.close()

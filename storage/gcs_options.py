@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import google.auth
-from google.auth.credentials import AnonymousCredentials
+from google.auth.credentials import AnonymousCredentials, Signing
 from google.auth.exceptions import DefaultCredentialsError
-from google.auth.transport.requests import AuthorizedSession
+from google.auth.transport.requests import AuthorizedSession, Request
 from google.cloud import storage
 from requests.adapters import HTTPAdapter
 
@@ -43,3 +43,19 @@ def authorized_session(options: StoreOptions, store: str) -> Any:
         session.proxies = {"http": options.proxy, "https": options.proxy}
     session.mount("http://", HTTPAdapter(pool_connections=_CONNECTIONS, pool_maxsize=_CONNECTIONS))
     return session
+
+
+def signing_account(session: Any) -> dict[str, Any] | None:
+    """What `Blob.generate_signed_url` needs beside the client's own credentials. None: they cannot sign.
+
+    Raises GoogleAuthError when there is no token to ask Google by.
+    """
+    credentials = session.credentials
+    if isinstance(credentials, Signing):
+        return {"credentials": credentials}
+    email = getattr(credentials, "service_account_email", None)
+    if email is None:
+        return None
+    if not credentials.valid:  # of a machine in Google's cloud: its name comes with its first token
+        credentials.refresh(Request())
+    return {"service_account_email": credentials.service_account_email, "access_token": credentials.token}

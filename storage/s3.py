@@ -151,6 +151,14 @@ class S3Store:
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         abort(self._requests, upload.key, self._full(upload.key), upload.upload_id)
 
+    def signed_url(self, key: str, seconds: float) -> str:
+        asked = {"Bucket": self._bucket, "Key": self._full(key)}
+
+        def sign() -> str:
+            return str(self._client.generate_presigned_url("get_object", Params=asked, ExpiresIn=int(seconds)))
+
+        return self._requests.once(key, sign)
+
     def close(self) -> None:
         self._client.close()
 

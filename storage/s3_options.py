@@ -50,6 +50,7 @@ def s3_client(options: StoreOptions) -> S3Client:
             retries={"mode": "standard", "total_max_attempts": 1},
             proxies={"http": options.proxy, "https": options.proxy} if options.proxy else None,
             s3=cast(Any, {"addressing_style": style}),
+            signature_version="s3v4",  # of signed URLs too: for some regions boto3 still takes the one before
             max_pool_connections=32,
             user_agent_extra="tierstate",
         ),

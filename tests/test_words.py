@@ -29,12 +29,12 @@ KAFKA = set(
 """Words of Kafka, and of every object store."""
 
 PLAIN = set(
-    "address allocator answer azure block body break builder cache check clock code codec compression connection"
+    "access address allocator answer azure block body break builder cache check clock code codec compression connection"
     " column count deletion description diff difference directory discovery dispatch doc encoding encryption end error"
-    " event existence file filter fingerprint folder form gauge gcs health info kind lifecycle line listing"
+    " event existence file filter fingerprint folder form gauge gcs head health info kind lifecycle line listing"
     " login management memo memory metric name observer option page pair policy probe progress queue raw registry"
     " replacement report rocksdb row s3 scan scratch section setting setup severity socket sorting spec status"
-    " target time tls tool travel turn type unit unwrapper verification wire".split()
+    " target time tls tool travel turn type unit unwrapper url urls verification wire".split()
 )
 """Plain English, or a programmer's: it means in its file what a dictionary says."""
 
@@ -72,6 +72,7 @@ ONE_THING = {
     "service": "a thread of a process; what the routes work with",
     "source": "a source of records: by our reader; Spark's data source",
     "topics": "topics: settings; as Kafka describes them; as HTTP answers",
+    "plans": "plans for readers without a key to the bucket: made; asked for",
     "transactions": "Kafka's transactions: as a broker lists them; as a log tells them",
 }
 """Files of one name in two rooms, and what they are the same of. Commands are called after what they run."""

@@ -169,6 +169,32 @@ def test_each_call_gives_what_kafka_lets_the_caller_have(guarded: Guarded, way: 
     assert (topic in listed) == (may != "nothing")
 
 
+@pytest.mark.parametrize("name", BINDINGS)
+@pytest.mark.parametrize("way", WAYS)
+def test_plans_and_what_reads_a_segment_are_for_those_alone_who_may_read(guarded: Guarded, way: str, name: str) -> None:
+    may, topic = BINDINGS[name][1], guarded.topic(name)
+    with guarded.client("basic", "admin") as admin:
+        segments = admin.get(f"/v1/topics/{topic}/partitions/0/segments").json()["segments"]
+    expected = {"reads": 200, "knows": 403, "nothing": 404}[may]
+    with guarded.client(way) as client:
+        wanted = [{"topic": each, "partition": 0} for each in (topic, guarded.topic("is-denied"))]
+        answers = [client.post("/v1/plans", json={"ranges": wanted[:1], "lease_seconds": 0})]
+        both = client.post("/v1/plans", json={"ranges": wanted, "lease_seconds": 0})
+        assert both.status_code in (400, 403, 404), "one of two is not enough"
+        for what in ("grant", "log", "manifest", "indexes"):
+            path = f"/v1/topics/{topic}/partitions/0/segments/{segments[0]['segment_id']}/{what}"
+            answers.append(client.get(path, headers={"range": "bytes=0-99"}))
+        # of a topic that may be read, a segment of one that may not
+        path = f"/v1/topics/{guarded.topic('may-read')}/partitions/0/segments/{segments[0]['segment_id']}/log"
+        assert client.get(path).status_code == (200 if name == "may-read" else 410)
+    assert [answer.status_code for answer in answers] == [
+        expected,
+        expected,
+        *[206 if may == "reads" else expected] * 3,
+    ]
+    assert all(may == "reads" or b"0" * 100 not in answer.content for answer in answers)
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_topic_that_one_may_not_know_of_looks_like_one_that_is_not_there(guarded: Guarded, way: str) -> None:
     with guarded.client(way) as client:

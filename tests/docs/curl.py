@@ -19,6 +19,8 @@ def main() -> None:
     parser.add_argument("-w", "--write-out", default="")
     parser.add_argument("-H", "--header", action="append", default=[])
     parser.add_argument("-X", "--request", default="GET")
+    parser.add_argument("-d", "--data")
+    parser.add_argument("-r", "--range")
     parser.add_argument("--cacert")
     parser.add_argument("url")
     asked = parser.parse_args()
@@ -27,8 +29,15 @@ def main() -> None:
         name, _, value = header.partition(":")
         headers[name.lower()] = value.strip()
     trusted = ssl.create_default_context(cafile=asked.cacert) if asked.cacert else True
+    if asked.range:
+        headers["range"] = f"bytes={asked.range}"
     answer = httpx.request(
-        asked.request, asked.url, headers={"accept-encoding": "identity", **headers}, verify=trusted, timeout=60
+        asked.request if asked.data is None else "POST",
+        asked.url,
+        content=asked.data,
+        headers={"accept-encoding": "identity", **headers},
+        verify=trusted,
+        timeout=60,
     )
     head = f"HTTP/1.1 {answer.status_code} {answer.reason_phrase}\r\n".encode()
     head += b"".join(name + b": " + value + b"\r\n" for name, value in answer.headers.raw) + b"\r\n"

@@ -21,6 +21,7 @@ from typing import Any
 from tests.docs.generated import table, with_parts
 from tests.docs.http_world import Gateways, app, gateways
 from tierstate.api.models import Partition
+from tierstate.api.plans import PlanCall, PlanRange
 from tierstate.api.problems import INVALID_PARAMETER, OF_ERROR, UNKNOWN_PARTITION
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
@@ -146,6 +147,14 @@ def parts() -> dict[str, str]:
             ("field", "is", ""),
             [(f"`{name}`", _kind(each, said), each.get("description", "")) for name, each in fields.items()],
         ),
+        "plan": table(
+            ("field", "is", "default", ""),
+            [
+                (f"`{name}`", _kind(each, said), _default(each), each.get("description", ""))
+                for model in (PlanCall, PlanRange)
+                for name, each in said["components"]["schemas"][model.__name__]["properties"].items()
+            ],
+        ),
         "problems": table(("status", "`error_code`", "`error`", "`Retry-After`", ""), sorted(_problems())),
     }
 
@@ -161,7 +170,7 @@ def _kind(schema: dict[str, Any], said: dict[str, Any]) -> str:
         return f"list of {_kind(schema['items'], said)}"
     low = schema.get("minimum")
     high = schema.get("maximum")
-    bounds = f", {low} to {high}" if high is not None else f", at least {low}" if low else ""
+    bounds = f", {low:.0f} to {high:.0f}" if high is not None else f", at least {low:.0f}" if low else ""
     kind = str(schema["type"])
     return {"integer": "number", "string": "text", "boolean": "true, false"}.get(kind, kind) + bounds
 
@@ -180,7 +189,7 @@ def _problems() -> Iterator[tuple[str, ...]]:
     yield "404", str(UNKNOWN_PARTITION), "`UnknownTopic`", "", "The topic has no such partition."
     yield "400", str(INVALID_PARAMETER), "`InvalidRequest`", "", "A parameter is not what it must be; each is named."
     yield "404", "40450", "`HttpError`", "", "No such route."
-    yield "405", "40550", "`HttpError`", "", "Not a GET."
+    yield "405", "40550", "`HttpError`", "", "Not a GET; of a plan, not a POST."
 
 
 def main() -> int:

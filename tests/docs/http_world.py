@@ -19,11 +19,13 @@ from tests.fetch.two_tiers import NOW, Folder, FolderTier, TwoTiers
 from tierstate.api.app import create_app
 from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService
+from tierstate.app.plans import Leasing, Plans
 from tierstate.fetch.reader import LogReader
 from tierstate.log.batch import iter_batches
 from tierstate.log.time_index import build_time_index
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth, GatewayTls
+from tierstate.runtime.id_source import RandomIds
 from tierstate.runtime.setting_types import Address
 from tierstate.state.ids import TopicId, TopicIdPartition
 from tierstate.storage.memory import MemoryStore
@@ -46,7 +48,7 @@ class Gateways:
 def gateways(folder: Path) -> Iterator[Gateways]:
     """Both on loopback, for as long as the block lasts."""
     with ExitStack() as opened:
-        reader = opened.enter_context(_orders(_log_folder(folder / "orders-0")))
+        reader, plans = opened.enter_context(_orders(_log_folder(folder / "orders-0")))
         certificate, key = self_signed(folder)
         tokens = folder / "tokens"
         tokens.write_text(f"sha256:{hashlib.sha256(b'secret-of-ann').hexdigest()} ann\n")
@@ -58,8 +60,8 @@ def gateways(folder: Path) -> Iterator[Gateways]:
             tls=GatewayTls(certificate=certificate, key=key),
             auth=GatewayAuth(tokens=tokens, rights="gateway"),
         )
-        unguarded = opened.enter_context(_served(reader, Gateway(listen=here)))
-        yield Gateways(unguarded, opened.enter_context(_served(reader, guarded)), certificate)
+        unguarded = opened.enter_context(_served(reader, plans, Gateway(listen=here)))
+        yield Gateways(unguarded, opened.enter_context(_served(reader, plans, guarded)), certificate)
 
 
 def app() -> FastAPI:
@@ -70,8 +72,9 @@ def app() -> FastAPI:
 
 
 @contextmanager
-def _served(reader: LogReader, settings: Gateway) -> Iterator[str]:
-    server = GatewayServer(FetchService(reader, settings, SystemClock(), hidden=("_tier-state",)), settings)
+def _served(reader: LogReader, plans: Plans, settings: Gateway) -> Iterator[str]:
+    service = FetchService(reader, settings, SystemClock(), hidden=("_tier-state",), plans=plans)
+    server = GatewayServer(service, settings)
     process = server.process()
     process.start()
     try:
@@ -83,14 +86,16 @@ def _served(reader: LogReader, settings: Gateway) -> Iterator[str]:
 
 
 @contextmanager
-def _orders(folder: Folder) -> Iterator[LogReader]:
-    """Every segment but the last is copied, and the broker has the last one alone."""
-    tiers = TwoTiers(PLACE, TOPIC, MemoryStore(SystemClock()))
+def _orders(folder: Folder) -> Iterator[tuple[LogReader, Plans]]:
+    """Every segment but the last is copied, and the broker has the last one alone. Its plans take no lease."""
+    store, clock = MemoryStore(SystemClock()), SystemClock()
+    tiers = TwoTiers(PLACE, TOPIC, store)
     with closing(tiers.view):
         tiers.copy_all(folder)
         local = FolderTier(folder, PLACE, TOPIC)
         local.local_start = folder.bases[-1]
-        yield tiers.reader(local)
+        reader = tiers.reader(local)
+        yield reader, Plans(reader, store, None, Leasing(lambda ranges, holder, seconds: (), 3600), clock, RandomIds())
 
 
 def _log_folder(path: Path) -> Folder:

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.broker.guarded import self_signed
 from tests.scenarios.house import House, eventually
+from tests.spark.gateways import read_through
 from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.errors import AccessDenied
 
 pytestmark = pytest.mark.kafka
 
@@ -108,3 +111,18 @@ def test_a_rotation_changes_no_record_no_size_and_no_fact(encrypted: Encrypted) 
     text = encrypted.ring.read_text()
     alone.write_text('active = "a-longer-id"\n' + text[text.index('[keys."a-longer-id"]') :])
     reads_back(Encrypted(house, encrypted.topic, alone, encrypted.digests))
+
+
+def test_through_a_gateway_a_data_key_is_told_over_tls_alone(encrypted: Encrypted, tmp_path: Path) -> None:
+    """One segment's each; the readers have no ring, and nothing else of it."""
+    plain, url = encrypted.house.gateway(*encrypted.with_ring)
+    with pytest.raises(AccessDenied, match="over TLS only"):
+        read_through(url, encrypted.topic, 1, lease_s=0)
+    plain.stop()
+    authority, identity = self_signed(tmp_path)
+    sets = {"gateway.tls.certificate": identity, "gateway.tls.key": identity}
+    flags = [flag for name, value in sets.items() for flag in ("--set", f"{name}={value}")]
+    running, url = encrypted.house.gateway(*encrypted.with_ring, *flags)
+    found = read_through(url, encrypted.topic, 1, ca=authority)
+    assert [(offset, value) for _, offset, value in found] == [(at, b"%0120d" % at) for at in range(RECORDS)]
+    running.stop()

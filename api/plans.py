@@ -1,0 +1,250 @@
+"""`/v1/plans` and what a plan's readers ask for: URLs of a segment's objects, or their bytes where no URL is signed.
+
+POST /v1/plans                        lease, then splits with all it takes to read them     once a job
+GET  …/segments/{id}/grant            URLs that end, the data key of an encrypted one       once a segment, and again
+GET  …/segments/{id}/{manifest|log|indexes}      bytes, by Range: of folders, and where no URLs are wanted
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import Annotated, Literal
+
+import orjson
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from ..app.plans import Extent, Place, Plans, SegmentPlace
+from ..app.pool import Pool
+from ..fetch.plan import SPLIT_BYTES
+from ..fetch.plan_lines import plan_lines
+from ..fetch.segment_grant import NAMES
+from ..state.errors import InvalidRequest
+from ..state.ids import RemoteSegmentId
+from ..state.object_keys import ObjectKind
+from ..state.offsets import ByteRange, Offset
+from ..state.routing import Isolation, Tier
+from ..state.segment import RemoteSegment
+from ..storage.object_store import RangeNotSatisfiable
+from .access_log import ACCESS
+from .answer_memory import Held
+from .media import NDJSON
+from .service import FetchService, Need, caller_of, refuse_unknown_parameters
+from .topics import Asked, PartitionNumber, TopicName
+
+router = APIRouter(prefix="/v1", tags=["plans"], dependencies=[Depends(refuse_unknown_parameters)])
+
+MOST_RANGES = 10_000
+LEASE_S = 3600.0
+UNSIGNED_S = 900.0
+"""How long a path of the gateway's own is said to be good: it asks for the caller's rights with each call."""
+PART_BYTES = 4096
+"""Memory of a part of a plan: its descriptor, and the lines that say it."""
+PIECE_BYTES = 1 << 20
+"""Of an object that goes through the gateway; two are in memory."""
+_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{0,18})")
+
+
+class PlanRange(BaseModel):
+    """``[start, end)`` of a partition."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    topic: str
+    partition: int = Field(ge=0, lt=2**31)
+    start: int | None = Field(default=None, ge=0, lt=2**63, description="null: from the beginning.")
+    end: int | None = Field(default=None, ge=0, lt=2**63, description="null: to the end as it is now.")
+
+
+class PlanCall(BaseModel):
+    """What is to be read, and how."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ranges: list[PlanRange] = Field(min_length=1, max_length=MOST_RANGES)
+    isolation_level: Isolation = Isolation.READ_COMMITTED
+    tier: Tier = Tier.PREFER_REMOTE
+    split_bytes: int | None = Field(
+        default=SPLIT_BYTES, ge=1024, lt=2**62, description="About the most log bytes of a split; null: a range is one."
+    )
+    lease_seconds: float = Field(
+        default=LEASE_S,
+        ge=0,
+        le=31_536_000,
+        description="How long nothing of it expires; renewed while it is read. 0: no lease.",
+    )
+
+
+SegmentId = Annotated[str, Path(description="As a plan or the list of segments names it.")]
+PlanName = Annotated[str, Query(max_length=100, description="The plan it is read for: its lease keeps the segment.")]
+
+
+@router.post(
+    "/plans",
+    summary="A plan: leased, and cut into splits",
+    responses={200: {"description": "Lines of JSON.", "content": {NDJSON: {"schema": {"type": "string"}}}}},
+    response_class=Response,
+)
+async def make_plan(request: Request, service: Asked, call: PlanCall) -> Response:
+    caller = caller_of(request)
+    for topic in dict.fromkeys(each.topic for each in call.ranges):
+        await service.permit(caller, topic, Need.READ)
+    places = [(each.topic, each.partition) for each in call.ranges]
+    if len(set(places)) < len(places):
+        raise InvalidRequest("a partition is named twice")
+    plans, held = _plans(service), service.memory.hold()
+    try:
+        body = await service.pools.plans.run(lambda: _planned(plans, call, caller.principal, held))
+    except BaseException:
+        held.release()
+        raise
+    return _Held(iter([body]), held, service.pools.plans, {"Content-Length": str(len(body))}, 200, NDJSON)
+
+
+@router.get(
+    "/topics/{topic}/partitions/{partition}/segments/{segment_id}/grant",
+    summary="What reads one segment: URLs that end",
+)
+async def grant_segment(
+    request: Request,
+    service: Asked,
+    topic: TopicName,
+    partition: PartitionNumber,
+    segment_id: SegmentId,
+    plan: PlanName = "",
+) -> Response:
+    caller = caller_of(request)
+    at = SegmentPlace(await service.permit(caller, topic, Need.READ), partition, RemoteSegmentId(segment_id))
+    secret = request.url.scheme == "https" or service.settings.auth.behind_tls
+    plans, longest = _plans(service), service.settings.url_lifetime
+
+    def look() -> bytes:
+        found = plans.grant(at, plan, caller.principal, longest or UNSIGNED_S, with_key=secret, sign=longest > 0)
+        return orjson.dumps(found.as_json())
+
+    body = await service.pools.plans.run(look)
+    return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+@router.get(
+    "/topics/{topic}/partitions/{partition}/segments/{segment_id}/{name}",
+    summary="One object of a segment, as it is stored",
+    response_class=Response,
+)
+async def read_object(
+    request: Request,
+    service: Asked,
+    topic: TopicName,
+    partition: PartitionNumber,
+    segment_id: SegmentId,
+    name: Literal["manifest", "log", "indexes"],
+    plan: PlanName = "",
+) -> Response:
+    caller = caller_of(request)
+    at = SegmentPlace(await service.permit(caller, topic, Need.READ), partition, RemoteSegmentId(segment_id))
+    service.charge(caller.principal, 0)
+    plans, pool, kind = _plans(service), service.pools.remote, NAMES[name]
+    segment, _ = await service.pools.plans.run(lambda: plans.segment(at, plan, caller.principal))
+    held = service.memory.hold()
+    try:
+        held.resize(2 * max(PIECE_BYTES, segment.manifest_bytes if kind is ObjectKind.MANIFEST else 0))
+        whole = await pool.run(lambda: plans.manifest(segment)) if kind is ObjectKind.MANIFEST else None
+        size = len(whole) if whole is not None else _size(segment, kind)
+        asked, headers = _asked(request.headers.get("range"), size)
+        pieces: Iterator[bytes] = iter(())
+        if whole is not None:
+            pieces = iter([whole[asked.start : asked.stop]])
+        elif len(asked):
+            rest = plans.stored(segment, kind, asked)
+            first = await pool.run(lambda: next(rest, b""))  # what is wrong with it is a status
+            pieces = _behind(first, rest)
+    except BaseException:
+        held.release()
+        raise
+    service.charge(caller.principal, len(asked))
+    if (access := request.scope.get(ACCESS)) is not None:
+        access.read = {
+            "tier": Tier.REMOTE.value,
+            "first_offset": segment.offsets.start,
+            "next_offset": segment.offsets.end + 1,
+        }
+    status = 206 if "Content-Range" in headers else 200
+    return _Held(pieces, held, pool, headers, status, "application/octet-stream")
+
+
+class _Held(StreamingResponse):
+    """Piece by piece, each made in a pool's thread; memory is given back when it is over, however it ends."""
+
+    def __init__(
+        self, pieces: Iterator[bytes], held: Held, pool: Pool, headers: dict[str, str], status: int, media_type: str
+    ) -> None:
+        super().__init__(_each(pieces, pool), status, headers | {"Cache-Control": "no-store"}, media_type)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._held.release()
+
+
+async def _each(pieces: Iterator[bytes], pool: Pool) -> AsyncIterator[bytes]:
+    """One piece is made when the one before it was taken: no thread waits for a slow client."""
+    try:
+        while piece := await pool.run(lambda: next(pieces, b""), goes_on=True):
+            yield piece
+    finally:
+        if isinstance(pieces, Generator):
+            pieces.close()
+
+
+def _behind(first: bytes, rest: Iterator[bytes]) -> Generator[bytes, None, None]:
+    try:
+        yield first
+        yield from rest
+    finally:
+        if isinstance(rest, Generator):
+            rest.close()  # it has a connection
+
+
+def _plans(service: FetchService) -> Plans:
+    if service.plans is None:
+        raise InvalidRequest("this gateway makes no plans")
+    return service.plans
+
+
+def _planned(plans: Plans, call: PlanCall, user: str, held: Held) -> bytes:
+    wanted: dict[Place, Extent] = {}
+    for each in call.ranges:
+        place = each.topic, each.partition
+        start, end = plans.extent(place, call.isolation_level, call.tier)
+        asked = Offset(start if each.start is None else each.start), Offset(end if each.end is None else each.end)
+        if asked[0] < asked[1]:
+            wanted[place] = asked
+    head = plans.lease(wanted, user, call.lease_seconds)
+    ranges, parts = [], 0
+    for found in plans.routed(wanted, call.isolation_level, call.tier):
+        ranges.append(found)
+        parts += len(found.whole.parts)
+        held.resize(parts * PART_BYTES)
+    return b"".join(plan_lines(head, ranges, call.split_bytes))
+
+
+def _size(segment: RemoteSegment, kind: ObjectKind) -> int:
+    return segment.log_object_bytes if kind is ObjectKind.LOG else segment.indexes_object_bytes
+
+
+def _asked(header: str | None, size: int) -> tuple[ByteRange, dict[str, str]]:
+    """What of an object is answered. What cannot be read as one range is ignored, as RFC 9110 lets a server."""
+    said = None if header is None else _RANGE.fullmatch(header.strip())
+    if said is None:
+        return ByteRange(0, size), {"Content-Length": str(size), "Accept-Ranges": "bytes"}
+    start = int(said[1])
+    stop = min(size, int(said[2]) + 1 if said[2] else size)
+    if not start < stop:
+        raise RangeNotSatisfiable("range begins past the end of the object", start=start)
+    headers = {"Content-Range": f"bytes {start}-{stop - 1}/{size}", "Content-Length": str(stop - start)}
+    return ByteRange(start, stop), headers

@@ -1,0 +1,42 @@
+"""How a gateway is asked: by a token from a file or the environment, or by a user's own name and password."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..state.errors import InvalidRequest
+
+TOKEN, PASSWORD = "TIERSTATE_TOKEN", "TIERSTATE_PASSWORD"
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayLogin:
+    """``token``, or ``basic``: a user's name and password; neither where nobody asks."""
+
+    token: str | None = field(default=None, repr=False)
+    basic: tuple[str, str] | None = field(default=None, repr=False)
+
+
+def gateway_login(token_file: Path | None, user: str | None, file_name: str, user_name: str) -> GatewayLogin:
+    """``file_name``, ``user_name``: what the two are called here. InvalidRequest: who asks is not said, or twice."""
+    token = _token(token_file, file_name)
+    if user is not None and token is not None:
+        raise InvalidRequest(f"{user_name}, or a token: not both")
+    password = os.environ.get(PASSWORD)
+    if user is not None and password is None:
+        raise InvalidRequest(f"{user_name} needs its password in {PASSWORD}", user=user)
+    return GatewayLogin(token, None if user is None else (user, password or ""))
+
+
+def _token(file: Path | None, name: str) -> str | None:
+    if file is None:
+        return os.environ.get(TOKEN)
+    try:
+        found = file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the file of {name} cannot be read", file=file, reason=error) from error
+    if not found or len(found.split()) != 1:
+        raise InvalidRequest(f"the file of {name} has no token in it, or more than one", file=file)
+    return found

@@ -1,0 +1,204 @@
+"""Plans for readers without a key to the bucket: leased, routed, and each segment opened to whoever may read it.
+
+    make    lease  ->  read back to it  ->  route                   once a job
+    grant   still readable, or leased by this plan?  ->  URLs       once a segment and reader, and again when they end
+
+Nothing of a plan is remembered: its lease in the tier-state topic is all there is of it, so that any gateway of the
+cluster goes on with a plan of another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..fetch.plan import PlannedRange, planned
+from ..fetch.plan_lines import PlanHead
+from ..fetch.reader import LogReader
+from ..fetch.segment_grant import NAMES, DataKey, SegmentGrant
+from ..follower.follower import Follower
+from ..runtime.clock import Clock
+from ..runtime.id_source import IdSource, RandomIds
+from ..state.errors import AccessDenied, InvalidRequest, SegmentExpired, Unavailable
+from ..state.ids import RemoteSegmentId
+from ..state.object_keys import ObjectKind, object_key
+from ..state.offsets import ByteRange, Offset
+from ..state.partition_view import PartitionView
+from ..state.routing import Isolation, Tier
+from ..state.segment import RemoteSegment
+from ..state.termless_facts import ReaderLease
+from ..storage.object_store import MIB, ObjectReader
+from ..storage.segment.encryption import KeyUnwrapper, open_data_key
+from ..storage.segment.reader import read_manifest
+from ..storage.signed_urls import SignsReads
+from .connection import Connection
+from .reader_leases import Ranges, take_leases
+
+Place = tuple[str, int]
+Extent = tuple[Offset, Offset]
+"""First offset, and the one after the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlace:
+    """A segment as it is asked for: by the name of its topic as it is now."""
+
+    topic: str
+    partition: int
+    segment_id: RemoteSegmentId
+
+    def path(self, name: str) -> str:
+        """Of one of its objects at a gateway."""
+        return f"/v1/topics/{self.topic}/partitions/{self.partition}/segments/{self.segment_id}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Leasing:
+    """``take``: as `reader_leases.take_leases`, of ranges, a holder and seconds. ``longest_s``: ``lease.max``."""
+
+    take: Callable[[Ranges, str, float], Sequence[ReaderLease]]
+    longest_s: float
+
+
+class Plans:
+    """By one cluster's view and store. Thread-safe, blocking. ``keys``: what opens encrypted segments."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        store: ObjectReader,
+        keys: KeyUnwrapper | None,
+        leasing: Leasing,
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        self._reader, self._store, self._keys, self._leasing = reader, store, keys, leasing
+        self._clock, self._ids = clock, ids
+
+    def lease(self, wanted: Mapping[Place, Extent], user: str, lease_s: float) -> PlanHead:
+        """Before anything is routed. ``lease_s`` 0: none, and what expires meanwhile may go.
+
+        Raises InvalidRequest for longer than ``lease.max``, UnknownTopic, Unavailable; AccessDenied where the gateway
+        may not write to the tier-state topic.
+        """
+        if lease_s == 0:
+            return PlanHead("", 0.0)
+        plan = f"{self._ids.uuid().hex()}-{lease_s:.0f}"
+        ranges = {self._reader.partition(*place).partition: extent for place, extent in wanted.items()}
+        try:
+            self._leasing.take(ranges, _holder(plan, user), lease_s)
+        except AccessDenied as error:
+            raise AccessDenied(
+                "the gateway may not take leases: it needs Write on the tier-state topic; lease_seconds 0 takes none"
+            ) from error
+        return PlanHead(plan, lease_s)
+
+    def routed(self, wanted: Mapping[Place, Extent], isolation: Isolation, tier: Tier) -> Iterator[PlannedRange]:
+        """One range after the other. Raises as `fetch.plan.planned`."""
+        for place, extent in wanted.items():
+            yield from planned(self._reader, {place: extent}, isolation=isolation, tier=tier)
+
+    def extent(self, place: Place, isolation: Isolation, tier: Tier) -> Extent:
+        """All there is now."""
+        return self._reader.extent(*place, isolation=isolation, tier=tier)
+
+    def grant(
+        self, at: SegmentPlace, plan: str, user: str, longest_s: float, *, with_key: bool, sign: bool
+    ) -> SegmentGrant:
+        """URLs for ``longest_s``, and never longer than the plan's lease, which is renewed when half of it is over.
+
+        ``plan`` empty: there is no lease. ``with_key``: whether a data key may be told. ``sign``: whether the store's
+        own URLs are. Raises SegmentExpired,
+        InvalidRequest (no plan's name), AccessDenied (a key is needed and may not be told), Unavailable.
+        """
+        segment, lease = self.segment(at, plan, user)
+        lifetime = min(longest_s, self._kept(segment, lease, plan, user)) if plan else longest_s
+        key = None
+        if segment.encryption_key_id is not None:
+            if not with_key:
+                raise AccessDenied(
+                    "the segment is encrypted, and its data key is told over TLS only", segment_id=at.segment_id
+                )
+            key = self._data_key(segment)
+        store = self._store if sign and isinstance(self._store, SignsReads) else None
+        urls = {kind: _url(at, segment, name, lifetime, store) for name, kind in NAMES.items()}
+        return SegmentGrant(lifetime, urls, key)
+
+    def segment(self, at: SegmentPlace, plan: str, user: str) -> tuple[RemoteSegment, ReaderLease | None]:
+        """One that is readable, or kept for this plan, and the lease that keeps it. Raises SegmentExpired."""
+        view = self._reader.view(at.topic, at.partition)
+        lease = self._lease_of(view, plan, user)
+        found = view.segments.get(at.segment_id)
+        if found is not None and isinstance(found.subject, RemoteSegment):
+            readable = any(each.segment_id == at.segment_id for each in view.readable)
+            if readable or (lease is not None and found.subject.offsets.overlap(lease.offsets) is not None):
+                return found.subject, lease
+        raise SegmentExpired(
+            "segment is not readable, or not any more",
+            topic=at.topic,
+            partition=at.partition,
+            segment_id=at.segment_id,
+        )
+
+    def stored(self, segment: RemoteSegment, kind: ObjectKind, range: ByteRange) -> Iterator[bytes]:
+        """Bytes of one of its objects, as they are stored. Raises what the store does."""
+        return self._store.stream_range(object_key(segment.object_key, kind), range, MIB)
+
+    def manifest(self, segment: RemoteSegment) -> bytes:
+        """Whole: it may have been written anew under another key, so nobody knows its length."""
+        return self._store.get(object_key(segment.object_key, ObjectKind.MANIFEST))
+
+    def _lease_of(self, view: PartitionView, plan: str, user: str) -> ReaderLease | None:
+        """The one of this plan that lasts longest."""
+        now, holder = self._clock.now_ms(), _holder(plan, user)
+        own = [each for each in view.leases if plan and each.holder == holder and each.expires_at > now]
+        return max(own, key=lambda each: each.expires_at, default=None)
+
+    def _kept(self, segment: RemoteSegment, lease: ReaderLease | None, plan: str, user: str) -> float:
+        """Seconds that the plan keeps the segment from now on: what was copied when it had its leases has none yet."""
+        offsets = segment.offsets if lease is None else lease.offsets
+        wanted = min(_lease_s(plan), self._leasing.longest_s)
+        ranges = {segment.partition: (offsets.start, Offset(offsets.end + 1))}
+        try:
+            if self._leasing.take(ranges, _holder(plan, user), wanted):
+                return wanted
+        except (AccessDenied, Unavailable):
+            if lease is None:
+                raise  # else the one that stands is as good as it was
+        return wanted if lease is None else (lease.expires_at - self._clock.now_ms()) / 1000
+
+    def _data_key(self, segment: RemoteSegment) -> DataKey:
+        manifest, keys = read_manifest(self._store, segment.object_key), self._keys
+        if keys is None or manifest.encryption is None:
+            raise InvalidRequest("segment is encrypted and the gateway has no key ring", segment_id=segment.segment_id)
+        source = object_key(segment.object_key, ObjectKind.MANIFEST)
+        return DataKey(manifest.encryption.wrapped_key, open_data_key(manifest.encryption, keys, source=source))
+
+
+def _url(at: SegmentPlace, segment: RemoteSegment, name: str, seconds: float, store: SignsReads | None) -> str:
+    signed = None if store is None else store.signed_url(object_key(segment.object_key, NAMES[name]), seconds)
+    return at.path(name) if signed is None else signed
+
+
+def _lease_s(plan: str) -> float:
+    """What its leases last, by its name."""
+    seconds = plan.rpartition("-")[2]
+    if not seconds.isascii() or not seconds.isdecimal() or len(seconds) > 9:
+        raise InvalidRequest("not the name of a plan", given=plan[:100])
+    return float(seconds)
+
+
+def _holder(plan: str, user: str) -> str:
+    """A plan is its user's alone."""
+    return f"gateway plan {plan} of {user or 'anybody'}"
+
+
+def plans_of(connection: Connection, reader: LogReader, view: Follower) -> Plans:
+    """With leases in the tier-state topic."""
+    ids = RandomIds()
+
+    def take(ranges: Ranges, holder: str, seconds: float) -> Sequence[ReaderLease]:
+        return take_leases(connection, view, ranges, holder, seconds, ids)
+
+    leasing = Leasing(take, connection.settings.lease.max)
+    return Plans(reader, connection.store, connection.keys, leasing, connection.clock, ids)

@@ -1,0 +1,156 @@
+"""A gateway's plans as a job takes them: leased splits, grants of their segments, and its local parts as stored."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import orjson
+import urllib3
+
+from ..log.batch import iter_batches
+from ..state.epochs import LeaderEpoch
+from ..state.errors import CorruptData, UnknownTopic
+from ..state.ids import TopicIdPartition
+from ..state.offsets import Offset
+from ..state.routing import Isolation, Tier
+from ..state.segment import AbortedRange, RemoteSegment
+from .gateway import CONNECT_TIMEOUT_S, NDJSON, GatewayClient
+from .plan import PlannedRange
+from .plan_lines import PlanHead, plan_from
+from .segment_grant import SegmentGrant, grant_from
+
+BATCHES = "application/vnd.tierstate.batches"
+_ABORTED, _COUNT = struct.Struct(">qqq"), struct.Struct(">i")
+Extents = Mapping[tuple[str, int], tuple[Offset, Offset]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPiece:
+    """Batches as the broker has them, and what of them is aborted."""
+
+    data: bytes
+    aborted: tuple[AbortedRange, ...]
+    next_offset: Offset
+
+
+def asked_plan(
+    client: GatewayClient, ranges: Extents, isolation: Isolation, tier: Tier, lease_s: float
+) -> tuple[PlanHead, list[PlannedRange]]:
+    """Each range as one split.
+
+    Raises OffsetOutOfRange, LogGap, UnknownTopic, AccessDenied, Unavailable, CorruptData.
+    """
+    asked = [
+        {"topic": topic, "partition": partition, "start": start, "end": end}
+        for (topic, partition), (start, end) in ranges.items()
+    ]
+    body = orjson.dumps(
+        {
+            "ranges": asked,
+            "isolation_level": isolation.value,
+            "tier": tier.value,
+            "split_bytes": None,
+            "lease_seconds": lease_s,
+        }
+    )
+    answer = client.call("/v1/plans", {}, NDJSON, body=body)
+    return plan_from(answer.data, client.url)
+
+
+class GatewayGrants:
+    """`granted_objects.Grants` of one plan."""
+
+    def __init__(self, client: GatewayClient, plan: str, timeout: float) -> None:
+        self._client, self._plan = client, plan
+        self._timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=timeout)
+        self._direct, self._proxied = urllib3.PoolManager(retries=False), dict[str, urllib3.ProxyManager]()
+        self._lock = threading.Lock()
+
+    def grant(self, segment: RemoteSegment) -> SegmentGrant:
+        """Raises SegmentExpired, AccessDenied, Unavailable."""
+        partition = segment.partition.partition
+        path = f"/v1/topics/{quote(segment.topic)}/partitions/{partition}/segments/{segment.segment_id}/grant"
+        answer = self._client.call(path, {"plan": self._plan} if self._plan else {}, "application/json")
+        try:
+            said = orjson.loads(answer.data)
+        except orjson.JSONDecodeError as error:
+            raise CorruptData("the gateway's answer is not JSON", url=self._client.url + path) from error
+        return grant_from(said, self._client.url + path)
+
+    def open(self, url: str, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
+        """A path is the gateway's own, and is asked for as the caller; what is signed is asked for as nobody."""
+        if url.startswith("/"):
+            query = {"plan": self._plan} if self._plan else {}
+            return self._client.open(url, query, headers, whole=False)
+        return self._pool(url).request(
+            "GET", url, headers=headers, preload_content=False, timeout=self._timeout, redirect=False
+        )
+
+    def close(self) -> None:
+        for pool in (self._direct, *self._proxied.values()):
+            pool.clear()
+
+    def _pool(self, url: str) -> urllib3.PoolManager:
+        """As the environment says (HTTPS_PROXY, NO_PROXY), which the clouds' own clients go by."""
+        parts = urlsplit(url)
+        proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+        if proxy is None:
+            return self._direct
+        with self._lock:
+            if proxy not in self._proxied:
+                self._proxied[proxy] = urllib3.ProxyManager(proxy, retries=False)
+            return self._proxied[proxy]
+
+
+class GatewayTier:
+    """What the broker has, through the gateway: `split.LocalReads`."""
+
+    def __init__(self, client: GatewayClient) -> None:
+        self._client = client
+
+    def fetch(
+        self,
+        topic: str,
+        partition: TopicIdPartition,
+        offset: Offset,
+        *,
+        max_bytes: int,
+        isolation: Isolation,
+        wait_s: float,
+        leader_epoch: LeaderEpoch | None,
+    ) -> StoredPiece:
+        """Raises OffsetOutOfRange, UnknownTopic (re-created), AccessDenied, Unavailable, CorruptData."""
+        answer = self._client.call(
+            f"/v1/topics/{quote(topic)}/partitions/{partition.partition}/records",
+            {
+                "offset": offset,
+                "max_bytes": max_bytes,
+                "isolation_level": isolation.value,
+                "tier": Tier.LOCAL.value,
+                "timeout_ms": int(wait_s * 1000),
+            },
+            BATCHES,
+            wait_s,
+        )
+        if answer.headers.get("x-topic-id") != str(partition.topic_id):
+            raise UnknownTopic("the topic was re-created", topic=topic, topic_id=partition.topic_id)
+        data, aborted = taken_apart(answer.data, self._client.url)
+        return StoredPiece(data, aborted, Offset(int(answer.headers["x-next-offset"])))
+
+
+def taken_apart(body: bytes, source: str) -> tuple[bytes, tuple[AbortedRange, ...]]:
+    """Batches, and the aborted ranges of the trailer (`api/record_forms.py`). Raises CorruptData, also for a CRC."""
+    count = _COUNT.unpack_from(body, len(body) - _COUNT.size)[0] if len(body) >= _COUNT.size else -1
+    size = len(body) - _COUNT.size - count * _ABORTED.size
+    if count < 0 or size < 0:
+        raise CorruptData("the gateway's batches break off", url=source, bytes=len(body))
+    ranges = _ABORTED.iter_unpack(body[size : len(body) - _COUNT.size])
+    data = body[:size]
+    for _ in iter_batches(data, source=source):
+        pass  # each one's CRC, as of what a broker sends
+    return data, tuple(AbortedRange(producer, Offset(first), Offset(last)) for producer, first, last in ranges)

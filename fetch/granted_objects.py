@@ -1,0 +1,243 @@
+"""Segments of a plan read without a key to the bucket: `ObjectReads` over URLs that a gateway hands out.
+
+    object key  ->  its segment  ->  grant (asked for once, and again before it ends)  ->  GET of a range
+
+A URL that the store refuses is asked for once more: the credentials that signed it may have ended before it did. A body
+that breaks off is asked for again from there. Memory: `GRANTS` grants, and a piece.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import urllib3
+from cachetools import LRUCache
+
+from ..runtime.clock import Clock
+from ..runtime.id_source import RandomIds
+from ..runtime.listener import ignore
+from ..state.errors import (
+    AccessDenied,
+    CorruptData,
+    InvalidRequest,
+    ObjectNotFound,
+    StorageUnavailable,
+    Throttled,
+    TierstateError,
+)
+from ..state.object_keys import ObjectKind, base_of, object_key
+from ..state.objects import ObjectInfo
+from ..state.offsets import ByteRange, TimestampMs
+from ..state.segment import RemoteSegment
+from ..storage.object_store import MIB, beyond_end, over_limit
+from ..storage.patience import Attempts, Limits, Patience
+from .segment_grant import SegmentGrant
+
+GRANTS = 256
+"""Segments that a process reads at a time, at most; of others the grant is asked for again."""
+EARLY_S = 30.0
+"""A URL that ends so soon is not begun with; of a short one a fifth of its time is left."""
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+
+
+class Grants(Protocol):
+    """A gateway (`gateway_plans.py`). Thread-safe, blocking."""
+
+    def grant(self, segment: RemoteSegment) -> SegmentGrant:
+        """Raises SegmentExpired, AccessDenied, Unavailable."""
+        ...
+
+    def open(self, url: str, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
+        """GET, its body not yet read. A path is the gateway's own. Raises urllib3's errors."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    grant: SegmentGrant
+    good_until: float
+
+
+class GrantedObjects:
+    """The objects of these segments, and no others. Thread-safe. Also opens their data keys (`KeyUnwrapper`)."""
+
+    def __init__(
+        self, segments: Iterable[RemoteSegment], grants: Grants, clock: Clock, limits: Limits | None = None
+    ) -> None:
+        self._segments = {each.object_key: each for each in segments}
+        self._grants, self._clock = grants, clock
+        self._patience = Patience(limits or Limits(), clock, RandomIds(), ignore, "signed URLs")
+        self._known: LRUCache[str, _Known] = LRUCache(GRANTS)
+        self._lock = threading.Lock()
+
+    def get(self, key: str, limit: int | None = None) -> bytes:
+        """The whole object. Raises ObjectNotFound, InvalidRequest (above ``limit``), AccessDenied, Unavailable."""
+
+        def read() -> bytes:
+            answer = self._opened(key, None)
+            try:
+                size = int(answer.headers.get("content-length", -1))
+                if limit is not None and size > limit:
+                    raise over_limit(key, size, limit)
+                data = answer.read() if limit is None else answer.read(limit + 1)
+            except urllib3.exceptions.HTTPError as error:
+                raise _broken(key, 0, error) from error
+            finally:
+                answer.release_conn()
+            if limit is not None and len(data) > limit:
+                raise over_limit(key, len(data), limit)
+            return data
+
+        return self._patience.read(key, read)
+
+    def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
+        """As `ObjectReader.stream_range`."""
+        attempts = self._patience.reading(key)
+        position, stop, failed_at = range.start, range.stop, range.start
+        tag: str | None = None
+        while position < stop:
+            try:
+                answer = self._opened(key, ByteRange(position, stop))
+            except (StorageUnavailable, Throttled) as error:
+                attempts.failed(error)
+                continue
+            try:
+                stop = min(stop, _checked(answer, key, ByteRange(position, stop)))
+                found = answer.headers.get("etag")
+                if tag is not None and found != tag:
+                    raise StorageUnavailable("the object was replaced while it was read", key=key, position=position)
+                tag = found
+                for piece in _pieces(answer, stop - position, piece_bytes):
+                    position += len(piece)
+                    yield piece
+                if position >= stop:
+                    return
+                failure = _broken(key, position, None)
+            except urllib3.exceptions.HTTPError as error:
+                failure = _broken(key, position, error)
+            finally:
+                answer.close()
+            failed_at = _again(attempts, failure, position, failed_at)
+
+    def head(self, key: str) -> ObjectInfo:
+        """By its first byte: a URL is signed for GET alone. When it was made is not told: 0."""
+
+        def look() -> ObjectInfo:
+            answer = self._opened(key, ByteRange(0, 1))
+            answer.close()
+            said = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
+            if said is None:
+                raise CorruptData("the store answers another range than asked", key=key)
+            return ObjectInfo(key, int(said[3]), TimestampMs(0))
+
+        return self._patience.read(key, look)
+
+    def unwrap(self, key_id: str, wrapped: bytes, fingerprint: str | None = None) -> bytes:
+        """The data key of a segment that is being read; its grant has told it. Raises InvalidRequest."""
+        with self._lock:
+            keys = [known.grant.data_key for known in self._known.values()]
+        for key in keys:
+            if key is not None and key.wrapped == wrapped:
+                return key.plain
+        raise InvalidRequest("the gateway told no data key for the segment", key_id=key_id)
+
+    def close(self) -> None:
+        """Nothing is open between two reads."""
+
+    def _opened(self, key: str, range: ByteRange | None) -> urllib3.BaseHTTPResponse:
+        """The answer of a 200 or 206. Raises the errors of a store."""
+        headers = {"accept-encoding": "identity"}
+        if range is not None:
+            headers["range"] = f"bytes={range.start}-{range.stop - 1}"
+        base, kind = base_of(key), next(each for each in ObjectKind if key == object_key(base_of(key), each))
+        for again in (False, True):
+            grant = self._granted(base, anew=again)
+            try:
+                answer = self._grants.open(grant.urls[kind], headers)
+            except urllib3.exceptions.HTTPError as error:
+                raise StorageUnavailable("the store does not answer", key=key, reason=_reason(error)) from error
+            if answer.status in (200, 206):
+                return answer
+            answer.drain_conn()
+            if answer.status not in (400, 401, 403, 410) or again:
+                break
+        raise _refused(answer.status, key, range)
+
+    def _granted(self, base: str, *, anew: bool) -> SegmentGrant:
+        with self._lock:
+            known = None if anew else self._known.get(base)
+        if known is not None and self._clock.monotonic() < known.good_until:
+            return known.grant
+        segment = self._segments.get(base)
+        if segment is None:
+            raise InvalidRequest("not an object of this plan", key=base)
+        asked = self._clock.monotonic()
+        grant = self._grants.grant(segment)
+        lasts = grant.expires_in_s
+        with self._lock:
+            self._known[base] = _Known(grant, asked + max(lasts - EARLY_S, lasts * 0.8))
+        return grant
+
+
+def _pieces(answer: urllib3.BaseHTTPResponse, size: int, piece_bytes: int) -> Iterator[bytes]:
+    """At most ``size`` bytes."""
+    while size > 0:
+        piece = answer.read(min(piece_bytes, size))
+        if not piece:
+            return
+        size -= len(piece)
+        yield piece
+
+
+def _checked(answer: urllib3.BaseHTTPResponse, key: str, asked: ByteRange) -> int:
+    """Where the answer stops in the object."""
+    said = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
+    if said is None or int(said[1]) != asked.start or int(said[2]) + 1 != min(asked.stop, int(said[3])):
+        if said is not None and int(said[3]) <= asked.start:
+            raise beyond_end(key, asked, int(said[3]))
+        raise CorruptData(
+            "the store answers another range than asked",
+            key=key,
+            asked=f"{asked.start}-{asked.stop - 1}",
+            answered=answer.headers.get("content-range", "the whole object"),
+        )
+    return int(said[2]) + 1
+
+
+def _again(attempts: Attempts, failure: StorageUnavailable, position: int, failed_at: int) -> int:
+    """Waits; where it failed."""
+    if position - failed_at >= MIB:
+        attempts.progressed()
+    attempts.failed(failure)
+    return position
+
+
+def _refused(status: int, key: str, range: ByteRange | None) -> TierstateError:
+    match status:
+        case 404:
+            return ObjectNotFound("no such object", key=key)
+        case 416 if range is not None:
+            return beyond_end(key, range, None)
+        case 400 | 401 | 403 | 410:
+            return AccessDenied("the store refuses the URL that the gateway gave", key=key, status=status)
+        case 429 | 503:
+            return Throttled("the store asks to slow down", key=key, status=status)
+        case _ if status >= 500:
+            return StorageUnavailable("the store failed", key=key, status=status)
+        case _:
+            return InvalidRequest("the store rejects the request", key=key, status=status)
+
+
+def _broken(key: str, position: int, error: Exception | None) -> StorageUnavailable:
+    reason = None if error is None else _reason(error)
+    return StorageUnavailable("the body breaks off", key=key, position=position, reason=reason)
+
+
+def _reason(error: Exception) -> str:
+    """Without the URL: whoever has it can read by it."""
+    cause = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) and error.reason is not None else error
+    return type(cause).__name__

@@ -1,0 +1,56 @@
+"""What reads one copied segment without a key to the bucket: URLs that end, and of an encrypted one its data key."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..state.errors import CorruptData
+from ..state.object_keys import ObjectKind
+
+NAMES: Mapping[str, ObjectKind] = {
+    "manifest": ObjectKind.MANIFEST,
+    "log": ObjectKind.LOG,
+    "indexes": ObjectKind.INDEXES,
+}
+"""Of its three objects, in answers and paths."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataKey:
+    """``wrapped``: as the manifest has it; ``plain``: what opens this one segment."""
+
+    wrapped: bytes
+    plain: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentGrant:
+    """``expires_in_s``: from when it was answered. ``urls``: absolute, or a path of the gateway itself."""
+
+    expires_in_s: float
+    urls: Mapping[ObjectKind, str] = field(repr=False)
+    data_key: DataKey | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        key = self.data_key
+        text = None if key is None else {"wrapped": _text(key.wrapped), "plain": _text(key.plain)}
+        objects = {name: self.urls[kind] for name, kind in NAMES.items()}
+        return {"expires_in_seconds": self.expires_in_s, "urls": objects, "data_key": text}
+
+
+def grant_from(said: Any, source: str) -> SegmentGrant:
+    """Raises CorruptData naming ``source``."""
+    try:
+        key = said["data_key"]
+        urls = {kind: str(said["urls"][name]) for name, kind in NAMES.items()}
+        found = None if key is None else DataKey(b64decode(key["wrapped"]), b64decode(key["plain"]))
+        return SegmentGrant(float(said["expires_in_seconds"]), urls, found)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptData("a segment's grant cannot be read", url=source, reason=type(error).__name__) from error
+
+
+def _text(data: bytes) -> str:
+    return b64encode(data).decode()
