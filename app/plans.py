@@ -176,7 +176,12 @@ class Plans:
 
 
 def _url(at: SegmentPlace, segment: RemoteSegment, name: str, seconds: float, store: SignsReads | None) -> str:
-    signed = None if store is None else store.signed_url(object_key(segment.object_key, NAMES[name]), seconds)
+    try:
+        signed = None if store is None else store.signed_url(object_key(segment.object_key, NAMES[name]), seconds)
+    except AccessDenied as error:
+        raise AccessDenied(
+            "the gateway may not sign URLs of the store; with gateway.url_lifetime = 0 it hands out the bytes itself"
+        ) from error
     return at.path(name) if signed is None else signed
 
 

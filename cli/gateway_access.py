@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..app.gateway_login import gateway_login
-
 if TYPE_CHECKING:
     from ..fetch.gateway import GatewayClient
     from .context import Context
@@ -16,6 +14,7 @@ COMMANDS = ("consume", "digest", "segments", "topics")
 
 def gateway_client(context: Context) -> GatewayClient:
     """Of ``--gateway``, else of the settings' own. To be closed. InvalidRequest: who asks is not said, or twice."""
+    from ..app.gateway_login import gateway_login
     from ..fetch.gateway import GatewayClient
 
     url = context.gateway or f"http://{context.settings.gateway.listen}"

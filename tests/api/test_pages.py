@@ -25,6 +25,9 @@ def test_openapi_describes_every_route_and_every_reference_resolves(call: Call) 
         f"{one}/segments",
         f"{one}/offsets",
         f"{one}/records",
+        "/v1/plans",
+        f"{one}/segments/{{segment_id}}/grant",
+        f"{one}/segments/{{segment_id}}/{{name}}",
     }
     assert set(said["paths"]) == routes
     operations = [call for methods in said["paths"].values() for call in methods.values()]
