@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -101,6 +103,16 @@ class Segment(BaseModel):
     state: str
     offsets: Offsets | None = None
     object_key: str | None = None
+
+
+class AgentStatus(BaseModel):
+    """What the agent beside the leader says; the view does not know it."""
+
+    topic: str
+    partition: int
+    broker_id: int | None = Field(description="Whose agent; null: no term says that there is one.")
+    silent: bool = Field(description="It did not answer: nothing is known, least of all that all is well.")
+    status: dict[str, Any] | None = Field(description="Why not copied, trimmed, expired; lag; what failed last.")
 
 
 class SegmentList(BaseModel):

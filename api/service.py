@@ -98,9 +98,10 @@ class Pools:
         self.rights = Pool("gateway-rights", METADATA_CALLS)
         self.times = Pool("gateway-times", METADATA_CALLS)
         self.plans = Pool("gateway-plans", METADATA_CALLS)
+        self.agents = Pool("gateway-agents", METADATA_CALLS)
 
     def close(self) -> None:
-        for pool in (self.local, self.remote, self.metadata, self.rights, self.times, self.plans):
+        for pool in (self.local, self.remote, self.metadata, self.rights, self.times, self.plans, self.agents):
             pool.close()
 
 

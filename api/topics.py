@@ -9,7 +9,7 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel
 
-from ..app.partition_facts import orders_in_words, troubles_of
+from ..app.partition_facts import ask_agent, orders_in_words, troubles_of
 from ..app.segment_listing import segments_as_json
 from ..fetch.piece import LogicalBounds, LogicalTopic
 from ..state.errors import Unavailable, UnknownTopic
@@ -70,6 +70,30 @@ async def list_segments(request: Request, service: Asked, topic: TopicName, part
         return {"topic": topic, "partition": partition, "segments": found}
 
     return await _answer(service, look)
+
+
+@router.get(
+    "/{topic}/partitions/{partition}/agent",
+    response_model=models.AgentStatus,
+    summary="What only its agent knows: why it is not copied, trimmed, expired",
+)
+async def ask_its_agent(request: Request, service: Asked, topic: TopicName, partition: PartitionNumber) -> Response:
+    await service.permit(caller_of(request), topic, Need.READ)  # its reasons may name consumer groups
+
+    def look() -> models.AgentStatus:
+        known(service.reader, topic, partition)
+        view = service.reader.view(topic, partition)
+        said = ask_agent(view, topic)
+        return models.AgentStatus(
+            topic=topic,
+            partition=partition,
+            broker_id=None if view.leader is None else view.leader.broker_id,
+            silent=isinstance(said, str),
+            status=said if isinstance(said, dict) else None,
+        )
+
+    # an agent that is away takes seconds: the metadata calls must not wait behind it
+    return Response(await service.pools.agents.run(lambda: _dumped(look())), media_type="application/json")
 
 
 @router.get(

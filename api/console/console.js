@@ -6,10 +6,16 @@ const number = new Intl.NumberFormat("en");
 const REFRESH_MS = 5000;
 let token = sessionStorage.getItem("tierstate.token");
 const SHOWN_PARTITIONS = 12;
+const SHOWN_SEGMENTS = 500;
+const FOLLOWED_RECORDS = 1000;
+const HEX_BYTES = 4096;
 let asked = null;  // the records on the page: topic, partition, from, next offset
 let listed = [];
 let order = null;  // column of the overview, and whether it is turned round
 let firstPartition = 0;
+const AGENT_MS = 15000;
+const agents = new Map();  // TOPIC/PARTITION: when its agent was asked, and what it said
+let following = 0;  // counts up: an older one ends
 
 function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
@@ -114,6 +120,34 @@ function troubles(p) {
   return said.map((textContent) => element("p", { className: "trouble", textContent }));
 }
 
+// What only the agent knows, in its own words.
+function agentWords(answer) {
+  if (answer.silent) return [`the agent of broker ${answer.broker_id} does not answer: nobody knows what it does`];
+  const said = answer.status;
+  if (!said) return [];
+  const words = [
+    [said.refused, "not tiered"], [said.not_copied, "not copied"], [said.not_trimmed, "not trimmed"],
+    [said.not_expired, "not expired"], [said.not_erased, "not erased"], [said.last_error, "last error"],
+  ].filter(([why]) => why).map(([why, what]) => `${what}: ${why}`);
+  if (said.copy_lag_segments) {
+    words.unshift(`waiting to be copied: ${plural(said.copy_lag_segments, "segment")}, ${bytes(said.copy_lag_bytes)}`);
+  }
+  return words;
+}
+
+async function askAgents(topic, partitions) {
+  await Promise.all(partitions.map(async (p) => {
+    const key = `${topic}/${p.partition}`;
+    const path = `/v1/topics/${encodeURIComponent(topic)}/partitions/${p.partition}/agent`;
+    if (!(Date.now() - agents.get(key)?.at < AGENT_MS)) {
+      const words = await ask(path).then((answer) => answer.json()).then(agentWords, (error) => [error.message]);
+      agents.set(key, { at: Date.now(), words });
+    }
+    const place = document.querySelector(`[data-agent="${CSS.escape(key)}"]`);
+    place?.replaceChildren(...agents.get(key).words.map((textContent) => element("li", { textContent })));
+  }));
+}
+
 const COLUMNS = [
   { name: "Topic", of: (t) => t.topic, shown: (t) => element("a", { href: `#/${encodeURIComponent(t.topic)}`, textContent: t.topic }) },
   { name: "Trouble", of: (t) => t.partitions_in_trouble + (t.orders.length ? 0.5 : 0), most: true, shown: inWords },
@@ -182,8 +216,14 @@ function drawTopic(topic) {
   $("partitions").replaceChildren(...shown.map((p) => {
     const label = element("strong", { textContent: p.partition });
     label.setAttribute("aria-hidden", "true");
-    return element("div", { className: "card partition" }, label, bar(topic.topic, p), numbers(p), ...troubles(p));
+    const said = element("ul", { className: "agent" });
+    said.dataset.agent = `${topic.topic}/${p.partition}`;
+    said.setAttribute("aria-label", `What the agent of partition ${p.partition} says`);
+    const known = agents.get(said.dataset.agent)?.words ?? [];
+    said.append(...known.map((textContent) => element("li", { textContent })));
+    return element("div", { className: "card partition" }, label, bar(topic.topic, p), numbers(p), ...troubles(p), said);
   }));
+  askAgents(topic.topic, shown);
   // drawn anew under the keyboard's feet: put the focus back
   if (focused) document.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
   $("pages").hidden = one !== undefined || count <= SHOWN_PARTITIONS;
@@ -232,9 +272,12 @@ async function go() {
   ]));
   document.title = topic ? `${topic} · tierstate` : "tierstate";
   if (topic !== asked?.topic) { firstPartition = 0; show([]); $("outcome").textContent = ""; asked = null; }
+  following += 1;
   refresh();
+  drawSegments();
   if (!topic || partition === undefined || from === undefined) return;
-  for (const name of ["tier", "isolation", "count"]) if (query.has(name)) $(name).value = query.get(name);
+  for (const name of ["tier", "isolation", "count", "view"]) if (query.has(name)) $(name).value = query.get(name);
+  $("follow").checked = query.has("follow");
   $("partition").value = partition;
   const byTime = from.startsWith("@");
   document.querySelector(`input[name=from][value=${byTime ? "time" : "offset"}]`).checked = true;
@@ -250,6 +293,8 @@ function say(text) {
 
 function readFrom(topic, partition, from) {
   const query = new URLSearchParams({ count: $("count").value, tier: $("tier").value, isolation: $("isolation").value });
+  if ($("view").value !== "text") query.set("view", $("view").value);
+  if ($("follow").checked) query.set("follow", "");
   const hash = `#/${[topic, partition, from].map(encodeURIComponent).join("/")}?${query}`;
   if (location.hash === hash) go();
   else location.hash = hash;
@@ -277,6 +322,7 @@ async function read(topic, partition, from) {
     if (asked !== reading) return;
     asked.next = Number(answer.headers.get("x-next-offset"));
     asked.first = lines[0]?.offset ?? Number(from.offset ?? asked.next);
+    asked.shown = lines;
     show(lines);
     const end = answer.headers.get("x-high-watermark");
     $("outcome").textContent =
@@ -284,11 +330,65 @@ async function read(topic, partition, from) {
       `next offset ${number.format(asked.next)} of ${number.format(end)}.`;
     for (const name of ["next", "ndjson", "arrow"]) $(name).disabled = false;
     $("previous").disabled = asked.first <= 0;
+    if ($("follow").checked) follow();
   } catch (error) {
     if (asked !== reading) return;
     for (const name of ["previous", "next", "ndjson", "arrow"]) $(name).disabled = true;
     show([]);
     $("outcome").textContent = error.message;
+  }
+}
+
+const SEGMENT_FIELDS = [
+  ["Offsets", (s) => (s.offsets ? `${number.format(s.offsets.start)} to ${number.format(s.offsets.end)}` : "unknown")],
+  ["State", (s) => s.state.toLowerCase().replaceAll("_", " ")],
+  ["Epochs", (s) => (s.leader_epochs ?? []).map((each) => each.epoch).join(", ")],
+  ["Records", (s) => (s.record_count === undefined ? "" : number.format(s.record_count))],
+  ["Log", (s) => (s.log_bytes === undefined ? "" : bytes(s.log_bytes))],
+  ["Stored", (s) => (s.log_object_bytes === undefined ? "" : bytes(s.log_object_bytes))],
+  ["Copied", (s) => (s.copied_at === undefined ? "" : time(s.copied_at))],
+  ["Object", (s) => s.object_key ?? s.segment_id],
+];
+
+async function drawSegments() {
+  const { topic, partition } = place();
+  if (!$("segments").open || partition === undefined) return;
+  try {
+    const path = `/v1/topics/${encodeURIComponent(topic)}/partitions/${encodeURIComponent(partition)}/segments`;
+    const { segments } = await (await ask(path)).json();
+    $("segments-said").textContent = segments.length > SHOWN_SEGMENTS
+      ? `${plural(segments.length, "segment")}, the last ${SHOWN_SEGMENTS}; tierstate segments ${topic}:${partition} prints all.`
+      : plural(segments.length, "segment");
+    $("segments-table").hidden = !segments.length;
+    $("segments-table").tBodies[0].replaceChildren(...segments.slice(-SHOWN_SEGMENTS).reverse().map((segment) =>
+      element("tr", {}, ...SEGMENT_FIELDS.map(([name, of]) => {
+        const cell = element("td", { className: name === "Object" ? "data" : "", textContent: of(segment) });
+        cell.dataset.label = name;
+        return cell;
+      }))));
+  } catch (error) {
+    $("segments-said").textContent = error.message;
+  }
+}
+
+// Appends what arrives, until the box is unchecked or another view is asked for.
+async function follow() {
+  const mine = ++following;
+  while ($("follow").checked && mine === following && asked?.next !== undefined && !document.hidden) {
+    const reading = asked;
+    try {
+      const answer = await ask(`${recordsPath(reading, { offset: reading.next })}&timeout_ms=10000`, "application/x-ndjson");
+      const lines = (await answer.text()).split("\n").filter(Boolean).map(JSON.parse);
+      if (asked !== reading || mine !== following) return;
+      reading.next = Number(answer.headers.get("x-next-offset"));
+      reading.shown.push(...lines);
+      reading.shown.splice(0, reading.shown.length - FOLLOWED_RECORDS);
+      if (lines.length) show(reading.shown);
+      $("outcome").textContent = `Following: next offset ${number.format(reading.next)}.`;
+    } catch (error) {
+      $("follow").checked = false;
+      $("outcome").textContent = error.message;
+    }
   }
 }
 
@@ -319,10 +419,40 @@ async function download(accept, ending) {
   }
 }
 
+// Of UTF-8 text, or of base64 where a value is none.
+function bytesOf(value) {
+  if (typeof value === "object") return Uint8Array.from(atob(value.base64), (letter) => letter.charCodeAt(0));
+  return new TextEncoder().encode(value);
+}
+
+function hex(found) {
+  const rows = [];
+  for (let at = 0; at < Math.min(found.length, HEX_BYTES); at += 16) {
+    const row = Array.from(found.slice(at, at + 16));
+    const codes = row.map((each) => each.toString(16).padStart(2, "0")).join(" ").padEnd(48);
+    rows.push(codes + row.map((each) => (each > 31 && each < 127 ? String.fromCharCode(each) : ".")).join(""));
+  }
+  if (found.length > HEX_BYTES) rows.push(`and ${plural(found.length - HEX_BYTES, "byte")} more`);
+  return rows.join("\n");
+}
+
+// What is no JSON stays as it is; numbers are never rounded, so neither is anything where a browser would.
+function indented(text) {
+  if (!JSON.rawJSON) return text;
+  const exact = (key, value, context) => (typeof value === "number" ? JSON.rawJSON(context.source) : value);
+  try {
+    return JSON.stringify(JSON.parse(text, exact), null, 2);
+  } catch {
+    return text;
+  }
+}
+
 function data(value) {
   if (value === null) return element("td", { className: "data null", textContent: "null" });
+  if ($("view").value === "hex") return element("td", { className: "data", textContent: hex(bytesOf(value)) });
   if (typeof value === "object") return element("td", { className: "data", textContent: `base64: ${value.base64}` });
-  return element("td", { className: "data", textContent: value });
+  const textContent = $("view").value === "json" ? indented(value) : value;
+  return element("td", { className: "data", textContent });
 }
 
 const FIELDS = ["Offset", "Time", "Tier", "Key", "Value", "Headers"];
@@ -375,6 +505,9 @@ $("login").addEventListener("submit", (event) => {
   $("login").hidden = true;
   go();
 });
+$("view").addEventListener("change", () => show(asked?.shown ?? []));
+$("follow").addEventListener("change", follow);
+$("segments").addEventListener("toggle", drawSegments);
 addEventListener("hashchange", go);
 go();
 (function live() {

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from tests.api.gateways import MemoryReader
 from tierstate.fetch.piece import LogicalTopic
-from tierstate.state.epochs import Lineage
+from tierstate.state.epochs import LeaderEpoch, Lineage
 from tierstate.state.errors import UnknownTopic
-from tierstate.state.ids import FactId, TopicId, TopicIdPartition
-from tierstate.state.offsets import TimestampMs
+from tierstate.state.facts import LeaderElected
+from tierstate.state.ids import BrokerId, FactId, TopicId, TopicIdPartition
+from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.termless_facts import OperatorOrder, OrderKind
 
 
 class ManyTopics(MemoryReader):
-    """All have the records of `MemoryReader`. ``paused``: those topics; ``in_trouble``: partition 1 of those."""
+    """All have the records of `MemoryReader`. ``paused``: those topics; ``in_trouble``: partition 1 of those.
 
-    def __init__(self, partitions: dict[str, int], paused: str = "", in_trouble: str = "") -> None:
+    ``agents``: where the agent of a topic answers.
+    """
+
+    def __init__(
+        self,
+        partitions: dict[str, int],
+        paused: str = "",
+        in_trouble: str = "",
+        agents: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         super().__init__()
-        self.partitions, self.paused, self.in_trouble = partitions, paused, in_trouble
+        self.partitions, self.paused, self.in_trouble, self.agents = partitions, paused, in_trouble, agents
 
     def topics(self) -> list[str]:
         return list(self.partitions)
@@ -35,4 +48,9 @@ class ManyTopics(MemoryReader):
             at = TimestampMs(1_767_225_600_000)
             orders = (OperatorOrder(place, identity, OrderKind.PAUSE, None, False, "ann@desk", at, Lineage()),)
         wrong = ("a fact of version 9",) if topic == self.in_trouble and partition == 1 else ()
-        return PartitionView(place, topic, orders=orders, degraded=wrong)
+        leader = None
+        if topic in self.agents:
+            at = TimestampMs(1_767_225_600_000)
+            id, epoch, broker = FactId.of(b"a term of someone"[:16]), LeaderEpoch(0), BrokerId(7)
+            leader = LeaderElected(place, topic, epoch, id, broker, self.agents[topic], Lineage(), Offset(0), at)
+        return PartitionView(place, topic, orders=orders, degraded=wrong, leader=leader)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
+import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from html import unescape
-from pathlib import Path
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.api.browser import CHROMIUM, Browser, browser
 from tests.api.gateways import MemoryReader
 from tests.api.many_topics import ManyTopics
 from tierstate.api.open import GatewayServer, open_gateway
@@ -19,24 +18,62 @@ from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.setting_types import Address
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 HOSTILE = '<img src=x onerror="document.title=1"> &amp; "quoted"'
-Seen = Callable[[str], str]
+Seen = Callable[[str, str], str]
 
 
-def reader() -> MemoryReader:
-    found = ManyTopics({"calm": 1, "orders": 30, "payments": 2}, paused="orders", in_trouble="payments")
+SAID = {
+    "not_trimmed": "group <b>audit</b> has not read it",
+    "not_copied": None,
+    "copy_lag_segments": 3,
+    "copy_lag_bytes": 3 << 30,
+    "last_error": None,
+}
+
+
+class _Agent(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = json.dumps(SAID).encode()
+        self.send_response(200 if self.path == "/v1/status/calm/0" else 404)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[str]:
+    """Where one answers of ``calm``, partition 0."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Agent) as server:
+        thread = threading.Thread(target=server.serve_forever, args=[0.05])
+        thread.start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def reader(agent: str) -> MemoryReader:
+    agents = {"calm": agent, "payments": agent}
+    found = ManyTopics({"calm": 1, "orders": 30, "payments": 2}, "orders", "payments", agents)
     for number in range(50):
         found.append(b"key-%d" % number, b'{"number": %d}' % number)
     found.append(b"hostile", HOSTILE.encode())
+    found.append(b"exact", b'{"id": 12345678901234567890, "price": 1.10}')
     found.local_start, found.found = 5, 0
     return found
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[GatewayServer]:
-    with closing(open_gateway(reader(), Gateway(listen=Address("127.0.0.1", 0)), SystemClock())) as opened:
+def records(agent: str) -> MemoryReader:
+    return reader(agent)
+
+
+@pytest.fixture(scope="module")
+def server(records: MemoryReader) -> Iterator[GatewayServer]:
+    with closing(open_gateway(records, Gateway(listen=Address("127.0.0.1", 0)), SystemClock())) as opened:
         process = opened.process()
         process.start()
         yield opened
@@ -44,23 +81,20 @@ def server() -> Iterator[GatewayServer]:
         assert process.join(20)
 
 
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("chromium")) as opened:
+        yield opened
+
+
 @pytest.fixture
-def seen(server: GatewayServer, tmp_path: Path) -> Seen:
-    """The text of a page, once its scripts have run; ``«name»`` begins an element with that id."""
-
-    def look(address: str) -> str:
-        assert CHROMIUM is not None
-        command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
-        command += ["--virtual-time-budget=3000", "--dump-dom", f"{server.url}/{address}"]
-        drawn = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-        body = re.sub(r'<[^>]*hidden=""[^>]*>', "«hidden»", drawn.partition("<body>")[2])
-        return unescape(" ".join(re.sub(r"<[^>]*>", " ", body).split()))
-
-    return look
+def seen(server: GatewayServer, page: Browser) -> Seen:
+    """The text of the page at an address, once something is there."""
+    return lambda address, until: page.open(f"{server.url}/{address}", until)
 
 
 def test_topics_in_trouble_stand_first_with_their_trouble_in_words(seen: Seen) -> None:
-    text = seen("")
+    text = seen("", "3 topics")
     rows = [text.index(name) for name in ("payments", "orders", "calm")]
     assert rows == sorted(rows)
     assert "read only (1 partition)" in text
@@ -69,36 +103,86 @@ def test_topics_in_trouble_stand_first_with_their_trouble_in_words(seen: Seen) -
     assert "3 topics" in text
 
 
-def test_a_topic_of_many_partitions_shows_twelve_at_a_time_and_the_orders_that_stand(seen: Seen) -> None:
-    text = seen("#/orders")
+def test_a_topic_of_many_partitions_shows_twelve_at_a_time_and_the_orders_that_stand(seen: Seen, page: Browser) -> None:
+    text = seen("#/orders", "0 to 11 of 30")
     assert "orders: 30 partitions" in text
     assert "0 to 11 of 30" in text
     assert text.count("high watermark") == 12
     assert text.count("order: pause since") == 12
     assert "copy lag" not in text
-    assert "tierstate resume orders" in text
+    assert "tierstate resume orders" in page.run("document.getElementById('commands').textContent")
 
 
 def test_an_address_is_exactly_the_records_that_it_showed(seen: Seen) -> None:
-    text = seen("#/calm/0/3?count=4&tier=auto&isolation=read_committed")
-    assert "4 records, tier: remote, local; next offset 7 of 51." in text
+    text = seen("#/calm/0/3?count=4&tier=auto&isolation=read_committed", "4 records")
+    assert "4 records, tier: remote, local; next offset 7 of 52." in text
     assert [f"key-{number} " in text for number in (2, 3, 6, 7)] == [False, True, True, False]
 
 
 def test_what_producers_wrote_is_text_and_never_markup(seen: Seen) -> None:
-    text = seen("#/calm/0/50?count=1")
+    text = seen("#/calm/0/50?count=1", "1 record,")
     assert HOSTILE in text
 
 
 def test_an_error_is_said_where_the_records_would_be(seen: Seen) -> None:
-    assert "offset out of range" in seen("#/calm/0/99")
+    assert seen("#/calm/0/99", "offset out of range")
 
 
 def test_the_page_of_records_shows_its_own_partition_alone(seen: Seen) -> None:
-    text = seen("#/orders/29/@0?count=2")
+    text = seen("#/orders/29/@0?count=2", "2 records")
     assert text.count("high watermark") == 1
     assert "2 records" in text
 
 
 def test_a_topic_that_is_not_there_is_said(seen: Seen) -> None:
-    assert "no such topic" in seen("#/nobody")
+    assert seen("#/nobody", "no such topic")
+
+
+def test_what_only_the_agent_knows_is_on_the_page_in_its_own_words(seen: Seen) -> None:
+    text = seen("#/calm", "not trimmed")
+    assert "not trimmed: group <b>audit</b> has not read it" in text
+    assert "waiting to be copied: 3 segments, 3.0 GiB" in text
+    assert "not copied" not in text
+
+
+def test_a_silent_agent_is_said_to_be_silent(seen: Seen) -> None:
+    assert seen("#/payments", "the agent of broker 7 does not answer")
+
+
+def test_values_are_shown_as_json_with_every_digit_and_as_bytes(seen: Seen) -> None:
+    assert seen("#/calm/0/51?count=1&view=json", '{ "id": 12345678901234567890, "price": 1.10 }')
+    assert seen("#/calm/0/51?count=1&view=hex", "65 78 61 63 74")
+
+
+def test_a_page_that_follows_shows_what_arrives(seen: Seen, page: Browser, records: MemoryReader) -> None:
+    end = len(records.batches)
+    seen(f"#/calm/0/{end - 1}?count=5&follow", "1 record,")
+    records.append(b"late", b"it arrived")
+    assert "late it arrived" in page.text(f"Following: next offset {end + 1}.")
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize("address", ["", "#/orders", "#/calm/0/0?count=20", "#/calm/0/50?count=2&view=hex"])
+def test_nothing_is_off_the_screen_of_a_phone_or_a_desk(seen: Seen, page: Browser, address: str, width: int) -> None:
+    page.width(width)
+    seen(address, "records" if "/0/" in address else "remote")
+    assert page.run("document.documentElement.scrollWidth") <= width
+
+
+def test_a_topic_and_its_records_are_reached_by_keyboard_alone(seen: Seen, page: Browser) -> None:
+    seen("", "3 topics")
+    tab_to(page, "payments")
+    page.press("Enter")
+    page.text("payments: 2 partitions")
+    tab_to(page, "Records")
+    page.press("Enter")
+    page.text("20 records, tier")
+
+
+def tab_to(page: Browser, text: str) -> None:
+    """Until the focus is on something that is called so."""
+    for _ in range(60):
+        page.press("Tab")
+        if page.run("document.activeElement.textContent.trim()") == text:
+            return
+    raise AssertionError(f"nothing called {text} can be reached")

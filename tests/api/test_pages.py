@@ -23,6 +23,7 @@ def test_openapi_describes_every_route_and_every_reference_resolves(call: Call) 
         f"{prefix}/{{topic}}/partitions",
         one,
         f"{one}/segments",
+        f"{one}/agent",
         f"{one}/offsets",
         f"{one}/records",
         "/v1/plans",

@@ -54,7 +54,13 @@ BINDINGS: dict[str, tuple[list[tuple[AclOperation, AclPermissionType]], str]] = 
 }
 """What ``guest`` is bound to, and what that lets it do."""
 DESCRIBING = ["", "/partitions/0", "/partitions/0/offsets?timestamp=0"]
-READING = ["/partitions/0/segments", "/partitions/0/records?offset=0", "/partitions/0/records?offset=0&tier=remote"]
+READING = [
+    "/partitions/0/segments",
+    "/partitions/0/agent",
+    "/partitions/0/records?offset=0",
+    "/partitions/0/records?offset=0&tier=remote",
+]
+RECORDS_PATH = "/partitions/0/records?offset=0"
 WAYS = ["basic", "token", "provider", "certificate"]
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 SHAPE = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -209,7 +215,7 @@ def test_a_topic_that_one_may_not_know_of_looks_like_one_that_is_not_there(guard
 def test_a_super_user_reads_every_tiered_topic(guarded: Guarded, way: str) -> None:
     with guarded.client(way, "admin") as client:
         for name in BINDINGS:
-            assert client.get(f"/v1/topics/{guarded.topic(name)}{READING[1]}").status_code == 200
+            assert client.get(f"/v1/topics/{guarded.topic(name)}{RECORDS_PATH}").status_code == 200
         assert client.get(f"/v1/topics/{guarded.house.tier_topic}").status_code == 404
 
 
@@ -227,7 +233,7 @@ def test_a_topic_that_is_not_tiered_is_not_served(guarded: Guarded) -> None:
 )
 def test_who_does_not_prove_who_it_is_gets_nothing(guarded: Guarded, headers: dict[str, str]) -> None:
     with guarded.client("none") as client:
-        for path in ["", f"/{guarded.topic('may-read')}{READING[1]}", f"/{guarded.topic('not-here')}"]:
+        for path in ["", f"/{guarded.topic('may-read')}{RECORDS_PATH}", f"/{guarded.topic('not-here')}"]:
             answer = client.get(f"/v1/topics{path}", headers=headers)
             # the certificate of ``nobody`` is one of ours, whom we may make no token for
             assert answer.status_code == (403 if not headers else 401), answer.text

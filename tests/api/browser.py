@@ -1,0 +1,104 @@
+"""A real Chromium, asked over its DevTools pipe (https://chromedevtools.github.io/devtools-protocol/)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PATIENCE_S = 20.0
+
+
+class Browser:
+    """One page."""
+
+    def __init__(self, write: int, read: int) -> None:
+        self._write, self._read = os.fdopen(write, "wb", buffering=0), os.fdopen(read, "rb")
+        self._ids, self._session = 0, ""
+        target = self._ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+
+    def open(self, url: str, until: str) -> str:
+        """The text that can be seen on a page, once ``until`` is in it."""
+        self._ask("Page.navigate", url="about:blank")  # else another fragment would be no new page
+        self._ask("Page.navigate", url=url)
+        return self.text(until)
+
+    def text(self, until: str) -> str:
+        """With blanks as one. Fails with what is there instead."""
+        over = time.monotonic() + PATIENCE_S
+        while True:
+            text = " ".join(str(self.run("document.body?.innerText ?? ''")).split())
+            if until in text:
+                return text
+            assert time.monotonic() < over, f"{until!r} is not in: {text}"
+            time.sleep(0.05)
+
+    def run(self, script: str) -> Any:
+        """The value of an expression in the page; of a promise, what it becomes."""
+        said = self._ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in said, said
+        return said["result"].get("value")
+
+    def press(self, key: str) -> None:
+        """Tab or Enter, as from a keyboard."""
+        text = {"text": "\r"} if key == "Enter" else {}
+        code = {"Tab": 9, "Enter": 13}[key]
+        self._ask("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=code, **text)
+        self._ask("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
+
+    def width(self, pixels: int) -> None:
+        """Of the window."""
+        metrics = {"width": pixels, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        self._ask("Emulation.setDeviceMetricsOverride", **metrics)
+
+    def close(self) -> None:
+        self._write.close()
+        self._read.close()
+
+    def _ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._ids += 1
+        message = {"id": self._ids, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        self._write.write(json.dumps(message).encode() + b"\0")
+        while True:
+            said = b""
+            while not said.endswith(b"\0"):
+                piece = self._read.read(1)
+                assert piece, "the browser has ended"
+                said += piece
+            answer = json.loads(said[:-1])
+            if answer.get("id") == self._ids:
+                assert "error" not in answer, answer
+                found: dict[str, Any] = answer["result"]
+                return found
+
+
+@contextmanager
+def browser(folder: Path) -> Iterator[Browser]:
+    """``folder``: for its profile. Ends with the block."""
+    assert CHROMIUM is not None
+    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={folder}"]
+    to_read, to_write = os.pipe()
+    from_read, from_write = os.pipe()
+    shell = ["bash", "-c", f'exec "$0" "$@" 3<&{to_read} 4>&{from_write}', CHROMIUM, *flags]
+    with subprocess.Popen(shell, pass_fds=(to_read, from_write), stderr=subprocess.DEVNULL) as process:
+        os.close(to_read)
+        os.close(from_write)
+        try:
+            page = Browser(to_write, from_read)
+            try:
+                yield page
+            finally:
+                page.close()
+        finally:
+            process.terminate()
+            process.wait(20)
