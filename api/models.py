@@ -35,8 +35,12 @@ class TopicSummary(BaseModel):
     remote_segments: int
     remote_bytes: int
     remote_records: int
+    freed_bytes: int | None = Field(description="Of log that the broker has no more; null: no agent has said it yet.")
+    copy_lag_segments: int | None = Field(description="Rolled segments that wait to be copied; null as above.")
+    copy_lag_bytes: int | None = Field(description="Of log in them.")
+    copy_lag_seconds: float | None = Field(description="Since the newest record of the oldest of them.")
     orders: list[str] = Field(description="What people ordered and is not done, of any partition.")
-    trouble: list[str] = Field(description="In words, of any partition; empty: none that the view knows.")
+    trouble: list[str] = Field(description="In words, of any partition; empty: none that the view and its agents know.")
     partitions_in_trouble: int
 
 

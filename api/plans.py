@@ -220,10 +220,14 @@ def _planned(plans: Plans, call: PlanCall, user: str, held: Held) -> bytes:
     wanted: dict[Place, Extent] = {}
     for each in call.ranges:
         place = each.topic, each.partition
-        start, end = plans.extent(place, call.isolation_level, call.tier)
-        asked = Offset(start if each.start is None else each.start), Offset(end if each.end is None else each.end)
-        if asked[0] < asked[1]:
-            wanted[place] = asked
+        start, end = each.start, each.end
+        if start is None or end is None:
+            all_there_is = plans.extent(place, call.isolation_level, call.tier)
+            start, end = all_there_is[0] if start is None else start, all_there_is[1] if end is None else end
+        elif start > end:
+            raise InvalidRequest("a range ends before it begins", topic=each.topic, partition=each.partition)
+        if start < end:
+            wanted[place] = Offset(start), Offset(end)
     head = plans.lease(wanted, user, call.lease_seconds)
     ranges, parts = [], 0
     for found in plans.routed(wanted, call.isolation_level, call.tier):

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from cachetools import LRUCache
 from fastapi import Request
 
+from ..app.agent_boards import AgentBoards
 from ..app.plans import Plans
 from ..app.pool import Pool
 from ..fetch.piece import Fetched, LogicalBounds, LogicalTopic
@@ -124,7 +125,7 @@ class FetchService:
         asking: Asking | None = None,
         plans: Plans | None = None,
     ) -> None:
-        self.plans = plans
+        self.plans, self.boards = plans, AgentBoards(clock)
         self.reader, self.settings, self.clock = reader, settings, clock
         self.pools = Pools(settings)
         self.memory = AnswerMemory(settings.memory)
@@ -235,6 +236,7 @@ class FetchService:
 
     def close(self) -> None:
         self.pools.close()
+        self.boards.close()
 
 
 async def service_of(request: Request) -> FetchService:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel
 
-from ..app.partition_facts import ask_agent, orders_in_words, troubles_of
+from ..app.overview import addresses_of, overview
+from ..app.partition_facts import ask_agent, orders_in_words
 from ..app.segment_listing import segments_as_json
 from ..fetch.piece import LogicalBounds, LogicalTopic
 from ..state.errors import Unavailable, UnknownTopic
@@ -28,7 +30,7 @@ Asked = Annotated[FetchService, Depends(service_of)]
 @router.get("", response_model=models.TopicList, summary="Tiered topics")
 async def list_topics(request: Request, service: Asked) -> Response:
     names = await service.topics(caller_of(request))
-    return await _answer(service, lambda: _topics(service.reader, names))
+    return await _answer(service, lambda: _topics(service, names))
 
 
 @router.get("/{topic}", response_model=models.Topic, summary="One topic, with every partition")
@@ -136,29 +138,16 @@ def known(reader: Reader, topic: str, partition: int) -> LogicalTopic:
     return found
 
 
-def _topics(reader: Reader, names: Sequence[str]) -> models.TopicList:
-    found = []
+def _topics(service: FetchService, names: Sequence[str]) -> models.TopicList:
+    reader, views = service.reader, dict[str, list[PartitionView]]()
     for name in names:
         try:
-            described = reader.topic(name)
+            views[name] = [reader.view(name, number) for number in range(reader.topic(name).partitions)]
         except UnknownTopic:
             continue  # deleted since it was listed
-        views = [reader.view(name, number) for number in range(described.partitions)]
-        troubles = [troubles_of(view) for view in views]
-        found.append(
-            models.TopicSummary(
-                topic=name,
-                topic_id=described.topic_id,
-                partitions=described.partitions,
-                remote_segments=sum(len(view.readable) for view in views),
-                remote_bytes=sum(view.remote_bytes for view in views),
-                remote_records=sum(segment.record_count for view in views for segment in view.readable),
-                orders=sorted({each for view in views for each in orders_in_words(view, None)}),
-                trouble=sorted({word for words in troubles for word in words}),
-                partitions_in_trouble=sum(map(bool, troubles)),
-            )
-        )
-    return models.TopicList(topics=found)
+    boards = service.boards.known(addresses_of(view for each in views.values() for view in each))
+    found = [overview(name, each, boards) for name, each in views.items()]
+    return models.TopicList(topics=[models.TopicSummary.model_validate(asdict(each)) for each in found])
 
 
 def _topic(reader: Reader, name: str) -> models.Topic:

@@ -87,6 +87,7 @@ def open_agent(settings: Settings, logger: FilteringBoundLogger, *, once: bool) 
                 not_ready=lambda: watches.not_ready(leader),
                 metrics=metrics.exposition,
                 status=lambda name, partition: watches.answer(leader.board.find(name, partition, clock.now_ms())),
+                statuses=lambda: leader.board.whole(clock.now_ms()),
                 epochs=lambda name, partition: epochs_of(log, name, partition),
             ),
         )

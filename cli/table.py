@@ -25,6 +25,7 @@ ENTRIES = (
     CommandEntry("Run", "gateway", "Serve both tiers over HTTP.", "gateway"),
     CommandEntry("Run", "proxy", "Let any Kafka client read both tiers, unchanged.", "proxy"),
     CommandEntry("Run", "config", "Show the effective settings and where each came from.", "config"),
+    CommandEntry("Look", "status", "Show all tiered topics, those in trouble first.", "status"),
     CommandEntry("Look", "topics", "List the tiered topics.", "topics"),
     CommandEntry("Look", "describe", "Show both tiers of a topic or partition, and why not more.", "describe"),
     CommandEntry("Look", "segments", "List the remote segments of a partition.", "segments"),

@@ -75,8 +75,12 @@ class GatewayClient:
 
     def topics(self) -> list[str]:
         """Names of the tiered topics."""
-        answer = self._json("/v1/topics")
-        return [str(topic["topic"]) for topic in answer["topics"]]
+        return [str(topic["topic"]) for topic in self.summaries()]
+
+    def summaries(self) -> list[dict[str, Any]]:
+        """Each tiered topic, as the gateway's table has it."""
+        found: list[dict[str, Any]] = self._json("/v1/topics")["topics"]
+        return found
 
     def described(self, topic: str) -> list[dict[str, Any]]:
         """Each partition, as the gateway prints it. Raises UnknownTopic."""

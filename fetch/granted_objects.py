@@ -153,7 +153,10 @@ class GrantedObjects:
         headers = {"accept-encoding": "identity"}
         if range is not None:
             headers["range"] = f"bytes={range.start}-{range.stop - 1}"
-        base, kind = base_of(key), next(each for each in ObjectKind if key == object_key(base_of(key), each))
+        base = base_of(key)
+        kind = next((each for each in ObjectKind if key == object_key(base, each)), None)
+        if kind is None:
+            raise InvalidRequest("not an object of this plan", key=key)
         for again in (False, True):
             grant = self._granted(base, anew=again)
             try:

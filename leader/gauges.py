@@ -66,6 +66,9 @@ def feed_gauges(metrics: Metrics, board: StatusBoard, view: TierView, clock: Clo
 
     metrics.begin_topics(lambda: {status.topic for status in board.all()})
     metrics.gauge("tierstate_remote_copy_lag_bytes", by_status(lambda status: status.copy_lag_bytes))
+    metrics.gauge(
+        "tierstate_remote_copy_lag_seconds", by_status(lambda status: status.copy_lag_s(clock.now_ms()) or 0.0)
+    )
     metrics.gauge("tierstate_remote_copy_lag_segments", by_status(lambda status: status.copy_lag_segments))
     metrics.gauge(
         "tierstate_uncopied_expires_in_seconds", by_status(lambda status: status.uncopied_expires_in_s(clock.now_ms()))

@@ -40,6 +40,7 @@ def reported(
         groups_asked_at=seen.groups.asked_at,
         copy_lag_segments=len(behind),
         copy_lag_bytes=sum(segment.size_bytes for segment in behind),
+        copy_lag_since=behind[0].max_timestamp if behind else None,
         uncopied_expires_at=_expires_at(behind, seen.config.retention_ms),
         local_excess_bytes=_local_excess(seen, now),
     )

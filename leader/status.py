@@ -35,6 +35,7 @@ class PartitionStatus:
     seen the last stable offset stand below the high watermark; ``open_transaction``: whose transaction holds it there,
     where that is why something is not done and the broker says it.
 
+    ``copy_lag_since``: the time of the newest record of the oldest segment that waits to be copied; None: none waits.
     ``uncopied_expires_at``: when the broker's own retention takes the oldest uncopied segment; None: not in sight.
     ``groups_asked_at``: what is said of consumer groups is as of then; None: they were not asked for.
     ``orphan_objects``: what no fact names, ``missing_objects``: of readable segments, at the last look; None: this
@@ -64,6 +65,7 @@ class PartitionStatus:
     open_transaction: PinnedBy | None = None
     copy_lag_segments: int = 0
     copy_lag_bytes: int = 0
+    copy_lag_since: int | None = None
     orphan_objects: int | None = None
     orphan_bytes: int | None = None
     missing_objects: int | None = None
@@ -75,6 +77,10 @@ class PartitionStatus:
     def uncopied_expires_in_s(self, now: TimestampMs) -> float | None:
         """Counts down from what was last known also while nothing new is learnt: that is when it matters."""
         return None if self.uncopied_expires_at is None else max(0.0, (self.uncopied_expires_at - now) / 1000)
+
+    def copy_lag_s(self, now: TimestampMs) -> float | None:
+        """How long what waits longest has waited; records of the future wait for no time."""
+        return None if self.copy_lag_since is None else max(0.0, (now - self.copy_lag_since) / 1000)
 
     def groups_age_s(self, now: TimestampMs) -> float | None:
         """How old what is said of consumer groups is."""
@@ -136,6 +142,18 @@ class StatusBoard:
         """As JSON; None for a partition this agent does not know."""
         for status in self.all():
             if (status.topic, status.partition) == (topic, partition):
-                left, age = status.uncopied_expires_in_s(now), status.groups_age_s(now)
-                return {**asdict(status), "uncopied_expires_in_s": left, "groups_age_s": age}
+                return _as_json(status, now)
         return None
+
+    def whole(self, now: TimestampMs) -> list[dict[str, Any]]:
+        """All of them, as JSON."""
+        return [_as_json(status, now) for status in self.all()]
+
+
+def _as_json(status: PartitionStatus, now: TimestampMs) -> dict[str, Any]:
+    return {
+        **asdict(status),
+        "uncopied_expires_in_s": status.uncopied_expires_in_s(now),
+        "groups_age_s": status.groups_age_s(now),
+        "copy_lag_s": status.copy_lag_s(now),
+    }

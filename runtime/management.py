@@ -37,6 +37,8 @@ class Health:
     """Prometheus' text format."""
     status: Callable[[str, int], Mapping[str, object] | None]
     """Of a topic's partition: why not copied, why not trimmed. None: nothing is known of it."""
+    statuses: Callable[[], Sequence[Mapping[str, object]]] = tuple
+    """`status` of every partition that it knows."""
     epochs: Callable[[str, int], Mapping[str, object] | None] = lambda topic, partition: None
     """Of a topic's partition: the leader epoch checkpoint on this broker's disk. None: it is not there."""
 
@@ -133,6 +135,8 @@ def _answer(health: Health, path: str) -> _Answer:
                 return _verdict(health.not_ready(), "ready")
             case ["", "metrics"]:
                 return _Answer(200, "text/plain; version=0.0.4; charset=utf-8", health.metrics())
+            case ["", "v1", "status"]:
+                return _json(200, {"partitions": list(health.statuses())})
             case ["", "v1", "status" | "epochs" as what, topic, partition] if re.fullmatch("[0-9]{1,10}", partition):
                 ask = health.status if what == "status" else health.epochs
                 status = ask(unquote(topic), int(partition))

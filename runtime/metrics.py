@@ -102,6 +102,7 @@ _PARTITION = ("topic", "partition")
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_remote_copy_lag_bytes": ("Bytes of rolled segments that are not copied.", _PARTITION),
     "tierstate_remote_copy_lag_segments": ("Rolled segments that are not copied.", _PARTITION),
+    "tierstate_remote_copy_lag_seconds": ("Since the newest record of the oldest of them.", _PARTITION),
     "tierstate_remote_delete_lag_segments": ("Segments whose deletion has begun and not ended.", _PARTITION),
     "tierstate_remote_log_size_bytes": ("Log bytes in the remote tier.", _PARTITION),
     "tierstate_uncopied_expires_in_seconds": ("Until the broker expires something that is not copied.", _PARTITION),

@@ -32,8 +32,8 @@ PLAIN = set(
     "access address allocator answer azure block body break builder cache check clock code codec compression connection"
     " column count deletion description diff difference directory discovery dispatch doc encoding encryption end error"
     " event existence file filter fingerprint folder form gauge gcs head health info kind lifecycle line listing"
-    " login management memo memory metric name observer option page pair policy probe progress queue raw registry"
-    " replacement report rocksdb row s3 scan scratch section setting setup severity socket sorting spec status"
+    " login management memo memory metric name observer option overview page pair policy probe progress queue raw"
+    " registry replacement report rocksdb row s3 scan scratch section setting setup severity socket sorting spec status"
     " target time tls tool travel turn type unit unwrapper url urls verification wire".split()
 )
 """Plain English, or a programmer's: it means in its file what a dictionary says."""

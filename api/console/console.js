@@ -154,8 +154,25 @@ const COLUMNS = [
   { name: "Partitions", of: (t) => t.partitions, most: true, number: true },
   { name: "Segments", of: (t) => t.remote_segments, most: true, number: true },
   { name: "Remote records", of: (t) => t.remote_records, most: true, number: true },
+  { name: "Broker saves", of: (t) => t.freed_bytes ?? -1, most: true, number: true, shown: (t) => unlessUnknown(t.freed_bytes, bytes) },
+  { name: "To copy", of: (t) => t.copy_lag_bytes ?? -1, most: true, number: true, shown: lag },
   { name: "Remote size", of: (t) => t.remote_bytes, most: true, number: true, shown: (t) => bytes(t.remote_bytes) },
 ];
+
+function unlessUnknown(value, shown) {
+  return value === null ? element("span", { className: "quiet", textContent: "unknown" }) : shown(value);
+}
+
+function lag(topic) {
+  const since = topic.copy_lag_segments ? `, ${duration(topic.copy_lag_seconds)}` : "";
+  return unlessUnknown(topic.copy_lag_bytes, (size) => `${bytes(size)}${since}`);
+}
+
+function duration(seconds) {
+  const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  const [name, size] = units.find(([, each]) => seconds >= each) ?? units[3];
+  return `${Math.round(seconds / size)} ${name}`;
+}
 
 function inWords(topic) {
   const words = [...topic.orders.map((each) => `order: ${each}`)];

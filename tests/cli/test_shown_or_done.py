@@ -20,7 +20,7 @@ ADDS = {"init", "pause", "resume", "keys new", "certify"}
 DECIDES = {"delete-records", "disable", "sweep", "undelete", "settle", "release", "leases", "recover", "keys rotate"}
 LOOKS = {
     "check", "config", "topics", "describe", "segments", "verify", "digest", "consume", "dump-log", "facts", "replay",
-    "diff", "keys list",
+    "diff", "keys list", "status",
 }  # fmt: skip
 RUNS = {"agent", "gateway", "proxy", "sandbox up", "sandbox down", "sandbox status"}
 

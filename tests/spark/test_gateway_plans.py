@@ -157,6 +157,7 @@ def test_a_grant_lasts_no_longer_than_the_lease_which_is_renewed_at_half_its_tim
         ({"lease_seconds": 1_000_000}, "lease"),
         ({"ranges": [{"topic": "ORDERS", "partition": 0}] * 2}, "twice"),
         ({"ranges": [{"topic": "ORDERS", "partition": 7}]}, "no such partition"),
+        ({"ranges": [{"topic": "ORDERS", "partition": 0, "start": 9, "end": 3}]}, "before it begins"),
         ({"ranges": [{"topic": "ORDERS", "partition": 0, "end": 10**9}]}, "past the end"),
     ],
 )

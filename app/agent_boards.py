@@ -1,0 +1,88 @@
+"""What agents say of all their partitions at once: each is asked once in a while, however many topics are looked at."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from ..runtime.clock import Clock
+
+AGE_S = 10.0
+"""How old what is known may be before an agent is asked again."""
+PATIENCE_S = 2.0
+AT_ONCE = 8
+LONGEST_BYTES = 256 << 20
+"""Of one answer: 1 KB a partition."""
+
+Place = tuple[str, int]
+Board = Mapping[Place, Mapping[str, Any]]
+"""Topic and partition to its status, of the partitions that a broker leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    board: Board | None
+    asked_at: float
+
+
+class AgentBoards:
+    """By the addresses that terms name. Thread-safe. Of an agent that is silent there is no board: None."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[str, _Known] = {}
+        self._asking: set[str] = set()
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="agent-boards")
+
+    def now(self, addresses: Collection[str]) -> dict[str, Board | None]:
+        """All of them, asked now; takes `PATIENCE_S` where one is silent."""
+        found = dict(zip(addresses, self._pool.map(self._asked, addresses), strict=True))
+        return found
+
+    def known(self, addresses: Collection[str]) -> dict[str, Board | None]:
+        """As far as they have answered; who was asked too long ago is asked behind the caller's back."""
+        now = self._clock.monotonic()
+        with self._lock:
+            found = {each: self._known[each].board for each in addresses if each in self._known}
+            old = [
+                each
+                for each in addresses
+                if each not in self._asking and (each not in self._known or now - self._known[each].asked_at >= AGE_S)
+            ]
+            self._asking.update(old)
+        for each in old:
+            self._pool.submit(self._asked, each)
+        return found
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _asked(self, address: str) -> Board | None:
+        board = _asked(address)
+        with self._lock:
+            self._known[address] = _Known(board, self._clock.monotonic())
+            self._asking.discard(address)
+        return board
+
+
+def _asked(address: str) -> Board | None:
+    import urllib3
+
+    pool = urllib3.PoolManager(retries=False)
+    try:
+        answer = pool.request("GET", f"http://{address}/v1/status", timeout=PATIENCE_S, preload_content=False)
+        data = answer.read(LONGEST_BYTES)
+        answer.close()
+        if answer.status != 200:
+            return None
+        said = json.loads(data)["partitions"]
+        return {(each["topic"], each["partition"]): each for each in said if each["leads"]}
+    except (urllib3.exceptions.HTTPError, ValueError, KeyError, TypeError):
+        return None
+    finally:
+        pool.clear()

@@ -1,0 +1,97 @@
+"""All topics in one table, those in trouble first: by the view, and by what their agents say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..state.partition_view import PartitionView
+from .agent_boards import Board
+from .partition_facts import orders_in_words, troubles_of
+
+SILENT, FAILING = "agent silent", "agent fails"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOverview:
+    """``freed_bytes``: of log that the broker has no more. Lag: of rolled segments that are not copied yet; None where
+    no agent has said it. ``copy_lag_seconds``: since the newest record of the oldest of them.
+    """
+
+    topic: str
+    topic_id: str
+    partitions: int
+    remote_segments: int
+    remote_bytes: int
+    remote_records: int
+    freed_bytes: int | None
+    copy_lag_segments: int | None
+    copy_lag_bytes: int | None
+    copy_lag_seconds: float | None
+    orders: tuple[str, ...]
+    trouble: tuple[str, ...]
+    partitions_in_trouble: int
+
+
+def addresses_of(views: Iterable[PartitionView]) -> set[str]:
+    """Where the agents of these partitions answer."""
+    return {view.leader.management_address for view in views if view.leader and view.leader.management_address}
+
+
+def overview(topic: str, views: Sequence[PartitionView], boards: Mapping[str, Board | None]) -> TopicOverview:
+    """``views``: one each partition, by number. ``boards``: of those agents that were asked."""
+    found = [_status(topic, view, boards) for view in views]
+    known = [(view, status) for view, status in zip(views, found, strict=True) if isinstance(status, Mapping)]
+    troubles = [_troubles(view, status) for view, status in zip(views, found, strict=True)]
+    seconds = [status.get("copy_lag_s") for _, status in known]
+    return TopicOverview(
+        topic=topic,
+        topic_id=str(views[0].partition.topic_id) if views else "",
+        partitions=len(views),
+        remote_segments=sum(len(view.readable) for view in views),
+        remote_bytes=sum(view.remote_bytes for view in views),
+        remote_records=sum(segment.record_count for view in views for segment in view.readable),
+        freed_bytes=sum(_freed(view, status) for view, status in known) if known else None,
+        copy_lag_segments=_sum(known, "copy_lag_segments"),
+        copy_lag_bytes=_sum(known, "copy_lag_bytes"),
+        copy_lag_seconds=max((each for each in seconds if each is not None), default=0.0) if known else None,
+        orders=tuple(sorted({each for view in views for each in orders_in_words(view, None)})),
+        trouble=tuple(sorted({word for words in troubles for word in words})),
+        partitions_in_trouble=sum(map(bool, troubles)),
+    )
+
+
+def worst_first(found: Collection[TopicOverview]) -> list[TopicOverview]:
+    """Most partitions in trouble, then what waits for somebody, then what waits to be copied."""
+    return sorted(
+        found,
+        key=lambda each: (-each.partitions_in_trouble, -bool(each.orders), -(each.copy_lag_bytes or 0), each.topic),
+    )
+
+
+def _status(topic: str, view: PartitionView, boards: Mapping[str, Board | None]) -> Mapping[str, Any] | str | None:
+    """`SILENT`; None where nobody was asked, or the agent does not lead it any more."""
+    address = "" if view.leader is None else view.leader.management_address
+    if address not in boards:
+        return None
+    board = boards[address]
+    return SILENT if board is None else board.get((topic, view.partition.partition))
+
+
+def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> list[str]:
+    found = troubles_of(view)
+    if status == SILENT:
+        found.append(SILENT)
+    if isinstance(status, Mapping) and status.get("consecutive_failures"):
+        found.append(FAILING)
+    return found
+
+
+def _freed(view: PartitionView, status: Mapping[str, Any]) -> int:
+    start = status.get("local_log_start_offset")
+    return 0 if start is None else sum(each.log_bytes for each in view.readable if each.offsets.end < start)
+
+
+def _sum(known: Sequence[tuple[PartitionView, Mapping[str, Any]]], name: str) -> int | None:
+    return sum(status.get(name) or 0 for _, status in known) if known else None

@@ -1,0 +1,84 @@
+"""``tierstate status``."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .context import Context
+from .flags import pass_context
+from .gateway_access import gateway_client
+
+UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+
+if TYPE_CHECKING:
+    from ..app.overview import TopicOverview
+
+
+@click.command("status", epilog="Example: tierstate status")
+@pass_context
+def command(context: Context) -> None:
+    """All tiered topics in one table, those in trouble first: sizes, what waits to be copied, what is wrong.
+
+    Agents are asked for what only they know; one that does not answer is trouble. The console shows the same table.
+    """
+    if context.gateway is not None:
+        with closing(gateway_client(context)) as client:
+            document = client.summaries()
+    else:
+        context.refuse_bucket("status")
+        document = [asdict(each) for each in _looked_at(context)]
+    columns = ("topic", "partitions", "remote", "freed", "to copy", "waits", "trouble")
+    context.output.table(columns, [_row(each) for each in document], document)
+
+
+def _row(found: dict[str, Any]) -> tuple[str, ...]:
+    words = [*found["trouble"], *(f"order: {each}" for each in found["orders"])]
+    many = f" ({found['partitions_in_trouble']} partitions)" if found["partitions_in_trouble"] > 1 else ""
+    waits = found["copy_lag_seconds"]
+    return (
+        found["topic"],
+        str(found["partitions"]),
+        _size(found["remote_bytes"]),
+        _size(found["freed_bytes"]),
+        _size(found["copy_lag_bytes"]),
+        "unknown" if waits is None else _duration(waits) if found["copy_lag_segments"] else "-",
+        "; ".join(words) + many if words else "-",
+    )
+
+
+def _size(size: int | None) -> str:
+    """About: ``--json`` has the bytes."""
+    if size is None:
+        return "unknown"
+    power = next((power for power in (4, 3, 2, 1) if size >= 1024**power), 0)
+    return f"{size / 1024**power:.1f} {' KMGT'[power]}iB" if power else f"{size} B"
+
+
+def _duration(seconds: float) -> str:
+    unit, size = next(((unit, size) for unit, size in UNITS if seconds >= size), UNITS[-1])
+    return f"{seconds / size:.0f} {unit}"
+
+
+def _looked_at(context: Context) -> list[TopicOverview]:
+    from collections import defaultdict
+
+    from ..app.agent_boards import AgentBoards
+    from ..app.connection import Connection
+    from ..app.overview import addresses_of, overview, worst_first
+    from ..state.partition_view import PartitionView
+
+    with context.reading() as connection:
+        assert isinstance(connection, Connection)
+        view = connection.view()
+        names = {described.topic_id: described.name for described in connection.control.topics()}
+        views: dict[str, list[PartitionView]] = defaultdict(list)
+        for partition in view.partitions():
+            if partition.topic_id in names:
+                views[names[partition.topic_id]].append(view.partition(partition))
+        with closing(AgentBoards(connection.clock)) as boards:
+            said = boards.now(sorted(addresses_of(each for found in views.values() for each in found)))
+    return worst_first([overview(name, found, said) for name, found in views.items()])

@@ -1,0 +1,131 @@
+"""The table of all topics: what agents say is added to the view, and a silent one is never taken for a healthy one."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from tests.api.many_topics import ManyTopics
+from tierstate.app.agent_boards import AgentBoards
+from tierstate.app.overview import TopicOverview, addresses_of, overview, worst_first
+from tierstate.runtime.clock import ManualClock
+from tierstate.state.partition_view import PartitionView
+
+AT = "agent:1"
+
+
+def views(topic: str = "orders", partitions: int = 2, **more: Any) -> list[PartitionView]:
+    reader = ManyTopics({topic: partitions}, agents={topic: AT}, **more)
+    return [reader.view(topic, number) for number in range(partitions)]
+
+
+def status(partition: int, **more: Any) -> dict[str, Any]:
+    said = {"copy_lag_segments": 0, "copy_lag_bytes": 0, "copy_lag_s": None, "consecutive_failures": 0}
+    return {"topic": "orders", "partition": partition, "leads": True} | said | more
+
+
+def board(*said: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
+    return {(each["topic"], each["partition"]): each for each in said}
+
+
+def test_lag_is_the_sum_of_what_agents_say_and_the_longest_wait() -> None:
+    waiting = status(1, copy_lag_segments=2, copy_lag_bytes=50, copy_lag_s=9.0)
+    found = overview("orders", views(), {AT: board(status(0, copy_lag_bytes=7, copy_lag_segments=1), waiting)})
+    assert (found.copy_lag_segments, found.copy_lag_bytes, found.copy_lag_seconds) == (3, 57, 9.0)
+    assert (found.partitions, found.trouble) == (2, ())
+
+
+def test_what_no_agent_has_said_is_unknown_and_not_nothing() -> None:
+    for boards in ({}, {AT: None}, {AT: board()}):
+        found = overview("orders", views(), boards)
+        assert (found.copy_lag_bytes, found.copy_lag_seconds, found.freed_bytes) == (None, None, None)
+
+
+def test_a_silent_agent_and_one_that_fails_are_trouble() -> None:
+    assert addresses_of(views()) == {AT}
+    silent = overview("orders", views(), {AT: None})
+    assert (silent.trouble, silent.partitions_in_trouble) == (("agent silent",), 2)
+    failing = overview("orders", views(), {AT: board(status(0, consecutive_failures=3), status(1))})
+    assert (failing.trouble, failing.partitions_in_trouble) == (("agent fails",), 1)
+
+
+def test_the_worst_stands_first() -> None:
+    def row(topic: str, trouble: int = 0, orders: tuple[str, ...] = (), waits: int | None = 0) -> TopicOverview:
+        return TopicOverview(topic, "", 1, 0, 0, 0, 0, 0, waits, 0.0, orders, (), trouble)
+
+    rows = [row("b"), row("a", waits=None), row("late", waits=9), row("paused", orders=("pause",)), row("ill", 1)]
+    assert [each.topic for each in worst_first(rows)] == ["ill", "paused", "late", "a", "b"]
+
+
+class _Agent(BaseHTTPRequestHandler):
+    asked = 0
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        body = json.dumps({"partitions": [status(0), status(1, leads=False)]}).encode()
+        self.send_response(200 if self.path == "/v1/status" else 404)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def answering() -> Iterator[str]:
+    _Agent.asked = 0
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Agent) as server:
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def boards(clock: ManualClock) -> Iterator[AgentBoards]:
+    made = AgentBoards(clock)
+    yield made
+    made.close()
+
+
+def test_only_what_a_broker_leads_counts_and_who_is_silent_has_no_board(
+    boards: AgentBoards, answering: str, silent: str
+) -> None:
+    found = boards.now([answering, silent])
+    assert found[silent] is None
+    assert list(found[answering] or {}) == [("orders", 0)]
+
+
+def test_nobody_waits_for_an_agent_whose_answer_is_not_needed_now(
+    boards: AgentBoards, clock: ManualClock, answering: str, silent: str
+) -> None:
+    assert boards.known([answering, silent]) == {}, "asked behind the caller's back"
+    boards.now([answering])
+    asked = _Agent.asked
+    for _ in range(5):
+        assert boards.known([answering])[answering] is not None
+    assert _Agent.asked == asked, "an answer is good for a while"
+    clock.advance(11)
+    boards.known([answering])
+    boards.close()
+    boards._pool.shutdown(wait=True)
+    assert _Agent.asked <= asked + 1
