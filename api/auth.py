@@ -25,6 +25,8 @@ from .problems import NotAuthenticated, WrongHost, problem_response
 OUR_NAMES = ("localhost", "127.0.0.1", "[::1]")
 CERTIFICATE = "tierstate.certificate"
 CALLER = "tierstate.caller"
+HEAD = "tierstate.head"
+"""Of an ASGI scope: whether nobody is sent the body, so that it need not be read."""
 PLANS = "/v1/plans"
 """The only path that is posted to."""
 """Of an ASGI scope: the client's certificate as `ssl` has it, and who calls."""
@@ -86,8 +88,9 @@ class Door:
             await Response(status_code=204, headers={"allow": allowed})(scope, receive, send)
             return
         # the server leaves the body out
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        await app({**scope, CALLER: caller, "method": method}, receive, send)
+        head = scope["method"] == "HEAD"
+        method = "GET" if head else scope["method"]
+        await app({**scope, CALLER: caller, HEAD: head, "method": method}, receive, send)
 
     def _check_host(self, headers: Headers) -> None:
         host = headers.get("host", "").lower()

@@ -31,6 +31,7 @@ from ..state.segment import RemoteSegment
 from ..storage.object_store import RangeNotSatisfiable
 from .access_log import ACCESS
 from .answer_memory import Held
+from .auth import HEAD
 from .media import NDJSON
 from .service import FetchService, Need, caller_of, refuse_unknown_parameters
 from .topics import Asked, PartitionNumber, TopicName
@@ -157,14 +158,14 @@ async def read_object(
         pieces: Iterator[bytes] = iter(())
         if whole is not None:
             pieces = iter([whole[asked.start : asked.stop]])
-        elif len(asked):
+        elif len(asked) and not request.scope[HEAD]:
             rest = plans.stored(segment, kind, asked)
             first = await pool.run(lambda: next(rest, b""))  # what is wrong with it is a status
             pieces = _behind(first, rest)
     except BaseException:
         held.release()
         raise
-    service.charge(caller.principal, len(asked))
+    service.charge(caller.principal, 0 if request.scope[HEAD] else len(asked))
     if (access := request.scope.get(ACCESS)) is not None:
         access.read = {
             "tier": Tier.REMOTE.value,

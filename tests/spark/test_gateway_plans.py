@@ -213,6 +213,18 @@ def test_objects_are_answered_by_range(
             assert answer.content == stored[start:stop]
 
 
+def test_of_an_object_that_is_only_asked_about_no_byte_is_read(tiers: Tiers, orders: Orders, tmp_path: Path) -> None:
+    with planning_gateway(tiers, access_log=tmp_path / "access") as gateway:
+        segment = next(line["segment"] for line in lines_of(plan(gateway.url, orders.name)) if "segment" in line)
+        path = f"/v1/topics/{orders.name}/partitions/0/segments/{segment['segment_id']}/log"
+        answer = httpx.head(gateway.url + path)
+        assert (answer.status_code, answer.headers["content-length"]) == (200, str(segment["log_object_bytes"]))
+    (line,) = [
+        said for each in (tmp_path / "access").read_text().splitlines() if (said := json.loads(each))["path"] == path
+    ]
+    assert line["bytes"] == 0
+
+
 def test_an_end_below_what_was_asked_for_is_a_shorter_plan_and_an_empty_one_has_no_split(
     gateway: PlanningGateway, orders: Orders
 ) -> None:
