@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -30,6 +31,9 @@ def connect(
     source: str | None = None,
     gateway: str | None = None,
     token: str | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    ca_file: str | None = None,
     kafka: Mapping[str, str] | None = None,
     settings: Mapping[str, object] | None = None,
 ) -> Log:
@@ -38,13 +42,16 @@ def connect(
 
     ``bootstrap``: ``host:port,…`` of brokers. ``store``: ``file:///folder``, ``s3://bucket/prefix``, … ``kafka``: more
     librdkafka properties. ``settings``: any others, by their names in docs/settings.md, as
-    ``{"store.endpoint": "https://…"}``. ``gateway``: ``http://host:port``, and ``token`` its bearer token; nothing else
-    is needed with it. Nothing is connected before something is asked. ``with`` closes it at the end of the block;
-    without, `Log.close` does, or Python, when nobody holds it any more.
+    ``{"store.endpoint": "https://…"}``. ``gateway``: ``https://host:port``; with it a bearer ``token``, or a Kafka
+    user's own ``user`` and ``password``, and ``ca_file``: authorities that it is known by, PEM.
+
+    Nothing is connected before something is asked. ``with`` closes it at the end of the block; without, `Log.close`
+    does, or Python, when nobody holds it any more.
 
     Raises InvalidRequest that names the argument, InvalidSettings.
     """
-    for name, given in zip(_EXAMPLES, (bootstrap, store, source, gateway, token), strict=True):
+    texts = (bootstrap, store, source, gateway, token, user, password, ca_file)
+    for name, given in zip(_EXAMPLES, texts, strict=True):
         if given is not None and not isinstance(given, str):
             raise InvalidRequest(f"{name} is a text, as in {name}={_EXAMPLES[name]!r}", given=type(given).__name__)
     _require_mapping("kafka", kafka, '{"security.protocol": "SSL"}; brokers alone are bootstrap="host:port"')
@@ -52,12 +59,16 @@ def connect(
     if gateway is not None:
         if bootstrap or store or source or kafka or settings:
             raise InvalidRequest("gateway stands alone: it knows its brokers and its store", gateway=gateway)
+        if (user is None) != (password is None) or (token and user):
+            raise InvalidRequest("a gateway takes a token, or user and password, or neither", gateway=gateway)
         from ..fetch.gateway import GatewayClient
 
-        client = GatewayClient(gateway, token=token)
+        basic = None if user is None or password is None else (user, password)
+        client = GatewayClient(gateway, token=token, basic=basic, ca=None if ca_file is None else Path(ca_file))
         return Log(f"gateway={gateway!r}", lambda parts: _kept(parts, client))
-    if token is not None:
-        raise InvalidRequest("token is for a gateway, and gateway is not given")
+    for name, given in zip(_EXAMPLES, texts, strict=True):
+        if given is not None and name in _OF_A_GATEWAY:
+            raise InvalidRequest(f"{name} is for a gateway, and gateway is not given")
     from ..app.connection import BROKER, STORE
 
     said = {BROKER: bootstrap, STORE: store, "view.source": source}
@@ -75,7 +86,11 @@ _EXAMPLES = {
     "source": "bucket",
     "gateway": "http://host:8080",
     "token": "…",
+    "user": "ann",
+    "password": "…",
+    "ca_file": "/etc/ssl/ca.pem",
 }
+_OF_A_GATEWAY = ("token", "user", "password", "ca_file")
 
 
 class Log:

@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 import jwt
+import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
 from cryptography import x509
@@ -30,6 +31,7 @@ from tests.broker.guarded import PASSWORDS, binding, denied
 from tests.broker.test_callers import allow_tokens
 from tests.scenarios.bound_topics import RECORDS, copy_bound_topics
 from tests.scenarios.house import TIERSTATE, House, Running
+from tierstate import connect
 from tierstate.api.credentials import basic as credentials_of
 from tierstate.api.problems import NotAuthenticated
 from tierstate.api.rights import CallerRights
@@ -217,6 +219,21 @@ def test_a_super_user_reads_every_tiered_topic(guarded: Guarded, way: str) -> No
         for name in BINDINGS:
             assert client.get(f"/v1/topics/{guarded.topic(name)}{RECORDS_PATH}").status_code == 200
         assert client.get(f"/v1/topics/{guarded.house.tier_topic}").status_code == 404
+
+
+def test_python_reads_as_a_kafka_user_what_that_user_may(guarded: Guarded, tmp_path: Path) -> None:
+    authority, identity = str(guarded.authority), guarded.authority.with_name("broker.pem")
+    sets = {"gateway.tls.certificate": identity, "gateway.tls.key": identity, "gateway.auth.basic": "true"}
+    more = [flag for name, value in {**sets, "state_dir": tmp_path}.items() for flag in ("--set", f"{name}={value}")]
+    running, url = guarded.house.as_user("reader", PASSWORDS["reader"]).gateway(*more)
+    with connect(gateway=url, user="guest", password=PASSWORDS["guest"], ca_file=authority) as log:
+        assert sorted(log.topics()) == sorted(
+            guarded.topic(name) for name, (_, may) in BINDINGS.items() if may != "nothing"
+        )
+        assert pa.table(log.topic(guarded.topic("may-read")).read(columns=["offset"])).num_rows == RECORDS
+        with pytest.raises(AccessDenied):
+            list(log.topic(guarded.topic("may-describe")).read().to_batches())
+    running.stop()
 
 
 def test_a_topic_that_is_not_tiered_is_not_served(guarded: Guarded) -> None:

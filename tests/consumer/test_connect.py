@@ -20,6 +20,9 @@ from tierstate import connect, errors, read_records
         ({"store": "s3://bucket", "source": "cluster"}, "view.source"),
         ({"source": "bucket"}, "store.url"),
         ({"token": "secret"}, "token is for a gateway"),
+        ({"store": "s3://bucket", "ca_file": "/ca.pem"}, "ca_file is for a gateway"),
+        ({"gateway": "http://g", "user": "ann"}, "a token, or user and password"),
+        ({"gateway": "http://g", "user": "ann", "password": "a", "token": "t"}, "a token, or user and password"),
         ({"bootstrap": "127.0.0.1:9092"}, "store.url"),
         ({"store": "s3://bucket"}, "kafka.bootstrap.servers"),
         (
