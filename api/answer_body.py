@@ -23,7 +23,7 @@ from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .answer_memory import Held
 from .content_coding import Coding, coder_of
-from .media import ARROW, BATCHES, KAFKA_JSON
+from .media import ARROW, BATCHES, KAFKA_JSON, PARQUET
 from .record_forms import batches_trailer, form_of, require_json, stored_bytes
 
 READY_BYTES = 8 * 1024 * 1024
@@ -239,7 +239,7 @@ def _look_at(block: RecordBlock, media_type: str) -> None:
     """What encoding it would find."""
     if media_type == KAFKA_JSON:
         require_json(block)
-    if media_type == ARROW:
+    if media_type in (ARROW, PARQUET):
         block.to_arrow("", 0, _FALLIBLE)
     else:
         block.headers()
@@ -250,4 +250,4 @@ def _bytes_of(block: RecordBlock, media_type: str) -> int:
     sizes = block.size.clip(0)
     plain, longest = int(sizes.sum()), int(sizes.max(initial=0))
     found = block.raw.nbytes + COLUMNS_BYTES * len(block)
-    return found + (3 * plain if media_type == ARROW else 12 * max(CHUNK_BYTES, longest))
+    return found + (3 * plain if media_type in (ARROW, PARQUET) else 12 * max(CHUNK_BYTES, longest))

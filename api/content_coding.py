@@ -8,7 +8,7 @@ from typing import Protocol
 import cramjam
 from isal import isal_zlib
 
-from .media import BATCHES, qualities
+from .media import BATCHES, PARQUET, qualities
 
 ZSTD_LEVEL = 1
 GZIP_LEVEL = 1
@@ -33,8 +33,8 @@ class Coder(Protocol):
 
 
 def coding_of(accept_encoding: str | None, media_type: str) -> Coding | None:
-    """What the caller named and wants most; None for the bytes as they are. Batches are compressed already."""
-    if accept_encoding is None or media_type == BATCHES:
+    """What the caller named and wants most; None for the bytes as they are, where those are compressed already."""
+    if accept_encoding is None or media_type in (BATCHES, PARQUET):
         return None
     named = dict(qualities(accept_encoding))
     best = max(Coding, key=lambda coding: named.get(coding, 0.0))

@@ -12,9 +12,10 @@ KAFKA_BINARY = "application/vnd.kafka.binary.v2+json"
 NDJSON = "application/x-ndjson"
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
+PARQUET = "application/vnd.apache.parquet"
 BATCHES = "application/vnd.tierstate.batches"
 
-RECORD_TYPES = (NDJSON, KAFKA_BINARY, KAFKA_JSON, JSON, ARROW, BATCHES)
+RECORD_TYPES = (NDJSON, KAFKA_BINARY, KAFKA_JSON, JSON, ARROW, PARQUET, BATCHES)
 """In order of preference, when the caller has none."""
 
 _QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")

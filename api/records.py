@@ -28,7 +28,7 @@ from .answer_body import AnswerBody, Call, Chunk, StoredBody
 from .answer_memory import Held
 from .content_coding import coding_of
 from .credentials import Caller
-from .media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, negotiate
+from .media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET, negotiate
 from .service import FetchService, Need, caller_of, refuse_unknown_parameters, unless_gone
 from .topics import Asked, PartitionNumber, TopicName, known
 
@@ -65,6 +65,7 @@ class Answer:
                 KAFKA_JSON: {"schema": {"type": "array", "items": {"type": "object"}}},
                 JSON: {"schema": {"type": "array", "items": {"type": "object"}}},
                 ARROW: {"schema": {"type": "string", "format": "binary"}},
+                PARQUET: {"schema": {"type": "string", "format": "binary"}},
                 BATCHES: {"schema": {"type": "string", "format": "binary"}},
             },
         }

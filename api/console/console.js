@@ -345,12 +345,12 @@ async function read(topic, partition, from) {
     $("outcome").textContent =
       `${plural(lines.length, "record")}, tier: ${answer.headers.get("x-tier")}; ` +
       `next offset ${number.format(asked.next)} of ${number.format(end)}.`;
-    for (const name of ["next", "ndjson", "arrow"]) $(name).disabled = false;
+    for (const name of ["next", "ndjson", "arrow", "parquet"]) $(name).disabled = false;
     $("previous").disabled = asked.first <= 0;
     if ($("follow").checked) follow();
   } catch (error) {
     if (asked !== reading) return;
-    for (const name of ["previous", "next", "ndjson", "arrow"]) $(name).disabled = true;
+    for (const name of ["previous", "next", "ndjson", "arrow", "parquet"]) $(name).disabled = true;
     show([]);
     $("outcome").textContent = error.message;
   }
@@ -512,6 +512,7 @@ $("first").addEventListener("click", () => jump((p) => p.log_start_offset ?? 0))
 $("last").addEventListener("click", () => jump((p) => Math.max(p.log_start_offset ?? 0, p.high_watermark - Number($("count").value))));
 $("ndjson").addEventListener("click", () => download("application/x-ndjson", "ndjson"));
 $("arrow").addEventListener("click", () => download("application/vnd.apache.arrow.stream", "arrows"));
+$("parquet").addEventListener("click", () => download("application/vnd.apache.parquet", "parquet"));
 $("find").addEventListener("input", drawOverview);
 $("fewer").addEventListener("click", () => { firstPartition -= SHOWN_PARTITIONS; refresh(); });
 $("more").addEventListener("click", () => { firstPartition += SHOWN_PARTITIONS; refresh(); });

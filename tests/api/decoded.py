@@ -9,9 +9,10 @@ from typing import Any
 
 import httpx
 import pyarrow as pa
+from pyarrow import parquet
 
 from tests.fetch.two_tiers import Row, rows
-from tierstate.api.media import ARROW, BATCHES, KAFKA_BINARY, NDJSON
+from tierstate.api.media import ARROW, BATCHES, KAFKA_BINARY, NDJSON, PARQUET
 from tierstate.log.decode import decode_batches
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import AbortedRange
@@ -31,6 +32,8 @@ def decoded(answer: httpx.Response, offset: int, *, committed: bool) -> list[Pla
         case media if media == ARROW:
             with pa.ipc.open_stream(answer.content) as stream:
                 return [plain(row) for row in rows(stream)]
+        case media if media == PARQUET:
+            return [plain(row) for row in rows(parquet.read_table(pa.BufferReader(answer.content)).to_batches())]
         case media if media == NDJSON:
             return [_plain(json.loads(line), _text) for line in answer.content.splitlines()]
         case media if media == KAFKA_BINARY:

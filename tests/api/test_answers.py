@@ -12,13 +12,13 @@ from tests.api.decoded import decoded
 from tests.api.gateways import RECORDS, Call, MemoryReader, asgi_call
 from tierstate.api.app import create_app
 from tierstate.api.content_coding import Coding, coder_of
-from tierstate.api.media import ARROW, BATCHES, JSON, KAFKA_BINARY, NDJSON
+from tierstate.api.media import ARROW, BATCHES, JSON, KAFKA_BINARY, NDJSON, PARQUET
 from tierstate.api.service import FetchService
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.state.errors import StorageUnavailable
 
-DECODED = (NDJSON, KAFKA_BINARY, ARROW)
+DECODED = (NDJSON, KAFKA_BINARY, ARROW, PARQUET)
 MIB = 1 << 20
 
 
@@ -112,7 +112,7 @@ def test_an_answer_longer_than_what_is_made_ready_is_whole(media_type: str, codi
     ask, service = ask_of(reader_of(*VALUES), memory=48 * MIB)
     answer = ask(RECORDS, media_type, headers={"accept-encoding": coding}, offset=0, max_bytes=16 * MIB)
     assert "content-length" not in answer.headers
-    assert answer.headers.get("content-encoding", "identity") == coding
+    assert answer.headers.get("content-encoding", "identity") == (coding if media_type != PARQUET else "identity")
     rows = decoded(answer, 0, committed=True)
     assert [row[3] for row in rows] == VALUES
     assert service.memory.used == 0

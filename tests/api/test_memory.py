@@ -19,7 +19,7 @@ from tests.log.batches import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from tests.scenarios.house import eventually
 from tierstate.api.answer_memory import AnswerMemory
 from tierstate.api.app import create_app
-from tierstate.api.media import ARROW, BATCHES, KAFKA_BINARY, KAFKA_JSON, NDJSON
+from tierstate.api.media import ARROW, BATCHES, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET
 from tierstate.api.service import FetchService
 from tierstate.log.decode import decode_records
 from tierstate.runtime.allocator import HEAPS, KEPT_BYTES
@@ -29,7 +29,7 @@ from tierstate.state.errors import BatchTooLarge, CorruptData, Throttled
 
 MIB = 1 << 20
 CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
-DECODED = (NDJSON, KAFKA_BINARY, ARROW)
+DECODED = (NDJSON, KAFKA_BINARY, ARROW, PARQUET)
 
 
 def gateway(reader: MemoryReader, **settings: Any) -> tuple[Call, FetchService]:

@@ -12,7 +12,7 @@ from tests.api.decoded import decoded, plain, split_batches
 from tests.api.gateways import RECORDS, Call, MemoryReader, Running, asgi_call
 from tests.fetch.two_tiers import golden_rows
 from tierstate.api.app import create_app
-from tierstate.api.media import ARROW, BATCHES, KAFKA_BINARY, KAFKA_JSON, NDJSON
+from tierstate.api.media import ARROW, BATCHES, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET
 from tierstate.api.service import FetchService
 from tierstate.fetch.gateway import GatewayClient
 from tierstate.runtime.clock import SystemClock
@@ -20,7 +20,7 @@ from tierstate.runtime.gateway_settings import Gateway
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation, Tier
 
-BYTE_TYPES = (NDJSON, KAFKA_BINARY, ARROW, BATCHES)
+BYTE_TYPES = (NDJSON, KAFKA_BINARY, ARROW, PARQUET, BATCHES)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_batches_are_as_stored_and_never_filtered(call: Call, log: Log) -> None:
     assert int(answer.headers["content-length"]) == len(answer.content)
 
 
-@pytest.mark.parametrize("media_type", [NDJSON, KAFKA_BINARY, ARROW])
+@pytest.mark.parametrize("media_type", [NDJSON, KAFKA_BINARY, ARROW, PARQUET])
 def test_max_records_is_exact_and_the_next_offset_goes_on_behind_the_last(call: Call, media_type: str) -> None:
     wanted = [plain(row) for row in golden_rows("transactions", Isolation.READ_COMMITTED)][:7]
     first = call(RECORDS, accept=media_type, offset=0, max_records=3)
