@@ -162,10 +162,10 @@ async def read_object(
             rest = plans.stored(segment, kind, asked)
             first = await pool.run(lambda: next(rest, b""))  # what is wrong with it is a status
             pieces = _behind(first, rest)
+        service.charge(caller.principal, 0 if request.scope[HEAD] else len(asked))
     except BaseException:
         held.release()
         raise
-    service.charge(caller.principal, 0 if request.scope[HEAD] else len(asked))
     if (access := request.scope.get(ACCESS)) is not None:
         access.read = {
             "tier": Tier.REMOTE.value,

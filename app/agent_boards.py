@@ -41,8 +41,7 @@ class AgentBoards:
 
     def now(self, addresses: Collection[str]) -> dict[str, Board | None]:
         """All of them, asked now; takes `PATIENCE_S` where one is silent."""
-        found = dict(zip(addresses, self._pool.map(self._asked, addresses), strict=True))
-        return found
+        return dict(zip(addresses, self._pool.map(self._asked, addresses), strict=True))
 
     def known(self, addresses: Collection[str]) -> dict[str, Board | None]:
         """As far as they have answered; who was asked too long ago is asked behind the caller's back."""
@@ -71,18 +70,24 @@ class AgentBoards:
 
 
 def _asked(address: str) -> Board | None:
+    try:
+        said = (asked_of_agent(address, "/v1/status") or {})["partitions"]
+        return {(each["topic"], each["partition"]): each for each in said if each["leads"]}
+    except (KeyError, TypeError):
+        return None
+
+
+def asked_of_agent(address: str, path: str) -> Any | None:
+    """The JSON of its management port; None: it does not answer, or knows nothing of it."""
     import urllib3
 
     pool = urllib3.PoolManager(retries=False)
     try:
-        answer = pool.request("GET", f"http://{address}/v1/status", timeout=PATIENCE_S, preload_content=False)
+        answer = pool.request("GET", f"http://{address}{path}", timeout=PATIENCE_S, preload_content=False)
         data = answer.read(LONGEST_BYTES)
         answer.close()
-        if answer.status != 200:
-            return None
-        said = json.loads(data)["partitions"]
-        return {(each["topic"], each["partition"]): each for each in said if each["leads"]}
-    except (urllib3.exceptions.HTTPError, ValueError, KeyError, TypeError):
+        return json.loads(data) if answer.status == 200 else None
+    except (urllib3.exceptions.HTTPError, ValueError):
         return None
     finally:
         pool.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from ..rules.orders import lost_orders, order_done, standing
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import in_force
 from ..state.termless_facts import OrderKind
+from .agent_boards import asked_of_agent
 from .end_transaction import EndTransaction, end_transaction
 from .orders import describe_order
 
@@ -202,17 +202,10 @@ def orders_in_words(view: PartitionView, local_start: Offset | None) -> tuple[st
 
 def ask_agent(view: PartitionView, topic: str) -> dict[str, Any] | str | None:
     """The status the agent of the term in force gives. A silent agent is never taken for a healthy one."""
-    import urllib3
-
     if view.leader is None or not view.leader.management_address:
         return None
-    url = f"http://{view.leader.management_address}/v1/status/{topic}/{view.partition.partition}"
-    silent = f"agent of broker {view.leader.broker_id} did not answer"
-    try:
-        answer = urllib3.PoolManager(retries=False).request("GET", url, timeout=2.0)
-        if answer.status != 200:
-            return silent
-        status: dict[str, Any] = json.loads(answer.data)
-    except (urllib3.exceptions.HTTPError, ValueError):
-        return silent
+    said = asked_of_agent(view.leader.management_address, f"/v1/status/{topic}/{view.partition.partition}")
+    if said is None:
+        return f"agent of broker {view.leader.broker_id} did not answer"
+    status: dict[str, Any] = said
     return status

@@ -108,8 +108,8 @@ class Plans:
         """URLs for ``longest_s``, and never longer than the plan's lease, which is renewed when half of it is over.
 
         ``plan`` empty: there is no lease. ``with_key``: whether a data key may be told. ``sign``: whether the store's
-        own URLs are. Raises SegmentExpired,
-        InvalidRequest (no plan's name), AccessDenied (a key is needed and may not be told), Unavailable.
+        own URLs are. Raises SegmentExpired, InvalidRequest (no plan's name), AccessDenied (a key is needed and may not
+        be told), Unavailable.
         """
         segment, lease = self.segment(at, plan, user)
         lifetime = min(longest_s, self._kept(segment, lease, plan, user)) if plan else longest_s

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from tests.api.browser import CHROMIUM, Browser, browser
 from tests.api.gateways import MemoryReader
+from tests.api.json_server import json_server
 from tests.api.many_topics import ManyTopics
 from tierstate.api.open import GatewayServer, open_gateway
 from tierstate.runtime.clock import SystemClock
@@ -32,27 +30,11 @@ SAID = {
 }
 
 
-class _Agent(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = json.dumps(SAID).encode()
-        self.send_response(200 if self.path == "/v1/status/calm/0" else 404)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def agent() -> Iterator[str]:
     """Where one answers of ``calm``, partition 0."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Agent) as server:
-        thread = threading.Thread(target=server.serve_forever, args=[0.05])
-        thread.start()
-        yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+    with json_server({"/v1/status/calm/0": SAID}) as server:
+        yield server.address
 
 
 def reader(agent: str) -> MemoryReader:

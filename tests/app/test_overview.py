@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
+from tests.api.json_server import JsonServer, json_server
 from tests.api.many_topics import ManyTopics
 from tierstate.app.agent_boards import AgentBoards
 from tierstate.app.overview import TopicOverview, addresses_of, overview, worst_first
@@ -63,30 +61,10 @@ def test_the_worst_stands_first() -> None:
     assert [each.topic for each in worst_first(rows)] == ["ill", "paused", "late", "a", "b"]
 
 
-class _Agent(BaseHTTPRequestHandler):
-    asked = 0
-
-    def do_GET(self) -> None:
-        type(self).asked += 1
-        body = json.dumps({"partitions": [status(0), status(1, leads=False)]}).encode()
-        self.send_response(200 if self.path == "/v1/status" else 404)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
 @pytest.fixture
-def answering() -> Iterator[str]:
-    _Agent.asked = 0
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Agent) as server:
-        thread = threading.Thread(target=server.serve_forever, args=[0.01])
-        thread.start()
-        yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+def answering() -> Iterator[JsonServer]:
+    with json_server({"/v1/status": {"partitions": [status(0), status(1, leads=False)]}}) as server:
+        yield server
 
 
 @pytest.fixture
@@ -108,24 +86,24 @@ def boards(clock: ManualClock) -> Iterator[AgentBoards]:
 
 
 def test_only_what_a_broker_leads_counts_and_who_is_silent_has_no_board(
-    boards: AgentBoards, answering: str, silent: str
+    boards: AgentBoards, answering: JsonServer, silent: str
 ) -> None:
-    found = boards.now([answering, silent])
+    found = boards.now([answering.address, silent])
     assert found[silent] is None
-    assert list(found[answering] or {}) == [("orders", 0)]
+    assert list(found[answering.address] or {}) == [("orders", 0)]
 
 
 def test_nobody_waits_for_an_agent_whose_answer_is_not_needed_now(
-    boards: AgentBoards, clock: ManualClock, answering: str, silent: str
+    boards: AgentBoards, clock: ManualClock, answering: JsonServer, silent: str
 ) -> None:
-    assert boards.known([answering, silent]) == {}, "asked behind the caller's back"
-    boards.now([answering])
-    asked = _Agent.asked
+    assert boards.known([answering.address, silent]) == {}, "asked behind the caller's back"
+    boards.now([answering.address])
+    asked = answering.asked
     for _ in range(5):
-        assert boards.known([answering])[answering] is not None
-    assert _Agent.asked == asked, "an answer is good for a while"
+        assert boards.known([answering.address])[answering.address] is not None
+    assert answering.asked == asked, "an answer is good for a while"
     clock.advance(11)
-    boards.known([answering])
+    boards.known([answering.address])
     boards.close()
     boards._pool.shutdown(wait=True)
-    assert _Agent.asked <= asked + 1
+    assert answering.asked <= asked + 1
