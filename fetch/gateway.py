@@ -79,12 +79,12 @@ class GatewayClient:
 
     def summaries(self) -> list[dict[str, Any]]:
         """Each tiered topic, as the gateway's table has it."""
-        found: list[dict[str, Any]] = self._json("/v1/topics")["topics"]
+        found: list[dict[str, Any]] = self.json("/v1/topics")["topics"]
         return found
 
     def described(self, topic: str) -> list[dict[str, Any]]:
         """Each partition, as the gateway prints it. Raises UnknownTopic."""
-        found: list[dict[str, Any]] = self._json(f"/v1/topics/{quote(topic)}")["partitions"]
+        found: list[dict[str, Any]] = self.json(f"/v1/topics/{quote(topic)}")["partitions"]
         return found
 
     def partitions(self, topic: str) -> list[int]:
@@ -93,7 +93,7 @@ class GatewayClient:
 
     def bounds(self, topic: str, partition: int) -> LogicalBounds:
         """Raises UnknownTopic."""
-        said = self._json(f"/v1/topics/{quote(topic)}/partitions/{partition}")
+        said = self.json(f"/v1/topics/{quote(topic)}/partitions/{partition}")
         if said["high_watermark"] is None:
             raise BrokerUnavailable("the broker did not answer the gateway", topic=topic, partition=partition)
         highest = said["highest_remote_offset"]
@@ -107,7 +107,7 @@ class GatewayClient:
 
     def segments(self, topic: str, partition: int) -> list[dict[str, Any]]:
         """Segments with state, offsets, sizes, object key, as the gateway prints them."""
-        found: list[dict[str, Any]] = self._json(f"/v1/topics/{quote(topic)}/partitions/{partition}/segments")[
+        found: list[dict[str, Any]] = self.json(f"/v1/topics/{quote(topic)}/partitions/{partition}/segments")[
             "segments"
         ]
         return found
@@ -115,7 +115,7 @@ class GatewayClient:
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
         """The first offset at or after a time; None when there is none."""
         path = f"/v1/topics/{quote(topic)}/partitions/{partition}/offsets"
-        said = self._json(path, {"timestamp": timestamp})["offset"]
+        said = self.json(path, {"timestamp": timestamp})["offset"]
         return None if said is None else Offset(said)
 
     def page(
@@ -184,7 +184,8 @@ class GatewayClient:
     def close(self) -> None:
         self._pool.clear()
 
-    def _json(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
+    def json(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
+        """The JSON of an answer. Raises as `call`; CorruptData for what is none."""
         answer = self.call(path, query or {}, "application/json")
         try:
             return json.loads(answer.data)

@@ -65,9 +65,9 @@ def asked_plan(
 class GatewayGrants:
     """`granted_objects.Grants` of one plan."""
 
-    def __init__(self, client: GatewayClient, plan: str, timeout: float) -> None:
-        self._client, self._plan = client, plan
-        self._timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=timeout)
+    def __init__(self, client: GatewayClient, plan: str) -> None:
+        self._client, self._query = client, {"plan": plan} if plan else {}
+        self._timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=client.timeout)
         self._direct, self._proxied = urllib3.PoolManager(retries=False), dict[str, urllib3.ProxyManager]()
         self._lock = threading.Lock()
 
@@ -75,18 +75,12 @@ class GatewayGrants:
         """Raises SegmentExpired, AccessDenied, Unavailable."""
         partition = segment.partition.partition
         path = f"/v1/topics/{quote(segment.topic)}/partitions/{partition}/segments/{segment.segment_id}/grant"
-        answer = self._client.call(path, {"plan": self._plan} if self._plan else {}, "application/json")
-        try:
-            said = orjson.loads(answer.data)
-        except orjson.JSONDecodeError as error:
-            raise CorruptData("the gateway's answer is not JSON", url=self._client.url + path) from error
-        return grant_from(said, self._client.url + path)
+        return grant_from(self._client.json(path, self._query), self._client.url + path)
 
     def open(self, url: str, headers: dict[str, str]) -> urllib3.BaseHTTPResponse:
         """A path is the gateway's own, and is asked for as the caller; what is signed is asked for as nobody."""
         if url.startswith("/"):
-            query = {"plan": self._plan} if self._plan else {}
-            return self._client.open(url, query, headers, whole=False)
+            return self._client.open(url, self._query, headers, whole=False)
         return self._pool(url).request(
             "GET", url, headers=headers, preload_content=False, timeout=self._timeout, redirect=False
         )

@@ -109,7 +109,7 @@ class GatewayAccess:
         splits = list(splits)
         segments = [part.segment for split in splits for part in split.parts if part.segment is not None]
         plan = next((split.plan for split in splits if split.plan), "")
-        with self.client() as client, closing(GatewayGrants(client, plan, GATEWAY_TIMEOUT_S)) as grants:
+        with self.client() as client, closing(GatewayGrants(client, plan)) as grants:
             objects = GrantedObjects(segments, grants, clock)
             yield Reads(objects, objects, GatewayTier(client))
 

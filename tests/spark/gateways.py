@@ -78,7 +78,7 @@ def read_through(
     client = GatewayClient(url, ca=ca)
     splits = splits_of(client, topic, partitions, lease_s)
     segments = [part.segment for split in splits for part in split.parts if part.segment is not None]
-    grants = GatewayGrants(client, splits[0].plan, 30.0)
+    grants = GatewayGrants(client, splits[0].plan)
     objects = GrantedObjects(segments, grants, SystemClock())
     found = []
     for split in splits:

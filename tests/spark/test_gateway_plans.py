@@ -252,8 +252,6 @@ def test_a_topic_that_was_created_again_is_not_the_one_that_was_planned(tiers: T
     rest = replace(split, start=local[0].start, parts=(PlannedPart(local[0], None),))
     found = []
     with pytest.raises(PlannedRangeLost, match="re-created"):
-        found += [
-            *read_split(rest, GrantedObjects([], GatewayGrants(client, "", 30.0), SystemClock()), GatewayTier(client))
-        ]
+        found += [*read_split(rest, GrantedObjects([], GatewayGrants(client, ""), SystemClock()), GatewayTier(client))]
     assert found == []
     client.close()
