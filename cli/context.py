@@ -41,8 +41,6 @@ class Context:
     no_color: bool = False
     own_process: bool = False
     """The command has the process to itself, and may end it (`serving.py`); not so where Python code runs a command."""
-    served: bool = False
-    """It was one that serves: when it is over, the process is."""
 
     @cached_property
     def settings(self) -> Settings:

@@ -142,9 +142,8 @@ def main() -> None:
     sys.stdout = checked_stdout(sys.stdout)
     context = Context(own_process=True)
     code = run(sys.argv[1:], context)
-    if context.served:
-        leave(code)
-    sys.exit(code)
+    # All is closed and written. Taking modules apart, one by one, costs more than a short command does
+    leave(code)
 
 
 def interrupt_again(lost: sys.UnraisableHookArgs) -> None:

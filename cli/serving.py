@@ -81,7 +81,6 @@ def serve(context: Context, services: Sequence[Service], warn: Warn) -> None:
         run_services(services, STOP_SECONDS)
         return
     closing = _Closing(warn)
-    context.served = True
     try:
         run_services(services, STOP_SECONDS, closing.begin)
     except BaseException as error:

@@ -7,6 +7,9 @@ never the answer. Where the remote tier may be that of a lost branch nothing is 
 
 from __future__ import annotations
 
+import numpy as np
+
+from ..log.arrow_numbers import numbers
 from ..log.batch import iter_batches
 from ..log.time_index import lookup_offset, parse_time_index
 from ..state.errors import LogGap
@@ -127,8 +130,8 @@ def first_in_batches(
         for decoded in decode_batches(
             batch, source=source, topic="", partition=0, start=start, end=stop, columns=("offset", "timestamp")
         ):
-            offsets = decoded.column("offset").to_numpy()
-            times = decoded.column("timestamp").cast("int64").to_numpy() // 1000
+            offsets = numbers(decoded.column("offset"), np.int64)
+            times = numbers(decoded.column("timestamp"), np.int64) // 1000
             for offset, time in zip(offsets.tolist(), times.tolist(), strict=True):
                 if time >= timestamp:
                     return Offset(offset), TimestampMs(time)

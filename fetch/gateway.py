@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import numpy as np
 import pyarrow as pa
 import urllib3
 
+from ..log.arrow_numbers import numbers
 from ..state.errors import (
     AccessDenied,
     BrokerUnavailable,
@@ -244,7 +246,7 @@ def arrow_batches(body: bytes, source: str) -> Iterator[pa.RecordBatch]:
 
 def below(batch: pa.RecordBatch, end: int) -> pa.RecordBatch:
     """The records below ``end``; offsets ascend."""
-    offsets = batch.column("offset").to_numpy()
+    offsets = numbers(batch.column("offset"), np.int64)
     return batch.slice(0, int(offsets.searchsorted(end)))
 
 

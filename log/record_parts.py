@@ -11,7 +11,10 @@ import pyarrow as pa
 
 from ..state.errors import InvalidRequest
 from . import kernels
+from .arrow_numbers import constant, numbers
 from .record_block import RECORD_SCHEMA, HeaderTable, RecordBlock
+
+_ZERO = constant(0, pa.int32())
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +70,13 @@ def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _of_arrow(batch: pa.RecordBatch) -> RecordParts:
-    offsets = np.array(batch.column("offset"))  # kernels take no read-only arrays
-    times = np.asarray(batch.column("timestamp").cast(pa.int64())) // 1000
+    offsets = numbers(batch.column("offset"), np.int64).copy()  # kernels take no read-only arrays
+    times = numbers(batch.column("timestamp"), np.int64) // 1000
     (keys, key_at, key_size), (values, value_at, value_size) = map(_parts, (batch.column("key"), batch.column("value")))
     lists = batch.column("headers")
     flat = lists.flatten()
     (names, name_at, name_size), (contents, content_at, content_size) = map(_parts, (flat.field(0), flat.field(1)))
-    counts = np.asarray(lists.value_lengths().fill_null(0))
+    counts = numbers(lists.value_lengths().fill_null(_ZERO), np.int32)
     table = HeaderTable(
         np.concatenate(([0], np.cumsum(counts))).astype(np.int32),
         np.empty(0, np.uint8),
@@ -84,7 +87,8 @@ def _of_arrow(batch: pa.RecordBatch) -> RecordParts:
         0,
     )
     at, size = np.column_stack((key_at, value_at)), np.column_stack((key_size, value_size))
-    return RecordParts(offsets, times, np.array(batch.column("timestampType")), keys, values, at, size, table)
+    kinds = numbers(batch.column("timestampType"), np.int32).copy()
+    return RecordParts(offsets, times, kinds, keys, values, at, size, table)
 
 
 def _parts(array: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
@@ -95,5 +99,5 @@ def _parts(array: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], np
     bounds = np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
     size = np.diff(bounds)
     if array.null_count:
-        size[~np.asarray(array.is_valid())] = -1
+        size[numbers(array.is_null().cast(pa.int8()), np.int8) != 0] = -1
     return np.frombuffer(data or b"", np.uint8), bounds[:-1].astype(np.int64), size

@@ -5,6 +5,7 @@ Memory: the text of `SLICE_BYTES` of records, or of one record where that is lar
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
@@ -12,13 +13,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .arrow_numbers import constant
+
 SLICE_BYTES = 1 << 20
 TEXT = pa.large_binary()
 """Of every column here: one batch of zeros may unpack to 512 MiB, and is six times that escaped."""
-_NOTHING = pa.scalar(b"", TEXT)
 
 Part: TypeAlias = "pa.Array | bytes"
 """A column of `TEXT`, or the same bytes in every row."""
+
+
+def same(text: bytes) -> pa.Scalar:
+    """The same bytes in every row; not by `pa.scalar` (`arrow_numbers.py` says why)."""
+    ends, data = pa.py_buffer(struct.pack("=qq", 0, len(text))), pa.py_buffer(text)
+    return pa.Array.from_buffers(TEXT, 1, [None, ends, data])[0]
+
+
+_NOTHING, _NULL, _COMMA = same(b""), same(b"NULL"), same(b",")
+_THOUSAND = constant(1000, pa.int64())
 
 
 def slices(batch: pa.RecordBatch, slice_bytes: int = SLICE_BYTES) -> Iterator[pa.RecordBatch]:
@@ -30,7 +42,7 @@ def slices(batch: pa.RecordBatch, slice_bytes: int = SLICE_BYTES) -> Iterator[pa
 
 def joined(parts: Sequence[Part]) -> pa.Array:
     """A row's parts one behind the other; a null is no bytes."""
-    columns = [pa.scalar(part, TEXT) if isinstance(part, bytes) else part for part in parts]
+    columns = [same(part) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*columns, _NOTHING, null_handling="replace", null_replacement=b"")
 
 
@@ -51,19 +63,19 @@ def decimal(numbers: pa.Array) -> pa.Array:
 def listed(lists: pa.Array, elements: pa.Array) -> pa.Array:
     """A row's elements with commas between them. ``elements``: stand for those of ``lists``, flattened."""
     offsets = lists.offsets
-    return pc.binary_join(pa.ListArray.from_arrays(pc.subtract(offsets, offsets[0]), elements), pa.scalar(b",", TEXT))
+    return pc.binary_join(pa.ListArray.from_arrays(pc.subtract(offsets, offsets[0]), elements), _COMMA)
 
 
 def milliseconds(times: pa.Array) -> pa.Array:
     """Kafka's times, of the column ``timestamp``."""
-    return pc.divide(times.cast(pa.int64()), 1000)
+    return pc.divide(times.cast(pa.int64()), _THOUSAND)
 
 
 def _headers(rows: pa.RecordBatch) -> pa.Array:
     """``name=value,name=value``, as kcat prints them; a null value is ``NULL``."""
     headers = rows.column("headers")
     name, value = headers.flatten().flatten()
-    return listed(headers, joined([name.cast(TEXT), b"=", pc.fill_null(value.cast(TEXT), pa.scalar(b"NULL", TEXT))]))
+    return listed(headers, joined([name.cast(TEXT), b"=", pc.fill_null(value.cast(TEXT), _NULL)]))
 
 
 FIELDS: Mapping[str, Callable[[pa.RecordBatch], pa.Array]] = {

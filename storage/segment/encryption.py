@@ -1,6 +1,7 @@
 """What is stored of an encrypted segment: AES-256-GCM, one chunk or index at a time, ``IV(12) ‖ ciphertext ‖ tag(16)``.
 
 The data key and the AAD are the segment's, fresh for every attempt to copy it; every chunk has an IV of its own.
+The library is imported when a segment is encrypted: most readers meet none, and it is much of their start.
 Format: Aiven's, `docs/formats.md`.
 """
 
@@ -8,12 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Protocol
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from cryptography.hazmat.primitives.ciphers.modes import GCM
 
 from ...runtime.id_source import RandomBytes
 from ...state.errors import CorruptData, InvalidRequest
@@ -66,6 +61,9 @@ class SegmentCipher:
         return cipher, Encryption(key_id, wrapped, aad, fingerprint)
 
     def _begin(self, data_key: bytes, aad: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        from cryptography.hazmat.primitives.ciphers.algorithms import AES
+
         self._cipher, self._key = AESGCM(data_key), AES(data_key)
         self._aad = aad
 
@@ -82,6 +80,9 @@ class SegmentCipher:
     def encrypt_pieces(self, plain: Iterable[Data], iv: bytes) -> Iterator[bytes]:
         """`encrypt` of one chunk that comes and goes in pieces: at most one step of it is in memory, and that is faster
         than a chunk that leaves the processor's caches. Take it to the end: the tag comes last."""
+        from cryptography.hazmat.primitives.ciphers import Cipher
+        from cryptography.hazmat.primitives.ciphers.modes import GCM
+
         encryption = Cipher(self._key, GCM(iv)).encryptor()
         encryption.authenticate_additional_data(self._aad)
         yield iv
@@ -94,6 +95,8 @@ class SegmentCipher:
 
     def decrypt(self, stored: bytes, *, source: str, position: int) -> bytes:
         """The plain bytes of one chunk. Raises CorruptData naming ``source`` and ``position``."""
+        from cryptography.exceptions import InvalidTag
+
         if len(stored) < OVERHEAD_BYTES:
             raise CorruptData("an encrypted chunk is too short", file=source, position=position, bytes=len(stored))
         view = memoryview(stored)  # a slice of bytes would copy the chunk

@@ -12,7 +12,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,14 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.spark,
     pytest.mark.kafka,
+    pytest.mark.timeout(1200),  # the first test's is also that of making an environment and packing it
     pytest.mark.skipif(not has_installer(VERSITYGW), reason=f"versitygw needs {INSTALL['go']}"),
 ]
 KEY, SECRET, BUCKET = "a-spark-user", "and-its-secret-key", "read-by-spark"
 RECORDS, PARTITIONS = 400, 4
 TASKS = 8
 PAUSE_S = 1.5
-PATIENCE_S = 180.0
+PATIENCE_S = 400.0
 
 
 @dataclass
@@ -70,7 +71,7 @@ class Site:
     spark: SparkCluster
     store: dict[str, str | bool]
     commands: str
-    jobs: int = 0
+    jobs: list[Job] = field(default_factory=list)
 
     def options(self, topic: str, cluster: TieredCluster, **more: str) -> dict[str, str]:
         return {
@@ -88,8 +89,8 @@ class Site:
         """As docs/spark.md has it, with this master. Without the archive the environment is where it was made, on a
         folder that all nodes share: unpacking takes half a minute.
         """
-        self.jobs += 1
-        flags, events = self.folder / f"flags-{self.jobs}", self.folder / "events"
+        number = len(self.jobs) + 1
+        flags, events = self.folder / f"flags-{number}", self.folder / "events"
         flags.mkdir()
         events.mkdir(exist_ok=True)
         given = {"options": options, "flags": str(flags), "pause_s": pause_s, "config": {}}
@@ -106,8 +107,7 @@ class Site:
             "spark.executorEnv.AWS_ACCESS_KEY_ID": KEY,
             "spark.executorEnv.AWS_SECRET_ACCESS_KEY": SECRET,
         } | {name.replace("__", "%").replace("_", ".").replace("%", "_"): value for name, value in config.items()}
-        job = self.folder / "job.py"
-        shutil.copyfile(Path(__file__).with_name("cluster_job.py"), job)
+        shutil.copyfile(Path(__file__).with_name("cluster_job.py"), self.folder / "job.py")
         command = self.commands.replace("spark://master:7077", self.spark.url)
         if not archive:
             command = re.sub(r"  --archives .*\n", "", command).replace("./environment", f"{self.folder}/environment")
@@ -115,7 +115,7 @@ class Site:
         command = re.sub(r"job\.py\s*$", f"{conf} job.py '{json.dumps(given)}'", command)
         environment = plain_environment(self.folder) | {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
         environment["PATH"] = f"{SPARK_HOME / 'bin'}:{environment['PATH']}"
-        output = self.folder / f"job-{self.jobs}.log"
+        output = self.folder / f"job-{number}.log"
         with open(output, "w") as file:
             process = subprocess.Popen(
                 ["bash", "-euc", command],
@@ -126,7 +126,9 @@ class Site:
                 text=True,
                 start_new_session=True,
             )
-        return Job(process, flags, output)
+        job = Job(process, flags, output)
+        self.jobs.append(job)
+        return job
 
     def events(self) -> str:
         """Of the last job."""
@@ -165,6 +167,16 @@ def site(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
         store |= {"path_style": True, "access_key_id": KEY, "secret_access_key": SECRET}
         spark = opened.enter_context(SparkCluster(folder / "nodes"))
         yield Site(kafka, folder, spark, store, submit)
+
+
+@pytest.fixture(autouse=True)
+def no_job_outlives_its_test(site: Site) -> Iterator[None]:
+    """It would keep the cores that the next one waits for."""
+    yield
+    for job in site.jobs:
+        if job.process.poll() is None:
+            os.killpg(job.process.pid, signal.SIGKILL)
+            job.process.wait()
 
 
 def tiered(site: Site, name: str) -> tuple[TieredCluster, str]:
