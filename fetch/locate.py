@@ -11,6 +11,9 @@ from ..state.offsets import Offset
 from ..storage.segment.manifest import IndexKind
 from ..storage.segment.reader import SegmentReader
 
+FIRST_BYTES = 256 * 1024
+"""Of a chunk, in which its first batch is looked for; then in all of it."""
+
 
 def locate_batch(reader: SegmentReader, base_offset: Offset, offset: Offset, source: str) -> int:
     """Byte position of a batch that begins at or before ``offset``. Raises CorruptData, ObjectNotFound.
@@ -31,9 +34,12 @@ def locate_batch(reader: SegmentReader, base_offset: Offset, offset: Offset, sou
 def _first_batch_in_chunk(reader: SegmentReader, chunk_id: int, source: str) -> int | None:
     """The chunk begins with the tail of a batch; the first whole one is known by its base offset, and proven by CRC."""
     chunk = reader.manifest.chunks.chunk(chunk_id)
-    data = memoryview(b"".join(reader.plain_range(chunk.plain_start, chunk.plain_stop)))
-    found = proven_batch(reader, chunk_id, data, source)
-    return None if found is None else chunk.plain_start + found
+    for stop in (min(chunk.plain_start + FIRST_BYTES, chunk.plain_stop), chunk.plain_stop):
+        data = memoryview(b"".join(reader.plain_range(chunk.plain_start, stop, alone=True)))
+        found = proven_batch(reader, chunk_id, data, source)
+        if found is not None:
+            return chunk.plain_start + found
+    return None
 
 
 def proven_batch(reader: SegmentReader, chunk_id: int, data: memoryview, source: str) -> int | None:
@@ -58,7 +64,7 @@ def _is_batch(reader: SegmentReader, position: int, data: memoryview, source: st
     size = 12 + int.from_bytes(head[8:12], "big", signed=True) if len(head) >= 12 else 0
     if not HEADER_BYTES <= size <= reader.plain_bytes - position:
         return False
-    batch = data[:size] if size <= len(data) else b"".join(reader.plain_range(position, position + size))
+    batch = data[:size] if size <= len(data) else b"".join(reader.plain_range(position, position + size, alone=True))
     try:
         return len(list(iter_batches(batch, source=source, position=position, verify_crc=True))) == 1
     except CorruptData:

@@ -155,7 +155,8 @@ class RemoteTier:
         """
         reader = self.open(segment)
         position, order = self._position(segment, reader, offsets.start)
-        if self._goes_on(segment, offsets.start):
+        alone = not self._goes_on(segment, offsets.start)
+        if not alone:
             self.prefetch.after(reader, position + max_bytes, offsets, following)
         pieces: list[memoryview] = []
         of_transactions: Sequence[BatchHeader] = ()
@@ -164,7 +165,7 @@ class RemoteTier:
         room = max_bytes
         next_offset = Offset(offsets.end + 1)
         while position < reader.plain_bytes:
-            window = self._window(segment, reader, position, room)
+            window = self._window(segment, reader, position, room, alone)
             taken = _taken(window, segment.object_key, position, offsets, order)
             if taken.first is not None:
                 first = first or taken.first
@@ -205,15 +206,18 @@ class RemoteTier:
         at = locate_batch(reader, segment.offsets.start, offset, segment.object_key)
         return at, BatchOrder(reader, segment.offsets.start, segment.offsets.end)
 
-    def _window(self, segment: RemoteSegment, reader: SegmentReader, position: int, room: int) -> memoryview:
+    def _window(
+        self, segment: RemoteSegment, reader: SegmentReader, position: int, room: int, alone: bool
+    ) -> memoryview:
         """At least one whole batch from ``position``."""
-        window = memoryview(b"".join(reader.plain_range(position, position + max(room, BATCH_PREFIX.size))))
+        stop = position + max(room, BATCH_PREFIX.size)
+        window = memoryview(b"".join(reader.plain_range(position, stop, alone=alone)))
         if len(window) >= BATCH_PREFIX.size:
             size = BATCH_PREFIX.size + BATCH_PREFIX.unpack_from(window)[1]
             if BATCH_PREFIX.size < size <= len(window):
                 return window
             if len(window) < size <= reader.plain_bytes - position:
-                return memoryview(b"".join(reader.plain_range(position, position + size)))
+                return memoryview(b"".join(reader.plain_range(position, position + size, alone=alone)))
         raise CorruptData("the log ends inside a batch", file=segment.object_key, position=position)
 
 

@@ -1,6 +1,7 @@
 """Chunks kept by readers, in two levels: plain in memory, as they are stored on disk. Each is loaded once at a time.
 
-memory   plain bytes, least recently used out first, bounded by bytes
+memory   plain bytes, least recently used out first, bounded by bytes; of a compressed chunk that only small reads
+         wanted the beginning of, and what is stored of it (`unpacking.py`)
 disk     `disk_cache.py`; what was encrypted in the store is encrypted there too
 store    adjacent chunks that neither has, by one request
 """
@@ -19,10 +20,14 @@ from .chunks import Chunk
 from .disk_cache import DiskCache
 from .in_order import Stopped
 from .log_chunks import LogChunks, windows
+from .unpacking import STEP_BYTES, Prefix, Unpacking
 
 Name = tuple[str, int]
 """Whole object key, chunk id. No object name is ever used twice."""
-_Claims = dict[Name, "Future[bytes]"]
+Held = bytes | Prefix
+_Claims = dict[Name, "Future[Held]"]
+OPEN = 4
+"""Chunks that are being unpacked bit by bit, of which the library's state is kept; of others it begins again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,35 +47,45 @@ class ChunkCache:
 
     def __init__(self, max_bytes: int, disk: DiskCache | None = None) -> None:
         self.max_bytes, self.disk = max_bytes, disk
-        self._chunks: OrderedDict[Name, bytes] = OrderedDict()
+        self._chunks: OrderedDict[Name, Held] = OrderedDict()
+        self._open: OrderedDict[Name, Unpacking] = OrderedDict()
         self._loading: _Claims = {}
         self._unused: dict[Name, int] = {}
         self._lock = threading.Lock()
         self._held = self._unused_held = self._hits = self._misses = self._evictions = 0
 
-    def window(self, source: LogChunks, chunks: Sequence[Chunk], stop: threading.Event | None = None) -> list[bytes]:
-        """Plain chunks that lie side by side: one request for each run that nobody has.
+    def window(
+        self,
+        source: LogChunks,
+        chunks: Sequence[Chunk],
+        stop: threading.Event | None = None,
+        upto: int | None = None,
+    ) -> list[Held]:
+        """Plain chunks that lie side by side: one request for each run that nobody has. ``upto``: of the last one no
+        more than these bytes are wanted, and it need not be opened further.
 
         Who waits for a load shares its result, or its error; an interrupted one is taken over.
         """
-        found: list[bytes | Future[bytes]] = []
+        found: list[Held | Future[Held]] = []
         mine: _Claims = {}
+        wants = _wants(source, chunks, upto)
         with self._lock:
-            for chunk in chunks:
-                name = (source.key, chunk.id)
-                known = self._known(name)
-                if known is None:
-                    self._misses += 1
-                    known = mine[name] = self._loading[name] = Future()
+            for name, want in wants.items():
+                known = self._known(name, want)
+                if name in self._chunks or known is not None:
+                    self._hits += 1  # what is there, and opened further, is no request
                 else:
-                    self._hits += 1
+                    self._misses += 1
+                if known is None:
+                    known = mine[name] = self._loading[name] = Future()
                 found.append(known)
         if mine:
-            self._load(source, [chunk for chunk in chunks if (source.key, chunk.id) in mine], mine, stop)
+            wanted = [chunk for chunk in chunks if (source.key, chunk.id) in mine]
+            self._load(source, wanted, mine, stop, upto=wants[source.key, wanted[-1].id])
         # own loads are over: nobody waits for one who waits
         return [
-            each if isinstance(each, bytes) else self._joined(source, chunk, each, stop)
-            for chunk, each in zip(chunks, found, strict=True)
+            self._joined(source, chunk, each, stop, want) if isinstance(each, Future) else each
+            for chunk, each, want in zip(chunks, found, wants.values(), strict=True)
         ]
 
     def load_ahead(self, source: LogChunks, chunks: Sequence[Chunk], stop: threading.Event) -> int:
@@ -110,19 +125,23 @@ class ChunkCache:
         if self.disk is not None:
             self.disk.close()
 
-    def _known(self, name: Name) -> bytes | Future[bytes] | None:
+    def _known(self, name: Name, want: int) -> Held | Future[Held] | None:
         held = self._chunks.get(name)
-        if held is None:
+        if held is None or not _reaches(held, want):
             return self._loading.get(name)
         self._chunks.move_to_end(name)
         self._unused_held -= self._unused.pop(name, 0)
         return held
 
-    def _joined(self, source: LogChunks, chunk: Chunk, loading: Future[bytes], stop: threading.Event | None) -> bytes:
+    def _joined(
+        self, source: LogChunks, chunk: Chunk, loading: Future[Held], stop: threading.Event | None, want: int
+    ) -> Held:
         try:
             data = loading.result()
-        except CancelledError:
-            return self.window(source, (chunk,), stop)[0]  # who loaded was interrupted, not answered
+        except CancelledError:  # who loaded was interrupted, not answered
+            return self.window(source, (chunk,), stop, want)[0]
+        if not _reaches(data, want):
+            return self.window(source, (chunk,), stop, want)[0]
         with self._lock:
             self._unused_held -= self._unused.pop((source.key, chunk.id), 0)
         return data
@@ -134,15 +153,24 @@ class ChunkCache:
         claims: _Claims,
         stop: threading.Event | None,
         ahead: bool = False,
+        upto: int | None = None,
     ) -> None:
         """Every claim is answered when this ends: with the chunk, the error, or (interrupted) by being given up."""
         failure: Exception | None = None
         try:
-            missing = [chunk for chunk in chunks if not self._from_disk(source, chunk, claims, ahead)]
+            wants = _wants(source, chunks, upto)
+            missing = [
+                chunk
+                for chunk, want in zip(chunks, wants.values(), strict=True)
+                if not self._from_memory(source, chunk, claims, want)
+                and not self._from_disk(source, chunk, claims, ahead)
+            ]
             for window in windows(missing):
                 with closing(source.stored(window, stop)) as pieces:
                     for chunk, stored in zip(window, pieces, strict=True):
-                        self._answer(source, chunk, claims, source.plain(chunk, stored), ahead)
+                        # the disk keeps only what was opened to its end
+                        want = wants[source.key, chunk.id] if self.disk is None else chunk.plain_size
+                        self._answer(source, chunk, claims, self._opened(source, chunk, stored, want), ahead)
                         if self.disk is not None:
                             self.disk.put(source.key, chunk.id, stored)
         except Exception as error:
@@ -151,6 +179,41 @@ class ChunkCache:
         finally:
             shared = None if ahead or isinstance(failure, Stopped) else failure
             self._give_up(claims, shared)
+
+    def _opened(self, source: LogChunks, chunk: Chunk, stored: bytes, want: int) -> Held:
+        """As far as is wanted, by whole blocks."""
+        size = -(-want // STEP_BYTES) * STEP_BYTES
+        if size >= chunk.plain_size or (begun := source.unpacking(chunk, stored)) is None:
+            return source.plain(chunk, stored)
+        return self._further(source, chunk, begun, Prefix((), 0, stored), size)
+
+    def _further(self, source: LogChunks, chunk: Chunk, begun: Unpacking, held: Prefix, size: int) -> Prefix:
+        data = source.unpacked(chunk, begun, size - held.size)
+        with self._lock:
+            self._open[source.key, chunk.id] = begun
+            while len(self._open) > OPEN:
+                self._open.popitem(last=False)
+        return Prefix((*held.pieces, data), size, held.stored)
+
+    def _from_memory(self, source: LogChunks, chunk: Chunk, claims: _Claims, want: int) -> bool:
+        """Whether its beginning is here: then it is opened further. A claim for it is had by one at a time."""
+        name = (source.key, chunk.id)
+        with self._lock:
+            held, begun = self._chunks.get(name), self._open.pop(name, None)
+        if not isinstance(held, Prefix):
+            return False
+        size = -(-want // STEP_BYTES) * STEP_BYTES
+        data: Held
+        try:
+            if begun is None or size >= chunk.plain_size:
+                data = self._opened(source, chunk, held.stored, want)
+            else:
+                data = self._further(source, chunk, begun, held, size)
+        except CorruptData:  # what came here may be damaged, and not what is there: the store decides
+            self._forget(name)
+            return False
+        self._answer(source, chunk, claims, data, ahead=False)
+        return True
 
     def _from_disk(self, source: LogChunks, chunk: Chunk, claims: _Claims, ahead: bool) -> bool:
         stored = None if self.disk is None else self.disk.get(source.key, chunk.id, chunk.stored_size)
@@ -164,21 +227,26 @@ class ChunkCache:
         self._answer(source, chunk, claims, plain, ahead)
         return True
 
-    def _answer(self, source: LogChunks, chunk: Chunk, claims: _Claims, data: bytes, ahead: bool) -> None:
+    def _answer(self, source: LogChunks, chunk: Chunk, claims: _Claims, data: Held, ahead: bool) -> None:
         name = (source.key, chunk.id)
         with self._lock:
+            self._held += _bytes_of(data) - _bytes_of(self._chunks.pop(name, b""))
             self._chunks[name] = data
-            self._held += len(data)
             if ahead:
-                self._unused[name] = len(data)
-                self._unused_held += len(data)
+                self._unused[name] = _bytes_of(data)
+                self._unused_held += _bytes_of(data)
             while self._held > self.max_bytes and len(self._chunks) > 1:
                 oldest, dropped = self._chunks.popitem(last=False)
-                self._held -= len(dropped)
+                self._open.pop(oldest, None)
+                self._held -= _bytes_of(dropped)
                 self._unused_held -= self._unused.pop(oldest, 0)
                 self._evictions += 1
             del self._loading[name]
         claims.pop(name).set_result(data)
+
+    def _forget(self, name: Name) -> None:
+        with self._lock:
+            self._held -= _bytes_of(self._chunks.pop(name, b""))
 
     def _give_up(self, claims: _Claims, error: Exception | None) -> None:
         with self._lock:
@@ -189,3 +257,19 @@ class ChunkCache:
                 loading.cancel()
             else:
                 loading.set_exception(error)
+
+
+def _wants(source: LogChunks, chunks: Sequence[Chunk], upto: int | None) -> dict[Name, int]:
+    """How many bytes of each are wanted, in order: of the last one ``upto``, None: all."""
+    wants = {(source.key, chunk.id): chunk.plain_size for chunk in chunks}
+    if upto is not None:
+        wants[source.key, chunks[-1].id] = upto
+    return wants
+
+
+def _reaches(held: Held, want: int) -> bool:
+    return isinstance(held, bytes) or held.size >= want
+
+
+def _bytes_of(held: Held) -> int:
+    return len(held) if isinstance(held, bytes) else held.size + len(held.stored)

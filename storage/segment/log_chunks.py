@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Protocol, runtime_checkable
 
 import zstandard
@@ -19,6 +19,7 @@ from ..object_store import MIB, RangeNotSatisfiable
 from .chunks import Chunk
 from .encryption import SegmentCipher
 from .in_order import Stopped
+from .unpacking import Unpacking, unpacking
 
 WINDOW_BYTES = 8 * MIB
 """Adjacent chunks are read by one request and held together: so many bytes, stored and plain, or one larger chunk."""
@@ -91,15 +92,35 @@ class LogChunks:
 
     def plain(self, chunk: Chunk, stored: bytes) -> bytes:
         """Decrypted, decompressed, as long as its manifest says; else CorruptData that names key, chunk and reason."""
-        try:
-            data = stored
-            if self._cipher is not None:
-                data = self._cipher.decrypt(stored, source=self.key, position=chunk.stored_start)
+        with self._naming(chunk):
+            data = self._decrypted(chunk, stored)
             if self._compressed:
                 data = _decompressed(chunk, data)
             if len(data) != chunk.plain_size:
                 raise _wrong_length(chunk, len(data))
             return data
+
+    def unpacking(self, chunk: Chunk, stored: bytes) -> Unpacking | None:
+        """To open the chunk bit by bit; None where it must be opened whole. Raises CorruptData that names it."""
+        if not self._compressed:
+            return None
+        with self._naming(chunk):
+            return unpacking(self._decrypted(chunk, stored), chunk.plain_size)
+
+    def unpacked(self, chunk: Chunk, more: Unpacking, size: int) -> bytes:
+        """So many more bytes of it. Raises CorruptData that names it."""
+        with self._naming(chunk):
+            return more.more(size)
+
+    def _decrypted(self, chunk: Chunk, stored: bytes) -> bytes:
+        if self._cipher is None:
+            return stored
+        return self._cipher.decrypt(stored, source=self.key, position=chunk.stored_start)
+
+    @contextmanager
+    def _naming(self, chunk: Chunk) -> Iterator[None]:
+        try:
+            yield
         except CorruptData as error:
             place = {"file": self.key, "chunk": chunk.id, "position": chunk.stored_start}
             raise CorruptData(error.message, **(error.facts | place)) from error

@@ -21,12 +21,13 @@ from ...state.object_keys import ObjectKind, base_of, object_key
 from ...state.offsets import ByteRange
 from ...state.segment import RemoteSegment
 from .buffers import Buffers, Window
-from .cache import ChunkCache
+from .cache import ChunkCache, Held
 from .chunks import Chunk, chunk_of_offset
 from .encryption import KeyUnwrapper, SegmentCipher
 from .in_order import Work, in_order
 from .log_chunks import WINDOW_BYTES, LogChunks, ObjectReads, exact_range, windows
 from .manifest import MAX_MANIFEST_BYTES, IndexKind, SegmentManifest, parse_manifest
+from .unpacking import Prefix
 
 PARALLEL = 4
 """Requests in flight for a long range."""
@@ -135,8 +136,11 @@ class SegmentReader:
     def plain_bytes(self) -> int:
         return self.manifest.chunks.file_bytes
 
-    def plain_range(self, start: int, stop: int) -> Iterator[bytes | memoryview]:
-        """Bytes of the plain log in pieces; ``stop`` is clamped. A start past the end raises InvalidRequest."""
+    def plain_range(self, start: int, stop: int, *, alone: bool = False) -> Iterator[bytes | memoryview]:
+        """Bytes of the plain log in pieces; ``stop`` is clamped. A start past the end raises InvalidRequest.
+
+        ``alone``: nobody is expected to read on, and of what the cache keeps no more is unpacked than this needs.
+        """
         if not 0 <= start < self.plain_bytes:
             raise InvalidRequest("position past the end of the log", position=start, log_bytes=self.plain_bytes)
         stop = min(stop, self.plain_bytes)
@@ -144,7 +148,7 @@ class SegmentReader:
             return iter(())
         if self._cache is None and self._as_it_is:
             return in_order(self._direct(start, stop), self._parallel)
-        return self._by_chunk(start, stop, self.chunks_of(start, stop))
+        return self._by_chunk(start, stop, self.chunks_of(start, stop), alone)
 
     def chunks_of(self, start: int, stop: int) -> list[Chunk]:
         """The chunks that hold these bytes of the plain log."""
@@ -239,21 +243,25 @@ class SegmentReader:
     def _bytes(self, asked: ByteRange, left: threading.Event) -> bytes:
         return b"".join(exact_range(self._store, self._log_key, asked, left, self.chunks_of(asked.start, asked.stop)))
 
-    def _by_chunk(self, start: int, stop: int, chunks: Sequence[Chunk]) -> Iterator[bytes | memoryview]:
+    def _by_chunk(self, start: int, stop: int, chunks: Sequence[Chunk], alone: bool) -> Iterator[bytes | memoryview]:
         at = 0
         here = self._cache is not None and all(self._cache.knows(self._log_key, each.id) for each in chunks)
         parallel = 1 if here else self._parallel  # threads are for what has to come from far
-        with closing(in_order((partial(self._window, each) for each in windows(chunks)), parallel)) as loaded:
+        upto = stop - chunks[-1].plain_start if alone else None
+        work = (partial(self._window, each, upto if each[-1] is chunks[-1] else None) for each in windows(chunks))
+        with closing(in_order(work, parallel)) as loaded:
             for window in loaded:
                 for data in window:
                     chunk, at = chunks[at], at + 1
-                    whole = chunk.plain_start >= start and chunk.plain_stop <= stop
-                    first, end = max(0, start - chunk.plain_start), stop - chunk.plain_start
-                    yield data if whole else memoryview(data)[first:end]
+                    first, end = max(0, start - chunk.plain_start), min(stop, chunk.plain_stop) - chunk.plain_start
+                    if isinstance(data, Prefix):
+                        yield from data.cut(first, end)
+                    else:
+                        yield data if end - first == chunk.plain_size else memoryview(data)[first:end]
 
-    def _window(self, chunks: Sequence[Chunk], left: threading.Event) -> Iterable[bytes]:
+    def _window(self, chunks: Sequence[Chunk], upto: int | None, left: threading.Event) -> Iterable[Held]:
         if self._cache is not None:
-            return self._cache.window(self.log, chunks, left)
+            return self._cache.window(self.log, chunks, left, upto)
         with closing(self.log.stored(chunks, left)) as stored:
             return [self.log.plain(chunk, each) for chunk, each in zip(chunks, stored, strict=True)]
 

@@ -1,0 +1,158 @@
+"""A small read of a compressed chunk opens what it needs of it, and who reads on gets the rest, whole and checked."""
+
+from __future__ import annotations
+
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.storage.conftest import BASE_KEY, WriteSegment
+from tests.storage.key_rings import load_ring
+from tests.storage.test_chunk_cache import Watched, reader_of
+from tierstate.state.errors import CorruptData
+from tierstate.state.segment import Compression
+from tierstate.storage.object_store import MIB
+from tierstate.storage.segment.cache import ChunkCache
+from tierstate.storage.segment.disk_cache import open_disk_cache
+from tierstate.storage.segment.keyring import KeyRing
+from tierstate.storage.segment.reader import SegmentReader
+from tierstate.storage.segment.unpacking import STEP_BYTES, unpacking
+
+CHUNK = 6 * STEP_BYTES
+CHANCE = random.Random(7)
+LOG = b"".join(CHANCE.choices([CHANCE.randbytes(6) for _ in range(500)], k=3 * CHUNK // 6))
+
+
+@pytest.fixture
+def store(write_segment: WriteSegment) -> Watched:
+    return written(write_segment)
+
+
+def written(write_segment: WriteSegment, keys: KeyRing | None = None) -> Watched:
+    store = Watched()
+    write_segment(store, LOG, compression=Compression.ZSTD, chunk_bytes=CHUNK, keys=keys)
+    return store
+
+
+def read(reader: SegmentReader, start: int, stop: int, *, alone: bool = True) -> bytes:
+    return b"".join(reader.plain_range(start, stop, alone=alone))
+
+
+def stored_bytes(reader: SegmentReader, chunk: int) -> int:
+    return reader.manifest.chunks.chunk(chunk).stored_size
+
+
+def test_a_small_read_unpacks_no_more_than_the_blocks_up_to_its_end(store: Watched) -> None:
+    cache = ChunkCache(100 * MIB)
+    reader = reader_of(store, cache)
+    assert read(reader, CHUNK + 1000, CHUNK + 2000) == LOG[CHUNK + 1000 : CHUNK + 2000]
+    assert cache.counts.bytes == STEP_BYTES + stored_bytes(reader, 1)
+    assert read(reader, CHUNK + 2 * STEP_BYTES, CHUNK + 2 * STEP_BYTES + 1) == LOG[CHUNK + 2 * STEP_BYTES :][:1]
+    assert cache.counts.bytes == 3 * STEP_BYTES + stored_bytes(reader, 1)
+    assert len(store.ranges) == 1
+
+
+def test_who_reads_in_order_opens_a_chunk_once_and_whole(store: Watched) -> None:
+    cache = ChunkCache(100 * MIB)
+    reader = reader_of(store, cache)
+    assert read(reader, 0, 100, alone=False) == LOG[:100]
+    assert cache.counts.bytes == CHUNK
+
+
+def test_what_was_begun_becomes_whole_without_another_request_and_takes_no_more_room_than_that(store: Watched) -> None:
+    cache = ChunkCache(100 * MIB)
+    reader = reader_of(store, cache)
+    read(reader, 0, 100)
+    assert read(reader, CHUNK - 10, CHUNK) == LOG[CHUNK - 10 : CHUNK]
+    assert (cache.counts.bytes, len(store.ranges)) == (CHUNK, 1)
+
+
+RANGES = st.tuples(st.integers(0, len(LOG) - 1), st.integers(1, 2 * CHUNK), st.booleans())
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+def test_whatever_is_read_in_whichever_order_is_the_log(
+    write_segment: WriteSegment, tmp_path: Path, encrypted: bool
+) -> None:
+    keys = load_ring(tmp_path, "key1", "key1") if encrypted else None
+    store = written(write_segment, keys)
+
+    @settings(deadline=None)
+    @given(st.lists(RANGES, min_size=1, max_size=8), st.sampled_from([100 * MIB, 2 * CHUNK, 10]))
+    def tried(ranges: list[tuple[int, int, bool]], max_bytes: int) -> None:
+        store.ranges.clear()
+        cache = ChunkCache(max_bytes)
+        reader = SegmentReader.open(store, BASE_KEY, keys=keys, cache=cache)
+        for start, size, alone in ranges:
+            assert read(reader, start, start + size, alone=alone) == LOG[start : start + size]
+            assert cache.counts.bytes <= max(max_bytes, 2 * CHUNK)
+        if max_bytes == 100 * MIB:
+            asked = [at for start, stop in store.ranges for at in range(start, stop, 64)]
+            assert len(asked) == len(set(asked)), "a byte came twice"
+
+    tried()
+
+
+def test_readers_at_once_that_want_different_parts_share_one_request(store: Watched) -> None:
+    cache, together = ChunkCache(100 * MIB), threading.Barrier(6)
+    reader = reader_of(store, cache)
+
+    def one(number: int) -> bytes:
+        together.wait(30)
+        return read(reader, 0, number * STEP_BYTES + 7)
+
+    with ThreadPoolExecutor(6) as pool:
+        assert [len(each) for each in pool.map(one, range(6))] == [number * STEP_BYTES + 7 for number in range(6)]
+    assert len(store.ranges) == 1
+    assert cache.counts.bytes <= CHUNK
+
+
+def test_damage_behind_what_was_read_is_told_to_who_reads_on_and_not_kept(store: Watched) -> None:
+    sound = store.get(BASE_KEY + ".log")
+    cache = ChunkCache(100 * MIB)
+    reader = reader_of(store, cache)
+    end = stored_bytes(reader, 0)
+    replace(store, sound[: end - 2000] + bytes(2000) + sound[end:])
+    assert read(reader, 0, 100) == LOG[:100]
+    for _ in range(2):
+        with pytest.raises(CorruptData, match=r"chunk.*chunk=0 position=0"):
+            read(reader, CHUNK - 10, CHUNK)
+    replace(store, sound)
+    assert read(reader, CHUNK - 10, CHUNK) == LOG[CHUNK - 10 : CHUNK]
+
+
+def replace(store: Watched, data: bytes) -> None:
+    store.delete(BASE_KEY + ".log")
+    store.put_if_absent(BASE_KEY + ".log", data)
+
+
+def test_with_a_disk_a_chunk_is_opened_whole_because_only_that_is_kept_there(store: Watched, tmp_path: Path) -> None:
+    disk = open_disk_cache(tmp_path, 100 * MIB)
+    assert disk is not None
+    cache = ChunkCache(100 * MIB, disk)
+    read(reader_of(store, cache), 0, 100)
+    assert cache.counts.bytes == CHUNK
+    assert disk.counts.bytes >= stored_bytes(reader_of(store, cache), 0)
+    cache.close()
+
+
+def test_a_frame_that_wants_more_memory_than_its_chunk_is_opened_as_a_whole() -> None:
+    plain = LOG[:CHUNK]
+    frame = zstandard.ZstdCompressor(
+        compression_params=zstandard.ZstdCompressionParameters(window_log=27)
+    ).compressobj()
+    data = frame.compress(plain) + frame.flush()
+    # RFC 8878, 3.1.1.1: the same frame, and says its size
+    wide = data[:4] + bytes([data[4] | 2 << 6]) + data[5:6] + CHUNK.to_bytes(4, "little") + data[6:]
+    assert zstandard.get_frame_parameters(wide).window_size == 1 << 27
+    assert zstandard.ZstdDecompressor().decompress(wide) == plain
+    assert unpacking(wide, CHUNK) is None
+    usual = zstandard.ZstdCompressor().compress(plain)
+    assert [unpacking(usual, size) is None for size in (CHUNK, CHUNK + 1)] == [False, True]
+    assert unpacking(b"no frame", CHUNK) is None
