@@ -21,13 +21,17 @@ from tierstate.fetch.open import Reading, open_reader
 from tierstate.fetch.plan import PlannedSplit, plan
 from tierstate.fetch.reader import LogReader
 from tierstate.fetch.split import read_split
+from tierstate.log.batch import iter_batches
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings import Cache
 from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.errors import OffsetOutOfRange
 from tierstate.state.ids import BrokerId, TopicIdPartition
 from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.routing import Isolation, Tier
+from tierstate.state.segment import RemoteSegment
 from tierstate.storage.directory import DirectoryStore
+from tierstate.storage.segment.reader import read_manifest
 
 pytestmark = pytest.mark.kafka
 TOPIC = "fetch-two-tiers"
@@ -35,14 +39,23 @@ BOTH = (Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
 FIRST_MS = 1_767_225_600_000
 
 
+Answer = list[Row] | str
+Edges = dict[str, set[int]]
+
+
 @dataclass
 class Real:
+    """``edges``: the first and the last offset of every segment, chunk and batch. ``before``: what the broker answered
+    at each of them and one to either side, before anything was trimmed."""
+
     reader: LogReader
     broker: Broker
     store: DirectoryStore
     expected: dict[Isolation, list[Row]]
     local_start: int
     end: int
+    edges: Edges
+    before: dict[tuple[Isolation, int], Answer]
 
 
 def produce(bootstrap: str) -> None:
@@ -93,13 +106,48 @@ def real(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Itera
         tiers = TwoTiers(TopicIdPartition(described.topic_id, 0), TOPIC, store)
         bases = folder.bases[:4]
         assert len(folder.bases) > 4, folder.bases
-        tiers.copy_all(folder, 3, chunk_bytes=5_000)
+        edges = edges_of(folder, store, tiers.copy_all(folder, 3, chunk_bytes=5_000))
         border = bases[2] + 7  # inside the third segment: both tiers have a part of it
-        broker.control.delete_records_on(BrokerId(1), TOPIC, 0, Offset(border))
         with closing(tiers.view):
             cache = Cache(memory=1 << 20)
             with closing(open_reader(tiers.view, broker, store, SystemClock(), Reading(cache))) as reader:
-                yield Real(reader, broker, store, expected, border, end)
+                asked = [(isolation, offset) for isolation in BOTH for offset in beside(edges)]
+                before = {each: answer(reader, *each, Tier.LOCAL) for each in asked}
+                broker.control.delete_records_on(BrokerId(1), TOPIC, 0, Offset(border))
+                yield Real(reader, broker, store, expected, border, end, edges, before)
+
+
+def edges_of(folder: Folder, store: DirectoryStore, copied: list[RemoteSegment]) -> Edges:
+    batches = list(iter_batches(folder.log(), source="folder"))
+    begins = {batch.base_offset for batch in batches}
+    edges: Edges = {"batch": begins | {batch.last_offset for batch in batches}}
+    edges["segment"] = {at for base in folder.bases for at in (base, base - 1)} - {-1}
+    edges["chunk"] = set()
+    for segment in copied:
+        block = read_manifest(store, segment.object_key).tierstate
+        assert block is not None
+        firsts = [first for first in block.chunk_first_offsets if first is not None]
+        edges["chunk"] |= {at for first in firsts for at in (first, first - 1)} - {-1}
+    return edges
+
+
+def beside(edges: Edges) -> list[int]:
+    return sorted({at + near for found in edges.values() for at in found for near in (-1, 0, 1)})
+
+
+def answer(reader: LogReader, isolation: Isolation, start: int, tier: Tier) -> Answer:
+    """The records from there on of the first batch that has one; or that there is none, or no such offset."""
+    position = start
+    try:
+        while True:
+            piece = reader.fetch(TOPIC, 0, position, max_bytes=1, isolation=isolation, tier=tier)
+            if found := rows_of([piece]):
+                return found
+            if piece.next_offset == position:
+                return "the end"
+            position = piece.next_offset
+    except OffsetOutOfRange:
+        return "out of range"
 
 
 def walk(real: Real, start: int, max_bytes: int, isolation: Isolation) -> list[Any]:
@@ -133,6 +181,26 @@ def test_every_offset_is_a_start_on_both_sides_of_the_border(real: Real, isolati
         assert piece.tier is (Tier.REMOTE if start < real.local_start else Tier.LOCAL)
         wanted = [row for row in real.expected[isolation] if start <= row[0] < piece.next_offset]
         assert rows_of([piece]) == wanted
+
+
+@pytest.mark.parametrize("isolation", BOTH)
+def test_at_the_ends_of_every_segment_chunk_and_batch_and_beside_them_the_answers_are_those_of_before_the_trim(
+    real: Real, isolation: Isolation
+) -> None:
+    _, remote_end = real.reader.extent(TOPIC, 0, tier=Tier.REMOTE)
+    sides = {kind: {at < real.local_start for at in found} for kind, found in real.edges.items()}
+    assert sides == {"batch": {True, False}, "segment": {True, False}, "chunk": {True, False}}
+    asked = beside(real.edges)
+    assert asked[0] == -1
+    assert asked[-1] == real.end
+    assert real.before[isolation, -1] == "out of range"
+    for start in asked:
+        before = real.before[isolation, start]
+        assert answer(real.reader, isolation, start, Tier.AUTO) == before, start
+        if 0 <= start < remote_end and isinstance(before, list) and before[0][0] < remote_end:
+            assert answer(real.reader, isolation, start, Tier.REMOTE) == before, start
+        if start >= real.local_start:
+            assert answer(real.reader, isolation, start, Tier.LOCAL) == before, start
 
 
 @pytest.mark.parametrize("isolation", BOTH)
