@@ -5,14 +5,11 @@ directory; what is not copied yet nobody reads. `local[2]`, all in the page cach
 ``spark-sql-kafka-0-10`` 4.2.0, the newest that can be had, on Spark 4.3; its broker's CPU is not counted. The ceiling
 is a Python source whose Arrow batches are there already. Sides take turns, three times after one warm-up, planning
 included. CPU is of Spark's JVM and its Python workers. "Mixed" is after DeleteRecords of the first half, read local
-first: Kafka's source cannot have that half.
-
-    python -m bench.spark_scan --cores 1 4 --s3            more cores, and a versitygw on the same machine
+first: Kafka's source cannot have that half. Other stores, cores and Kafka's own tiers: spark-scan-elsewhere.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import pickle
@@ -22,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,19 +37,17 @@ from tierstate.runtime.settings_load import load_settings
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.spark.batch import sliced
 from tierstate.spark.options import options_of
-from tierstate.spark.sessions import local_session
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.routing import Isolation, Tier
 from tierstate.storage.object_store import MIB
 
 from .agent_copy import _in_cache
 from .agent_site import Site
-from .bucket import bucket
 from .prebuilt_source import PrebuiltSource
 from .rows import Row
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTITIONS, RUNS = 4, 3
+PARTITIONS, RUNS, CORES = 4, 3, 2
 SEGMENT_BYTES, QUICK_BYTES = 8 * MIB, MIB
 TICKS = os.sysconf("SC_CLK_TCK")
 KAFKA, CEILING = "Spark's Kafka source", "a source of prebuilt batches"
@@ -114,25 +109,18 @@ class Spent:
 
 def measure(quick: bool = False) -> list[Row]:
     """About 8 minutes, 4 GB of disk."""
-    return scan([2], s3=False, quick=quick)
-
-
-def scan(cores: Sequence[int], *, s3: bool, quick: bool) -> list[Row]:
-    """``s3``: the store is one, not a directory."""
     rows: list[Row] = []
     for load in LOADS:
-        with ExitStack() as opened:
-            folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tierstate-bench-")))
-            kafka = opened.enter_context(KafkaSandbox(folder=folder / "kafka"))
-            section = opened.enter_context(bucket(folder)).section if s3 else ""
-            topic = Topic(Site(kafka, folder / "site", section), load, quick)
-            for count in cores:
-                where = ", ".join([*(["S3"] if s3 else []), *([f"{count} cores"] if len(cores) > 1 else [])])
-                with _session(count) as spark:
-                    rows += _compared(spark, topic, count, f" ({where})" if where else "", 1 if quick else RUNS)
-            topic.trim_half()
-            with _session(cores[-1]) as spark:
-                rows += _mixed(spark, topic, cores[-1], 1 if quick else RUNS)
+        with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name:
+            folder = Path(name)
+            with KafkaSandbox(folder=folder / "kafka") as kafka:
+                topic = Topic(Site(kafka, folder / "site"), load, quick)
+                with session_of(CORES) as spark:
+                    for query in QUERIES:
+                        rows += compared(spark, topic, query, 1 if quick else RUNS)
+                topic.trim_half()
+                with session_of(CORES) as spark:
+                    rows += _mixed(spark, topic, 1 if quick else RUNS)
     return rows
 
 
@@ -142,7 +130,7 @@ class Topic:
     def __init__(self, site: Site, load: Load, quick: bool, values: Sequence[bytes] | None = None) -> None:
         self.site, self.load, self.name = site, load, "scanned"
         site.create(self.name, PARTITIONS, QUICK_BYTES if quick else SEGMENT_BYTES)
-        _fill(site, self.name, load, load.records // 10 if quick else load.records, values or _values(load))
+        fill(site, self.name, load, load.records // 10 if quick else load.records, values or values_of(load))
         self.config = site.begin(self.name)
         site.once(self.config)
         settings = load_settings(self.config, (), os.environ, None, None)
@@ -170,10 +158,7 @@ class Topic:
 
     @property
     def range(self) -> dict[str, str]:
-        """The same for both sources."""
-        starts = json.dumps({self.name: {str(number): 0 for number in range(PARTITIONS)}})
-        ends = json.dumps({self.name: {str(number): end for number, end in enumerate(self.ends)}})
-        return {"startingOffsets": starts, "endingOffsets": ends}
+        return range_of(self.name, self.ends)
 
     def trim_half(self) -> None:
         admin: Any = AdminClient({"bootstrap.servers": self.site.kafka.bootstrap, "log_level": 0})
@@ -182,14 +167,24 @@ class Topic:
             done.result(30)
 
 
-def _values(load: Load) -> list[bytes]:
+def range_of(topic: str, ends: Sequence[int]) -> dict[str, str]:
+    """From the beginning; the same options for both sources."""
+    starts = json.dumps({topic: {str(number): 0 for number in range(len(ends))}})
+    return {
+        "subscribe": topic,
+        "startingOffsets": starts,
+        "endingOffsets": json.dumps({topic: {str(number): end for number, end in enumerate(ends)}}),
+    }
+
+
+def values_of(load: Load) -> list[bytes]:
     """They compress about as well as real events do."""
     chance = random.Random(7)
     words = [b"%x" % chance.getrandbits(chance.randint(12, 36)) for _ in range(2000)]
     return [b" ".join(chance.choices(words, k=load.value_bytes // 4))[: load.value_bytes] for _ in range(20_000)]
 
 
-def _fill(site: Site, topic: str, load: Load, records: int, values: Sequence[bytes]) -> None:
+def fill(site: Site, topic: str, load: Load, records: int, values: Sequence[bytes]) -> None:
     """Keys of 8 bytes."""
     quick = {"queue.buffering.max.kbytes": 262_144, "linger.ms": 50, "batch.size": 65_536, "acks": 1}
     config = {"bootstrap.servers": site.kafka.bootstrap, "log_level": 0, "compression.type": load.codec, **quick}
@@ -207,7 +202,7 @@ def _fill(site: Site, topic: str, load: Load, records: int, values: Sequence[byt
 
 
 @contextmanager
-def _session(cores: int) -> Iterator[SparkSession]:
+def session_of(cores: int) -> Iterator[SparkSession]:
     """Its workers find this folder."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), str(ROOT / "src"), before)))
@@ -223,38 +218,36 @@ def _session(cores: int) -> Iterator[SparkSession]:
             os.environ["PYTHONPATH"] = before
 
 
-def _compared(spark: SparkSession, topic: Topic, cores: int, where: str, runs: int) -> list[Row]:
-    rows: list[Row] = []
-    for query in QUERIES:
-        sides = {
-            KAFKA: partial(_kafka, spark, topic, query),
-            "ours": partial(_ours, spark, topic, query, topic.range),
-            CEILING: partial(_prebuilt, spark, topic, query, cores),
-        }
-        spent = _in_turns(spark, sides, query, runs)
-        rows += _rows(f"{topic.load.name}, {query.name}{where}", topic, spent, query)
-    return rows
+def compared(
+    spark: SparkSession, topic: Topic, query: Query, runs: int, where: str = "", cores: int = CORES
+) -> list[Row]:
+    """Ours beside both peers."""
+    sides = {
+        KAFKA: partial(from_kafka, spark, topic.site.kafka.bootstrap, query, topic.range),
+        "ours": partial(from_ours, spark, topic.options, query, topic.range),
+        CEILING: partial(_prebuilt, spark, topic, query, cores),
+    }
+    return _rows(f"{topic.load.name}, {query.name}{where}", topic, in_turns(spark, sides, query, runs), query)
 
 
-def _mixed(spark: SparkSession, topic: Topic, cores: int, runs: int) -> list[Row]:
+def _mixed(spark: SparkSession, topic: Topic, runs: int) -> list[Row]:
     query = QUERIES[0]
     mixed = topic.range | {"tierstate.tier": "auto"}
     sides = {
-        "ours": partial(_ours, spark, topic, query, mixed),
-        CEILING: partial(_prebuilt, spark, topic, query, cores),
+        "ours": partial(from_ours, spark, topic.options, query, mixed),
+        CEILING: partial(_prebuilt, spark, topic, query, CORES),
     }
-    return _rows(f"{topic.load.name}, {query.name}, mixed", topic, _in_turns(spark, sides, query, runs), None)
+    return _rows(f"{topic.load.name}, {query.name}, mixed", topic, in_turns(spark, sides, query, runs), None)
 
 
-def _kafka(spark: SparkSession, topic: Topic, query: Query) -> DataFrame:
-    options = {"kafka.bootstrap.servers": topic.site.kafka.bootstrap, "subscribe": topic.name, **topic.range}
-    frame = spark.read.format("kafka").options(**options).load()
+def from_kafka(spark: SparkSession, bootstrap: str, query: Query, range: dict[str, str]) -> DataFrame:
+    frame = spark.read.format("kafka").options(**range | {"kafka.bootstrap.servers": bootstrap}).load()
     return frame if query.columns is None else frame.select(*query.columns.split(","))
 
 
-def _ours(spark: SparkSession, topic: Topic, query: Query, range: dict[str, str]) -> DataFrame:
+def from_ours(spark: SparkSession, options: dict[str, str], query: Query, range: dict[str, str]) -> DataFrame:
     columns = {} if query.columns is None else {"columns": query.columns}
-    return spark.read.format("tierstate").options(**topic.options, **range, **columns).load()
+    return spark.read.format("tierstate").options(**options | range | columns).load()
 
 
 def _prebuilt(spark: SparkSession, topic: Topic, query: Query, cores: int) -> DataFrame:
@@ -263,7 +256,7 @@ def _prebuilt(spark: SparkSession, topic: Topic, query: Query, cores: int) -> Da
     return spark.read.format("prebuilt").options(**options).load()
 
 
-def _in_turns(
+def in_turns(
     spark: SparkSession, sides: Mapping[str, Callable[[], DataFrame]], query: Query, runs: int
 ) -> dict[str, tuple[float, float]]:
     """Medians of seconds and of CPU, by side."""
@@ -318,18 +311,3 @@ def _rows(what: str, topic: Topic, spent: dict[str, tuple[float, float]], query:
         each = 1e6 / topic.records
         rows.append(Row(f"{what}, CPU", ours[1] * each, "µs a record, less is better", cpu * each, peer))
     return rows
-
-
-def main() -> None:
-    from .__main__ import _table
-
-    parser = argparse.ArgumentParser(prog="python -m bench.spark_scan")
-    parser.add_argument("--cores", type=int, nargs="+", default=[2], help="task slots, one session each (2)")
-    parser.add_argument("--s3", action="store_true", help="an S3 on this machine in place of a directory")
-    parser.add_argument("--quick", action="store_true", help="smaller: whether it runs, not how fast")
-    asked = parser.parse_args()
-    print(_table(scan(asked.cores, s3=asked.s3, quick=asked.quick)))
-
-
-if __name__ == "__main__":
-    main()

@@ -36,7 +36,7 @@ from tierstate.spark.typed_values import Values
 
 from .agent_site import Site
 from .rows import Row
-from .spark_scan import KAFKA, RUNS, Load, Query, Topic, _in_turns, _session
+from .spark_scan import KAFKA, RUNS, Load, Query, Topic, in_turns, session_of
 
 SCHEMA = "user bigint, item string, price double, at timestamp, tags array<string>"
 LOAD = Load("120 B JSON", 120, "zstd", 3_000_000, ("", ""))
@@ -81,7 +81,7 @@ def measure(quick: bool = False) -> list[Row]:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tierstate-bench-")))
         kafka = opened.enter_context(KafkaSandbox(folder=folder / "kafka"))
         topic = Topic(Site(kafka, folder / "site", ""), LOAD, quick, orders(20_000))
-        with _session(2) as spark:
+        with session_of(2) as spark:
             for query, schema in ((ONE, "user bigint"), (ALL, SCHEMA)):
                 rows += _compared(spark, topic, query, schema, 1 if quick else RUNS)
     return rows
@@ -154,7 +154,7 @@ def _compared(spark: SparkSession, topic: Topic, query: Query, schema: str, runs
     }
     answers = {side: str(query.run(frame())) for side, frame in sides.items()}
     assert len(set(answers.values())) == 1, answers
-    spent = _in_turns(spark, sides, query, runs)
+    spent = in_turns(spark, sides, query, runs)
     rows, what, each = [], f"{topic.load.name}, {query.name}", 1e6 / topic.records
     for peer, name in ((OURS, OURS), (KAFKA, f"{KAFKA} and from_json")):
         rows.append(Row(what, topic.records / spent["ours"][0], "records/s", topic.records / spent[peer][0], name))

@@ -1,5 +1,6 @@
 """The same bytes for everybody: what Kafka's own client read before the trim, every way of reading both tiers reads
-after it, with transactions, some of them aborted, on both sides of the border.
+after it; of topics of every codec, with transactions, some aborted, on both sides of the border, headers, nulls, times
+of the broker's, and holes that its cleaner left.
 """
 
 from __future__ import annotations
@@ -8,111 +9,197 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
+from tests.broker.beheading import alter
 from tests.scenarios.house import House, eventually
 from tests.scenarios.workload import Workload
 from tierstate import TieredConsumer, connect
+from tierstate.broker.plain_reads import PlainConsumer, PlainRecord
+from tierstate.log.batch import CODECS, iter_batches
 from tierstate.log.record_digest import RecordDigest
+from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.offsets import Offset
+from tierstate.state.routing import Isolation
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
 
 NOON = 1_767_268_800_000
-ISOLATIONS = ("read_committed", "read_uncommitted")
-STREAM = """
+TOPICS = ("written", "appended", "cleaned")
+"""As their producers timed them; as the broker did; compacted once."""
+SPARK = """
 import json, sys
 from tierstate.log.record_digest import RecordDigest
 from tierstate.spark.sessions import local_session
-options, checkpoint = json.loads(sys.argv[1]), sys.argv[2]
-digest = RecordDigest()
-def keep(frame, number):
-    digest.update(frame.sort("offset").toArrow())
-with local_session("stream", 2, memory="512m") as spark:
-    frame = spark.readStream.format("tierstate").options(**options).load()
-    query = frame.writeStream.foreachBatch(keep).option("checkpointLocation", checkpoint)
-    query.trigger(availableNow=True).start().awaitTermination(300)
-print(json.dumps([digest.count, digest.hexdigest()]))
+queries, folder = json.loads(sys.argv[1]), sys.argv[2]
+found = {}
+with local_session("everybody", 2, memory="512m") as spark:
+    for name, (options, limit) in queries.items():
+        digests = RecordDigest(), RecordDigest()
+        def keep(frame, number):
+            digests[1].update(frame.sort("offset").toArrow())
+        batch = spark.read.format("tierstate").options(**options).load()
+        digests[0].update(batch.sort("offset").toArrow())
+        stream = spark.readStream.format("tierstate").options(**options)
+        stream = stream.option("maxOffsetsPerTrigger", limit).load()
+        query = stream.writeStream.foreachBatch(keep).option("checkpointLocation", f"{folder}/{name}")
+        query.trigger(availableNow=True).start().awaitTermination(300)
+        found[name] = [[digest.count, digest.hexdigest()] for digest in digests]
+print(json.dumps(found))
 """
 
 Seen = tuple[int, str]
 """Records, and their digest."""
+Asked = tuple[str, Isolation]
 
 
 @dataclass
 class Trimmed:
-    """One partition. ``before``: what Kafka's own client read, by isolation, before anything was copied."""
+    """One partition a topic. ``before``: what Kafka's own client read before anything was copied."""
 
     house: House
-    topic: str
-    end: int = 0
-    before: dict[str, Seen] = field(default_factory=dict)
+    names: dict[str, str]
+    before: dict[Asked, list[PlainRecord]] = field(default_factory=dict)
+    raw: dict[Asked, Seen] = field(default_factory=dict)
+    """What the broker's raw Fetch gave then."""
+    ends: dict[str, int] = field(default_factory=dict)
+    codecs: set[str] = field(default_factory=set)
 
-    def seen(self, *flags: str) -> Seen:
+    def seen(self, topic: str, *flags: str) -> Seen:
         """As a command digests it."""
-        [(_, records, digest)] = self.house.digests(self.topic, *flags)
+        [(_, records, digest)] = self.house.digests(self.names[topic], *flags)
         return records, digest
+
+    def wanted(self, asked: Asked, below: int = sys.maxsize) -> Seen:
+        digest = RecordDigest()
+        for each in self.before[asked]:
+            if each.offset < below:
+                digest.update_record(
+                    each.offset, each.timestamp, each.timestamp_type, each.key, each.value, each.headers
+                )
+        return digest.count, digest.hexdigest()
 
     @property
     def kafka(self) -> dict[str, str]:
         return dict(self.house.kafka.client_config)
 
+    def border(self, topic: str) -> int:
+        """Where the local tier begins."""
+        first: int = self.house.json("describe", self.names[topic])[0]["local_log_start_offset"]
+        return first
+
+    def is_trimmed(self, topic: str) -> bool:
+        return self.border(topic) == int(self.house.logs(self.names[topic])[-1].stem)
+
 
 @pytest.fixture(scope="module")
 def trimmed(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trimmed]:
     house = House(kafka_own, tmp_path_factory.mktemp("everybody"), "everybody")
-    made = Trimmed(house, house.create("events"))
-    work = Workload(kafka_own.bootstrap, [made.topic], seed=17)
+    names = {
+        "written": house.create("written"),
+        "appended": house.create("appended", message_timestamp_type="LogAppendTime"),
+        "cleaned": house.create("cleaned", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01"),
+    }
+    made = Trimmed(house, names)
+    work = Workload(kafka_own.bootstrap, [names["written"], names["appended"]], seed=17, codecs=CODECS)
     try:
         house.run("init")
         work.plain(20, NOON)
         work.transactions(12, NOON)
         work.plain(4, NOON)
-        made.end = work.end
-        made.before = {each: made.seen("--via", "broker", "--isolation", each) for each in ISOLATIONS}
+        made.ends = dict.fromkeys(TOPICS, work.end) | {"cleaned": compacted_once(house, names["cleaned"])}
+        for topic in TOPICS:
+            for isolation in Isolation:
+                made.before[topic, isolation] = records(made, topic, isolation)
+                made.raw[topic, isolation] = made.seen(topic, "--via", "reader", "--isolation", isolation)
+        assert not house.manifests()
+        for log in house.logs(names["written"]):
+            made.codecs |= {CODECS[batch.codec] for batch in iter_batches(log.read_bytes(), source=str(log))}
         with house.agent():
-
-            def border() -> int:
-                first: int = house.json("describe", made.topic)[0]["local_log_start_offset"]
-                return first
-
-            last = int(house.logs(made.topic)[-1].stem)
-            eventually(lambda: border() == last)
+            for topic in TOPICS:
+                eventually(partial(made.is_trimmed, topic))
             yield made
     finally:
         work.close()
         house.close()
 
 
-def test_some_records_are_aborted_and_the_broker_has_the_last_segment_only(trimmed: Trimmed) -> None:
-    committed, uncommitted = (trimmed.before[each][0] for each in ISOLATIONS)
-    assert 0 < committed < uncommitted < trimmed.end
-    assert trimmed.seen("--via", "broker", "--isolation", "read_uncommitted")[0] < uncommitted // 2
+def compacted_once(house: House, topic: str) -> int:
+    """Its end. The cleaner takes what has a newer record of its key; then the topic is one that is deleted from."""
+    house.append(topic, 3_000)
+    admin: Any = AdminClient({**house.kafka.client_config, "log_level": 0})
+    eventually(lambda: sum(file.stat().st_size for file in house.logs(topic)[:-1]) < 20_000)
+    alter(admin, topic, "cleanup.policy", "delete")
+    house.append(topic, 2_000, first=3_000)
+    return 5_000
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-@pytest.mark.parametrize("via", ["reader", "consumer", "spark"])
-def test_a_command_reads_what_was_there(trimmed: Trimmed, via: str, isolation: str) -> None:
-    assert trimmed.seen("--via", via, "--isolation", isolation) == trimmed.before[isolation]
+def records(made: Trimmed, topic: str, isolation: Isolation) -> list[PlainRecord]:
+    with closing(PlainConsumer(made.kafka, isolation, SystemClock())) as client:
+        batches = client.records(made.names[topic], 0, Offset(0), Offset(made.ends[topic]))
+        return [each for batch in batches for each in batch]
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_the_gateway_gives_what_was_there(trimmed: Trimmed, isolation: str) -> None:
+def every(*topics: str) -> pytest.MarkDecorator:
+    cases = [(topic, isolation) for topic in topics or TOPICS for isolation in Isolation]
+    return pytest.mark.parametrize("asked", cases, ids=[f"{topic}-{isolation}" for topic, isolation in cases])
+
+
+def test_the_topics_have_all_that_is_to_be_seen_and_the_broker_has_their_last_segments_only(trimmed: Trimmed) -> None:
+    for topic in TOPICS:
+        committed, uncommitted = (trimmed.before[topic, isolation] for isolation in Isolation)
+        assert (len(committed) < len(uncommitted)) == (topic != "cleaned")
+        assert trimmed.border(topic) > trimmed.ends[topic] // 2
+        left = trimmed.seen(topic, "--via", "broker", "--isolation", "read_uncommitted")[0]
+        assert left < len(uncommitted) // 2
+    assert trimmed.codecs == set(CODECS)
+    [written, appended, cleaned] = (trimmed.before[topic, Isolation.READ_UNCOMMITTED] for topic in TOPICS)
+    assert {each.timestamp_type for each in written} == {0}
+    assert {each.timestamp_type for each in appended} == {1}
+    assert {each.key is None for each in written} == {each.value is None for each in written} == {True, False}
+    assert any(None in dict(each.headers).values() for each in written)
+    offsets = [each.offset for each in cleaned]
+    assert 500 < max(after - before for before, after in pairwise(offsets))
+
+
+@every()
+def test_the_brokers_raw_fetch_gave_it_before_the_trim(trimmed: Trimmed, asked: Asked) -> None:
+    assert trimmed.raw[asked] == trimmed.wanted(asked)
+
+
+@every()
+@pytest.mark.parametrize("via", ["reader", "consumer"])
+def test_a_command_reads_what_was_there(trimmed: Trimmed, via: str, asked: Asked) -> None:
+    topic, isolation = asked
+    assert trimmed.seen(topic, "--via", via, "--isolation", isolation) == trimmed.wanted(asked)
+
+
+def test_the_gateway_gives_what_was_there(trimmed: Trimmed) -> None:
     running, url = trimmed.house.gateway()
-    assert trimmed.seen("--gateway", url, "--via", "gateway", "--isolation", isolation) == trimmed.before[isolation]
+    for topic, isolation in trimmed.before:
+        found = trimmed.seen(topic, "--gateway", url, "--via", "gateway", "--isolation", isolation)
+        assert found == trimmed.wanted((topic, isolation)), (topic, isolation)
     running.stop()
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_a_consumer_is_handed_what_was_there(trimmed: Trimmed, isolation: str) -> None:
+@every()
+def test_a_consumer_is_handed_what_was_there(trimmed: Trimmed, asked: Asked) -> None:
+    topic, isolation = asked
     settings = {"store.url": trimmed.house.store.as_uri(), "tier_state.topic": trimmed.house.tier_topic}
-    config = {**trimmed.kafka, "group.id": f"everybody-{isolation}", "isolation.level": isolation}
-    digest, wanted = RecordDigest(), trimmed.before[isolation][0]
+    config = {**trimmed.kafka, "group.id": f"everybody-{topic}-{isolation}", "isolation.level": str(isolation)}
+    digest, wanted = RecordDigest(), trimmed.wanted(asked)
     with TieredConsumer({**config, **{f"tierstate.{name}": value for name, value in settings.items()}}) as consumer:
-        consumer.assign([TopicPartition(trimmed.topic, 0, 0)])
+        consumer.assign([TopicPartition(trimmed.names[topic], 0, 0)])
 
         def all_here() -> bool:
             for message in consumer.consume(1000, 1.0):
@@ -120,43 +207,47 @@ def test_a_consumer_is_handed_what_was_there(trimmed: Trimmed, isolation: str) -
                 kind, time = message.timestamp()
                 headers = message.headers() or []
                 digest.update_record(message.offset(), time, kind - 1, message.key(), message.value(), headers)
-            return digest.count >= wanted
+            return digest.count >= wanted[0]
 
         eventually(all_here)
-    assert (digest.count, digest.hexdigest()) == trimmed.before[isolation]
+    assert (digest.count, digest.hexdigest()) == wanted
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_python_reads_what_was_there(trimmed: Trimmed, isolation: str) -> None:
+@every()
+def test_python_reads_what_was_there(trimmed: Trimmed, asked: Asked) -> None:
+    topic, isolation = asked
     settings = {"tier_state.topic": trimmed.house.tier_topic}
     digest = RecordDigest()
     with connect(None, trimmed.house.store.as_uri(), kafka=trimmed.kafka, settings=settings) as log:
-        digest.update(log.topic(trimmed.topic).read(isolation=isolation).to_table())
-    assert (digest.count, digest.hexdigest()) == trimmed.before[isolation]
+        digest.update(log.topic(trimmed.names[topic]).read(isolation=isolation).to_table())
+    assert (digest.count, digest.hexdigest()) == trimmed.wanted(asked)
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_a_stream_to_the_end_has_what_was_there(trimmed: Trimmed, isolation: str) -> None:
-    options = {f"kafka.{name}": value for name, value in trimmed.kafka.items()} | {
+def test_a_batch_and_a_stream_to_the_end_have_what_was_there(trimmed: Trimmed, tmp_path: Path) -> None:
+    common = {f"kafka.{name}": value for name, value in trimmed.kafka.items()} | {
         "tierstate.store": trimmed.house.store.as_uri(),
         "tierstate.tier_state_topic": trimmed.house.tier_topic,
-        "subscribe": trimmed.topic,
         "startingOffsets": "earliest",
         "includeHeaders": "true",
-        "isolation": isolation,
-        "maxOffsetsPerTrigger": str(trimmed.end // 3),
     }
-    checkpoint = str(trimmed.house.folder / f"checkpoint-{isolation}")
-    command = [sys.executable, "-c", STREAM, json.dumps(options), checkpoint]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    queries = {
+        f"{topic}-{isolation}": (common | {"subscribe": trimmed.names[topic], "isolation": str(isolation)}, end)
+        for topic, isolation in trimmed.before
+        for end in [str(trimmed.ends[topic] // 3)]
+    }
+    command = [sys.executable, "-c", SPARK, json.dumps(queries), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stderr
-    assert tuple(json.loads(done.stdout)) == trimmed.before[isolation]
+    wanted = {f"{topic}-{isolation}": list(trimmed.wanted((topic, isolation))) for topic, isolation in trimmed.before}
+    assert json.loads(done.stdout) == {name: [seen, seen] for name, seen in wanted.items()}
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_the_bucket_alone_has_what_was_there_up_to_where_it_ends(trimmed: Trimmed, isolation: str) -> None:
-    [(_, records, digest)] = trimmed.house.digests(trimmed.topic, "--source", "bucket", "--isolation", isolation)
-    end = trimmed.house.json("describe", trimmed.topic)[0]["highest_remote_offset"] + 1
-    assert (records, digest) == trimmed.seen("--to", str(end), "--isolation", isolation)
-    assert records > trimmed.before[isolation][0] // 2
+@every()
+def test_the_bucket_alone_has_what_was_there_up_to_where_it_ends(trimmed: Trimmed, asked: Asked) -> None:
+    topic, isolation = asked
+    [found] = trimmed.house.json("digest", trimmed.names[topic], "--source", "bucket", "--isolation", isolation)[
+        "partitions"
+    ]
+    assert (found["records"], found["digest"]) == trimmed.wanted(asked, below=found["end_offset"])
+    assert found["end_offset"] == trimmed.border(topic)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from itertools import cycle
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -27,7 +28,8 @@ CRC = slice(17, 21)
 class Workload:
     """Idempotent and transactional producers to partition 0 of every topic, which nobody else writes to."""
 
-    def __init__(self, bootstrap: str, topics: Sequence[str], seed: int) -> None:
+    def __init__(self, bootstrap: str, topics: Sequence[str], seed: int, codecs: Sequence[str] = ("zstd",)) -> None:
+        """``codecs``: of batches without a transaction, in turn."""
         self.topics = topics
         self._random = random.Random(seed)
         self._number = 0
@@ -35,7 +37,8 @@ class Workload:
         self._watch: Any = Consumer({"bootstrap.servers": bootstrap, "log_level": 0, **asked})
         self.end = 0
         common = {"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 20_000}  # nothing leaves before a flush
-        self._plain: Any = Producer({**common, "enable.idempotence": True, "compression.type": "zstd"})
+        idempotent = {**common, "enable.idempotence": True}
+        self._plain: Any = cycle([Producer({**idempotent, "compression.type": codec}) for codec in codecs])
         self._writers: list[Any] = [
             Producer({**common, "transactional.id": f"{topics[0]}-{number}"}) for number in range(2)
         ]
@@ -45,7 +48,7 @@ class Workload:
     def plain(self, batches: int, at_ms: int) -> None:
         """Records of about this time, which goes back and forth."""
         for _ in range(batches):
-            self._batch(self._plain, at_ms)
+            self._batch(next(self._plain), at_ms)
 
     def transactions(self, rounds: int, at_ms: int) -> None:
         """Interleaved; every third is aborted, and the first of the rounds stays open until all others are over."""
@@ -56,7 +59,7 @@ class Workload:
             quick.begin_transaction()
             for _ in range(2):
                 self._batch(quick, at_ms)
-                self._batch(self._plain, at_ms)
+                self._batch(next(self._plain), at_ms)
             if number % 3 == 1:
                 quick.abort_transaction(30)
             else:

@@ -44,12 +44,12 @@ class SparkCluster:
     def __enter__(self) -> SparkCluster:
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            place = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-            self._begin("master", "org.apache.spark.deploy.master.Master", *place)
+            self._begin("master", "org.apache.spark.deploy.master.Master", *_place(0))
             self.url = self._said("master", r"Starting Spark master at (spark://\S+)")
             for number in range(self._workers):
                 work = self.folder / f"work-{number}"
                 size = ["--cores", "1", "--memory", "1g", "--work-dir", str(work)]
+                place = _place(number)
                 self._begin(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *place, *size, self.url)
             for number in range(self._workers):
                 self._said(f"worker-{number}", r"(Successfully registered with master)")
@@ -101,6 +101,11 @@ class SparkCluster:
                 return found[1]
             time.sleep(0.1)
         raise AssertionError(f"{name} did not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def _place(number: int) -> list[str]:
+    """Each worker has a host of its own: of a task that is slow Spark starts no second one on the same host."""
+    return ["--host", f"127.0.0.{number + 1}", "--port", "0", "--webui-port", "0"]
 
 
 def processes(folder: Path) -> Iterator[tuple[int, str, str]]:

@@ -1,0 +1,110 @@
+"""spark-scan's first query, all columns, where that benchmark does not look: S3, 1 and 4 cores, Kafka's own tiers.
+
+The topics of `spark_scan.py`, copied into a versitygw on this machine. "S3" reads it there; with 1 and 4 cores its
+files are read as a folder. "Kafka's own tiers" are KIP-405's with `LocalTieredStorage` in a directory: Spark's Kafka
+source reads a topic of which the broker has dropped all but the last segments and brings the rest from there, ours
+reads the same offsets of its own copy as a folder. No broker's CPU is counted, nor the versitygw's. All processes share
+two cores; sides take turns, three times after one warm-up.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.sandbox.properties import kafkas_own_tiers
+
+from .agent_site import Site, until
+from .bucket import Bucket, bucket
+from .rows import Row
+from .spark_scan import (
+    CORES,
+    KAFKA,
+    LOADS,
+    PARTITIONS,
+    QUERIES,
+    QUICK_BYTES,
+    RUNS,
+    SEGMENT_BYTES,
+    Topic,
+    compared,
+    fill,
+    from_kafka,
+    from_ours,
+    in_turns,
+    range_of,
+    session_of,
+    values_of,
+)
+
+QUERY = replace(QUERIES[0], goal="")
+OWN_TIERS = "Spark's Kafka source, Kafka's own tiers (KIP-405)"
+TIERED = {"remote_storage_enable": "true", "local_retention_bytes": "1"}
+WAIT_S = 300.0
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """About 10 minutes, 6 GB of disk."""
+    rows: list[Row] = []
+    runs = 1 if quick else RUNS
+    for load in LOADS:
+        with tempfile.TemporaryDirectory(prefix="tierstate-bench-") as name:
+            folder = Path(name)
+            properties = kafkas_own_tiers(folder / "kip405")
+            with KafkaSandbox(folder=folder / "kafka", properties=properties) as kafka, bucket(folder) as s3:
+                topic = Topic(Site(kafka, folder / "site", s3.section), load, quick)
+                with session_of(CORES) as spark:
+                    rows += compared(spark, topic, QUERY, runs, " (S3)")
+                _as_folder(topic, s3)
+                for cores in (1, 4):
+                    with session_of(cores) as spark:
+                        rows += compared(spark, topic, QUERY, runs, f" ({cores} cores)", cores)
+                twin = Twin(topic, quick)
+                with session_of(CORES) as spark:
+                    rows += _beside_own_tiers(spark, topic, twin, runs)
+    return rows
+
+
+def _as_folder(topic: Topic, s3: Bucket) -> None:
+    """The bucket's objects are files."""
+    kept = {name: value for name, value in topic.options.items() if not name.startswith("tierstate.store")}
+    topic.options = kept | {"tierstate.store": (s3.folder / "tiers").as_uri()}
+
+
+class Twin:
+    """The same records in a topic of Kafka's own tiers. ``ends``: the broker has what is below only there."""
+
+    name = "kafkas"
+
+    def __init__(self, topic: Topic, quick: bool) -> None:
+        site, load = topic.site, topic.load
+        site.create(self.name, PARTITIONS, QUICK_BYTES if quick else SEGMENT_BYTES, **TIERED)
+        fill(site, self.name, load, load.records // 10 if quick else load.records, values_of(load))
+        wanted = [end * 2 // 3 for end in topic.ends]
+        until(lambda: all(mine >= end for mine, end in zip(self._starts(site), wanted, strict=True)), WAIT_S)
+        self.ends = [min(pair) for pair in zip(self._starts(site), topic.ends, strict=True)]
+
+    def _starts(self, site: Site) -> list[int]:
+        folders = [site.log_dir / f"{self.name}-{number}" for number in range(PARTITIONS)]
+        return [min(int(path.stem) for path in folder.glob("*.log")) for folder in folders]
+
+
+def _beside_own_tiers(spark: SparkSession, topic: Topic, twin: Twin, runs: int) -> list[Row]:
+    bootstrap = topic.site.kafka.bootstrap
+    sides = {
+        KAFKA: partial(from_kafka, spark, bootstrap, QUERY, range_of(twin.name, twin.ends)),
+        "ours": partial(from_ours, spark, topic.options, QUERY, range_of(topic.name, twin.ends)),
+    }
+    spent = in_turns(spark, sides, QUERY, runs)
+    (seconds, cpu), (kafkas, kafkas_cpu) = spent["ours"], spent[KAFKA]
+    records = sum(twin.ends)
+    what = f"{topic.load.name}, {QUERY.name}, Kafka's own tiers"
+    return [
+        Row(what, records / seconds, "records/s", records / kafkas, OWN_TIERS, ">= 3x"),
+        Row(f"{what}, CPU", cpu * 1e6 / records, "µs a record, less is better", kafkas_cpu * 1e6 / records, OWN_TIERS),
+    ]
