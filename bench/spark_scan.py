@@ -37,6 +37,7 @@ from tierstate.runtime.settings_load import load_settings
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.spark.batch import sliced
 from tierstate.spark.options import options_of
+from tierstate.spark.sessions import local_session
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.routing import Isolation, Tier
 from tierstate.storage.object_store import MIB
