@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from tierstate.log.record_digest import RecordDigest
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.settings_load import settings_from
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.state.errors import InvalidRequest
+from tierstate.state.errors import CorruptData, InvalidRequest, OffsetOutOfRange
 from tierstate.state.ids import TopicIdPartition
 
 pytestmark = pytest.mark.kafka
@@ -205,6 +206,15 @@ def test_credentials_that_may_only_read_are_enough(burned: Burned, monkeypatch: 
         url, end = f"s3://{bucket}/tier", burned.ends[1]
         batches = list(read_records({}, url, burned.topic, 1, 0, end, settings=settings))
         assert pa.Table.from_batches(batches).column("offset").to_pylist() == list(range(end))
+        past, then = settings | {"view.as_of": f"@{burned.middle}"}, burned.early[0]
+        batches = list(read_records({}, url, burned.topic, 0, 0, then, settings=past))
+        assert pa.Table.from_batches(batches).column("offset").to_pylist() == list(range(then))
+        with pytest.raises(OffsetOutOfRange):
+            list(read_records({}, url, burned.topic, 0, 0, then + 1, settings=past))
+        lost = next(path for path in sorted(burned.house.store.rglob("*.log")) if path.parent.name == "0")
+        s3.delete_object(Bucket=bucket, Key=f"tier/{lost.relative_to(burned.house.store)}")
+        with pytest.raises(CorruptData, match=re.escape(lost.stem)):
+            list(read_records({}, url, burned.topic, 0, 0, then, settings=past))
         own = {"aws_access_key_id": key["AccessKeyId"], "aws_secret_access_key": key["SecretAccessKey"]}
         reader = boto3.client("s3", **root | own)
         with pytest.raises(reader.exceptions.ClientError, match="AccessDenied"):
@@ -222,3 +232,17 @@ def test_spark_reads_the_bucket_alone(burned: Burned) -> None:
         found = json.loads(counted.stdout)
         assert found["digest"] == digest
         assert found["partitions"][0]["end_offset"] == burned.ends[number]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_reads_a_past_of_the_bucket_alone(burned: Burned) -> None:
+    past = ["--as-of", f"@{burned.middle}", "--json"]
+    ours, sparks = (
+        run("digest", f"{burned.topic}:0", "--via", via, *past, *burned.bucket, seconds=300)
+        for via in ("reader", "spark")
+    )
+    assert sparks.returncode == 0, sparks.stderr
+    found = json.loads(sparks.stdout)
+    assert found["digest"] == json.loads(ours.stdout)["digest"]
+    assert found["partitions"][0]["end_offset"] == burned.early[0]

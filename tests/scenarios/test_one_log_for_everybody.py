@@ -114,9 +114,10 @@ def trimmed(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -
     work = Workload(kafka_own.bootstrap, [names["written"], names["appended"]], seed=17, codecs=CODECS)
     try:
         house.run("init")
-        work.plain(20, NOON)
-        work.transactions(12, NOON)
-        work.plain(4, NOON)
+        work.plain(40, NOON)
+        work.transactions(20, NOON)
+        work.plain(40, NOON)
+        work.transactions(3, NOON)
         made.ends = dict.fromkeys(TOPICS, work.end) | {"cleaned": compacted_once(house, names["cleaned"])}
         for topic in TOPICS:
             for isolation in Isolation:

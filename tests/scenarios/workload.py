@@ -29,10 +29,11 @@ class Workload:
     """Idempotent and transactional producers to partition 0 of every topic, which nobody else writes to."""
 
     def __init__(self, bootstrap: str, topics: Sequence[str], seed: int, codecs: Sequence[str] = ("zstd",)) -> None:
-        """``codecs``: of batches without a transaction, in turn."""
+        """``codecs``: of batches without a transaction, in turn; of several, values that each of them makes smaller."""
         self.topics = topics
         self._random = random.Random(seed)
         self._number = 0
+        self._repeated = 2 if len(codecs) > 1 else 1
         asked = {"group.id": f"watch-{topics[0]}", "isolation.level": "read_uncommitted"}  # else the end is the LSO
         self._watch: Any = Consumer({"bootstrap.servers": bootstrap, "log_level": 0, **asked})
         self.end = 0
@@ -99,7 +100,13 @@ class Workload:
     def _record(self, at_ms: int) -> dict[str, Any]:
         """Null keys, null and empty values, headers without a value: all in turn."""
         number = self._number
-        value = None if number % 11 == 0 else b"" if number % 13 == 0 else self._random.randbytes(VALUE_BYTES)
+        value = (
+            None
+            if number % 11 == 0
+            else b""
+            if number % 13 == 0
+            else self._random.randbytes(VALUE_BYTES // self._repeated) * self._repeated
+        )
         headers = [("number", b"%d" % number), ("nothing", None), ("number", b"")] if number % 5 == 0 else None
         return {
             "key": None if number % 7 == 0 else b"key %d" % (number % 17),
