@@ -29,14 +29,19 @@ ROOM = 10_000
 
 
 @pytest.fixture
-def remote() -> RemoteTier:
-    return RemoteTier(MemoryStore(), ChunkCache(100 * MIB), SystemClock())
+def store() -> MemoryStore:
+    return MemoryStore()
 
 
 @pytest.fixture
-def segment(remote: RemoteTier, write_segment: WriteSegment) -> RemoteSegment:
+def remote(store: MemoryStore) -> RemoteTier:
+    return RemoteTier(store, ChunkCache(100 * MIB), SystemClock())
+
+
+@pytest.fixture
+def segment(store: MemoryStore, write_segment: WriteSegment) -> RemoteSegment:
     assert CHUNK < len(LOG) < 2 * CHUNK
-    return write_segment(remote.store, LOG, compression=Compression.ZSTD, chunk_bytes=CHUNK)
+    return write_segment(store, LOG, compression=Compression.ZSTD, chunk_bytes=CHUNK)
 
 
 def read(remote: RemoteTier, segment: RemoteSegment, start: int) -> tuple[int, int]:

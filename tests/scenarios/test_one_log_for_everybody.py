@@ -128,7 +128,7 @@ def trimmed(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -
             made.codecs |= {CODECS[batch.codec] for batch in iter_batches(log.read_bytes(), source=str(log))}
         with house.agent():
             for topic in TOPICS:
-                eventually(partial(made.is_trimmed, topic))
+                eventually(partial(made.is_trimmed, topic), 200.0)
             yield made
     finally:
         work.close()
