@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..log.arrow_numbers import numbers
+from ..log.arrow_columns import numbers
 from ..log.batch import iter_batches
 from ..log.time_index import lookup_offset, parse_time_index
 from ..state.errors import LogGap

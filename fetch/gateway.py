@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import urllib3
 
-from ..log.arrow_numbers import numbers
+from ..log.arrow_columns import numbers
 from ..state.errors import (
     AccessDenied,
     BrokerUnavailable,

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ..state.errors import InvalidRequest
 from . import kernels
-from .arrow_numbers import constant, numbers
+from .arrow_columns import constant, numbers
 from .record_block import RECORD_SCHEMA, HeaderTable, RecordBlock
 
 _ZERO = constant(0, pa.int32())

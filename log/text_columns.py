@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .arrow_numbers import constant
+from .arrow_columns import constant
 
 SLICE_BYTES = 1 << 20
 TEXT = pa.large_binary()
@@ -24,7 +24,7 @@ Part: TypeAlias = "pa.Array | bytes"
 
 
 def same(text: bytes) -> pa.Scalar:
-    """The same bytes in every row; not by `pa.scalar` (`arrow_numbers.py` says why)."""
+    """The same bytes in every row; not by `pa.scalar` (`arrow_columns.py` says why)."""
     ends, data = pa.py_buffer(struct.pack("=qq", 0, len(text))), pa.py_buffer(text)
     return pa.Array.from_buffers(TEXT, 1, [None, ends, data])[0]
 

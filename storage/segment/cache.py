@@ -1,7 +1,7 @@
 """Chunks kept by readers, in two levels: plain in memory, as they are stored on disk. Each is loaded once at a time.
 
 memory   plain bytes, least recently used out first, bounded by bytes; of a compressed chunk that only small reads
-         wanted the beginning of, and what is stored of it (`unpacking.py`)
+         wanted the beginning of, and what is stored of it (`begun_chunk.py`)
 disk     `disk_cache.py`; what was encrypted in the store is encrypted there too
 store    adjacent chunks that neither has, by one request
 """
@@ -16,15 +16,15 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from ...state.errors import CorruptData
+from .begun_chunk import STEP_BYTES, BegunChunk, Unpacking
 from .chunks import Chunk
 from .disk_cache import DiskCache
 from .in_order import Stopped
 from .log_chunks import LogChunks, windows
-from .unpacking import STEP_BYTES, Prefix, Unpacking
 
 Name = tuple[str, int]
 """Whole object key, chunk id. No object name is ever used twice."""
-Held = bytes | Prefix
+Held = bytes | BegunChunk
 _Claims = dict[Name, "Future[Held]"]
 OPEN = 4
 """Chunks that are being unpacked bit by bit, of which the library's state is kept; of others it begins again."""
@@ -185,22 +185,22 @@ class ChunkCache:
         size = -(-want // STEP_BYTES) * STEP_BYTES
         if size >= chunk.plain_size or (begun := source.unpacking(chunk, stored)) is None:
             return source.plain(chunk, stored)
-        return self._further(source, chunk, begun, Prefix((), 0, stored), size)
+        return self._further(source, chunk, begun, BegunChunk((), 0, stored), size)
 
-    def _further(self, source: LogChunks, chunk: Chunk, begun: Unpacking, held: Prefix, size: int) -> Prefix:
+    def _further(self, source: LogChunks, chunk: Chunk, begun: Unpacking, held: BegunChunk, size: int) -> BegunChunk:
         data = source.unpacked(chunk, begun, size - held.size)
         with self._lock:
             self._open[source.key, chunk.id] = begun
             while len(self._open) > OPEN:
                 self._open.popitem(last=False)
-        return Prefix((*held.pieces, data), size, held.stored)
+        return BegunChunk((*held.pieces, data), size, held.stored)
 
     def _from_memory(self, source: LogChunks, chunk: Chunk, claims: _Claims, want: int) -> bool:
         """Whether its beginning is here: then it is opened further. A claim for it is had by one at a time."""
         name = (source.key, chunk.id)
         with self._lock:
             held, begun = self._chunks.get(name), self._open.pop(name, None)
-        if not isinstance(held, Prefix):
+        if not isinstance(held, BegunChunk):
             return False
         size = -(-want // STEP_BYTES) * STEP_BYTES
         data: Held

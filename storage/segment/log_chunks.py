@@ -16,10 +16,10 @@ from ...state.errors import CorruptData
 from ...state.objects import ObjectInfo
 from ...state.offsets import ByteRange
 from ..object_store import MIB, RangeNotSatisfiable
+from .begun_chunk import Unpacking, unpacking
 from .chunks import Chunk
 from .encryption import SegmentCipher
 from .in_order import Stopped
-from .unpacking import Unpacking, unpacking
 
 WINDOW_BYTES = 8 * MIB
 """Adjacent chunks are read by one request and held together: so many bytes, stored and plain, or one larger chunk."""

@@ -20,6 +20,7 @@ from ...state.errors import CorruptData, InvalidRequest
 from ...state.object_keys import ObjectKind, base_of, object_key
 from ...state.offsets import ByteRange
 from ...state.segment import RemoteSegment
+from .begun_chunk import BegunChunk
 from .buffers import Buffers, Window
 from .cache import ChunkCache, Held
 from .chunks import Chunk, chunk_of_offset
@@ -27,7 +28,6 @@ from .encryption import KeyUnwrapper, SegmentCipher
 from .in_order import Work, in_order
 from .log_chunks import WINDOW_BYTES, LogChunks, ObjectReads, exact_range, windows
 from .manifest import MAX_MANIFEST_BYTES, IndexKind, SegmentManifest, parse_manifest
-from .unpacking import Prefix
 
 PARALLEL = 4
 """Requests in flight for a long range."""
@@ -254,7 +254,7 @@ class SegmentReader:
                 for data in window:
                     chunk, at = chunks[at], at + 1
                     first, end = max(0, start - chunk.plain_start), min(stop, chunk.plain_stop) - chunk.plain_start
-                    if isinstance(data, Prefix):
+                    if isinstance(data, BegunChunk):
                         yield from data.cut(first, end)
                     else:
                         yield data if end - first == chunk.plain_size else memoryview(data)[first:end]

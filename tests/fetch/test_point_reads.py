@@ -17,9 +17,9 @@ from tierstate.state.routing import Isolation
 from tierstate.state.segment import Compression, RemoteSegment
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import MIB
+from tierstate.storage.segment.begun_chunk import STEP_BYTES
 from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.reader import read_manifest
-from tierstate.storage.segment.unpacking import STEP_BYTES
 
 FIRST, BATCHES = 1234, 1100
 CHANCE = random.Random(7)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.wheels import ROOT
-from tierstate.log.arrow_numbers import numbers
+from tierstate.log.arrow_columns import numbers
 
 PRINTING = """
 import sys

@@ -21,7 +21,7 @@ MOST_WINDOW = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Prefix:
+class BegunChunk:
     """The first ``size`` plain bytes of a chunk, and for who reads on, ``stored``: all of it as the store has it."""
 
     pieces: tuple[bytes, ...]

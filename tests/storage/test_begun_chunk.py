@@ -16,13 +16,14 @@ from tests.storage.conftest import BASE_KEY, WriteSegment
 from tests.storage.key_rings import load_ring
 from tests.storage.test_chunk_cache import Watched, reader_of
 from tierstate.state.errors import CorruptData
+from tierstate.state.offsets import ByteRange
 from tierstate.state.segment import Compression
 from tierstate.storage.object_store import MIB
+from tierstate.storage.segment.begun_chunk import STEP_BYTES, unpacking
 from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.disk_cache import open_disk_cache
 from tierstate.storage.segment.keyring import KeyRing
 from tierstate.storage.segment.reader import SegmentReader
-from tierstate.storage.segment.unpacking import STEP_BYTES, unpacking
 
 CHUNK = 6 * STEP_BYTES
 CHANCE = random.Random(7)
@@ -100,17 +101,28 @@ def test_whatever_is_read_in_whichever_order_is_the_log(
 
 
 def test_readers_at_once_that_want_different_parts_share_one_request(store: Watched) -> None:
-    cache, together = ChunkCache(100 * MIB), threading.Barrier(6)
+    cache, go_on = ChunkCache(100 * MIB), threading.Event()
     reader = reader_of(store, cache)
 
+    def wait(range: ByteRange) -> None:
+        go_on.wait(30)
+
+    store.before = wait
+
     def one(number: int) -> bytes:
-        together.wait(30)
         return read(reader, 0, number * STEP_BYTES + 7)
 
     with ThreadPoolExecutor(6) as pool:
-        assert [len(each) for each in pool.map(one, range(6))] == [number * STEP_BYTES + 7 for number in range(6)]
+        reading = [pool.submit(one, 0)]
+        while not store.ranges:
+            threading.Event().wait(0.001)
+        reading += [pool.submit(one, number) for number in range(1, 6)]
+        while cache.counts.hits + cache.counts.misses < 6:
+            threading.Event().wait(0.001)
+        go_on.set()
+        assert [len(each.result()) for each in reading] == [number * STEP_BYTES + 7 for number in range(6)]
     assert len(store.ranges) == 1
-    assert cache.counts.bytes <= CHUNK
+    assert cache.counts.bytes == CHUNK
 
 
 def test_damage_behind_what_was_read_is_told_to_who_reads_on_and_not_kept(store: Watched) -> None:
