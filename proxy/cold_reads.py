@@ -146,9 +146,18 @@ class ColdReads:
 
 
 async def wait_for_one(reads: list[ColdRead], seconds: float) -> None:
-    """Until one of them is ready, or the time is over."""
-    if reads and not any(read.ready for read in reads):
-        await asyncio.wait([read.task for read in reads], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    """Until one of them has something to give, or the time is over.
+
+    One that failed hurries nobody: clients ask again at once, some of them without end.
+    """
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + seconds
+    while (left := ends - loop.time()) > 0 and not any(read.ready and read.error is None for read in reads):
+        running = [read.task for read in reads if not read.ready]
+        if running:
+            await asyncio.wait(running, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(left)
 
 
 def within(piece: Fetched) -> Fetched:

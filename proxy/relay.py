@@ -88,11 +88,13 @@ class Relay:
         finally:
             for task in both:
                 task.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
-            self._fetches.close()
-            self._reads.close()
-            self._client.close()
-            self._broker.abort()
+            try:
+                await asyncio.gather(*both, return_exceptions=True)
+            finally:  # also when the proxy is stopped meanwhile
+                self._fetches.close()
+                self._reads.close()
+                self._client.close()
+                self._broker.abort()
 
     # client -> broker
 
