@@ -17,13 +17,16 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..app.pool import Pool
-from ..fetch.piece import PIECE_BYTES, Fetched
+from ..fetch.piece import Fetched
+from ..runtime.allocator import LARGER_THAN_READS
 from ..state.errors import CorruptData, TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .budget import Budget
 from .fetch_request import Place, Wanted
 
+READ_BYTES = LARGER_THAN_READS - 64 * 1024
+"""Of one read, at most: memory that is used again. Of a larger piece every page would be new (`allocator.py`)."""
 KEPT_S = 30.0
 AGAIN_S = 1.0
 _BATCH = struct.Struct(">qi")
@@ -113,7 +116,7 @@ class ColdReads:
             return known
         self.drop(place)
         budget = self._shared.budget
-        size = max(1, min(wanted.max_bytes, PIECE_BYTES, budget.of_a_read))
+        size = max(1, min(wanted.max_bytes, READ_BYTES, budget.of_a_read))
         if not budget.for_a_read(size):
             return None
         read = self._reads[place] = ColdRead(place, wanted, isolation, self._shared, size)
