@@ -184,7 +184,7 @@ def test_remote_records_get_into_answers_that_the_broker_could_fill_alone_whatev
     cluster: TieredCluster, topic: str
 ) -> None:
     """A hot partition's megabytes fit into no memory of this proxy; they are asked for in smaller answers."""
-    hot = cluster.topic("hot", 12_000, **{"internal.segment.bytes": str(1 << 30)})  # 2.4 MB and more
+    hot = cluster.topic("hot", 12_000, 1, **{"internal.segment.bytes": str(1 << 30)})  # one answer: 2.4 MB and more
     with running(cluster, "proxy.memory=1MiB") as proxy, asking(proxy) as client:
 
         def asked() -> None:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -67,12 +68,8 @@ class Assigned(Clients):
     """librdkafka, from the beginning to ``RECORDS`` of every partition."""
 
     def __init__(self, bootstrap: str, name: str, topic: StoryTopic) -> None:
-        config = {"bootstrap.servers": bootstrap, "group.id": "nobody", "auto.offset.reset": "error"}
-        config |= {
-            "enable.auto.commit": False,
-            "fetch.message.max.bytes": 500,
-            "topic.metadata.refresh.interval.ms": 500,
-        }
+        config: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": "nobody", "auto.offset.reset": "error"}
+        config |= {"enable.auto.commit": False, "fetch.message.max.bytes": 500}
         self._consumer, self._name, self._topic = Consumer({**config, "log_level": 0}), name, topic
         super().__init__()
 
@@ -105,9 +102,10 @@ class Grouped(Clients):
         super().__init__()
 
     def round(self) -> None:
-        config = {"bootstrap.servers": self._bootstrap, "group.id": f"{self._name}-{self.rounds}", "log_level": 0}
+        config: dict[str, Any] = {"bootstrap.servers": self._bootstrap, "log_level": 0}
+        config |= {"group.id": f"{self._name}-{self.rounds}", "session.timeout.ms": 20_000}
         config |= {"auto.offset.reset": "earliest", "enable.auto.commit": False, "fetch.message.max.bytes": 500}
-        with closing(Consumer({**config, "session.timeout.ms": 20_000})) as consumer:
+        with closing(Consumer(config)) as consumer:
             consumer.subscribe([self._name])
             self._read(consumer)
 
@@ -236,17 +234,18 @@ def test_nothing_is_lost_or_repeated_while_brokers_and_proxies_restart_one_by_on
             eventually(finished, PATIENCE_S)
 
         go_on()
-        written = Writer(story_three.sandbox, **{"bootstrap.servers": through})
+        to_proxies: dict[str, Any] = {"bootstrap.servers": through}
+        written = Writer(story_three.sandbox, **to_proxies)
         for broker in range(3):
             when.broker_stops(broker)
             written.writes(topic, 3, partition=broker)
             go_on()
             when.broker_starts(broker)
             go_on()
-        for each in proxies:
-            each.stop()
+        for proxy in proxies:
+            proxy.stop()
             written.writes(topic, 3)
             go_on()
-            each.start()
+            proxy.start()
             go_on()
         assert all(each.commits > 0 for each in grouped)
