@@ -295,7 +295,9 @@ def test_the_limit_of_a_partition_is_what_is_read_at_a_time(cluster: TieredClust
 
 def test_what_was_read_ahead_for_a_client_that_left_is_given_back(cluster: TieredCluster, topic: str) -> None:
     with running(cluster) as proxy:
-        with proxy.consumer((topic, 1, 0), max_partition_fetch_bytes=2_000) as consumer:
-            until(lambda: proxy.server.counts.filled, lambda: received(consumer, {}))
+        with asking(proxy) as client:
+            client.sendall(fetch_of((topic, 1, 0), max_wait_ms=100))
+            assert records_of(client) == {(topic, 1): 0}
+            until(lambda: proxy.reader.fetches and proxy.server.budget.used, lambda: None)
         until(lambda: proxy.server.counts.connections == 0, lambda: None)
         assert proxy.server.budget.used == 0
