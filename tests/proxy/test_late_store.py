@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 
 from tests.consumer.tiered_cluster import TieredCluster, until
 from tests.proxy.running import Held, RunningProxy, received, running
-from tierstate.proxy import fetches
+from tierstate.proxy import cold_reads, fetches
 from tierstate.proxy.cold_reads import ColdRead, wait_for_one
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import CorruptData, OffsetOutOfRange, StorageUnavailable, UnknownTopic
@@ -167,6 +167,23 @@ def test_a_read_that_failed_hurries_no_answer(
         held.set()
         found = records_of(client)
         assert found[topic, 1] == 0 < found[topic, 2]
+
+
+def test_a_read_that_failed_holds_no_memory(
+    cluster: TieredCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it is remembered, so that the store is not asked again at once."""
+    monkeypatch.setattr(cold_reads, "AGAIN_S", 3600.0)
+
+    def away(topic: str, partition: int, offset: int) -> None:
+        raise StorageUnavailable("the store does not answer")
+
+    with running(cluster) as proxy, asking(proxy) as client:
+        proxy.reader.before = away
+        client.sendall(fetch_of((topic, 1, 0), max_wait_ms=100))
+        assert records_of(client) == {(topic, 1): 0}
+        until(lambda: proxy.said, lambda: None)
+        assert proxy.server.budget.used == 0
 
 
 def test_where_all_reads_failed_the_client_waits_as_long(cluster: TieredCluster, topic: str) -> None:
