@@ -29,9 +29,9 @@ from tierstate.sandbox import tether
 from tierstate.sandbox.artifacts import kafka_libs
 from tierstate.sandbox.ports import PortLease, _is_free
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1800)]
 PARTITIONS, PER_SEGMENT, RECORDS = 3, 20, 110
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 NODES = (1, 2, 3)
 ENDS = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._BAD_MSG, KafkaError.INVALID_MSG}
 """Of a consumer's errors those that are none of a connection, or of a coordinator that moved."""
