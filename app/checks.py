@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 from ..broker.acls import lacking
+from ..broker.client_config import in_their_name
+from ..broker.raw import RawClient
 from ..broker.tier_topic_setup import look_at_tier_topic
 from ..follower.archives import Archives
 from ..leader.discovery import led_unseen
@@ -124,6 +127,8 @@ def checks(connection: Connection) -> Iterator[Check]:
             return f"cannot be run: {'; '.join(error.problems)}"
         except TierstateError:
             return "not asked: the broker is not fit"
+        if _by_certificate_alone(connection):
+            return "cannot be run: the brokers want a certificate of every client, and TLS of clients ends at a proxy"
         if settings.proxy.sni is not None:
             return f"bootstrap.servers={host}:{settings.proxy.listen.port}, brokers by the names {settings.proxy.sni}"
         ports = {int(each): settings.proxy.port_of(each) for each in brokers}
@@ -142,3 +147,16 @@ def checks(connection: Connection) -> Iterator[Check]:
     yield "tier-state topic", topic_is_safe
     yield "history", topic_and_archive_agree
     yield "proxy", proxy_has_a_port_for_each_broker
+
+
+def _by_certificate_alone(connection: Connection) -> bool:
+    """Whether brokers refuse who comes as a proxy's clients do: without the certificate that [kafka] has."""
+    theirs = in_their_name(connection.settings.kafka)
+    if theirs == connection.settings.kafka:
+        return False
+    with closing(RawClient(theirs, connection.clock)) as client:
+        try:
+            client.metadata()
+        except TierstateError:
+            return True
+    return False

@@ -12,10 +12,10 @@ record's `poll`, one record at a time, median of 300. ``crowd``: the tail's 99th
 1,000 connections more, a third of them asking for what they never read, a third sending a byte each second, beside the
 same proxy without them; and the proxy's memory with them. ``Fetch, cold, from S3``: a versitygw on this machine, a
 client that asks by bare Fetch of 4 MiB and decodes nothing, a proxy that has just started; the peer is bare boto3
-`get_object` of 4 MiB ranges of the same objects, one behind the other; "far" has toxiproxy between, which answers
-30 ms late and carries 50 MB/s a connection. ``hot beside cold``: a consumer of one local
-and two remote partitions, whose store answers 1 s late; the peer is the local one alone. Sides take turns, medians of
-five.
+`get_object` of 4 MiB ranges of the same objects, one behind the other, and of the proxy's CPU what those take; "far"
+has toxiproxy between, which answers 30 ms late and carries 50 MB/s a connection. ``hot beside cold``: a consumer of one
+local and two remote partitions, whose store answers 1 s late; the peer is the local one alone. Sides take turns,
+medians of five.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.servers.store_server import toxiproxy
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.sandbox.properties import kafkas_own_tiers
 
+from .agent_site import cpu_s
 from .bucket import BUCKET, Bucket, bucket, client_of
 from .consumer import SIZES, TieredPlace
 from .kroxylicious import kroxylicious
@@ -147,10 +149,10 @@ def _from_s3(kafka: KafkaSandbox, folder: Path, s3: Bucket, runs: int, quick: bo
     for topic, more in (("bench-0", TRIMMED), ("bench-1", TRIMMED), ("twin-0", {})):
         place.fill(topic, value_bytes, codec, count, **more)
     count = count * 3 // 4
-    rows = [_cold(place.settings, s3, s3.server.url, "from S3", count, runs)]
+    rows = _cold(place.settings, s3, s3.server.url, "from S3", count, runs)
     with toxiproxy(folder) as slow:
         away = far(slow.url, s3.server.address)
-        rows.append(_cold(_by(place.settings, s3, away), s3, away, "from S3, far", count, min(runs, 3)))
+        rows += _cold(_by(place.settings, s3, away), s3, away, "from S3, far", count, min(runs, 3))[:1]
     with toxiproxy(folder) as slow:
         late = _by(place.settings, s3, far(slow.url, s3.server.address, LATE_MS, None))
         hot: list[float] = []
@@ -171,28 +173,40 @@ def _by(settings: Path, s3: Bucket, endpoint: str) -> Path:
     return made
 
 
-def _cold(settings: Path, s3: Bucket, endpoint: str, where: str, count: int, runs: int) -> Row:
+def _cold(settings: Path, s3: Bucket, endpoint: str, where: str, count: int, runs: int) -> list[Row]:
     objects = [path for path in s3.folder.rglob("*.log") if "/bench-0-" in str(path)]
-    bare: list[float] = []
-    ours: list[float] = []
+    bare, ours = list[_Cold](), list[_Cold]()
     for _ in range(runs):
         bare.append(_bare_gets(s3, endpoint, objects))
-        with _proxy(settings) as (bootstrap, _):
-            ours.append(fetched(bootstrap, "bench-0", count))
-    cold, gets = statistics.median(ours) / 1e6, statistics.median(bare) / 1e6
-    return Row(f"Fetch, cold, {where}", cold, "MB/s", gets, "bare GETs of the ranges", "≥ 0.7x")
+        with _proxy(settings) as (bootstrap, pid):
+            before = cpu_s(pid)
+            size, rate = fetched(bootstrap, "bench-0", count)
+            ours.append(_Cold(rate, (cpu_s(pid) - before) / size))
+    rates = [statistics.median(each.rate for each in found) / 1e6 for found in (ours, bare)]
+    costs = [statistics.median(each.cpu for each in found) * 1e9 for found in (ours, bare)]
+    return [
+        Row(f"Fetch, cold, {where}", rates[0], "MB/s", rates[1], "bare GETs of the ranges", "≥ 0.7x"),
+        Row(f"CPU, Fetch, cold, {where}", costs[0], "ms/MB, less is better", costs[1], "bare GETs of the ranges"),
+    ]
 
 
-def _bare_gets(s3: Bucket, endpoint: str, objects: list[Path]) -> float:
-    """Bytes a second."""
+@dataclass(frozen=True, slots=True)
+class _Cold:
+    """Bytes a second, and CPU seconds a byte."""
+
+    rate: float
+    cpu: float
+
+
+def _bare_gets(s3: Bucket, endpoint: str, objects: list[Path]) -> _Cold:
     client = client_of(endpoint)
-    began, found = time.monotonic(), 0
+    began, cpu, found = time.monotonic(), time.process_time(), 0
     for path in objects:
         key, size = str(path.relative_to(s3.folder)), path.stat().st_size
         for at in range(0, size, FETCH_BYTES):
             asked = f"bytes={at}-{min(size, at + FETCH_BYTES) - 1}"
             found += len(client.get_object(Bucket=BUCKET, Key=key, Range=asked)["Body"].read())
-    return found / (time.monotonic() - began)
+    return _Cold(found / (time.monotonic() - began), (time.process_time() - cpu) / found)
 
 
 def _wait_for_the_trim(folder: Path, past: int) -> None:

@@ -46,9 +46,10 @@ def read(bootstrap: str, topic: str, count: int, proxy: int | None = None, besid
     return Read(rate, client, after - before)
 
 
-def fetched(bootstrap: str, topic: str, count: int) -> float:
-    """Bytes a second of bare Fetch answers, nothing decoded, up to record ``count``."""
-    return float(_by_a_process("fetch", bootstrap, topic, count))
+def fetched(bootstrap: str, topic: str, count: int) -> tuple[int, float]:
+    """Bytes of bare Fetch answers, nothing decoded, up to record ``count``; and bytes a second."""
+    size, rate = _by_a_process("fetch", bootstrap, topic, count)
+    return int(size), float(rate)
 
 
 def tail(bootstrap: str, topic: str, count: int) -> list[float]:
@@ -97,7 +98,7 @@ def _read(bootstrap: str, topic: str, count: int, beside: list[str] | None) -> t
     return rate, time.process_time() - cpu
 
 
-def _fetch(bootstrap: str, topic: str, count: int) -> float:
+def _fetch(bootstrap: str, topic: str, count: int) -> tuple[int, float]:
     buffer = memoryview(bytearray(FETCH_BYTES + (1 << 20)))
     offset = fetched_bytes = 0
     with _connected(bootstrap) as server:
@@ -122,7 +123,7 @@ def _fetch(bootstrap: str, topic: str, count: int) -> float:
                 offset = base + int(struct.unpack_from(">i", buffer, at + 23)[0]) + 1
                 at += 12 + length
             fetched_bytes += stored
-        return fetched_bytes / (time.monotonic() - began)
+        return fetched_bytes, fetched_bytes / (time.monotonic() - began)
 
 
 def _tail(bootstrap: str, topic: str, count: int) -> list[float]:

@@ -54,6 +54,19 @@ def consumer_config(kafka: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+OWN_CERTIFICATE = ("ssl.certificate.location", "ssl.key.location", "ssl.key.password")
+
+
+def in_their_name(kafka: Mapping[str, str]) -> dict[str, str]:
+    """For a connection on which somebody else says who they are: without a certificate of ours where it would say so*.
+
+    *With TLS alone the certificate is the principal: whoever came would be us. With SASL beside TLS the principal is
+    who logs in, and a certificate only opens the door (KIP-684).
+    """
+    by_login = kafka.get("security.protocol", "").lower() == "sasl_ssl"
+    return {name: value for name, value in kafka.items() if by_login or name not in OWN_CERTIFICATE}
+
+
 def is_of_groups(error: Any) -> bool:
     """A consumer that joins nothing and commits nothing needs no group, and no right on one: librdkafka asks for its
     coordinator all the same, and tells what it is answered."""

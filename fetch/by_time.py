@@ -2,7 +2,8 @@
 
 The broker is asked first, its local start is read after that, and then the remote tier is searched below it: whatever
 a trim moved out of the broker's reach meanwhile lies below the later local start. The lower offset wins. Markers are
-never the answer. Where the remote tier may be that of a lost branch nothing is said of it, nor of what comes after.
+never the answer of `offset_for_time`; a broker's may be one, so what stands in for it says ``markers``. Where the
+remote tier may be that of a lost branch nothing is said of it, nor of what comes after.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def offset_for_time(log: LogicalPartition, remote: RemoteTier, timestamp: Timest
 
 
 def first_remote(
-    log: LogicalPartition, remote: RemoteTier, timestamp: TimestampMs, bounds: LocalBounds
+    log: LogicalPartition, remote: RemoteTier, timestamp: TimestampMs, bounds: LocalBounds, *, markers: bool = False
 ) -> Found | None:
     """Of what lies below the local start of ``bounds``. Raises as `offset_for_time`."""
     view = log.known(log.fresh_view(max_age=0.0), bounds)
@@ -48,14 +49,15 @@ def first_remote(
     if start >= bounds.local_start:
         return None
     sure = min(log.sure_end(view, bounds), bounds.local_start)
-    found = _first_within(log, view, remote, (start, sure), timestamp) if start < sure else None
+    found = _first_within(log, view, remote, (start, sure), timestamp, markers) if start < sure else None
     if found is None and sure < bounds.local_start:
         raise unconfirmed(view, bounds, sure, offset=max(start, sure))
     return found
 
 
 def latest_remote(log: LogicalPartition, remote: RemoteTier, above: TimestampMs) -> Found | None:
-    """The first record with the latest time below the local start, where that is ``above`` or later.
+    """As a broker says it: the first record, or marker, with the latest time below the local start, where that is
+    ``above`` or later.
 
     Raises LineageUnconfirmed where it may be another log's.
     """
@@ -72,7 +74,7 @@ def latest_remote(log: LogicalPartition, remote: RemoteTier, above: TimestampMs)
     for segment, part in sorted(parts, key=lambda each: (-each[0].max_timestamp, each[1].start)):
         if segment.max_timestamp < above:
             break
-        found = first_in_segment(remote, segment, part, segment.max_timestamp)
+        found = first_in_segment(remote, segment, part, segment.max_timestamp, markers=True)
         if found is not None:  # else it is of a record that another part of the segment had
             return found
     return None
@@ -84,6 +86,7 @@ def _first_within(
     remote: RemoteTier,
     within: tuple[Offset, Offset],
     timestamp: TimestampMs,
+    markers: bool,
 ) -> Found | None:
     """``within``: start, and end exclusive."""
     offsets = OffsetRange(within[0], Offset(within[1] - 1))
@@ -92,7 +95,7 @@ def _first_within(
         part = owned.offsets.overlap(offsets)
         if part is None or owned.segment.max_timestamp < timestamp:
             continue
-        found = first_in_segment(remote, owned.segment, part, timestamp)
+        found = first_in_segment(remote, owned.segment, part, timestamp, markers=markers)
         if found is not None:
             _refuse_gap(log, gaps, found[0])
             return found
@@ -101,7 +104,7 @@ def _first_within(
 
 
 def first_in_segment(
-    remote: RemoteTier, segment: RemoteSegment, offsets: OffsetRange, timestamp: TimestampMs
+    remote: RemoteTier, segment: RemoteSegment, offsets: OffsetRange, timestamp: TimestampMs, *, markers: bool = False
 ) -> Found | None:
     """The first record of the range at or after a time. Begins where the time index proves that all before is older."""
     index = remote.open(segment).indexes(IndexKind.TIME) or b""
@@ -110,7 +113,8 @@ def first_in_segment(
     while position <= offsets.end:
         rest = OffsetRange(position, offsets.end)
         piece = remote.read(segment, rest, PIECE_BYTES, Isolation.READ_UNCOMMITTED)
-        found = first_in_batches(piece.data, position, Offset(offsets.end + 1), timestamp, segment.object_key)
+        end = Offset(offsets.end + 1)
+        found = first_in_batches(piece.data, position, end, timestamp, segment.object_key, markers=markers)
         if found is not None:
             return found
         position = piece.next_offset
@@ -118,14 +122,27 @@ def first_in_segment(
 
 
 def first_in_batches(
-    data: bytes | memoryview, start: Offset, stop: Offset, timestamp: TimestampMs, source: str
+    data: bytes | memoryview,
+    start: Offset,
+    stop: Offset,
+    timestamp: TimestampMs,
+    source: str,
+    *,
+    markers: bool = False,
 ) -> Found | None:
-    """The first record of ``[start, stop)`` at or after a time; only batches young enough are decoded."""
+    """The first record of ``[start, stop)`` at or after a time; only batches young enough are decoded.
+
+    ``markers``: or marker; a batch of them has one, and its time.
+    """
     from ..log.decode import decode_batches  # numba and the kernels, for those alone who ask by time
 
     for header in iter_batches(data, source=source, verify_crc=False):
         batch = data[header.position : header.position + header.size_bytes]
-        if header.is_control or header.max_timestamp < timestamp:
+        if header.max_timestamp < timestamp:
+            continue
+        if header.is_control:
+            if markers and start <= header.base_offset < stop:
+                return Offset(header.base_offset), TimestampMs(header.max_timestamp)
             continue
         for decoded in decode_batches(
             batch, source=source, topic="", partition=0, start=start, end=stop, columns=("offset", "timestamp")

@@ -212,12 +212,12 @@ class LogReader:
         return offset_for_time(self.partition(topic, partition), self.remote, TimestampMs(timestamp_ms))
 
     def first_remote(self, topic: str, partition: int, timestamp_ms: int) -> tuple[Offset, TimestampMs] | None:
-        """As `offset_for_time`, of what the broker has no more alone."""
+        """Of what the broker has no more, what it would have answered: the first record or marker since a time."""
         log = self.partition(topic, partition)
-        return first_remote(log, self.remote, TimestampMs(timestamp_ms), log.local_bounds())
+        return first_remote(log, self.remote, TimestampMs(timestamp_ms), log.local_bounds(), markers=True)
 
     def latest_remote(self, topic: str, partition: int, above_ms: int) -> tuple[Offset, TimestampMs] | None:
-        """The first record with the latest time of what the broker has no more, if that is ``above_ms`` or later."""
+        """As `first_remote`, with the latest time, if that is ``above_ms`` or later."""
         return latest_remote(self.partition(topic, partition), self.remote, TimestampMs(above_ms))
 
     def epoch_at(self, topic: str, partition: int, offset: int) -> LeaderEpoch | None:

@@ -2,7 +2,8 @@
 
     node of an answer  ->  a listener for it exists  ->  the answer that names it goes out
 
-So an answer is looked through first (`nodes`), and written (`rewritten`) when every node it names can be reached.
+So an answer is looked through first (`nodes`), and written (`rewritten`) when every node it names can be reached. Of
+Metadata only the part that names them is (`read_brokers`): what follows is as large as the cluster.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 from ..broker.wire import Frame, string_of
 from .apis import APIS, Key
+from .arriving import Kept
 
 _PORT = struct.Struct(">i")
 Address = tuple[str, int]
@@ -51,6 +53,19 @@ def rewritten(body: bytes, found: list[Named], listeners: Mapping[int, Address],
         parts += [body[at : each.start], string_of(address[0].encode(), flexible), _PORT.pack(address[1])]
         at = each.stop
     return b"".join([*parts, body[at:]])
+
+
+async def read_brokers(answer: Kept, version: int) -> None:
+    """Of the body of a Metadata answer that is arriving, what `nodes` needs. Raises Malformed."""
+    if version >= 3:
+        await answer.take(4)  # throttle time
+    for _ in range(await answer.count()):
+        await answer.take(4)
+        await answer.text()
+        await answer.take(4)
+        if version >= 1:
+            await answer.text()  # rack
+        await answer.tags()
 
 
 def _named(frame: Frame, flexible: bool) -> Named:

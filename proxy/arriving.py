@@ -58,3 +58,20 @@ class Arriving:
             for _ in range(await self.varint()):
                 await self.varint()
                 await self.take(await self.varint())
+
+
+class Kept(Arriving):
+    """And everything that was read is kept: it goes on, as it is or changed."""
+
+    def __init__(self, source: Source, *, flexible: bool, most: int | None = None) -> None:
+        """``most``: bytes that are kept; what would be more is Malformed."""
+        super().__init__(source, flexible=flexible)
+        self.kept = bytearray()
+        self._most = most
+
+    async def take(self, size: int) -> bytes:
+        if self._most is not None and len(self.kept) + size > self._most:
+            raise Malformed("more than can be looked into", most=self._most)
+        taken = await self.source.exactly(size)
+        self.kept += taken
+        return taken

@@ -17,13 +17,16 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..app.pool import Pool
-from ..fetch.piece import PIECE_BYTES, Fetched
+from ..fetch.piece import Fetched
+from ..runtime.allocator import LARGER_THAN_READS
 from ..state.errors import CorruptData, TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .budget import Budget
 from .fetch_request import Place, Wanted
 
+READ_BYTES = LARGER_THAN_READS - 64 * 1024
+"""Of one read, at most: memory that is used again. Of a larger piece every page would be new (`allocator.py`)."""
 KEPT_S = 30.0
 AGAIN_S = 1.0
 _BATCH = struct.Struct(">qi")
@@ -113,7 +116,7 @@ class ColdReads:
             return known
         self.drop(place)
         budget = self._shared.budget
-        size = max(1, min(wanted.max_bytes, PIECE_BYTES, budget.of_a_read))
+        size = max(1, min(wanted.max_bytes, READ_BYTES, budget.of_a_read))
         if not budget.for_a_read(size):
             return None
         read = self._reads[place] = ColdRead(place, wanted, isolation, self._shared, size)
@@ -146,9 +149,18 @@ class ColdReads:
 
 
 async def wait_for_one(reads: list[ColdRead], seconds: float) -> None:
-    """Until one of them is ready, or the time is over."""
-    if reads and not any(read.ready for read in reads):
-        await asyncio.wait([read.task for read in reads], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    """Until one of them has something to give, or the time is over.
+
+    One that failed hurries nobody: clients ask again at once, some of them without end.
+    """
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + seconds
+    while (left := ends - loop.time()) > 0 and not any(read.ready and read.error is None for read in reads):
+        running = [read.task for read in reads if not read.ready]
+        if running:
+            await asyncio.wait(running, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(left)
 
 
 def within(piece: Fetched) -> Fetched:

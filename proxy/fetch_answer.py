@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ..broker.wire import length_of
 from ..fetch.piece import Fetched, LogicalBounds
 from .apis import APIS, Key
-from .arriving import Arriving, Source
+from .arriving import Kept, Source
 
 OFFSET_OUT_OF_RANGE = 1
 _LEAD = struct.Struct(">ihqqq")
@@ -62,13 +62,12 @@ class Entry:
         self.error = error
 
 
-class FetchAnswer(Arriving):
+class FetchAnswer(Kept):
     """Read by iterating over `entries`, consuming the records of each before the next is asked for; then `rest`."""
 
     def __init__(self, source: Source, version: int) -> None:
         super().__init__(source, flexible=APIS[Key.FETCH].is_flexible(version))
         self._version = version
-        self._head = bytearray()
 
     async def entries(self) -> AsyncIterator[Entry]:
         await self.tags()  # of the answer's header
@@ -86,25 +85,19 @@ class FetchAnswer(Arriving):
     @property
     def rest(self) -> bytes:
         """What follows the last entry's records."""
-        return bytes(self._head)
-
-    async def take(self, size: int) -> bytes:
-        """And keeps it: it goes to the client."""
-        taken = await self.source.exactly(size)
-        self._head += taken
-        return taken
+        return bytes(self.kept)
 
     async def _entry(self, topic: str) -> Entry:
-        lead = len(self._head)
+        lead = len(self.kept)
         await self.take(_LEAD.size if self._version >= 5 else _LEAD.size - 8)
-        partition, error = struct.unpack_from(">ih", self._head, lead)
+        partition, error = struct.unpack_from(">ih", self.kept, lead)
         for _ in range(await self.count()):  # null for none
             await self.take(_ABORTED.size)
             await self.tags()
         if self._version >= 11:
             await self.take(4)
         size = await self.count()
-        head, self._head = self._head, bytearray()
+        head, self.kept = self.kept, bytearray()
         return Entry(topic, partition, error, head, lead, size, self._version)
 
 

@@ -11,7 +11,6 @@ for remote ones. One without waits, a little longer each time, to `remote_wait`,
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from dataclasses import dataclass
 
@@ -96,10 +95,7 @@ class Fetches:
         local = sum(len(each.records) for each in held)
         reads = [each.read for each in held if each.read is not None]
         if not local:
-            patience = min(self._patience, request.max_wait_ms / 1000)
-            await wait_for_one(reads, patience)
-            if all(read.ready and read.error is not None for read in reads):
-                await asyncio.sleep(patience)  # clients ask again at once, some of them without end
+            await wait_for_one(reads, min(self._patience, request.max_wait_ms / 1000))
         parts: list[Part] = [lead]
         given: list[ColdRead] = []
         room = request.max_bytes - local

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 
-from ..broker.client_config import bootstrap_addresses
+from ..broker.client_config import bootstrap_addresses, in_their_name
 from ..broker.framed_socket import tls_context
 from ..runtime.appended_lines import AppendedLines
 from ..runtime.clock import Clock
@@ -13,9 +13,6 @@ from ..runtime.metrics import Metrics
 from ..runtime.settings import Settings
 from .read_log import ReadLog
 from .server import BothTiers, BrokerAddress, Brokers, ProxyServer, Warn
-
-OWN_IDENTITY = ("ssl.certificate.location", "ssl.key.location", "ssl.key.password")
-"""Of the proxy's own connections only: with it, every client would be the proxy."""
 
 
 @contextmanager
@@ -25,7 +22,7 @@ def open_proxy(
     """``nodes``: the brokers of now, by node id.
 
     Raises InvalidSettings for an address that is taken, TLS files that cannot be used, a log that cannot be kept."""
-    kafka = {name: value for name, value in settings.kafka.items() if name not in OWN_IDENTITY}
+    kafka = in_their_name(settings.kafka)
     brokers = Brokers(bootstrap_addresses(kafka), nodes, tls_context(kafka))
     path = settings.proxy.access_log
     with ExitStack() as opened:

@@ -22,6 +22,8 @@ from ..broker.wire import Frame, Malformed
 from ..state.errors import InvalidRequest
 from . import addresses, codes
 from .apis import APIS, Key
+from .arriving import Kept
+from .budget import FREE
 from .direct import Gone
 from .fetch_request import FetchRequest, Place, read_fetch
 from .fetches import Fetches
@@ -43,7 +45,8 @@ _INT32 = struct.Struct(">i")
 LOOKED_INTO = frozenset(
     {Key.FETCH, Key.LIST_OFFSETS, Key.OFFSET_FOR_LEADER_EPOCH, Key.SASL_HANDSHAKE, Key.SASL_AUTHENTICATE}
 )
-WITH_ADDRESSES = frozenset({Key.METADATA, Key.FIND_COORDINATOR, Key.DESCRIBE_CLUSTER})
+WITH_ADDRESSES = frozenset({Key.FIND_COORDINATOR, Key.DESCRIBE_CLUSTER})
+"""And Metadata, of which only the beginning is looked into."""
 
 
 class Refused(InvalidRequest):
@@ -85,11 +88,13 @@ class Relay:
         finally:
             for task in both:
                 task.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
-            self._fetches.close()
-            self._reads.close()
-            self._client.close()
-            self._broker.abort()
+            try:
+                await asyncio.gather(*both, return_exceptions=True)
+            finally:  # also when the proxy is stopped meanwhile
+                self._fetches.close()
+                self._reads.close()
+                self._client.close()
+                self._broker.abort()
 
     # client -> broker
 
@@ -186,6 +191,8 @@ class Relay:
             change = self._change_of(pending)
             if pending.fetch is not None:
                 await self._fetches.answer(size, lead, pending.fetch)
+            elif pending.key == Key.METADATA:
+                await self._metadata(size, lead, pending.version)
             elif change is None:
                 client.write(_INT32.pack(size) + lead)
                 await broker.pipe(broker.left, client)
@@ -216,6 +223,19 @@ class Relay:
             return partial(house.older.patch_epochs, pending.epochs, version)
         return None
 
+    async def _metadata(self, size: int, lead: bytes, version: int) -> None:
+        """As `_addresses`, but for what follows the brokers, which has no bound: it is streamed."""
+        flexible = APIS[Key.METADATA].is_flexible(version)
+        answer = Kept(self._broker, flexible=flexible, most=FREE)
+        await answer.tags()  # of the answer's header
+        header = bytes(answer.kept)
+        await addresses.read_brokers(answer, version)
+        brokers = bytes(answer.kept[len(header) :])
+        changed = await self._addresses(Key.METADATA, version, brokers)
+        self._client.write(_INT32.pack(size + len(changed) - len(brokers)) + lead + header + changed)
+        await self._broker.pipe(self._broker.left, self._client)
+        await self._client.flush()
+
     async def _addresses(self, key: Key, version: int, body: bytes) -> bytes:
         named = addresses.nodes(key, body, version)
         listeners = await self._house.listeners.ensure(named)
@@ -233,10 +253,14 @@ class Relay:
 
     @contextmanager
     def _memory(self, size: int) -> Iterator[None]:
-        """For a frame that is looked into. Raises Refused where there is not enough for it now."""
-        with self._house.budget.for_a_frame(size) as taken:
-            if size > LARGEST_WHOLE or not taken:
-                raise Refused("no memory for a frame that must be looked into", length=size, most=LARGEST_WHOLE)
+        """For a frame that is looked into. Raises Refused where there is not enough for it, now or ever."""
+        budget = self._house.budget
+        most = min(LARGEST_WHOLE, budget.size)
+        if size > most:
+            raise Refused("a frame that must be looked into is larger than proxy.memory allows", length=size, most=most)
+        with budget.for_a_frame(size) as taken:
+            if not taken:
+                raise Refused("no memory now for a frame that must be looked into", length=size, in_use=budget.used)
             yield
 
 

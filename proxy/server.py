@@ -51,7 +51,7 @@ class BothTiers(Reader, Older, Protocol):
 class Brokers:
     """Where the cluster is first asked, its brokers by node id as far as they are known, and how connections are made.
 
-    Never with a certificate of the proxy's own: that would be everybody's identity.
+    Never with a certificate of the proxy's own that would be everybody's identity (`client_config.in_their_name`).
     """
 
     bootstrap: Sequence[BrokerAddress]

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from botocore.response import StreamingBody
 
 STEP_BYTES = 64 * 1024
+MOST_AT_ONCE = MIB
+"""What is read by one call, at most: the call asks for memory of that size, and of larger ones every page is new
+(`runtime/allocator.py`), however little comes."""
 
 
 class SentBody:
@@ -59,7 +62,7 @@ def arriving(body: StreamingBody, size: int, piece_bytes: int, clock: Clock, pat
         while left:
             began = clock.monotonic()
             try:
-                piece: bytes = stream.read1(min(left, piece_bytes))
+                piece: bytes = stream.read1(min(left, piece_bytes, MOST_AT_ONCE))
             except (BotoCoreError, HTTPError, OSError):
                 return
             if not piece:

@@ -53,8 +53,8 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
     return folder / "ca.pem", folder / "broker.pem"
 
 
-def guarded_sandbox(folder: Path) -> KafkaSandbox:
-    """Not yet opened. ``folder``: for its certificate."""
+def guarded_sandbox(folder: Path, **more: str) -> KafkaSandbox:
+    """Not yet opened. ``folder``: for its certificate. ``more``: properties of its listener."""
     authority, identity = self_signed(folder)
     listener = "listener.name.plaintext"
     users = " ".join(f'user_{name}="{password}"' for name, password in PASSWORDS.items())
@@ -73,6 +73,7 @@ def guarded_sandbox(folder: Path) -> KafkaSandbox:
         "super.users": "User:admin;User:ANONYMOUS",
         "auto.create.topics.enable": "true",
         "delegation.token.secret.key": "guarded",
+        **{f"{listener}.{name.replace('_', '.')}": value for name, value in more.items()},
     }
     client = {"security.protocol": "sasl_ssl", "sasl.mechanisms": "PLAIN", "sasl.username": "admin"}
     client |= {"sasl.password": PASSWORDS["admin"], "ssl.ca.location": str(authority)}

@@ -8,6 +8,7 @@ import pytest
 
 from tests.fetch.two_tiers import Golden, golden_rows
 from tests.histories.epoch_cache import end_offset_for
+from tierstate.log.batch import iter_batches
 from tierstate.state.epochs import LeaderEpoch
 from tierstate.state.errors import LineageUnconfirmed
 from tierstate.state.routing import Isolation
@@ -19,6 +20,14 @@ def starts(golden: Golden) -> list[int]:
     """Of the local tier: at the border of each segment, and beside it."""
     bases = golden.folder.bases
     return sorted({0, *(base + beside for base in bases[1:] for beside in (-1, 0, 1) if base + beside <= bases[-1])})
+
+
+def times_of(golden: Golden, case: str) -> list[tuple[int, int]]:
+    """Offset and time of every record and marker: a broker's answer may be either."""
+    logs = [(base, golden.folder.file(base, ".log")) for base in golden.folder.bases]
+    batches = (batch for base, log in logs for batch in iter_batches(log, source=str(base)))
+    markers = [(batch.base_offset, batch.max_timestamp) for batch in batches if batch.is_control]
+    return sorted([(row[0], row[1]) for row in golden_rows(case, Isolation.READ_UNCOMMITTED)] + markers)
 
 
 def test_an_epoch_ends_where_it_ended_before_the_trim(golden_log: Make) -> None:
@@ -54,28 +63,38 @@ def test_the_epoch_of_an_offset_is_that_of_its_batch(golden_log: Make) -> None:
 
 
 @pytest.mark.parametrize("case", ["transactions", "epochs"])
-def test_the_first_remote_record_of_a_time_is_the_logs_own_below_the_local_start(golden_log: Make, case: str) -> None:
+def test_the_first_of_a_time_is_the_logs_own_below_the_local_start(golden_log: Make, case: str) -> None:
     golden = golden_log(case)
-    rows = golden_rows(case, Isolation.READ_UNCOMMITTED)
-    times = sorted({row[1] for row in rows})
+    rows = times_of(golden, case)
+    times = sorted({time for _, time in rows})
     for start in starts(golden):
         golden.local.delete_records(start)
         for time in [times[0] - 1, *times[:: max(1, len(times) // 9)], times[-1], times[-1] + 1]:
-            wanted = next(((row[0], row[1]) for row in rows if row[1] >= time and row[0] < start), None)
+            wanted = next((row for row in rows if row[1] >= time and row[0] < start), None)
             assert golden.reader.first_remote("t", 0, time) == wanted, (start, time)
 
 
 @pytest.mark.parametrize("case", ["transactions", "epochs", "zstd"])
 def test_the_latest_time_is_found_where_the_broker_has_it_no_more(golden_log: Make, case: str) -> None:
     golden = golden_log(case)
-    rows = golden_rows(case, Isolation.READ_UNCOMMITTED)
+    rows = times_of(golden, case)
     for start in starts(golden):
         golden.local.delete_records(start)
-        here = max((row[1] for row in rows if row[0] >= start), default=-1)
-        below = [(row[1], -row[0]) for row in rows if row[0] < start and row[1] >= here]
+        here = max((time for offset, time in rows if offset >= start), default=-1)
+        below = [(time, -offset) for offset, time in rows if offset < start and time >= here]
         latest = max(below, default=None)
         wanted = None if latest is None else (-latest[1], latest[0])
         assert golden.reader.latest_remote("t", 0, here) == wanted, start
+
+
+def test_a_marker_can_be_the_first_or_the_latest_of_a_time(golden_log: Make) -> None:
+    """Else the tests above would hold without it."""
+    golden = golden_log("transactions")
+    rows = times_of(golden, "transactions")
+    records = {row[0] for row in golden_rows("transactions", Isolation.READ_UNCOMMITTED)}
+    golden.local.delete_records(golden.folder.bases[-1])
+    found = [golden.reader.first_remote("t", 0, time) for _, time in rows]
+    assert any(each is not None and each[0] not in records for each in found)
 
 
 def test_nothing_is_said_of_what_may_be_a_branch_that_was_lost(golden_log: Make) -> None:

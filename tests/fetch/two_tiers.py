@@ -225,7 +225,7 @@ class TwoTiers:
             last_record_offset=Offset(headers[-1].last_offset),
             record_count=sum(header.record_count for header in headers if not header.is_control),
             leader_epochs=epochs,
-            max_timestamp=TimestampMs(max(h.max_timestamp for h in headers if not h.is_control)),
+            max_timestamp=TimestampMs(max(h.max_timestamp for h in headers)),  # markers too, as an agent does
             log_bytes=len(log),
             log_object_bytes=written.stored_bytes,
             indexes_object_bytes=indexes.stored_bytes,

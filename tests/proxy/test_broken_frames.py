@@ -11,6 +11,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from tests.broker.guarded import self_signed
 from tests.consumer.tiered_cluster import until
 from tests.proxy.messages import encoded, message, versions
 from tests.proxy.serving import serving
-from tests.proxy.test_frames import through
+from tests.proxy.test_frames import read_brokers, through
 from tierstate.broker.control import ClusterDescription
 from tierstate.broker.wire import Malformed
 from tierstate.proxy import addresses
@@ -63,6 +64,7 @@ READERS: dict[str, tuple[Key, Any, Read]] = {
         lambda data, version: list(epochs_said(data, version)),
     ),
     "metadata": (Key.METADATA, MetadataResponse, lambda data, v: addresses.nodes(Key.METADATA, data, v)),
+    "arriving metadata": (Key.METADATA, MetadataResponse, read_brokers),
     "coordinators": (
         Key.FIND_COORDINATOR,
         FindCoordinatorResponse,
@@ -169,8 +171,9 @@ def proxy(broker: FakeBroker, request: pytest.FixtureRequest, tmp_path: Path) ->
         yield server
 
 
-def connected(proxy: ProxyServer) -> socket.socket:
-    plain = socket.create_connection(("127.0.0.1", proxy.address.port), 20)
+def connected(proxy: ProxyServer, port: int | None = None) -> socket.socket:
+    """To the bootstrap listener, or another."""
+    plain = socket.create_connection(("127.0.0.1", port or proxy.address.port), 20)
     if proxy._tls is None:
         return plain
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -305,6 +308,89 @@ def test_a_large_frame_that_nobody_looks_into_is_streamed(proxy: ProxyServer, br
         assert answer_of(client) == struct.pack(">i", 7) + body
         sender.join()
     assert proxy.budget.used == 0
+
+
+def metadata(brokers: list[tuple[int, int]], topics: int = 0) -> bytes:
+    """The body of a Metadata answer of version 1: node and port of each broker."""
+    made = MetadataResponse(
+        brokers=[MetadataResponse.MetadataResponseBroker(node, "127.0.0.1", port, None) for node, port in brokers],
+        controller_id=1,
+        topics=[
+            MetadataResponse.MetadataResponseTopic(0, f"{number}".rjust(200, "t"), False, [])
+            for number in range(topics)
+        ],
+    )
+    return encoded(made, 1)
+
+
+def naming(brokers: list[tuple[int, int]], request: bytes) -> bytes:
+    return framed(request[4:8] + metadata(brokers))
+
+
+def test_the_metadata_of_a_cluster_larger_than_the_memory_passes(proxy: ProxyServer, broker: FakeBroker) -> None:
+    body = metadata([(1, broker.port)], 20_000)
+    assert len(body) > proxy.budget.size
+    broker.answer = lambda request: framed(request[4:8] + body)
+    with closing(connected(proxy)) as client:
+        client.sendall(request(Key.METADATA, 1, 7))
+        answer = answer_of(client)
+    (named,) = addresses.nodes(Key.METADATA, answer[4:], 1)
+    assert named.port != broker.port
+    assert answer[4:] == body.replace(struct.pack(">i", broker.port), struct.pack(">i", named.port), 1)
+
+
+def test_a_broker_that_a_metadata_answer_names_first_can_be_reached_when_the_answer_comes(
+    proxy: ProxyServer, broker: FakeBroker
+) -> None:
+    broker.answer = partial(naming, [(1, broker.port), (77, broker.port)])
+    with closing(connected(proxy)) as client:
+        client.sendall(request(Key.METADATA, 1, 7))
+        named = addresses.nodes(Key.METADATA, answer_of(client)[4:], 1)
+    assert [each.node for each in named] == [1, 77]
+    broker.answer = lambda request: framed(request[4:8] + b"fine")
+    for each in named:
+        with closing(connected(proxy, each.port)) as other:
+            other.sendall(request(HEARTBEAT, 0, 9))
+            assert answer_of(other) == struct.pack(">i", 9) + b"fine"
+
+
+def test_a_node_that_vanished_refuses_at_once_and_serves_again_where_it_comes_back(
+    proxy: ProxyServer, broker: FakeBroker
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        gone = nobody.getsockname()[1]
+    with closing(connected(proxy)) as client:
+        ports: dict[str, int] = {}
+        for where, port in (("before", broker.port), ("gone", gone), ("back", broker.port)):
+            broker.answer = partial(naming, [(77, port)])
+            client.sendall(request(Key.METADATA, 1, 7))
+            (named,) = addresses.nodes(Key.METADATA, answer_of(client)[4:], 1)
+            ports[where] = named.port
+            broker.answer = lambda request: framed(request[4:8] + b"fine")
+            with closing(connected(proxy, named.port)) as other:
+                other.sendall(request(HEARTBEAT, 0, 9))
+                assert answer_of(other) == (b"" if where == "gone" else struct.pack(">i", 9) + b"fine")
+    assert len({*ports.values()}) == 1, "a client that kept the address finds the node there again"
+
+
+@pytest.mark.parametrize(("length", "said"), [(3 << 20, "larger than proxy.memory"), (1 << 20, "no memory now")])
+def test_a_request_that_there_is_no_memory_for_is_refused_and_the_log_says_what_to_do(
+    broker: FakeBroker, length: int, said: str
+) -> None:
+    reasons: list[str] = []
+    cluster = ClusterDescription("x", (BrokerId(1),), {BrokerId(1): ("127.0.0.1", broker.port)})
+    where = {"bootstrap.servers": f"127.0.0.1:{broker.port}"}
+    reader: Any = None
+
+    def warn(event: str, **facts: object) -> None:
+        reasons.append(str(facts["reason"]))
+
+    with serving(reader, cluster, where, Proxy(memory=2 << 20), warn) as proxy:
+        with proxy.budget.for_a_frame((2 << 20) - (512 << 10)), closing(connected(proxy)) as client:
+            client.sendall(struct.pack(">i", length) + request(FETCH, 11, 1)[4:])
+            assert answer_of(client) == b""
+        until(lambda: reasons, lambda: None)
+    assert said in reasons[0]
 
 
 def test_a_client_that_never_reads_is_held_within_its_bound_and_stops_nobody(

@@ -24,6 +24,7 @@ from tierstate.broker.wire import Malformed
 from tierstate.fetch.piece import Fetched, LogicalBounds
 from tierstate.proxy import addresses
 from tierstate.proxy.apis import APIS, Key
+from tierstate.proxy.arriving import Kept
 from tierstate.proxy.fetch_answer import Entry, FetchAnswer, Said, filled
 from tierstate.proxy.fetch_request import lower, read_fetch
 from tierstate.proxy.offsets import epochs_said, offsets_said, read_epochs, read_list_offsets
@@ -266,6 +267,21 @@ def test_every_address_in_an_answer_becomes_a_listeners_and_nothing_else_changes
         if number not in kept:
             each.host, each.port = listeners[number]
     assert addresses.rewritten(data, found, listeners, flexible=flexible) == encoded(made, version)
+
+
+def read_brokers(body: bytes, version: int) -> bytes:
+    """What of a Metadata answer is looked into."""
+    answer = Kept(Whole(body), flexible=APIS[Key.METADATA].is_flexible(version))
+    asyncio.run(addresses.read_brokers(answer, version))
+    return bytes(answer.kept)
+
+
+@pytest.mark.parametrize(("version", "seed"), every(Key.METADATA, MetadataResponse))
+def test_of_metadata_only_the_beginning_is_looked_into_and_it_names_every_broker(version: int, seed: int) -> None:
+    data = encoded(message(MetadataResponse, version, seed), version)
+    begin = read_brokers(data, version)
+    assert data.startswith(begin)
+    assert addresses.nodes(Key.METADATA, begin, version) == addresses.nodes(Key.METADATA, data, version)
 
 
 @pytest.mark.parametrize("read_only", [False, True])

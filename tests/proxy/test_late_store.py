@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
 from tests.consumer.tiered_cluster import TieredCluster, until
-from tests.proxy.running import Held, received, running
-from tierstate.proxy import fetches
+from tests.proxy.running import Held, RunningProxy, received, running
+from tierstate.proxy import cold_reads, fetches
+from tierstate.proxy.cold_reads import ColdRead, wait_for_one
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import CorruptData, OffsetOutOfRange, StorageUnavailable, UnknownTopic
 
@@ -30,28 +34,50 @@ def topic(cluster: TieredCluster) -> str:
     return cluster.tiered("orders", RECORDS, 3)[0]
 
 
-def fetch_of(topic: str, *places: tuple[int, int], max_wait_ms: int) -> bytes:
-    """A Fetch of version 4 (FetchRequest.json): partition and offset of each."""
-    name = topic.encode()
+Place = tuple[str, int]
+
+
+def fetch_of(*places: tuple[str, int, int], max_wait_ms: int, max_bytes: int = 1 << 20) -> bytes:
+    """A Fetch of version 4 (FetchRequest.json): topic, partition and offset of each."""
     body = struct.pack(">hhih", 1, 4, 1, -1) + struct.pack(">iiiib", -1, max_wait_ms, 1, 1 << 26, 0)
-    body += struct.pack(">ih", 1, len(name)) + name + struct.pack(">i", len(places))
-    body += b"".join(struct.pack(">iqi", partition, offset, 1 << 20) for partition, offset in places)
+    body += struct.pack(">i", len(places))
+    for topic, partition, offset in places:
+        name = topic.encode()
+        body += struct.pack(">h", len(name)) + name + struct.pack(">iiqi", 1, partition, offset, max_bytes)
     return struct.pack(">i", len(body)) + body
 
 
-def records_of(client: socket.socket, topic: str) -> dict[int, int]:
-    """Bytes of records by partition, of one answer."""
-    size = int.from_bytes(client.recv(4, socket.MSG_WAITALL), "big")
-    answer = client.recv(size, socket.MSG_WAITALL)
-    at, found = 4 + 4 + 4 + 2 + len(topic), {}
-    (partitions,) = struct.unpack_from(">i", answer, at)
-    at += 4
-    for _ in range(partitions):
-        partition, _error, _, _, aborted = struct.unpack_from(">ihqqi", answer, at)
-        at += 26 + 16 * max(0, aborted)
-        (found[partition],) = struct.unpack_from(">i", answer, at)
-        at += 4 + max(0, found[partition])
+def exactly(client: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        came = client.recv(size - len(data))
+        assert came, "the connection ended"
+        data += came
+    return data
+
+
+def records_of(client: socket.socket) -> dict[Place, int]:
+    """Bytes of records by topic and partition, of one answer."""
+    answer = exactly(client, int.from_bytes(exactly(client, 4), "big"))
+    at, found = 4 + 4 + 4, dict[Place, int]()
+    for _ in range(int.from_bytes(answer[8:12], "big")):
+        length = int.from_bytes(answer[at : at + 2], "big")
+        topic = answer[at + 2 : at + 2 + length].decode()
+        at += 2 + length + 4
+        for _ in range(int.from_bytes(answer[at - 4 : at], "big")):
+            partition, _error, _, _, aborted = struct.unpack_from(">ihqqi", answer, at)
+            at += 26 + 16 * max(0, aborted)
+            (records,) = struct.unpack_from(">i", answer, at)
+            found[topic, partition] = max(0, records)
+            at += 4 + found[topic, partition]
     return found
+
+
+@contextmanager
+def asking(proxy: RunningProxy) -> Iterator[socket.socket]:
+    host, _, port = proxy.bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        yield client
 
 
 def whole(found: dict[int, list[int]], *partitions: int) -> bool:
@@ -74,31 +100,128 @@ def test_a_cold_partition_whose_store_never_answers_keeps_no_hot_one_waiting(
         until(lambda: whole(found, 1, 2), lambda: received(consumer, found))
 
 
+@pytest.mark.parametrize("records", [1, 50])
 def test_an_answer_with_records_of_the_brokers_own_never_waits_for_remote_ones(
-    cluster: TieredCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+    cluster: TieredCluster, topic: str, records: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Be it one record, as at the tail, or many: by the first an answer looks as if it were empty."""
     monkeypatch.setattr(fetches, "FIRST_WAIT_S", 3600.0)
-    start = cluster.local_start(topic, 0)
-    with running(cluster) as proxy:
+    hot = cluster.topic(f"hot-{records}", records)
+    with running(cluster) as proxy, asking(proxy) as client:
         proxy.reader.before = held = Held()
-        host, _, port = proxy.bootstrap.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=30) as client:
-            for _ in range(3):  # the first begins the remote read
-                client.sendall(fetch_of(topic, (0, start), (1, 0), max_wait_ms=3_600_000))
-                assert records_of(client, topic)[0] > 0
+        for _ in range(3):  # the first begins the remote read
+            client.sendall(fetch_of((hot, 0, 0), (topic, 1, 0), max_wait_ms=3_600_000))
+            assert records_of(client)[hot, 0] > 0
         held.set()
 
 
-def test_while_nothing_can_be_read_the_store_is_asked_once_and_the_broker_not_without_end(
+def test_while_nothing_can_be_read_the_store_is_asked_once_and_nobody_takes_it_for_the_end(
     cluster: TieredCluster, topic: str
 ) -> None:
-    with running(cluster) as proxy, proxy.consumer((topic, 1, 0)) as consumer:
+    with running(cluster) as proxy, proxy.consumer((topic, 1, 0), enable_partition_eof=True) as consumer:
         proxy.reader.before = held = Held()
         found: dict[int, list[int]] = {}
-        until(lambda: proxy.server.counts.not_yet >= 10, lambda: received(consumer, found))
+        until(lambda: proxy.server.counts.not_yet >= 10, lambda: received(consumer, found))  # fails by an "end"
         assert len(proxy.reader.fetches) == 1
         held.set()
-        until(lambda: whole(found, 1), lambda: received(consumer, found))
+        until(lambda: whole(found, 1), lambda: received(consumer, found, []))
+
+
+def test_an_answer_without_records_waits_twice_as_long_each_time_and_never_longer_than_it_may(
+    cluster: TieredCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    async def watched(reads: list[ColdRead], seconds: float) -> None:
+        waits.append(seconds)
+        await wait_for_one(reads, seconds)
+
+    monkeypatch.setattr(fetches, "wait_for_one", watched)
+    with running(cluster, "proxy.remote_wait=100ms") as proxy, asking(proxy) as client:
+        proxy.reader.before = held = Held()
+        for max_wait_ms in (500, 500, 500, 500, 500, 500, 5):  # the first begins the remote read
+            client.sendall(fetch_of((topic, 1, 0), max_wait_ms=max_wait_ms))
+            assert records_of(client) == {(topic, 1): 0}
+        held.set()
+    assert waits == [0.02, 0.04, 0.08, 0.1, 0.1, 0.005]
+
+
+def test_a_read_that_failed_hurries_no_answer(
+    cluster: TieredCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would come back at once, and be asked for again at once."""
+    monkeypatch.setattr(fetches, "FIRST_WAIT_S", 3600.0)
+    held = Held()
+
+    def before(topic: str, partition: int, offset: int) -> None:
+        if partition == 1:
+            raise StorageUnavailable("the store does not answer")
+        held(topic, partition, offset)
+
+    with running(cluster) as proxy, asking(proxy) as client:
+        proxy.reader.before = before
+        for _ in range(2):
+            client.sendall(fetch_of((topic, 1, 0), (topic, 2, 0), max_wait_ms=3_600_000))
+        assert records_of(client) == {(topic, 1): 0, (topic, 2): 0}
+        until(lambda: proxy.said, lambda: None)
+        held.set()
+        found = records_of(client)
+        assert found[topic, 1] == 0 < found[topic, 2]
+
+
+def test_a_read_that_failed_holds_no_memory(
+    cluster: TieredCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it is remembered, so that the store is not asked again at once."""
+    monkeypatch.setattr(cold_reads, "AGAIN_S", 3600.0)
+
+    def away(topic: str, partition: int, offset: int) -> None:
+        raise StorageUnavailable("the store does not answer")
+
+    with running(cluster) as proxy, asking(proxy) as client:
+        proxy.reader.before = away
+        client.sendall(fetch_of((topic, 1, 0), max_wait_ms=100))
+        assert records_of(client) == {(topic, 1): 0}
+        until(lambda: proxy.said, lambda: None)
+        assert proxy.server.budget.used == 0
+
+
+def test_where_all_reads_failed_the_client_waits_as_long(cluster: TieredCluster, topic: str) -> None:
+    async def waited() -> float:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await wait_for_one([failed], 0.05)
+        return loop.time() - began
+
+    failed: Any = type("Failed", (), {"ready": True, "error": StorageUnavailable("away")})()
+    assert asyncio.run(waited()) >= 0.05
+
+
+def test_remote_records_get_into_answers_that_the_broker_could_fill_alone_whatever_the_memory(
+    cluster: TieredCluster, topic: str
+) -> None:
+    """A hot partition's megabytes fit into no memory of this proxy; they are asked for in smaller answers."""
+    hot = cluster.topic("hot", 12_000, 1, **{"internal.segment.bytes": str(1 << 30)})  # one answer: 2.4 MB and more
+    with running(cluster, "proxy.memory=1MiB") as proxy, asking(proxy) as client:
+
+        def asked() -> None:
+            client.sendall(fetch_of((hot, 0, 0), (topic, 1, 0), max_wait_ms=100, max_bytes=4 << 20))
+            records_of(client)
+
+        until(lambda: proxy.server.counts.filled > 0, asked)
+
+
+def test_what_was_read_for_a_client_that_went_on_to_the_brokers_own_is_given_back(
+    cluster: TieredCluster, topic: str
+) -> None:
+    start = cluster.local_start(topic, 1)
+    with running(cluster) as proxy, asking(proxy) as client:
+        client.sendall(fetch_of((topic, 1, 0), max_wait_ms=100))
+        assert records_of(client) == {(topic, 1): 0}
+        until(lambda: proxy.reader.fetches and proxy.server.budget.used, lambda: None)
+        client.sendall(fetch_of((topic, 1, start), max_wait_ms=100))
+        assert records_of(client)[topic, 1] > 0
+        assert proxy.server.budget.used == 0
 
 
 def test_a_store_that_is_away_is_waited_for_by_the_client(cluster: TieredCluster, topic: str) -> None:
@@ -189,7 +312,9 @@ def test_the_limit_of_a_partition_is_what_is_read_at_a_time(cluster: TieredClust
 
 def test_what_was_read_ahead_for_a_client_that_left_is_given_back(cluster: TieredCluster, topic: str) -> None:
     with running(cluster) as proxy:
-        with proxy.consumer((topic, 1, 0), max_partition_fetch_bytes=2_000) as consumer:
-            until(lambda: proxy.server.counts.filled, lambda: received(consumer, {}))
+        with asking(proxy) as client:
+            client.sendall(fetch_of((topic, 1, 0), max_wait_ms=100))
+            assert records_of(client) == {(topic, 1): 0}
+            until(lambda: proxy.reader.fetches and proxy.server.budget.used, lambda: None)
         until(lambda: proxy.server.counts.connections == 0, lambda: None)
         assert proxy.server.budget.used == 0
