@@ -73,6 +73,10 @@ class Reader(Protocol):
         tier: Tier,
     ) -> Fetched: ...
 
+    def fetch_at_hand(
+        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
+    ) -> Fetched | None: ...
+
     def tiered_without_brokers(self, topic: str) -> bool: ...
 
     def fetch_without_brokers(

@@ -73,6 +73,14 @@ class ChunkCache:
             for chunk, each in zip(chunks, found, strict=True)
         ]
 
+    def held(self, key: str, chunks: Sequence[Chunk]) -> list[bytes] | None:
+        """Plain chunks, all of which are in memory; None: they are not, and nobody waits for them."""
+        with self._lock:
+            if not all((key, chunk.id) in self._chunks for chunk in chunks):
+                return None
+            self._hits += len(chunks)
+            return [data for chunk in chunks if isinstance(data := self._known((key, chunk.id)), bytes)]
+
     def load_ahead(self, source: LogChunks, chunks: Sequence[Chunk], stop: threading.Event) -> int:
         """Loads those of the chunks that are neither here nor being loaded; their plain bytes.
 
