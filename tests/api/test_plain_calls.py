@@ -7,8 +7,7 @@ from itertools import product
 import pytest
 
 from tests.api.conftest import Log
-from tests.api.gateways import Call, asgi_call
-from tests.api.test_records import RECORDS
+from tests.api.gateways import RECORDS, Call, asgi_call
 from tierstate.api.app import create_app
 from tierstate.api.media import ARROW, BATCHES, JSON, KAFKA_BINARY, NDJSON
 from tierstate.api.plain_calls import PLAIN

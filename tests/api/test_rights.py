@@ -194,6 +194,9 @@ def test_plans_and_what_reads_a_segment_are_for_those_alone_who_may_read(guarded
             answers.append(client.get(path, headers={"range": "bytes=0-99"}))
         # of a topic that may be read, a segment of one that may not
         path = f"/v1/topics/{guarded.topic('may-read')}/partitions/0/segments/{segments[0]['segment_id']}/log"
+        over = client.delete(f"/v1/plans/{'a' * 32}-60", params={"topic": topic})
+        assert over.status_code == (403 if may == "knows" else 404)
+        assert ("no such plan" in over.text) == (may == "reads")
         assert client.get(path).status_code == (200 if name == "may-read" else 410)
     assert [answer.status_code for answer in answers] == [
         expected,
