@@ -37,6 +37,8 @@ router = APIRouter(prefix="/v1/topics", tags=["records"], dependencies=[Depends(
 DEFAULT_BYTES = 1024 * 1024
 AT_HAND_BYTES = 2 * 1024 * 1024
 """The most that the event loop itself copies and sums for one call: half a millisecond."""
+FEW_BYTES, RECORD_BYTES = 64 * 1024, 1024
+"""What is fetched first of records that are asked for by their number: so much, or so much for each."""
 LONGEST_WAIT_MS = 60_000
 MAX_OFFSET = 2**63
 Taken: TypeAlias = tuple[Fetched, Offset]
@@ -201,14 +203,17 @@ async def _answer(service: FetchService, call: Call, caller: Caller, held: Held)
             body.end()
         return piece, reached
 
-    held.resize(call.max_bytes)
-    (first, next_offset), pool = await _fetch(service, call, position, call.max_bytes, take)
+    most = call.max_bytes
+    if call.max_records is not None:  # what is missing then follows
+        most = min(most, max(FEW_BYTES, call.max_records * RECORD_BYTES))
+    held.resize(most)
+    (first, next_offset), pool = await _fetch(service, call, position, most, take)
     if not first.data and call.wait_s > 0:
         held.resize(0)
         await service.tail.wait_beyond((call.topic, call.partition, call.isolation), position, call.wait_s)
         await service.permit(caller, call.topic, Need.READ)  # it may have lost the right while it waited
-        held.resize(call.max_bytes)
-        (first, next_offset), pool = await _fetch(service, call, position, call.max_bytes, take)
+        held.resize(most)
+        (first, next_offset), pool = await _fetch(service, call, position, most, take)
     tiers, last = [first.tier], first
     while body.wants_more and last.data:
         before, left = taken, call.max_bytes - body.stored

@@ -129,7 +129,8 @@ class FetchService:
         asking: Asking | None = None,
         plans: Plans | None = None,
     ) -> None:
-        self.plans, self.boards = plans, AgentBoards(clock)
+        self.agents = frozenset(host.lower() for host in settings.agents)
+        self.plans, self.boards = plans, AgentBoards(clock, self.agents)
         self.reader, self.settings, self.clock = reader, settings, clock
         self.pools = Pools(settings)
         self.memory = AnswerMemory(settings.memory)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from ..fetch.gateway import GatewayClient
     from .context import Context
 
-COMMANDS = ("consume", "digest", "segments", "status", "topics")
+COMMANDS = ("consume", "describe", "digest", "segments", "status", "topics")
 """Those that can ask a gateway; any other one that is told to refuses."""
 
 

@@ -111,6 +111,11 @@ class GatewayClient:
         found: list[dict[str, Any]] = self.json(f"/v1/topics/{quote(topic)}")["partitions"]
         return found
 
+    def agent(self, topic: str, partition: int) -> dict[str, Any]:
+        """What its agent said to the gateway. Raises UnknownTopic, AccessDenied."""
+        found: dict[str, Any] = self.json(f"/v1/topics/{quote(topic)}/partitions/{partition}/agent")
+        return found
+
     def partitions(self, topic: str) -> list[int]:
         """Partition numbers of a topic, ascending. Raises UnknownTopic."""
         return sorted(int(each["partition"]) for each in self.described(topic))
