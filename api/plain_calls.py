@@ -1,7 +1,7 @@
 """Reads of records that are asked for plainly, past the framework's routes and parameters: those take longer than most
 reads.
 
-Taken are calls whose every parameter is one of `PLAIN`, once, in its plainest form. Whatever else is there, also what
+Taken are calls whose every parameter is one of `PLAIN`, in its plainest form. Whatever else is there, also what
 is wrong, goes the long way, which alone says so.
 """
 
@@ -75,9 +75,7 @@ def _parameters(query: bytes) -> dict[str, Any] | None:
     try:
         for each in query.decode("ascii").split("&"):
             name, _, value = each.partition("=")
-            if name in given:
-                return None
-            given[name] = PLAIN[name](value)
+            given[name] = PLAIN[name](value)  # of two the last counts, as by the long way
     except (KeyError, ValueError):
         return None
     return given

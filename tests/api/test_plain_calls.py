@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ LONG_WAY = {"timeout_ms": "0"}
 """Not a parameter that is read plainly, and no different call."""
 
 
-def alike(call: Call, media_type: str, path: str = RECORDS, **query: str) -> int:
+def alike(call: Call, media_type: str, path: str = RECORDS, **query: Any) -> int:
     """The status of both."""
     short, long = call(path, media_type, **query), call(path, media_type, **query, **LONG_WAY)
     assert (short.status_code, short.content) == (long.status_code, long.content)
@@ -55,6 +56,11 @@ def test_numbers_that_are_not_plain_are_judged_by_the_long_way(call: Call, name:
 )
 def test_both_ways_refuse_alike(call: Call, query: dict[str, str]) -> None:
     assert alike(call, NDJSON, **query) == 400
+
+
+@pytest.mark.parametrize("twice", [["0", "450"], ["x", "450"], ["450", "x"], ["450", ""]])
+def test_of_a_parameter_that_is_named_twice_both_ways_take_the_same(call: Call, twice: list[str]) -> None:
+    alike(call, NDJSON, offset=twice, max_records="1")
 
 
 @pytest.mark.parametrize("path", ["/v1/topics/nobody/partitions/0/records", "/v1/topics/t/partitions/7/records"])

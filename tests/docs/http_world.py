@@ -101,7 +101,7 @@ def _orders(folder: Folder) -> Iterator[tuple[LogReader, Plans]]:
                 reader,
                 store,
                 None,
-                Leasing(lambda ranges, holder, seconds: (), lambda places, holder: 0, 3600),
+                Leasing(lambda ranges, holder, seconds: (), lambda places, holder: 1, 3600),
                 clock,
                 RandomIds(),
             ),

@@ -42,14 +42,16 @@ def pieces(golden: Golden, isolation: Isolation, tier: Tier, max_bytes: int) -> 
         offset = piece.next_offset
 
 
+@pytest.mark.parametrize("below", [0, 50])
 @pytest.mark.parametrize("max_bytes", [1, 700, 4096, 1 << 20])
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("isolation", list(Isolation))
 def test_what_is_at_hand_is_what_a_read_brings(
-    golden_log: Make, isolation: Isolation, tier: Tier, max_bytes: int
+    golden_log: Make, isolation: Isolation, tier: Tier, max_bytes: int, below: int
 ) -> None:
+    """``below``: so much of what is copied the broker has still."""
     golden = golden_log(clock=ManualClock())
-    golden.local.local_start = golden.folder.bases[-1]
+    golden.local.local_start = golden.folder.bases[-1] - below
     found = 0
     for piece in list(pieces(golden, isolation, tier, max_bytes)):
         again = at_hand(golden, piece.offset, max_bytes, isolation=isolation, tier=tier)
