@@ -13,6 +13,7 @@ from ..broker.sasl import DEFAULT_MECHANISM
 from . import models, pages, plans, records, topics
 from .access_log import AccessLog
 from .auth import Door
+from .plain_calls import plainly
 from .problems import add_problem_handlers
 from .service import FetchService
 
@@ -52,6 +53,7 @@ def create_app(service: FetchService, mechanism: str = DEFAULT_MECHANISM, log: A
     app.include_router(plans.router, responses=_PROBLEMS)
     app.include_router(pages.router)
     add_problem_handlers(app)
+    app.add_middleware(plainly(service))
     app.add_middleware(door.before)
     return app
 

@@ -25,11 +25,11 @@ from .problems import NotAuthenticated, WrongHost, problem_response
 OUR_NAMES = ("localhost", "127.0.0.1", "[::1]")
 CERTIFICATE = "tierstate.certificate"
 CALLER = "tierstate.caller"
+"""Of an ASGI scope: the client's certificate as `ssl` has it, and who calls."""
 HEAD = "tierstate.head"
 """Of an ASGI scope: whether nobody is sent the body, so that it need not be read."""
 PLANS = "/v1/plans"
-"""The only path that is posted to."""
-"""Of an ASGI scope: the client's certificate as `ssl` has it, and who calls."""
+"""The only path that is posted to; what is below it is deleted."""
 
 
 class Door:
@@ -84,8 +84,7 @@ class Door:
             await response(scope, receive, send)
             return
         if scope["method"] == "OPTIONS":
-            allowed = "POST, OPTIONS" if scope["path"] == PLANS else "GET, HEAD, OPTIONS"
-            await Response(status_code=204, headers={"allow": allowed})(scope, receive, send)
+            await Response(status_code=204, headers={"allow": _allowed(scope["path"])})(scope, receive, send)
             return
         # the server leaves the body out
         head = scope["method"] == "HEAD"
@@ -130,6 +129,12 @@ class Door:
 
     def _challenges(self) -> list[str]:
         return ['Basic realm="tierstate", charset="UTF-8"'] * self._basic + ["Bearer"] * self._bearer
+
+
+def _allowed(path: str) -> str:
+    if path == PLANS:
+        return "POST, OPTIONS"
+    return "DELETE, OPTIONS" if path.startswith(f"{PLANS}/") else "GET, HEAD, OPTIONS"
 
 
 def _with_headers(send: Send, scheme: str) -> Send:

@@ -17,6 +17,7 @@ import struct
 from collections import Counter
 from typing import Any, cast
 
+import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -25,6 +26,8 @@ from .auth import CERTIFICATE
 
 PROGRESS_BYTES = 64 * 1024
 WRITE_HIGH = 64 * 1024
+LONGEST_HEAD = 64 * 1024
+"""Of what h11 keeps while a head is not whole."""
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: on, and no time for it."""
@@ -66,6 +69,14 @@ def protocol_of(connections: Open) -> type[asyncio.Protocol]:
     return Bound
 
 
+class _Connection(h11.Connection):
+    """What is sent of a body is written from where it lies; h11 itself would copy it once more."""
+
+    def send(self, event: h11.Event) -> Any:
+        parts = self.send_with_data_passthrough(event)
+        return parts[0] if parts and len(parts) == 1 else None if parts is None else b"".join(parts)
+
+
 class HttpProtocol(H11Protocol):
     """Made by uvicorn, one for each connection."""
 
@@ -73,6 +84,7 @@ class HttpProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.conn = _Connection(h11.SERVER, LONGEST_HEAD)
         self._address: str | None = None
         self._head: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None

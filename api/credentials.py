@@ -33,6 +33,10 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 """With a public key only: a token signed with the key's own text (HS256) or not at all must not count."""
 LEEWAY_S = 30
 KEYS_TIMEOUT_S = 5
+KEYS_KEPT_S = 300.0
+"""How long a key counts that its provider has taken away, where nobody comes with a new one."""
+KEYS_AGAIN_S = 30.0
+"""How long a provider is not asked for keys that nobody knows."""
 LONGEST_NAME = 1000
 """Characters of a user's name, or of a password."""
 _DIGEST = re.compile("sha256:([0-9a-f]{64})")
@@ -135,8 +139,10 @@ def _milliseconds(text: str) -> float | None:
 class ProviderTokens:
     """JSON web tokens (RFC 7519) of one issuer for one audience. Thread-safe; `caller` may ask the provider."""
 
-    def __init__(self, settings: GatewayJwt) -> None:
-        """InvalidSettings: what belongs together is not there, or the file of keys cannot be used."""
+    def __init__(self, settings: GatewayJwt, again_s: float = KEYS_AGAIN_S) -> None:
+        """``again_s``: of keys by URL. InvalidSettings: what belongs together is not there, or the file of keys cannot
+        be used.
+        """
         self._settings = settings
         problems = [
             f"gateway.auth.jwt.{name}: needed beside issuer"
@@ -147,7 +153,7 @@ class ProviderTokens:
             raise InvalidSettings(problems)
         self._keys: Callable[[str], Any]
         if settings.keys.startswith(("https://", "http://")):
-            self._keys = _KeysByUrl(settings.keys)
+            self._keys = _KeysByUrl(settings.keys, again_s)
         else:
             self._keys = _KeysOfFile(Path(settings.keys))
 
@@ -175,10 +181,12 @@ class ProviderTokens:
 
 
 class _KeysByUrl:
-    """Kept for minutes; asked again for a key that is not known, not more often than the library allows."""
+    """Kept for `KEYS_KEPT_S`; asked again for a key that is not known, after ``again_s`` at the earliest."""
 
-    def __init__(self, url: str) -> None:
-        self._client = PyJWKClient(url, timeout=KEYS_TIMEOUT_S)
+    def __init__(self, url: str, again_s: float) -> None:
+        self._client = PyJWKClient(
+            url, timeout=KEYS_TIMEOUT_S, lifespan=KEYS_KEPT_S, cooldown_duration=again_s, cache_keys=False
+        )
         self._lock = threading.Lock()
 
     def __call__(self, token: str) -> Any:

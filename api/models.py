@@ -84,6 +84,11 @@ class Partition(BaseModel):
     holds: list[str] = Field(description="Why nothing is trimmed, expired or swept.")
     contradictions: list[str]
     lineage_unknown: bool
+    cut_elsewhere: str | None = Field(
+        description="What somebody deleted at the broker alone, and what extends it here."
+    )
+    lost_branch: str | None = Field(description="What was copied of a log that an election gave up since.")
+    kept: list[str] = Field(description="Segments whose objects a person keeps.")
     leases: list[Lease]
     unavailable: str | None = Field(description="Why the broker's bounds are unknown.")
 

@@ -1,6 +1,7 @@
 """`/v1/plans` and what a plan's readers ask for: URLs of a segment's objects, or their bytes where no URL is signed.
 
 POST /v1/plans                        lease, then splits with all it takes to read them     once a job
+DELETE /v1/plans/{plan}?topic=…       the lease is given up                                 at its end, by who likes to
 GET  …/segments/{id}/grant            URLs that end, the data key of an encrypted one       once a segment, and again
 GET  …/segments/{id}/{manifest|log|indexes}      bytes, by Range: of folders, and where no URLs are wanted
 """
@@ -14,6 +15,7 @@ from typing import Annotated, Literal
 import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -103,6 +105,23 @@ async def make_plan(request: Request, service: Asked, call: PlanCall) -> Respons
         held.release()
         raise
     return _Held(iter([body]), held, service.pools.plans, {"Content-Length": str(len(body))}, 200, NDJSON)
+
+
+@router.delete("/plans/{plan}", summary="A plan is over: its leases are given up", status_code=204)
+async def end_plan(
+    request: Request,
+    service: Asked,
+    plan: Annotated[str, Path(max_length=100, description="Its name, by its first line.")],
+    topic: Annotated[
+        list[str], Query(min_length=1, max_length=MOST_RANGES, description="Each topic that it was of; repeated.")
+    ],
+) -> Response:
+    caller = caller_of(request)
+    topics = [await service.permit(caller, each, Need.READ) for each in dict.fromkeys(topic)]
+    plans = _plans(service)
+    if not await service.pools.plans.run(lambda: plans.end(plan, caller.principal, topics)):
+        raise HTTPException(404, "no such plan of this caller: it is over, or was never made")
+    return Response(status_code=204)
 
 
 @router.get(

@@ -129,13 +129,15 @@ def _response(problem: ProblemKind, message: str, name: str, facts: dict[str, ob
     return Response(body, problem.status, headers, "application/json")
 
 
+def answer_to(request: Request, error: Exception) -> Response:
+    """As `problem_response`; what is not the caller's fault is logged."""
+    if problem_of(error).status >= 500:
+        log.warning("%s %s: %s", request.method, request.url.path, error)
+    return problem_response(error)
+
+
 def add_problem_handlers(app: FastAPI) -> None:
     """Every error of the app becomes a problem body, also those of routing and of parameters."""
-
-    def ours(request: Request, error: Exception) -> Response:
-        if problem_of(error).status >= 500:
-            log.warning("%s %s: %s", request.method, request.url.path, error)
-        return problem_response(error)
 
     def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
@@ -148,7 +150,7 @@ def add_problem_handlers(app: FastAPI) -> None:
         answer.headers.update(error.headers or {})
         return answer
 
-    app.add_exception_handler(TierstateError, ours)
+    app.add_exception_handler(TierstateError, answer_to)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(Exception, ours)
+    app.add_exception_handler(Exception, answer_to)

@@ -73,6 +73,10 @@ class Reader(Protocol):
         tier: Tier,
     ) -> Fetched: ...
 
+    def fetch_at_hand(
+        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
+    ) -> Fetched | None: ...
+
     def tiered_without_brokers(self, topic: str) -> bool: ...
 
     def fetch_without_brokers(
@@ -125,7 +129,8 @@ class FetchService:
         asking: Asking | None = None,
         plans: Plans | None = None,
     ) -> None:
-        self.plans, self.boards = plans, AgentBoards(clock)
+        self.agents = frozenset(host.lower() for host in settings.agents)
+        self.plans, self.boards = plans, AgentBoards(clock, self.agents)
         self.reader, self.settings, self.clock = reader, settings, clock
         self.pools = Pools(settings)
         self.memory = AnswerMemory(settings.memory)

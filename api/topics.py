@@ -11,9 +11,10 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel
 
 from ..app.overview import addresses_of, overview
-from ..app.partition_facts import ask_agent, orders_in_words
+from ..app.partition_facts import ask_agent, kept_in_words, lost_branch, orders_in_words
 from ..app.segment_listing import segments_as_json
 from ..fetch.piece import LogicalBounds, LogicalTopic
+from ..rules.cut_elsewhere import cut_elsewhere
 from ..state.errors import Unavailable, UnknownTopic
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
@@ -85,7 +86,7 @@ async def ask_its_agent(request: Request, service: Asked, topic: TopicName, part
     def look() -> models.AgentStatus:
         known(service.reader, topic, partition)
         view = service.reader.view(topic, partition)
-        said = ask_agent(view, topic)
+        said = ask_agent(view, topic, service.agents)
         return models.AgentStatus(
             topic=topic,
             partition=partition,
@@ -198,6 +199,9 @@ def _partition(
         holds=[hold.reason for hold in view.holds],
         contradictions=list(view.contradictions),
         lineage_unknown=view.lineage_unknown,
+        cut_elsewhere=cut_elsewhere(view, topic.name, bounds.local_start if bounds else None),
+        lost_branch=lost_branch(view),
+        kept=list(kept_in_words(view)),
         leases=[
             models.Lease(
                 holder=lease.holder,

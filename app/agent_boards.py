@@ -30,10 +30,13 @@ class _Known:
 
 
 class AgentBoards:
-    """By the addresses that terms name. Thread-safe. Of an agent that is silent there is no board: None."""
+    """By the addresses that terms name. Thread-safe. Of an agent that is silent there is no board: None.
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    ``hosts``: of those that may be asked; none: all. Any other one counts as silent.
+    """
+
+    def __init__(self, clock: Clock, hosts: Collection[str] = ()) -> None:
+        self._clock, self._hosts = clock, hosts
         self._known: dict[str, _Known] = {}
         self._asking: set[str] = set()
         self._lock = threading.Lock()
@@ -62,7 +65,7 @@ class AgentBoards:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _asked(self, address: str) -> Board | None:
-        board = _asked(address)
+        board = _asked(address) if may_ask(address, self._hosts) else None
         with self._lock:
             self._known[address] = _Known(board, self._clock.monotonic())
             self._asking.discard(address)
@@ -75,6 +78,11 @@ def _asked(address: str) -> Board | None:
         return {(each["topic"], each["partition"]): each for each in said if each["leads"]}
     except (KeyError, TypeError):
         return None
+
+
+def may_ask(address: str, hosts: Collection[str]) -> bool:
+    """Whether its host is one of these, where there are any."""
+    return not hosts or address.rpartition(":")[0].strip("[]").lower() in hosts
 
 
 def asked_of_agent(address: str, path: str) -> Any | None:

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..fetch.gateway import ClientCertificate
 from ..state.errors import InvalidRequest
 
 TOKEN, PASSWORD = "TIERSTATE_TOKEN", "TIERSTATE_PASSWORD"
@@ -28,6 +29,15 @@ def gateway_login(token_file: Path | None, user: str | None, file_name: str, use
     if user is not None and password is None:
         raise InvalidRequest(f"{user_name} needs its password in {PASSWORD}", user=user)
     return GatewayLogin(token, None if user is None else (user, password or ""))
+
+
+def client_certificate(
+    chain: Path | None, key: Path | None, chain_name: str, key_name: str
+) -> ClientCertificate | None:
+    """``chain_name``, ``key_name``: what the two are called here. InvalidRequest: a key without a certificate."""
+    if chain is None and key is not None:
+        raise InvalidRequest(f"{key_name} needs {chain_name}", key=key)
+    return None if chain is None else ClientCertificate(chain, key)
 
 
 def _token(file: Path | None, name: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from ..rules.orders import lost_orders, order_done, standing
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import in_force
 from ..state.termless_facts import OrderKind
-from .agent_boards import asked_of_agent
+from .agent_boards import asked_of_agent, may_ask
 from .end_transaction import EndTransaction, end_transaction
 from .orders import describe_order
 
@@ -129,8 +130,8 @@ def look_at(
         untiered_reason=None if untiered is None else untiered.kind.value,
         end_transaction=end_transaction(agent, topic, partition, bootstrap),
         lost=lost,
-        lost_branch=_lost_branch(view),
-        kept=tuple(f"objects of segment {each} are never deleted" for each in sorted(view.kept)),
+        lost_branch=lost_branch(view),
+        kept=kept_in_words(view),
     )
 
 
@@ -164,8 +165,13 @@ def _no_agent_yet(view: PartitionView, leader: BrokerId | None) -> str | None:
     )
 
 
-def _lost_branch(view: PartitionView) -> str | None:
-    """Unknown where the lineage is: then nothing tells what was lost."""
+def kept_in_words(view: PartitionView) -> tuple[str, ...]:
+    """Each segment whose objects a person keeps."""
+    return tuple(f"objects of segment {each} are never deleted" for each in sorted(view.kept))
+
+
+def lost_branch(view: PartitionView) -> str | None:
+    """What was copied of a log that an election gave up; None where the lineage is unknown: then nothing tells it."""
     if view.lineage_unknown:
         return None
     lost = {each.offsets: count for each in view.readable if (count := out_of_lineage(view, each))}
@@ -200,12 +206,22 @@ def orders_in_words(view: PartitionView, local_start: Offset | None) -> tuple[st
     return standing_now + tuple(f"{describe_order(order)}: {why}" for why, order in lost)
 
 
-def ask_agent(view: PartitionView, topic: str) -> dict[str, Any] | str | None:
-    """The status the agent of the term in force gives. A silent agent is never taken for a healthy one."""
+def silent(broker_id: int) -> str:
+    """Of an agent that did not answer."""
+    return f"agent of broker {broker_id} did not answer"
+
+
+def ask_agent(view: PartitionView, topic: str, hosts: Collection[str] = ()) -> dict[str, Any] | str | None:
+    """The status the agent of the term in force gives. A silent agent is never taken for a healthy one.
+
+    ``hosts``: of those that may be asked; none: all. Any other one counts as silent.
+    """
     if view.leader is None or not view.leader.management_address:
         return None
-    said = asked_of_agent(view.leader.management_address, f"/v1/status/{topic}/{view.partition.partition}")
+    said = None
+    if may_ask(view.leader.management_address, hosts):
+        said = asked_of_agent(view.leader.management_address, f"/v1/status/{topic}/{view.partition.partition}")
     if said is None:
-        return f"agent of broker {view.leader.broker_id} did not answer"
+        return silent(view.leader.broker_id)
     status: dict[str, Any] = said
     return status

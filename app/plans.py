@@ -9,6 +9,7 @@ cluster goes on with a plan of another one.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from ..follower.follower import Follower
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource, RandomIds
 from ..state.errors import AccessDenied, InvalidRequest, SegmentExpired, Unavailable
-from ..state.ids import RemoteSegmentId
+from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.object_keys import ObjectKind, object_key
 from ..state.offsets import ByteRange, Offset
 from ..state.partition_view import PartitionView
@@ -32,8 +33,9 @@ from ..storage.segment.encryption import KeyUnwrapper, open_data_key
 from ..storage.segment.reader import read_manifest
 from ..storage.signed_urls import SignsReads
 from .connection import Connection
-from .reader_leases import Ranges, take_leases
+from .reader_leases import Ranges, end_leases, take_leases
 
+LOCKS = 64
 Place = tuple[str, int]
 Extent = tuple[Offset, Offset]
 """First offset, and the one after the last."""
@@ -54,9 +56,12 @@ class SegmentPlace:
 
 @dataclass(frozen=True, slots=True)
 class Leasing:
-    """``take``: as `reader_leases.take_leases`, of ranges, a holder and seconds. ``longest_s``: ``lease.max``."""
+    """``take``: as `reader_leases.take_leases`, of ranges, a holder and seconds. ``end``: as `end_leases`, of
+    partitions and a holder. ``longest_s``: ``lease.max``.
+    """
 
     take: Callable[[Ranges, str, float], Sequence[ReaderLease]]
+    end: Callable[[Sequence[TopicIdPartition], str], int]
     longest_s: float
 
 
@@ -74,6 +79,7 @@ class Plans:
     ) -> None:
         self._reader, self._store, self._keys, self._leasing = reader, store, keys, leasing
         self._clock, self._ids = clock, ids
+        self._renewing = [threading.Lock() for _ in range(LOCKS)]
 
     def lease(self, wanted: Mapping[Place, Extent], user: str, lease_s: float) -> PlanHead:
         """Before anything is routed. ``lease_s`` 0: none, and what expires meanwhile may go.
@@ -92,6 +98,14 @@ class Plans:
                 "the gateway may not take leases: it needs Write on the tier-state topic; lease_seconds 0 takes none"
             ) from error
         return PlanHead(plan, lease_s)
+
+    def end(self, plan: str, user: str, topics: Sequence[str]) -> int:
+        """Gives up what this user's plan has on these topics; how many leases that were: none where it is another's, or
+        over. Raises InvalidRequest (no plan's name), UnknownTopic, AccessDenied, Unavailable.
+        """
+        _lease_s(plan)
+        numbers = [(topic, number) for topic in topics for number in range(self._reader.topic(topic).partitions)]
+        return self._leasing.end([self._reader.partition(*each).partition for each in numbers], _holder(plan, user))
 
     def routed(self, wanted: Mapping[Place, Extent], isolation: Isolation, tier: Tier) -> Iterator[PlannedRange]:
         """One range after the other. Raises as `fetch.plan.planned`."""
@@ -112,7 +126,7 @@ class Plans:
         be told), Unavailable.
         """
         segment, lease = self.segment(at, plan, user)
-        lifetime = min(longest_s, self._kept(segment, lease, plan, user)) if plan else longest_s
+        lifetime = min(longest_s, self._kept(at, segment, lease, plan, user)) if plan else longest_s
         key = None
         if segment.encryption_key_id is not None:
             if not with_key:
@@ -154,18 +168,24 @@ class Plans:
         own = [each for each in view.leases if plan and each.holder == holder and each.expires_at > now]
         return max(own, key=lambda each: each.expires_at, default=None)
 
-    def _kept(self, segment: RemoteSegment, lease: ReaderLease | None, plan: str, user: str) -> float:
+    def _kept(self, at: SegmentPlace, segment: RemoteSegment, lease: ReaderLease | None, plan: str, user: str) -> float:
         """Seconds that the plan keeps the segment from now on: what was copied when it had its leases has none yet."""
         offsets = segment.offsets if lease is None else lease.offsets
         wanted = min(_lease_s(plan), self._leasing.longest_s)
         ranges = {segment.partition: (offsets.start, Offset(offsets.end + 1))}
         try:
-            if self._leasing.take(ranges, _holder(plan, user), wanted):
+            # One at a time: all executors of a job find half of it over at once, and the first has said it for all.
+            with self._renewing[hash((segment.partition, plan)) % len(self._renewing)]:
+                taken = self._leasing.take(ranges, _holder(plan, user), wanted)
+            if taken:
                 return wanted
         except (AccessDenied, Unavailable):
             if lease is None:
                 raise  # else the one that stands is as good as it was
-        return wanted if lease is None else (lease.expires_at - self._clock.now_ms()) / 1000
+        if lease is None:
+            return wanted
+        kept = self._lease_of(self._reader.view(at.topic, at.partition), plan, user) or lease
+        return (kept.expires_at - self._clock.now_ms()) / 1000
 
     def _data_key(self, segment: RemoteSegment) -> DataKey:
         manifest, keys = read_manifest(self._store, segment.object_key), self._keys
@@ -205,5 +225,8 @@ def plans_of(connection: Connection, reader: LogReader, view: Follower) -> Plans
     def take(ranges: Ranges, holder: str, seconds: float) -> Sequence[ReaderLease]:
         return take_leases(connection, view, ranges, holder, seconds, ids)
 
-    leasing = Leasing(take, connection.settings.lease.max)
+    def end(places: Sequence[TopicIdPartition], holder: str) -> int:
+        return end_leases(connection.topic, view, places, holder)
+
+    leasing = Leasing(take, end, connection.settings.lease.max)
     return Plans(reader, connection.store, connection.keys, leasing, connection.clock, ids)

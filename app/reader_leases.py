@@ -6,7 +6,7 @@ condemned, and is not planned; one that is condemned after it keeps its objects 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from ..broker.tier_topic import TierTopic
 from ..follower.follower import Follower
@@ -42,9 +42,19 @@ def take_leases(
         ReaderLease(place, FactId.of(ids.uuid()), offsets, holder, TimestampMs(now + int(seconds * 1000)))
         for place, offsets in wanted
     ]
-    if leases:
-        _say(connection.topic, view, leases)
+    _append(connection.topic, view, [(lease, encode_fact(lease)) for lease in leases])
     return leases
+
+
+def end_leases(topic: TierTopic, view: Follower, places: Collection[TopicIdPartition], holder: str) -> int:
+    """Gives up what a holder has on these partitions, by a view that is fresh; how many leases that were. Raises
+    AccessDenied, Unavailable: then they end by themselves.
+    """
+    for number in {view.tier_partition(place) for place in places}:
+        view.require_fresh(number, 0.0)
+    found = [lease for place in places for lease in view.partition(place).leases if lease.holder == holder]
+    _append(topic, view, [(lease, None) for lease in found])
+    return len(found)
 
 
 def _wanted(
@@ -67,11 +77,11 @@ def _covers(lease: ReaderLease, offsets: OffsetRange, holder: str, until: Timest
     return lease.holder == holder and lease.expires_at >= until and lease.offsets.overlap(offsets) == offsets
 
 
-def _say(topic: TierTopic, view: Follower, leases: list[ReaderLease]) -> None:
-    """All of them, and then until the view has the last: one wait, however many partitions."""
+def _append(topic: TierTopic, view: Follower, leases: list[tuple[ReaderLease, bytes | None]]) -> None:
+    """All of them, and then until the view has the last: one wait, however many partitions. None: a tombstone."""
     last = {}
-    for lease in leases:
+    for lease, value in leases:
         number = view.tier_partition(lease.partition)
-        last[number] = topic.append(number, key_of(lease), encode_fact(lease))
+        last[number] = topic.append(number, key_of(lease), value)
     for number, position in last.items():
         view.wait_applied(number, position, APPLY_TIMEOUT_S)

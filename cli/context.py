@@ -33,6 +33,8 @@ class Context:
     token_file: Path | None = None
     user: str | None = None
     ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
     as_json: bool = False
     timeout: float | None = None
     """Seconds; None: the command's own."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
 
 from .context import Context
 from .flags import from_bucket, pass_context
+from .gateway_access import gateway_client
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
     What only an agent knows is asked from it; one that does not answer is said to be silent, never healthy.
     Exit code 4 when its daily look at the store missed objects of readable segments.
     """
+    if context.gateway is not None:
+        _by_gateway(context, topic, watch)
+        return
     from ..app.connection import Connection
     from ..app.lost_state import why_lost
     from ..app.partition_facts import look_at, look_at_past, why_untiered
@@ -57,6 +62,23 @@ def command(context: Context, topic: TopicArgument, watch: bool) -> None:
                 _judge(facts)
                 return
             connection.clock.sleep(WATCH_S)
+            context.output.line()
+
+
+def _by_gateway(context: Context, topic: TopicArgument, watch: bool) -> None:
+    from ..app.gateway_facts import facts_by_gateway
+    from ..runtime.clock import SystemClock
+
+    context.refuse_bucket("--gateway")
+    bootstrap = context.settings.kafka.get("bootstrap.servers", "HOST:PORT")
+    with closing(gateway_client(context)) as client:
+        while True:
+            facts = list(facts_by_gateway(client, topic.topic, topic.partition, bootstrap))
+            _show(context, facts)
+            if not watch:
+                _judge(facts)
+                return
+            SystemClock().sleep(WATCH_S)
             context.output.line()
 
 

@@ -45,6 +45,8 @@ def global_options(*, hidden: bool) -> list[click.Option]:
         option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="The gateway's bearer token."),
         option("--user", metavar="NAME", help="A user for the gateway; the password is in TIERSTATE_PASSWORD."),
         option("--ca-file", type=click.Path(path_type=Path), metavar="FILE", help="Authorities of its certificate."),
+        option("--cert-file", type=click.Path(path_type=Path), metavar="FILE", help="Our certificate for the gateway."),
+        option("--key-file", type=click.Path(path_type=Path), metavar="FILE", help="Its key, if not in there."),
         option("--json", "as_json", is_flag=True, help="One JSON document; streams: one object a line."),
         option("--timeout", type=DurationType(), metavar="DURATION", help="Give up after so long (30s, 5m)."),
         option("--quiet", is_flag=True, help="Only data and errors."),

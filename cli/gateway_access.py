@@ -8,15 +8,22 @@ if TYPE_CHECKING:
     from ..fetch.gateway import GatewayClient
     from .context import Context
 
-COMMANDS = ("consume", "digest", "segments", "status", "topics")
+COMMANDS = ("consume", "describe", "digest", "segments", "status", "topics")
 """Those that can ask a gateway; any other one that is told to refuses."""
 
 
 def gateway_client(context: Context) -> GatewayClient:
     """Of ``--gateway``, else of the settings' own. To be closed. InvalidRequest: who asks is not said, or twice."""
-    from ..app.gateway_login import gateway_login
+    from ..app.gateway_login import client_certificate, gateway_login
     from ..fetch.gateway import GatewayClient
 
     url = context.gateway or f"http://{context.settings.gateway.listen}"
     login = gateway_login(context.token_file, context.user, "--token-file", "--user")
-    return GatewayClient(url, token=login.token, basic=login.basic, ca=context.ca_file, timeout=context.timeout or 60.0)
+    return GatewayClient(
+        url,
+        token=login.token,
+        basic=login.basic,
+        ca=context.ca_file,
+        certificate=client_certificate(context.cert_file, context.key_file, "--cert-file", "--key-file"),
+        timeout=context.timeout or 60.0,
+    )

@@ -34,6 +34,8 @@ def connect(
     user: str | None = None,
     password: str | None = None,
     ca_file: str | None = None,
+    cert_file: str | None = None,
+    key_file: str | None = None,
     kafka: Mapping[str, str] | None = None,
     settings: Mapping[str, object] | None = None,
 ) -> Log:
@@ -43,14 +45,15 @@ def connect(
     ``bootstrap``: ``host:port,…`` of brokers. ``store``: ``file:///folder``, ``s3://bucket/prefix``, … ``kafka``: more
     librdkafka properties. ``settings``: any others, by their names in docs/settings.md, as
     ``{"store.endpoint": "https://…"}``. ``gateway``: ``https://host:port``; with it a bearer ``token``, or a Kafka
-    user's own ``user`` and ``password``, and ``ca_file``: authorities that it is known by, PEM.
+    user's own ``user`` and ``password``, or a client certificate (``cert_file``, and ``key_file`` where its key is not
+    in there), and ``ca_file``: authorities that it is known by, PEM.
 
     Nothing is connected before something is asked. ``with`` closes it at the end of the block; without, `Log.close`
     does, or Python, when nobody holds it any more.
 
     Raises InvalidRequest that names the argument, InvalidSettings.
     """
-    texts = (bootstrap, store, source, gateway, token, user, password, ca_file)
+    texts = (bootstrap, store, source, gateway, token, user, password, ca_file, cert_file, key_file)
     for name, given in zip(_EXAMPLES, texts, strict=True):
         if given is not None and not isinstance(given, str):
             raise InvalidRequest(f"{name} is a text, as in {name}={_EXAMPLES[name]!r}", given=type(given).__name__)
@@ -61,10 +64,13 @@ def connect(
             raise InvalidRequest("gateway stands alone: it knows its brokers and its store", gateway=gateway)
         if (user is None) != (password is None) or (token and user):
             raise InvalidRequest("a gateway takes a token, or user and password, or neither", gateway=gateway)
+        from ..app.gateway_login import client_certificate
         from ..fetch.gateway import GatewayClient
 
         basic = None if user is None or password is None else (user, password)
-        client = GatewayClient(gateway, token=token, basic=basic, ca=None if ca_file is None else Path(ca_file))
+        ca, chain, key = (None if each is None else Path(each) for each in (ca_file, cert_file, key_file))
+        certificate = client_certificate(chain, key, "cert_file", "key_file")
+        client = GatewayClient(gateway, token=token, basic=basic, ca=ca, certificate=certificate)
         return Log(f"gateway={gateway!r}", lambda parts: _kept(parts, client))
     for name, given in zip(_EXAMPLES, texts, strict=True):
         if given is not None and name in _OF_A_GATEWAY:
@@ -89,8 +95,10 @@ _EXAMPLES = {
     "user": "ann",
     "password": "…",
     "ca_file": "/etc/ssl/ca.pem",
+    "cert_file": "/etc/ssl/ann.pem",
+    "key_file": "/etc/ssl/ann.key",
 }
-_OF_A_GATEWAY = ("token", "user", "password", "ca_file")
+_OF_A_GATEWAY = ("token", "user", "password", "ca_file", "cert_file", "key_file")
 
 
 class Log:

@@ -7,6 +7,7 @@ Memory: one answer, at most ``max_bytes`` of stored batches, decoded.
 from __future__ import annotations
 
 import json
+import ssl
 from base64 import b64encode
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,11 +52,30 @@ class Page:
     tier: Tier
 
 
+@dataclass(frozen=True, slots=True)
+class ClientCertificate:
+    """Files of PEM: the chain, and the key where it is not in the same file."""
+
+    chain: Path
+    key: Path | None = None
+
+    def files(self) -> dict[str, Path | None]:
+        """As urllib3 wants them. Raises InvalidRequest."""
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(self.chain, self.key, password="")
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidRequest(
+                "the client certificate cannot be used", file=self.chain, key=self.key, reason=error.strerror or error
+            ) from error
+        return {"cert_file": self.chain, "key_file": self.key}
+
+
 class GatewayClient:
     """A `RecordSource` over one gateway. Thread-safe.
 
     ``token``: a bearer token; ``basic``: a user's name and password instead; ``ca``: a file of authorities, instead of
-    the system's; ``timeout``: seconds an answer may take.
+    the system's; ``certificate``: what says who asks, to a gateway that wants one; ``timeout``: seconds an answer may
+    take.
     """
 
     def __init__(
@@ -65,15 +85,19 @@ class GatewayClient:
         token: str | None = None,
         basic: tuple[str, str] | None = None,
         ca: Path | None = None,
+        certificate: ClientCertificate | None = None,
         timeout: float = 30.0,
     ) -> None:
+        """InvalidRequest: the certificate cannot be used."""
         self.url = url.rstrip("/")
         self.timeout = timeout
         headers = {"authorization": f"Bearer {token}"} if token else {}
         if basic is not None:
             headers = {"authorization": f"Basic {b64encode(':'.join(basic).encode()).decode()}"}
         retries = urllib3.Retry(total=2, redirect=0, status=0)
-        self._pool = urllib3.PoolManager(headers=headers, retries=retries, ca_certs=None if ca is None else str(ca))
+        files = {"ca_certs": ca} if certificate is None else {"ca_certs": ca, **certificate.files()}
+        known: dict[str, Any] = {name: None if file is None else str(file) for name, file in files.items()}
+        self._pool = urllib3.PoolManager(headers=headers, retries=retries, **known)
 
     def topics(self) -> list[str]:
         """Names of the tiered topics."""
@@ -87,6 +111,11 @@ class GatewayClient:
     def described(self, topic: str) -> list[dict[str, Any]]:
         """Each partition, as the gateway prints it. Raises UnknownTopic."""
         found: list[dict[str, Any]] = self.json(f"/v1/topics/{quote(topic)}")["partitions"]
+        return found
+
+    def agent(self, topic: str, partition: int) -> dict[str, Any]:
+        """What its agent said to the gateway. Raises UnknownTopic, AccessDenied."""
+        found: dict[str, Any] = self.json(f"/v1/topics/{quote(topic)}/partitions/{partition}/agent")
         return found
 
     def partitions(self, topic: str) -> list[int]:

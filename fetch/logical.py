@@ -26,6 +26,7 @@ from ..state.errors import (
     ObjectNotFound,
     OffsetOutOfRange,
     SegmentExpired,
+    TierstateError,
     TierStateLost,
 )
 from ..state.ids import TopicIdPartition
@@ -51,6 +52,7 @@ from ..state.view import TierView
 from .confirmation import Confirmation
 from .local import LocalTier
 from .piece import Fetched, LogicalBounds
+from .prefetch import Following
 from .recent_views import VIEW_AGE_S, RecentViews
 from .remote import RemotePiece, RemoteTier
 
@@ -91,6 +93,7 @@ class LogicalPartition:
         self._tier_partition = view.tier_partition(partition)
         self._lock = threading.Lock()
         self._bounds: tuple[float, LocalBounds] | None = None
+        self._routed_by: tuple[float, PartitionView, LocalBounds] | None = None
 
     def view(self) -> PartitionView:
         """The partition as the view has it now."""
@@ -160,7 +163,11 @@ class LogicalPartition:
             where = self._routed(self.view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation, tier)
             if not isinstance(where, ReadRemote):
                 return where
-            return self._routed(self.recent_view(), self.local_bounds(BOUNDS_AGE_S), offset, isolation, tier)
+            asked_at, view, bounds = self._clock.monotonic(), self.recent_view(), self.local_bounds(BOUNDS_AGE_S)
+            where = self._routed(view, bounds, offset, isolation, tier)
+            with self._lock:
+                self._routed_by = asked_at, view, bounds
+            return where
         except LineageUnconfirmed:  # the bounds may be those of the leader before
             bounds = self.local_bounds()
             return self._routed(self.recent_view(), bounds, offset, isolation, tier)
@@ -175,10 +182,28 @@ class LogicalPartition:
                 raise
             confirmed = self._confirmation.of(view, bounds)
             where = route(view, bounds, offset, isolation=isolation, tier=tier, confirmed=confirmed)
-        if tier is Tier.AUTO and isinstance(where, ReadRemote) and where.offsets.end >= bounds.local_start:
-            # what the broker has is the broker's to serve, also within a segment that reaches into it
-            return ReadRemote(where.segment, OffsetRange(where.offsets.start, Offset(bounds.local_start - 1)))
-        return where
+        return _left_to_the_broker(where, bounds, tier)
+
+    def fetch_at_hand(self, offset: int, ask: Ask) -> Fetched | None:
+        """As `fetch`, of the remote tier, where it asks nobody and waits for nothing: a read that asked was routed by
+        the same view and bounds not longer ago than bounds may be, and the bytes are in memory. None: `fetch` says.
+        """
+        with self._lock:
+            known = self._routed_by
+        if known is None or self._clock.monotonic() - known[0] >= BOUNDS_AGE_S:
+            return None
+        _, view, bounds = known
+        confirmed = self._confirmation.known(view, bounds)
+        try:
+            where = route(view, bounds, offset, isolation=ask.isolation, tier=ask.tier, confirmed=confirmed)
+        except TierstateError:
+            return None
+        where = _left_to_the_broker(where, bounds, ask.tier)
+        if not isinstance(where, ReadRemote):
+            return None
+        where, following = self._wanted(where, ask)
+        piece = self.remote.read_at_hand(where.segment, where.offsets, ask.max_bytes, ask.isolation, following)
+        return None if piece is None else self._of_remote(where, piece, view, bounds)
 
     def fetch(self, offset: int, ask: Ask) -> Fetched:
         """One piece from ``offset``; empty only at the end of the log or at ``ask.end``.
@@ -247,14 +272,21 @@ class LogicalPartition:
         )
 
     def _fetch_remote(self, where: ReadRemote, ask: Ask) -> Fetched:
+        where, following = self._wanted(where, ask)
+        piece = self.remote.read(where.segment, where.offsets, ask.max_bytes, ask.isolation, following)
+        return self.of_remote(where, piece)
+
+    def _wanted(self, where: ReadRemote, ask: Ask) -> tuple[ReadRemote, Following]:
+        """What of it is asked for, and what follows."""
         last = where.offsets.end if ask.end is None else min(where.offsets.end, ask.end - 1)
-        offsets = OffsetRange(where.offsets.start, Offset(last))
-        following = partial(self.following, where, ask)
-        piece = self.remote.read(where.segment, offsets, ask.max_bytes, ask.isolation, following)
-        return self.of_remote(ReadRemote(where.segment, offsets), piece)
+        wanted = ReadRemote(where.segment, OffsetRange(where.offsets.start, Offset(last)))
+        return wanted, partial(self.following, where, ask)
 
     def of_remote(self, where: ReadRemote, piece: RemotePiece) -> Fetched:
         """What was read there, with the bounds of now."""
+        return self._of_remote(where, piece, self.view(), self.local_bounds(BOUNDS_AGE_S))
+
+    def _of_remote(self, where: ReadRemote, piece: RemotePiece, view: PartitionView, bounds: LocalBounds) -> Fetched:
         return Fetched(
             data=piece.data,
             tier=Tier.REMOTE,
@@ -262,7 +294,7 @@ class LogicalPartition:
             offset=where.offsets.start,
             next_offset=piece.next_offset,
             limit=Offset(where.offsets.end + 1),
-            bounds=self._logical(self.view(), self.local_bounds(BOUNDS_AGE_S)),
+            bounds=self._logical(view, bounds),
             topic_id=self.partition.topic_id,
         )
 
@@ -313,6 +345,13 @@ class LogicalPartition:
             offsets=segment.offsets,
             offset=offset,
         )
+
+
+def _left_to_the_broker(where: Route, bounds: LocalBounds, tier: Tier) -> Route:
+    """What the broker has is the broker's to serve, also within a segment that reaches into it."""
+    if tier is Tier.AUTO and isinstance(where, ReadRemote) and where.offsets.end >= bounds.local_start:
+        return ReadRemote(where.segment, OffsetRange(where.offsets.start, Offset(bounds.local_start - 1)))
+    return where
 
 
 def _expired(segment: RemoteSegment, offset: Offset) -> SegmentExpired:

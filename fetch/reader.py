@@ -142,6 +142,17 @@ class LogReader:
         """
         return self.partition(topic, partition).fetch(offset, Ask(max_bytes, isolation, tier, end, wait_s))
 
+    def fetch_at_hand(
+        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
+    ) -> Fetched | None:
+        """As `fetch`, of the remote tier, where it asks nobody and waits for nothing. None: `fetch` may have it."""
+        with self._lock:
+            known = self._topics.get(topic)
+            if known is None or self._clock.monotonic() - known[0] >= TOPIC_AGE_S:
+                return None
+            log = self._partitions.get((topic, TopicIdPartition(known[1].topic_id, partition)))
+        return None if log is None else log.fetch_at_hand(offset, Ask(max_bytes, isolation, tier))
+
     def fetch_without_brokers(
         self, topic: str, partition: int, offset: int, *, max_bytes: int = FETCH_BYTES, isolation: Isolation
     ) -> Fetched:

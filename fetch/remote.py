@@ -158,40 +158,70 @@ class RemoteTier:
         alone = not self._goes_on(segment, offsets.start)
         if not alone:
             self.prefetch.after(reader, position + max_bytes, offsets, following)
-        pieces: list[memoryview] = []
-        of_transactions: Sequence[BatchHeader] = ()
-        first: BatchHeader | None = None
-        last: BatchHeader | None = None
-        room = max_bytes
-        next_offset = Offset(offsets.end + 1)
+        taken: _Taken | None = None
         while position < reader.plain_bytes:
-            window = self._window(segment, reader, position, room, alone)
+            window = self._window(segment, reader, position, max_bytes, alone)
             taken = _taken(window, segment.object_key, position, offsets, order)
-            if taken.first is not None:
-                first = first or taken.first
-                last = taken.last
-                pieces.append(window[taken.start : taken.stop])
-                of_transactions = taken.of_transactions
             position += taken.stop
-            if taken.finished:
+            if taken.finished or taken.first is not None:
                 break
-            if last is not None:
-                next_offset = Offset(min(last.last_offset, offsets.end) + 1)
-                break
-        data = pieces[0] if pieces else b""
+        return self._handed_out(segment, reader, offsets, isolation, taken, position)
+
+    def read_at_hand(
+        self,
+        segment: RemoteSegment,
+        offsets: OffsetRange,
+        max_bytes: int,
+        isolation: Isolation,
+        following: Following = nothing,
+    ) -> RemotePiece | None:
+        """As `read`, where it waits for nothing: the segment is open, the place known, the bytes cached. Else None."""
+        with self._lock:
+            known = self._open.get(segment.object_key)
+            position = self._positions.get((segment.object_key, offsets.start))
+        if offsets.start == segment.offsets.start:
+            position = 0
+        if known is None or known[0] != segment or position is None:
+            return None
+        reader = known[1]
+        window = reader.held(position, min(position + max(max_bytes, BATCH_PREFIX.size), reader.plain_bytes))
+        if window is None or not _holds_a_batch(window):
+            return None
+        if self._goes_on(segment, offsets.start):
+            self.prefetch.after(reader, position + max_bytes, offsets, following)
+        order = BatchOrder(reader, offsets.start, segment.offsets.end)
+        taken = _taken(memoryview(window), segment.object_key, position, offsets, order)
+        if taken.first is None:
+            return None
+        return self._handed_out(segment, reader, offsets, isolation, taken, position + taken.stop)
+
+    def _handed_out(
+        self,
+        segment: RemoteSegment,
+        reader: SegmentReader,
+        offsets: OffsetRange,
+        isolation: Isolation,
+        taken: _Taken | None,
+        position: int,
+    ) -> RemotePiece:
+        """``position``: behind what was taken."""
+        first, last = (None, None) if taken is None else (taken.first, taken.last)
+        next_offset = Offset(offsets.end + 1)
+        if taken is not None and last is not None and not taken.finished:
+            next_offset = Offset(min(last.last_offset, offsets.end) + 1)
         with self._lock:
             self._ends[segment.partition, next_offset] = None
             if last is None or last.last_offset < next_offset:  # else a later read begins inside the last batch
                 self._positions[segment.object_key, next_offset] = position
-        if first is None or last is None:
+        if taken is None or first is None or last is None:
             return RemotePiece(b"", (), next_offset)
         touched = OffsetRange(Offset(first.base_offset), Offset(last.last_offset))
         aborted = aborted_of(segment, reader, touched, isolation)
-        if isolation is Isolation.READ_COMMITTED and of_transactions:
+        if isolation is Isolation.READ_COMMITTED and taken.of_transactions:
             check = MarkerCheck(AbortFilter(aborted), segment.object_key)
-            for header in of_transactions:
-                check.add(header, data, first.position)
-        return RemotePiece(data, aborted, next_offset)
+            for header in taken.of_transactions:
+                check.add(header, taken.data, first.position)
+        return RemotePiece(taken.data, aborted, next_offset)
 
     def _goes_on(self, segment: RemoteSegment, offset: int) -> bool:
         with self._lock:
@@ -212,23 +242,33 @@ class RemoteTier:
         """At least one whole batch from ``position``."""
         stop = position + max(room, BATCH_PREFIX.size)
         window = memoryview(b"".join(reader.plain_range(position, stop, alone=alone)))
+        if _holds_a_batch(window):
+            return window
         if len(window) >= BATCH_PREFIX.size:
-            size = BATCH_PREFIX.size + BATCH_PREFIX.unpack_from(window)[1]
-            if BATCH_PREFIX.size < size <= len(window):
-                return window
+            size = _batch_size(window)
             if len(window) < size <= reader.plain_bytes - position:
                 return memoryview(b"".join(reader.plain_range(position, position + size, alone=alone)))
         raise CorruptData("the log ends inside a batch", file=segment.object_key, position=position)
 
 
+def _batch_size(window: bytes | memoryview) -> int:
+    """That its first batch says to have."""
+    size: int = BATCH_PREFIX.size + BATCH_PREFIX.unpack_from(window)[1]
+    return size
+
+
+def _holds_a_batch(window: bytes | memoryview) -> bool:
+    return len(window) >= BATCH_PREFIX.size and BATCH_PREFIX.size < _batch_size(window) <= len(window)
+
+
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """Bytes ``start`` to ``stop`` of a window hold the batches wanted; ``finished``: the next batch is behind them.
+    """Of a window: ``data``, the batches wanted, which end at ``stop``; ``finished``: the next batch is behind them.
 
     ``of_transactions``: those of them that are of one, and markers.
     """
 
-    start: int
+    data: memoryview
     stop: int
     first: BatchHeader | None
     last: BatchHeader | None
@@ -239,12 +279,14 @@ class _Taken:
 def _taken(window: memoryview, source: str, position: int, offsets: OffsetRange, order: BatchOrder) -> _Taken:
     start = stop = 0
     first = last = None
+    finished = False
     of_transactions: list[BatchHeader] = []
     for header in iter_batches(window, source=source, position=position, verify_crc=False, partial_tail_ok=True):
         order.check(header)
         at = header.position - position
         if header.base_offset > offsets.end:
-            return _Taken(start, stop, first, last, True, of_transactions)
+            finished = True
+            break
         stop = at + header.size_bytes
         if header.last_offset < offsets.start:
             continue
@@ -254,5 +296,6 @@ def _taken(window: memoryview, source: str, position: int, offsets: OffsetRange,
         if header.attributes & (TRANSACTIONAL | CONTROL):
             of_transactions.append(header)
         if header.last_offset >= offsets.end:
-            return _Taken(start, stop, first, last, True, of_transactions)
-    return _Taken(start, stop, first, last, False, of_transactions)
+            finished = True
+            break
+    return _Taken(window[start:stop], stop, first, last, finished, of_transactions)

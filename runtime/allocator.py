@@ -21,7 +21,7 @@ LARGE_BYTES = 512 * 1024
 """From so many bytes on, a buffer has pages of its own, and they go back with it. The pieces of a copy are smaller:
 pages that are new for each of them would cost a third of the copy's processor time.
 """
-LARGER_THAN_READS = 3 * 1024 * 1024
+LARGER_THAN_READS = 4 * 1024 * 1024
 KEPT_BYTES = 64 * 1024 * 1024
 """What is free at the end of a heap, and stays."""
 HEAPS = 2

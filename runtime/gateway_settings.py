@@ -86,6 +86,11 @@ class Gateway(Section):
         description="Names by which it may be called (the Host header). Empty: any, but this machine's own names only "
         "where nobody is asked who they are.",
     )
+    agents: Names = Field(
+        default=(),
+        description="Hosts whose agents may be asked why something is not copied. Empty: those that the tier-state "
+        "topic names.",
+    )
     max_bytes: Size = Field(
         default=16 * 2**20,
         ge=1024,

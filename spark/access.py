@@ -14,7 +14,7 @@ from ..storage.open import open_store
 from ..storage.options import StoreOptions
 
 if TYPE_CHECKING:
-    from ..fetch.gateway import GatewayClient
+    from ..fetch.gateway import ClientCertificate, GatewayClient
     from ..fetch.local import LocalTier
     from ..fetch.planned_split import PlannedSplit
     from ..fetch.split import LocalReads
@@ -82,14 +82,14 @@ class Access:
 class GatewayAccess:
     """To a gateway, and by what it hands out to the store: neither a key to the bucket nor to the brokers.
 
-    ``token`` or ``basic``: who asks; ``ca``: a file on the driver and on every executor. ``plan``: the gateway's name
-    for what is read; empty before it is made.
+    ``token``, ``basic`` or ``certificate``: who asks; that and ``ca``: files on the driver and on every executor.
     """
 
     url: str
     token: str | None = field(default=None, repr=False)
     basic: tuple[str, str] | None = field(default=None, repr=False)
     ca: Path | None = None
+    certificate: ClientCertificate | None = None
     bucket_alone = False
 
     def client(self) -> AbstractContextManager[GatewayClient]:
@@ -97,7 +97,14 @@ class GatewayAccess:
         from ..fetch.gateway import GatewayClient
 
         return closing(
-            GatewayClient(self.url, token=self.token, basic=self.basic, ca=self.ca, timeout=GATEWAY_TIMEOUT_S)
+            GatewayClient(
+                self.url,
+                token=self.token,
+                basic=self.basic,
+                ca=self.ca,
+                certificate=self.certificate,
+                timeout=GATEWAY_TIMEOUT_S,
+            )
         )
 
     @contextmanager

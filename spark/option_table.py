@@ -110,6 +110,11 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "tierstate.ca_file",
             "With a gateway: authorities that it is known by, PEM, on the driver and on every executor.",
         ),
+        Option(
+            "tierstate.cert_file",
+            "With a gateway: a client's certificate that says who asks, PEM, on the driver and on every executor.",
+        ),
+        Option("tierstate.key_file", "Its key, where it is not in that file."),
         Option("tierstate.tier", "`auto`, `prefer-remote` (spares the brokers), `local`, `remote`.", "prefer-remote"),
         Option("tierstate.lease", "How long what a query reads is kept from expiring; `0`: it is not.", "1h"),
         # as spark.sql.files.maxPartitionBytes: a Spark partition costs 31 to 48 ms, so few and large ones

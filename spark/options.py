@@ -150,9 +150,14 @@ def _check_ours(options: Mapping[str, str]) -> None:
             near = get_close_matches(rest, OURS, 1)
             raise InvalidRequest(f"option {name} is unknown" + (f"; tierstate.{near[0]} is known" if near else ""))
     if not options.get("tierstate.gateway", "").strip():
-        for name in ("tierstate.token_file", "tierstate.user", "tierstate.ca_file"):
+        for name in (f"tierstate.{rest}" for rest in OF_A_GATEWAY):
             if options.get(name, "").strip():
                 raise InvalidRequest(f"option {name} is for a gateway: tierstate.gateway is not set")
+
+
+FILES_FOR_A_GATEWAY = ("token_file", "ca_file", "cert_file", "key_file")
+OF_A_GATEWAY = (*FILES_FOR_A_GATEWAY, "user")
+"""Options that mean nothing without one."""
 
 
 def _choice(options: Mapping[str, str]) -> Choice:
@@ -216,7 +221,7 @@ def _given(options: Mapping[str, str]) -> dict[str, object]:
 
 def _gateway(options: Mapping[str, str]) -> GatewayAccess:
     """What it hands out is all there is: no option may say where else to read. Raises InvalidRequest."""
-    from ..app.gateway_login import gateway_login
+    from ..app.gateway_login import client_certificate, gateway_login
 
     url = options["tierstate.gateway"].strip()
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
@@ -226,12 +231,11 @@ def _gateway(options: Mapping[str, str]) -> GatewayAccess:
         given = options.get(name, "").strip()
         if given and given != DEFAULTS.get(name) and name != "kafka.isolation.level" and name != "kafka.group.id":
             raise InvalidRequest(f"option {name}: the gateway (tierstate.gateway) knows that; leave one of them out")
-    text = {name: options.get(f"tierstate.{name}", "").strip() or None for name in ("token_file", "user", "ca_file")}
-    file, ca = text["token_file"], text["ca_file"]
-    login = gateway_login(
-        None if file is None else Path(file), text["user"], "option tierstate.token_file", "option tierstate.user"
-    )
-    return GatewayAccess(url, login.token, login.basic, None if ca is None else Path(ca))
+    said = {name: options.get(f"tierstate.{name}", "").strip() for name in OF_A_GATEWAY}
+    token, ca, chain, key = (Path(file) if (file := said[name]) else None for name in FILES_FOR_A_GATEWAY)
+    login = gateway_login(token, said["user"] or None, "option tierstate.token_file", "option tierstate.user")
+    shown = client_certificate(chain, key, "option tierstate.cert_file", "option tierstate.key_file")
+    return GatewayAccess(url, login.token, login.basic, ca, shown)
 
 
 def _names(options: Mapping[str, str]) -> list[tuple[str, str]]:

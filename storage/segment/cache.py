@@ -88,6 +88,18 @@ class ChunkCache:
             for chunk, each, want in zip(chunks, found, wants.values(), strict=True)
         ]
 
+    def held(self, key: str, chunks: Sequence[Chunk]) -> list[bytes] | None:
+        """Plain chunks, all of which are in memory from end to end; None: they are not, and nobody waits for them."""
+        with self._lock:
+            names = [(key, chunk.id) for chunk in chunks]
+            found = [data for name in names if isinstance(data := self._chunks.get(name), bytes)]
+            if len(found) < len(names):
+                return None
+            self._hits += len(names)
+            for name, data in zip(names, found, strict=True):
+                self._known(name, len(data))
+            return found
+
     def load_ahead(self, source: LogChunks, chunks: Sequence[Chunk], stop: threading.Event) -> int:
         """Loads those of the chunks that are neither here nor being loaded; their plain bytes.
 

@@ -150,6 +150,14 @@ class SegmentReader:
             return in_order(self._direct(start, stop), self._parallel)
         return self._by_chunk(start, stop, self.chunks_of(start, stop), alone)
 
+    def held(self, start: int, stop: int) -> bytes | None:
+        """As `plain_range`, in one piece, where the cache has all of it in memory; else None, and nobody waits."""
+        chunks = self.chunks_of(start, stop)
+        found = None if self._cache is None else self._cache.held(self._log_key, chunks)
+        if found is None:
+            return None
+        return b"".join(_cut(data, chunk, start, stop) for chunk, data in zip(chunks, found, strict=True))
+
     def chunks_of(self, start: int, stop: int) -> list[Chunk]:
         """The chunks that hold these bytes of the plain log."""
         size = self.manifest.chunks.chunk_bytes
@@ -253,11 +261,11 @@ class SegmentReader:
             for window in loaded:
                 for data in window:
                     chunk, at = chunks[at], at + 1
-                    first, end = max(0, start - chunk.plain_start), min(stop, chunk.plain_stop) - chunk.plain_start
                     if isinstance(data, BegunChunk):
-                        yield from data.cut(first, end)
+                        begin = max(0, start - chunk.plain_start)
+                        yield from data.cut(begin, min(stop, chunk.plain_stop) - chunk.plain_start)
                     else:
-                        yield data if end - first == chunk.plain_size else memoryview(data)[first:end]
+                        yield _cut(data, chunk, start, stop)
 
     def _window(self, chunks: Sequence[Chunk], upto: int | None, left: threading.Event) -> Iterable[Held]:
         if self._cache is not None:
@@ -273,6 +281,13 @@ class SegmentReader:
             return 0  # S3 under Aiven's plugin: an object of no bytes is never created
         _same(key, "object bytes", self._store.head(key).size, expected)
         return expected
+
+
+def _cut(data: bytes, chunk: Chunk, start: int, stop: int) -> bytes | memoryview:
+    """Of a chunk's ``data``, what lies in a range of the plain log."""
+    if chunk.plain_start >= start and chunk.plain_stop <= stop:
+        return data
+    return memoryview(data)[max(0, start - chunk.plain_start) : stop - chunk.plain_start]
 
 
 def _same(key: str, what: str, found: object, expected: object) -> None:

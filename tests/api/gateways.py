@@ -135,6 +135,11 @@ class MemoryReader:
     def tiered_without_brokers(self, topic: str) -> bool:
         return False
 
+    def fetch_at_hand(
+        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
+    ) -> Fetched | None:
+        return None
+
     def fetch_without_brokers(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation
     ) -> Fetched:

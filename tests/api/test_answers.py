@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from tierstate.api.app import create_app
 from tierstate.api.content_coding import Coding, coder_of
 from tierstate.api.media import ARROW, BATCHES, JSON, KAFKA_BINARY, NDJSON, PARQUET
 from tierstate.api.service import FetchService
+from tierstate.fetch.piece import Fetched
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.state.errors import StorageUnavailable
@@ -174,3 +176,23 @@ def test_a_compressed_answer_can_be_read_as_far_as_it_came() -> None:
         sizes = [len(coder.code(b"a line of text\n" * 10)) for _ in range(3)]
         assert all(sizes), coding
         assert all(later <= first for first, later in pairwise(sizes)), coding
+
+
+def test_few_records_are_not_fetched_with_all_that_a_call_may_hold() -> None:
+    """What is missing then follows, up to the bytes that were asked for."""
+    asked: list[int] = []
+
+    class Asked(MemoryReader):
+        def fetch(self, topic: str, partition: int, offset: int, *, max_bytes: int, **how: Any) -> Fetched:
+            asked.append(max_bytes)
+            return super().fetch(topic, partition, offset, max_bytes=max_bytes, **how)
+
+    reader = Asked()
+    for _ in range(40):
+        reader.append(None, bytes(30_000))
+    ask, service = ask_of(reader)
+    for count, first in ((1, 64 * 1024), (40, 64 * 1024), (300, 300 * 1024)):
+        asked.clear()
+        found = decoded(ask(RECORDS, NDJSON, offset=0, max_records=count, max_bytes=10_000_000), 0, committed=True)
+        assert (len(found), asked[0]) == (min(count, 40), first)
+    assert service.memory.used == 0

@@ -18,6 +18,7 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from tests.api.gateways import bearer, gateway_asking, write_keys
 from tierstate.api.credentials import ProviderTokens
+from tierstate.api.problems import NotAuthenticated
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import GatewayAuth, GatewayJwt
 from tierstate.state.errors import InvalidSettings
@@ -113,6 +114,31 @@ class Provider(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Quiet."""
+
+
+def test_keys_that_are_rotated_at_the_provider_are_taken_and_the_old_ones_are_not(keys: Path) -> None:
+    """While both are there both count; the next one that nobody knows brings what is there then."""
+    one, two = RSAAlgorithm.to_jwk(KEY.public_key()), ECAlgorithm.to_jwk(OTHER_KEY.public_key())
+    early, late = signed(), signed("two", OTHER_KEY, "ES256")
+    Provider.keys = keys.read_bytes()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Provider) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/keys"
+        tokens = ProviderTokens(provider(url).jwt, again_s=0.0)
+        assert tokens.caller(early).principal == "ann"
+        with pytest.raises(NotAuthenticated):
+            tokens.caller(late)
+        write_keys(keys, ("one", one), ("two", two))
+        Provider.keys = keys.read_bytes()
+        assert [tokens.caller(each).principal for each in (late, early)] == ["ann", "ann"]
+        write_keys(keys, ("two", two))
+        Provider.keys = keys.read_bytes()
+        with pytest.raises(NotAuthenticated):
+            tokens.caller(signed("three"))
+        with pytest.raises(NotAuthenticated):
+            tokens.caller(early)
+        assert tokens.caller(late).principal == "ann"
+        server.shutdown()
 
 
 def test_keys_by_url_are_kept_and_a_flood_of_unknown_ones_is_none_at_the_provider(keys: Path) -> None:

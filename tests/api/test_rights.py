@@ -194,6 +194,9 @@ def test_plans_and_what_reads_a_segment_are_for_those_alone_who_may_read(guarded
             answers.append(client.get(path, headers={"range": "bytes=0-99"}))
         # of a topic that may be read, a segment of one that may not
         path = f"/v1/topics/{guarded.topic('may-read')}/partitions/0/segments/{segments[0]['segment_id']}/log"
+        over = client.delete(f"/v1/plans/{'a' * 32}-60", params={"topic": topic})
+        assert over.status_code == (403 if may == "knows" else 404)
+        assert ("no such plan" in over.text) == (may == "reads")
         assert client.get(path).status_code == (200 if name == "may-read" else 410)
     assert [answer.status_code for answer in answers] == [
         expected,
@@ -337,7 +340,13 @@ def asked(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Asked:
     return Asked(guarded, url, folder / "token")
 
 
-READERS = [("segments", "{}:0", "--json"), ("digest", "{}", "--via", "gateway", "--json"), ("consume", "{}", "-n", "5")]
+READERS = [
+    ("segments", "{}:0", "--json"),
+    ("digest", "{}", "--via", "gateway", "--json"),
+    ("consume", "{}", "-n", "5"),
+    ("describe", "{}:0"),
+    ("describe", "{}", "--json"),
+]
 
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
@@ -363,6 +372,35 @@ def test_the_commands_that_read_ask_a_gateway_as_somebody(asked: Asked, command:
         assert "0" * 100 not in done.stdout
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_command_proves_who_asks_by_a_certificate(guarded: Guarded, tmp_path: Path, apart: bool) -> None:
+    """The gateway wants one of everybody, and asks Kafka what that user may."""
+    whole = guarded.clients.with_name("guest.pem").read_text()
+    private, begin, chain = whole.partition("-----BEGIN CERTIFICATE-----")
+    (tmp_path / "cert").write_text(begin + chain if apart else whole)
+    (tmp_path / "key").write_text(private)
+    shown = ["--cert-file", str(tmp_path / "cert"), *(["--key-file", str(tmp_path / "key")] if apart else [])]
+    asked = Asked(guarded, guarded.url, tmp_path)
+    for name, (_, may) in BINDINGS.items():
+        done = asked.run("consume", guarded.topic(name), "-n", "5", *shown)
+        assert (done.returncode == 0, len(done.stdout.splitlines())) == ((True, 5) if may == "reads" else (False, 0))
+    assert asked.run("topics").returncode not in (0, 70)
+    assert asked.run("topics", *shown[:1], str(tmp_path / "none")).returncode == 2
+    assert asked.run("topics", "--key-file", str(tmp_path / "key")).returncode == 2
+    authority, cert = str(guarded.authority), str(tmp_path / "cert")
+    key = str(tmp_path / "key") if apart else None
+    with connect(gateway=guarded.url, ca_file=authority, cert_file=cert, key_file=key) as log:
+        assert pa.table(log.topic(guarded.topic("may-read")).read(columns=["offset"])).num_rows == RECORDS
+        with pytest.raises(AccessDenied):
+            list(log.topic(guarded.topic("may-describe")).read().to_batches())
+
+
+def test_who_may_only_describe_is_told_all_but_what_an_agent_says(asked: Asked) -> None:
+    done = asked.run("describe", asked.guarded.topic("may-describe"), "--token-file", str(asked.token))
+    assert done.returncode == 0, done.stderr
+    assert "agent         is not asked: this user may not read the topic" in done.stdout
+
+
 def test_topics_are_those_that_the_caller_may_know_of(asked: Asked) -> None:
     found = json.loads(asked.run("topics", "--json", "--token-file", str(asked.token)).stdout)
     mine = [each for each in asked.guarded.house.json("topics") if each["topic"] in {each["topic"] for each in found}]
@@ -371,7 +409,7 @@ def test_topics_are_those_that_the_caller_may_know_of(asked: Asked) -> None:
     assert {each["topic"] for each in found} == known
 
 
-@pytest.mark.parametrize("command", [("describe", "t"), ("check",), ("facts",), ("pause", "t")])
+@pytest.mark.parametrize("command", [("verify", "t"), ("check",), ("facts",), ("pause", "t")])
 def test_a_command_that_asks_no_gateway_says_so(asked: Asked, command: tuple[str, ...]) -> None:
     done = asked.run(*command)
     assert done.returncode == 2

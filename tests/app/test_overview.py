@@ -12,6 +12,7 @@ from tests.api.json_server import JsonServer, json_server
 from tests.api.many_topics import ManyTopics
 from tierstate.app.agent_boards import AgentBoards
 from tierstate.app.overview import TopicOverview, addresses_of, overview, worst_first
+from tierstate.app.partition_facts import ask_agent
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.partition_view import PartitionView
 
@@ -107,3 +108,15 @@ def test_nobody_waits_for_an_agent_whose_answer_is_not_needed_now(
     boards.close()
     boards._pool.shutdown(wait=True)
     assert answering.asked <= asked + 1
+
+
+def test_only_agents_of_the_hosts_that_are_named_are_asked(clock: ManualClock) -> None:
+    """Whoever writes the tier-state topic names addresses, and the gateway stands where others do not."""
+    with json_server({"/v1/status": {"partitions": [status(0)]}, "/v1/status/orders/0": status(0)}) as server:
+        view = ManyTopics({"orders": 1}, agents={"orders": server.address}).view("orders", 0)
+        for hosts, silent in (((), False), (("127.0.0.1",), False), (("kafka-1",), True)):
+            before, boards = server.asked, AgentBoards(clock, hosts)
+            assert (boards.now([server.address])[server.address] is None) == silent
+            assert isinstance(ask_agent(view, "orders", hosts), str) == silent
+            assert (server.asked == before) == silent
+            boards.close()

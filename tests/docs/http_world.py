@@ -95,7 +95,17 @@ def _orders(folder: Folder) -> Iterator[tuple[LogReader, Plans]]:
         local = FolderTier(folder, PLACE, TOPIC)
         local.local_start = folder.bases[-1]
         reader = tiers.reader(local)
-        yield reader, Plans(reader, store, None, Leasing(lambda ranges, holder, seconds: (), 3600), clock, RandomIds())
+        yield (
+            reader,
+            Plans(
+                reader,
+                store,
+                None,
+                Leasing(lambda ranges, holder, seconds: (), lambda places, holder: 1, 3600),
+                clock,
+                RandomIds(),
+            ),
+        )
 
 
 def _log_folder(path: Path) -> Folder:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import httpx
@@ -25,6 +27,8 @@ from tierstate.fetch.split import read_split
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import PlannedRangeLost, SegmentExpired
 from tierstate.state.facts import DeleteReason, SegmentDeleteStarted
+from tierstate.state.offsets import Offset
+from tierstate.state.termless_facts import ReaderLease
 from tierstate.storage.options import StoreOptions
 from tierstate.storage.s3 import S3Store
 
@@ -144,6 +148,50 @@ def test_a_grant_lasts_no_longer_than_the_lease_which_is_renewed_at_half_its_tim
         assert 0.9 < said.json()["expires_in_seconds"] <= 2
         SystemClock().sleep(0.5)
     assert httpx.get(path).json()["expires_in_seconds"] == 900
+
+
+def test_executors_that_come_at_once_renew_a_lease_once(tiers: Tiers, gateway: PlanningGateway) -> None:
+    topic = tiers.create(f"renewed-{os.getpid()}")
+    tiers.produce(topic, 0, [{"value": os.urandom(100)} for _ in range(600)])
+    segment = tiers.copy(topic, 0)[0]
+    name = lines_of(plan(gateway.url, topic, lease_seconds=4))[0]["plan"]
+    at = SegmentPlace(topic, 0, segment.segment_id)
+    SystemClock().sleep(2.1)  # half of it is over
+    together = Barrier(8)
+
+    def granted() -> float:
+        together.wait(30)
+        return gateway.plans.grant(at, name, "", 900, with_key=False, sign=False).expires_in_s
+
+    with ThreadPoolExecutor(8) as pool:
+        lasting = [each.result(30) for each in [pool.submit(granted) for _ in range(8)]]
+    assert min(lasting) > 2  # all by the new one
+    assert len(leases(gateway, topic)) == 2
+
+
+def leases(gateway: PlanningGateway, topic: str) -> list[ReaderLease]:
+    return list(gateway.plans._reader.view(topic, 0).leases)
+
+
+def test_a_plan_that_is_given_up_keeps_nothing_and_nobody_elses(tiers: Tiers, gateway: PlanningGateway) -> None:
+    topic = tiers.create(f"given-up-{os.getpid()}")
+    tiers.produce(topic, 0, [{"value": os.urandom(100)} for _ in range(600)])
+    tiers.copy(topic, 0)
+    mine, others = (lines_of(plan(gateway.url, topic))[0]["plan"] for _ in range(2))
+    anns = gateway.plans.lease({(topic, 0): (Offset(0), Offset(500))}, "ann", 60).plan
+
+    def given_up(name: str, **query: Any) -> int:
+        return httpx.delete(f"{gateway.url}/v1/plans/{name}", params={"topic": topic} | query, timeout=30).status_code
+
+    assert [given_up(name) for name in (mine, mine, anns)] == [204, 404, 404]
+    assert {each.holder for each in leases(gateway, topic)} == {
+        f"gateway plan {others} of anybody",
+        f"gateway plan {anns} of ann",
+    }
+    assert [given_up("x"), given_up(others, topic=[]), given_up(others, topic="nobody")] == [400, 400, 404]
+    assert given_up(others, topics="t") == 400
+    allowed = httpx.options(f"{gateway.url}/v1/plans/{others}").headers["allow"]
+    assert allowed == "DELETE, OPTIONS"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,69 @@
+"""A partition as people look at it, by what a gateway tells: the words of `partition_facts.py`.
+
+What a gateway does not tell: why a topic is not tiered, facts that must be missing, and whether the leader has
+confirmed what is remote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..fetch.gateway import GatewayClient
+from ..state.errors import AccessDenied, UnknownTopic
+from ..state.offsets import Offset, OffsetRange
+from .end_transaction import end_transaction
+from .partition_facts import PartitionFacts, silent
+
+
+def facts_by_gateway(
+    client: GatewayClient, topic: str, partition: int | None, bootstrap: str
+) -> Iterator[PartitionFacts]:
+    """Of one partition, or all. ``bootstrap``: as `partition_facts.look_at` has it.
+
+    Raises UnknownTopic, AccessDenied, Unavailable.
+    """
+    described = client.described(topic)
+    if partition is not None and partition not in [each["partition"] for each in described]:
+        raise UnknownTopic("no such partition", topic=topic, partition=partition, partitions=len(described))
+    for each in described:
+        if partition in (None, each["partition"]):
+            yield _facts(each, _agent(client, topic, each["partition"]), bootstrap)
+
+
+def _agent(client: GatewayClient, topic: str, partition: int) -> dict[str, Any] | str | None:
+    try:
+        said = client.agent(topic, partition)
+    except AccessDenied as error:  # its reasons may name consumer groups: who may only describe is not told
+        return f"is not asked: {error.message}"
+    status: dict[str, Any] | None = said["status"]
+    return silent(said["broker_id"]) if said["silent"] else status
+
+
+def _facts(said: dict[str, Any], agent: dict[str, Any] | str | None, bootstrap: str) -> PartitionFacts:
+    return PartitionFacts(
+        topic=said["topic"],
+        partition=said["partition"],
+        topic_id=said["topic_id"],
+        log_start_offset=said["log_start_offset"],
+        local_log_start_offset=said["local_log_start_offset"],
+        high_watermark=said["high_watermark"],
+        last_stable_offset=said["last_stable_offset"],
+        highest_remote_offset=said["highest_remote_offset"],
+        remote_segments=said["remote_segments"],
+        remote_bytes=said["remote_bytes"],
+        remote_records=said["remote_records"],
+        term=said["term"],
+        gaps=tuple(OffsetRange(Offset(gap["start"]), Offset(gap["end"])) for gap in said["gaps"]),
+        orders=tuple(said["orders"]),
+        degraded=tuple(said["degraded"]),
+        holds=tuple(said["holds"]),
+        contradictions=tuple(said["contradictions"]),
+        lineage_unknown=said["lineage_unknown"],
+        unconfirmed=None,
+        agent=agent,
+        cut_elsewhere=said["cut_elsewhere"],
+        end_transaction=end_transaction(agent, said["topic"], said["partition"], bootstrap),
+        kept=tuple(said["kept"]),
+        lost_branch=said["lost_branch"],
+    )

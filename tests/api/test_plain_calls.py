@@ -1,0 +1,83 @@
+"""Records that are asked for plainly are read past the framework's routes, and nobody can tell."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import Log
+from tests.api.gateways import RECORDS, Call, asgi_call
+from tierstate.api.app import create_app
+from tierstate.api.media import ARROW, BATCHES, JSON, KAFKA_BINARY, NDJSON
+from tierstate.api.plain_calls import PLAIN
+from tierstate.api.service import FetchService
+from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.gateway_settings import Gateway
+
+FORMS = (NDJSON, KAFKA_BINARY, JSON, ARROW, BATCHES)
+LONG_WAY = {"timeout_ms": "0"}
+"""Not a parameter that is read plainly, and no different call."""
+
+
+def alike(call: Call, media_type: str, path: str = RECORDS, **query: Any) -> int:
+    """The status of both."""
+    short, long = call(path, media_type, **query), call(path, media_type, **query, **LONG_WAY)
+    assert (short.status_code, short.content) == (long.status_code, long.content)
+    assert list(short.headers.multi_items()) == list(long.headers.multi_items())
+    return short.status_code
+
+
+@pytest.mark.parametrize("media_type", FORMS)
+@pytest.mark.parametrize("tier", ["auto", "local", "remote", "prefer-remote"])
+def test_both_ways_answer_alike(call: Call, media_type: str, tier: str) -> None:
+    for offset, isolation, size in product(
+        ("0", "1", "450", "890", "100000"), ("read_committed", "read_uncommitted"), ("1", "5000")
+    ):
+        alike(call, media_type, offset=offset, isolation_level=isolation, max_bytes=size, tier=tier)
+
+
+@pytest.mark.parametrize("text", ["-1", "+1", "01", " 1", "1_000", "٣", "1e3", "", "9223372036854775808", "1" * 5000])
+@pytest.mark.parametrize("name", ["offset", "max_bytes", "max_records"])
+def test_numbers_that_are_not_plain_are_judged_by_the_long_way(call: Call, name: str, text: str) -> None:
+    alike(call, NDJSON, **{"offset": "0", name: text})
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *({"offset": "0", name: "nonsense"} for name in PLAIN),
+        *({"offset": "0", name: "0"} for name in ("max_bytes", "max_records")),
+        {"offset": "0", "timestamp": "0"},
+        {"offset": "0", "max_recrods": "1"},
+        {"max_bytes": "5"},
+    ],
+)
+def test_both_ways_refuse_alike(call: Call, query: dict[str, str]) -> None:
+    assert alike(call, NDJSON, **query) == 400
+
+
+@pytest.mark.parametrize("twice", [["0", "450"], ["x", "450"], ["450", "x"], ["450", ""]])
+def test_of_a_parameter_that_is_named_twice_both_ways_take_the_same(call: Call, twice: list[str]) -> None:
+    alike(call, NDJSON, offset=twice, max_records="1")
+
+
+@pytest.mark.parametrize("path", ["/v1/topics/nobody/partitions/0/records", "/v1/topics/t/partitions/7/records"])
+def test_both_ways_miss_alike(call: Call, path: str) -> None:
+    assert alike(call, BATCHES, path, offset="0") == 404
+
+
+def test_stored_batches_are_read_from_memory_once_they_lie_there(log: Log) -> None:
+    """By the event loop itself: no pool has a thread."""
+    service = FetchService(log.reader, Gateway(), SystemClock())
+    call = asgi_call(create_app(service))
+    first = call(RECORDS, BATCHES, offset="0", max_bytes="4096")
+    for pool in (service.pools.remote, service.pools.local, service.pools.metadata):
+        pool.close()
+    again = call(RECORDS, BATCHES, offset="0", max_bytes="4096")
+    assert (again.status_code, again.content) == (200, first.content)
+    assert again.headers == first.headers
+    assert call(RECORDS, BATCHES, offset="0", max_bytes="4096", tier="remote", encoding="utf8").status_code == 200
+    assert call(RECORDS, NDJSON, offset="0").status_code == 503
+    assert service.memory.used == 0

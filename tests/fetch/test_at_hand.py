@@ -1,0 +1,123 @@
+"""Reads that ask nobody and wait for nothing: byte for byte what asking would have brought, or nothing at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.fetch.two_tiers import Golden
+from tierstate.fetch.logical import BOUNDS_AGE_S
+from tierstate.fetch.piece import Fetched
+from tierstate.runtime.clock import ManualClock
+from tierstate.state.errors import TierstateError
+from tierstate.state.routing import Isolation, Tier
+
+Make = Callable[..., Golden]
+TIERS = (Tier.AUTO, Tier.REMOTE, Tier.PREFER_REMOTE)
+
+
+def refuse() -> None:
+    raise AssertionError("somebody was asked")
+
+
+def at_hand(golden: Golden, offset: int, max_bytes: int = 4096, **how: Any) -> Fetched | None:
+    """Whoever is asked fails the test."""
+    how = {"isolation": Isolation.READ_COMMITTED, "tier": Tier.REMOTE, **how}
+    golden.gets[:] = [lambda key: refuse()] * 5
+    golden.local.answers[:] = [refuse] * 5
+    try:
+        return golden.reader.fetch_at_hand("t", 0, offset, max_bytes=max_bytes, **how)
+    finally:
+        golden.gets.clear()
+        golden.local.answers.clear()
+
+
+def pieces(golden: Golden, isolation: Isolation, tier: Tier, max_bytes: int) -> Iterator[Fetched]:
+    offset, end = 0, golden.folder.bases[-1]
+    while offset < end:
+        piece = golden.reader.fetch("t", 0, offset, max_bytes=max_bytes, isolation=isolation, tier=tier)
+        yield piece
+        offset = piece.next_offset
+
+
+@pytest.mark.parametrize("below", [0, 50])
+@pytest.mark.parametrize("max_bytes", [1, 700, 4096, 1 << 20])
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_what_is_at_hand_is_what_a_read_brings(
+    golden_log: Make, isolation: Isolation, tier: Tier, max_bytes: int, below: int
+) -> None:
+    """``below``: so much of what is copied the broker has still."""
+    golden = golden_log(clock=ManualClock())
+    golden.local.local_start = golden.folder.bases[-1] - below
+    found = 0
+    for piece in list(pieces(golden, isolation, tier, max_bytes)):
+        again = at_hand(golden, piece.offset, max_bytes, isolation=isolation, tier=tier)
+        if again is not None:
+            assert again == piece
+            found += 1
+    assert found or max_bytes < 700  # a window that holds no whole batch is read again, larger
+
+
+@pytest.mark.parametrize("offset", [1, 37, 400])
+def test_an_offset_within_a_batch_is_read_again(golden_log: Make, offset: int) -> None:
+    """Where its batch begins nobody has looked up."""
+    golden = golden_log(clock=ManualClock())
+    golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
+    assert at_hand(golden, offset) is None
+
+
+def test_nothing_is_at_hand_before_somebody_asked(golden_log: Make) -> None:
+    assert at_hand(golden_log(clock=ManualClock()), 0) is None
+
+
+def test_nothing_is_at_hand_longer_than_bounds_are_believed(golden_log: Make) -> None:
+    clock = ManualClock()
+    golden = golden_log(clock=clock)
+    golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
+    golden.reader.topic("t")
+    clock.advance(BOUNDS_AGE_S * 0.9)
+    assert at_hand(golden, 0) is not None
+    clock.advance(BOUNDS_AGE_S * 0.2)
+    golden.reader.topic("t")
+    golden.reader.partition("t", 0).local_bounds()
+    assert at_hand(golden, 0) is None
+
+
+def test_bytes_that_left_the_cache_are_not_at_hand(golden_log: Make) -> None:
+    golden = golden_log(clock=ManualClock())
+    golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
+    assert at_hand(golden, 0) is not None
+    cache = golden.remote.cache
+    cache.max_bytes = 1
+    golden.reader.fetch("t", 0, golden.folder.bases[-1] - 1, tier=Tier.REMOTE)
+    assert at_hand(golden, 0) is None
+
+
+def test_what_the_broker_has_is_left_to_it(golden_log: Make) -> None:
+    golden = golden_log(clock=ManualClock())
+    golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
+    assert at_hand(golden, 0, tier=Tier.AUTO) is None
+    assert at_hand(golden, 0, tier=Tier.LOCAL) is None
+    assert at_hand(golden, 0, tier=Tier.PREFER_REMOTE) is not None
+
+
+def test_an_offset_that_is_wrong_is_left_to_the_read_that_says_so(golden_log: Make) -> None:
+    golden = golden_log(clock=ManualClock())
+    golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
+    assert at_hand(golden, 10**9) is None
+    with pytest.raises(TierstateError):
+        golden.reader.fetch("t", 0, 10**9, tier=Tier.REMOTE)
+
+
+def test_a_topic_created_again_is_not_read_by_what_was_known_of_the_other(golden_log: Make) -> None:
+    clock = ManualClock()
+    golden = golden_log(clock=clock)
+    golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
+    clock.advance(0.6)
+    golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
+    golden.control.deleted = True
+    clock.advance(0.5)
+    assert at_hand(golden, 0) is None  # its name is believed for a second
