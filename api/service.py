@@ -193,15 +193,25 @@ class FetchService:
 
     def charge(self, principal: str, size: int) -> None:
         """Throttled while a principal's quota is in debt. Answers are never cut: what is too much is paid later."""
+        quota = self._quota(principal)
+        seconds = 0.0 if quota is None else quota.try_take(size)
+        if seconds > 0:
+            raise Throttled("over quota", retry_after=max(1, round(seconds + 0.5)))
+
+    def owe(self, principal: str, size: int) -> None:
+        """What has been done already: a debt, never refused."""
+        quota = self._quota(principal)
+        if quota is not None and size > 0:
+            quota.owe(size)
+
+    def _quota(self, principal: str) -> ByteQuota | None:
         if self.settings.quota == 0:
-            return
+            return None
         with self._lock:
             quota = self._quotas.get(principal)
             if quota is None:
                 quota = self._quotas[principal] = ByteQuota(self.clock, self.settings.quota)
-        seconds = quota.try_take(size)
-        if seconds > 0:
-            raise Throttled("over quota", retry_after=max(1, round(seconds + 0.5)))
+        return quota
 
     async def local_start(self, topic: str, partition: int) -> Offset:
         """Where the local tier begins, as last seen. A hint: it chooses a pool, the read itself finds out."""

@@ -61,6 +61,7 @@ READING = [
     "/partitions/0/agent",
     "/partitions/0/records?offset=0",
     "/partitions/0/records?offset=0&tier=remote",
+    "/partitions/0/records?offset=0&contains=0",
 ]
 RECORDS_PATH = "/partitions/0/records?offset=0"
 WAYS = ["basic", "token", "provider", "certificate"]
