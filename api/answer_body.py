@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ..app.registered_values import AnswerValues
 from ..fetch.piece import Fetched
 from ..log.decode import RecordBlock, decode_records, record_schema
 from ..log.json_lines import CHUNK_BYTES, Encoding
@@ -59,6 +60,8 @@ class Call:
     tier: Tier
     wait_s: float
     encoding: Encoding
+    values: AnswerValues | None
+    """Where a schema registry is asked what keys and values are."""
 
     @property
     def source(self) -> str:
@@ -80,7 +83,8 @@ class AnswerBody:
         """Of the pieces, as stored."""
         self._held, self._most_unpacked = held, most_unpacked
         self._most = min(UNPACKED_FIRST, most_unpacked)
-        self._form = form_of(call.media_type, call.topic, call.partition, call.encoding)
+        self._form = form_of(call.media_type, call.topic, call.partition, call.encoding, call.values)
+        self._beside = 0 if call.values is None else call.values.most
         self._coder = coder_of(call.coding)
         self._left = call.max_records
         self._ready_bytes = min(READY_BYTES, held.most // 16)
@@ -140,7 +144,7 @@ class AnswerBody:
             self._most = min(self._most * 8, self._most_unpacked)
             behind = replace(piece, offset=blocks.reached)
             blocks = _Shown(self.call, behind, self._most, blocks.left, self._scan)
-        self._held.resize(self.size + (0 if self._rest is None else len(piece.data) + largest))
+        self._held.resize(self.size + (0 if self._rest is None else len(piece.data) + largest + self._beside))
         self._left = blocks.left
         return piece.next_offset if blocks.through else blocks.reached
 
@@ -164,7 +168,7 @@ class AnswerBody:
         return None if self._rest is None else next(self._rest, None)
 
     def _hold(self, piece: Fetched, decoded: int) -> None:
-        self._held.resize(max(self.size, self._ready_bytes) + len(piece.data) + decoded)
+        self._held.resize(max(self.size, self._ready_bytes) + len(piece.data) + decoded + self._beside)
 
     def _encode(self, block: RecordBlock, blocks: _Shown, piece: Fetched) -> None:
         """Until enough is ready; what is behind that becomes the rest."""
@@ -256,6 +260,8 @@ class _Shown:
                     reached = int(block.offsets[-1]) + 1
                 self.left -= len(block)
             self.reached = Offset(reached)
+            if self._scan is not None:
+                self._scan.records += int(found.offsets.searchsorted(reached))
             if len(block):
                 yield block
             if self.left == 0 or (self._scan is not None and self._scan.stopped is not None):

@@ -20,6 +20,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ..app.pool import Pool
+from ..app.registered_values import AnswerValues
 from ..fetch.piece import Fetched
 from ..log.json_lines import Encoding
 from ..log.record_filter import RecordFilter
@@ -114,6 +115,9 @@ async def read_records(
         ),
     ] = None,
     filter_encoding: Annotated[Encoding, Query(description="Of key and contains.")] = Encoding.UTF8,
+    decode: Annotated[
+        bool, Query(description="In ndjson and JSON: keys and values also as the schema registry says.")
+    ] = False,
 ) -> Response:
     media_type = negotiate(_header(request, "accept"))
     wanted = _wanted(key, contains, filter_encoding)
@@ -130,6 +134,7 @@ async def read_records(
         tier=tier,
         wait_s=timeout_ms / 1000,
         encoding=encoding,
+        values=_values(service, media_type) if decode else None,
     )
     if (offset is None) == (timestamp is None):
         raise InvalidRequest("either offset or timestamp is needed")
@@ -174,6 +179,14 @@ async def read_records(
     if answer.body.whole:
         headers["Content-Length"] = str(answer.body.size)
     return _Records(answer, held, headers, call.media_type)
+
+
+def _values(service: FetchService, media_type: str) -> AnswerValues:
+    if service.values is None:
+        raise InvalidRequest("the gateway has no schema registry: registry.url", parameter="decode")
+    if media_type not in (NDJSON, JSON):
+        raise InvalidRequest("decoded values are in ndjson and JSON alone", given=media_type)
+    return service.values.of_answer()
 
 
 def _wanted(key: str | None, contains: str | None, encoding: Encoding) -> RecordFilter | None:
@@ -254,21 +267,21 @@ async def _answer(service: FetchService, call: Call, caller: Caller, held: Held,
         return piece, reached
 
     held.resize(piece_bytes)
-    (first, next_offset), pool = await _fetch(service, call, position, piece_bytes, take)
+    (first, next_offset), pool = await _taken(service, call, position, piece_bytes, take)
     if not first.data and call.wait_s > 0:
         held.resize(0)
         await service.tail.wait_beyond((call.topic, call.partition, call.isolation), position, call.wait_s)
         await service.permit(caller, call.topic, Need.READ)  # it may have lost the right while it waited
         held.resize(piece_bytes)
         tiers.clear()
-        (first, next_offset), pool = await _fetch(service, call, position, piece_bytes, take)
+        (first, next_offset), pool = await _taken(service, call, position, piece_bytes, take)
     last = first
     while body.wants_more and last.data:
         before = taken
         left = call.max_bytes - body.stored if scan is None else piece_bytes
         held.resize(body.size + left)
         try:
-            (last, next_offset), pool = await _fetch(service, call, next_offset, left, take)
+            (last, next_offset), pool = await _taken(service, call, next_offset, left, take)
         except TierstateError:
             if taken > before:
                 raise  # some of it may be in the answer
@@ -295,6 +308,17 @@ async def _position(service: FetchService, call: Call) -> Offset:
     # the broker finds records of open transactions too; a committed reader waits at the last stable offset
     end = (await service.pools.metadata.run(lambda: reader.bounds(call.topic, call.partition))).end(call.isolation)
     return Offset(min(found, end))
+
+
+async def _taken(
+    service: FetchService, call: Call, position: Offset, max_bytes: int, take: Callable[[Fetched], Taken]
+) -> tuple[Taken, Pool]:
+    """As `_fetch`; what may wait for a schema registry is taken in a pool of its own."""
+    if call.values is None:
+        return await _fetch(service, call, position, max_bytes, take)
+    (piece, _), _ = await _fetch(service, call, position, max_bytes, lambda piece: (piece, piece.offset))
+    decoding = service.pools.decoding
+    return await decoding.run(lambda: take(piece)), decoding
 
 
 async def _fetch(

@@ -31,8 +31,7 @@ class Scan:
         self.stopped: Stopped | None = None
 
     def looked(self, records: int, size: int) -> None:
-        """Told by the decoder."""
-        self.records += records
+        """Told by the decoder, of whole blocks; how many of their records counted, only who reads them knows."""
         self.bytes += size
         if self.bytes >= self.budget:
             self.stop(Stopped.BUDGET)

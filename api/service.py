@@ -16,6 +16,7 @@ from fastapi import Request
 from ..app.agent_boards import AgentBoards
 from ..app.plans import Plans
 from ..app.pool import Pool
+from ..app.registered_values import RegisteredValues
 from ..fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
@@ -100,10 +101,13 @@ class Pools:
         self.times = Pool("gateway-times", METADATA_CALLS)
         self.plans = Pool("gateway-plans", METADATA_CALLS)
         self.agents = Pool("gateway-agents", METADATA_CALLS)
+        self.decoding = Pool("gateway-decoding", METADATA_CALLS)
 
     def close(self) -> None:
-        for pool in (self.local, self.remote, self.metadata, self.rights, self.times, self.plans, self.agents):
+        for pool in (self.local, self.remote, self.metadata, self.rights, self.times, self.plans):
             pool.close()
+        self.agents.close()
+        self.decoding.close()
 
 
 class ClientLeft(Exception):
@@ -114,6 +118,7 @@ class FetchService:
     """One gateway. ``hidden``: names of topics that are never served, beside Kafka's own internal ones.
 
     ``asking``: the brokers, about callers; None where they know none. ``plans``: None makes none.
+    ``values``: of a schema registry; None decodes none.
     """
 
     def __init__(
@@ -124,7 +129,9 @@ class FetchService:
         hidden: Iterable[str] = (),
         asking: Asking | None = None,
         plans: Plans | None = None,
+        values: RegisteredValues | None = None,
     ) -> None:
+        self.values = values
         self.plans, self.boards = plans, AgentBoards(clock)
         self.reader, self.settings, self.clock = reader, settings, clock
         self.pools = Pools(settings)

@@ -102,7 +102,7 @@ class ReaderSource:
         for piece in self.reader.scan(topic, partition, start, end, isolation=isolation, tier=tier):
             for batch in records(piece, topic, partition, wanted=wanted, looked=search.looked):
                 yield batch, piece.tier
-            search.reach(piece.next_offset)
+            search.reach(min(piece.next_offset, end))
 
 
 class ConsumerSource:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from hypothesis import given
@@ -41,6 +42,14 @@ def test_a_filter_finds_what_python_finds(records: Any, key: bytes | None, conta
         )
     ]
     assert block_rows(RecordFilter(key, contains).of(block)) == wanted
+
+
+def test_what_begins_anew_within_itself_is_found() -> None:
+    values = [bytes(each) for size in range(7) for each in product(b"ab", repeat=size)]
+    (block,) = decode_records(batch([(None, value, []) for value in values], NONE), source="t")
+    for contains in filter(None, values):
+        found = RecordFilter(contains=contains).of(block).offsets.tolist()
+        assert found == [at for at, value in enumerate(values) if contains in value], contains
 
 
 @given(RECORDS, st.data())
