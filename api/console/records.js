@@ -1,9 +1,9 @@
 // Records of a partition, from an offset or a time.
 
 import { ask } from "./ask.js";
-import { $, element, number, plural, time } from "./dom.js";
+import { $, bytes, element, number, plural, time } from "./dom.js";
 import { place } from "./place.js";
-import { data } from "./values.js";
+import { data, recordOf } from "./values.js";
 
 const FOLLOWED_RECORDS = 1000;
 let asked = null;  // the records on the page: topic, partition, from, next offset
@@ -12,10 +12,13 @@ let following = 0;  // counts up: an older one ends
 // What the address asks for: a page of records, or none.
 export async function openRecords() {
   const { topic, partition, from, query } = place();
-  if (topic !== asked?.topic) { show([]); $("outcome").textContent = ""; asked = null; }
+  if (topic !== asked?.topic) { show([]); outcome(""); asked = null; }
   following += 1;
   if (!topic || partition === undefined || from === undefined) return;
   for (const name of ["tier", "isolation", "count", "view"]) if (query.has(name)) $(name).value = query.get(name);
+  const part = ["key", "contains"].find((name) => query.has(name));
+  $("filter").value = part ? query.get(part) : "";
+  if (part) $("filter-part").value = part;
   $("follow").checked = query.has("follow");
   $("partition").value = partition;
   const byTime = from.startsWith("@");
@@ -26,13 +29,31 @@ export async function openRecords() {
   await read(topic, partition, byTime ? { timestamp: from.slice(1) } : { offset: from });
 }
 
-export function readFrom(topic, partition, from) {
-  const query = new URLSearchParams({ count: $("count").value, tier: $("tier").value, isolation: $("isolation").value });
+function filter() {
+  const part = $("filter-part").value, text = $("filter").value;
+  return text ? { [part]: text } : {};
+}
+
+function viewed() {
+  const query = new URLSearchParams({
+    count: $("count").value, tier: $("tier").value, isolation: $("isolation").value, ...filter(),
+  });
   if ($("view").value !== "text") query.set("view", $("view").value);
   if ($("follow").checked) query.set("follow", "");
-  const hash = `#/${[topic, partition, from].map(encodeURIComponent).join("/")}?${query}`;
+  return query;
+}
+
+export function readFrom(topic, partition, from) {
+  const hash = `#/${[topic, partition, from].map(encodeURIComponent).join("/")}?${viewed()}`;
   if (location.hash === hash) dispatchEvent(new Event("hashchange"));
   else location.hash = hash;
+}
+
+// The address says how records are shown, and nothing is read for it.
+function keepAddress() {
+  const { topic, partition, from } = place();
+  if (from === undefined) return;
+  history.replaceState(null, "", `#/${[topic, partition, from].map(encodeURIComponent).join("/")}?${viewed()}`);
 }
 
 function where() {
@@ -40,37 +61,89 @@ function where() {
   return `@${new Date($("time").value).getTime()}`;
 }
 
-function recordsPath({ topic, partition }, from) {
+function recordsPath({ topic, partition, wanted }, from, more = {}) {
   const query = new URLSearchParams({
-    ...from, max_records: $("count").value, tier: $("tier").value, isolation_level: $("isolation").value,
+    ...from, max_records: $("count").value, tier: $("tier").value, isolation_level: $("isolation").value, ...wanted, ...more,
   });
   return `/v1/topics/${encodeURIComponent(topic)}/partitions/${encodeURIComponent(partition)}/records?${query}`;
 }
 
+// A page from somewhere on: its records, and how far it looked.
+async function page(reading, from, more = {}) {
+  const decode = $("view").value === "decoded" ? { decode: "true" } : {};
+  const answer = await ask(recordsPath(reading, from, { ...decode, ...more }), "application/x-ndjson");
+  const records = (await answer.text()).split("\n").filter(Boolean).map(recordOf);
+  const header = (name) => answer.headers.get(name);
+  return {
+    records, next: Number(header("x-next-offset")), tier: header("x-tier"), end: Number(header("x-high-watermark")),
+    stopped: header("x-scan-stopped"), looked: Number(header("x-scanned-records")), bytes: Number(header("x-scanned-bytes")),
+  };
+}
+
+function outcome(text) {
+  $("outcome").textContent = text;
+}
+
 async function read(topic, partition, from) {
-  $("outcome").textContent = "Reading…";
-  const reading = { topic, partition, from };
+  outcome("Reading…");
+  $("look-on").hidden = true;
+  const reading = { topic, partition, from, wanted: filter(), looked: 0, bytes: 0 };
   asked = reading;
   try {
-    const answer = await ask(recordsPath(reading, from), "application/x-ndjson");
-    const lines = (await answer.text()).split("\n").filter(Boolean).map(JSON.parse);
+    const found = await page(reading, from);
     if (asked !== reading) return;
-    asked.next = Number(answer.headers.get("x-next-offset"));
-    asked.first = lines[0]?.offset ?? Number(from.offset ?? asked.next);
-    asked.shown = lines;
-    show(lines);
-    const end = answer.headers.get("x-high-watermark");
-    $("outcome").textContent =
-      `${plural(lines.length, "record")}, tier: ${answer.headers.get("x-tier")}; ` +
-      `next offset ${number.format(asked.next)} of ${number.format(end)}.`;
-    for (const name of ["next", "ndjson", "arrow", "parquet"]) $(name).disabled = false;
-    $("previous").disabled = asked.first <= 0;
+    asked.first = found.records[0]?.offset ?? Number(from.offset ?? found.next);
+    asked.shown = [];
+    take(reading, found);
+    enable(true);
+    $("previous").disabled = asked.first <= 0 || Boolean(found.stopped);
     if ($("follow").checked) follow();
   } catch (error) {
     if (asked !== reading) return;
-    for (const name of ["previous", "next", "ndjson", "arrow", "parquet"]) $(name).disabled = true;
+    enable(false);
     show([]);
-    $("outcome").textContent = error.message;
+    outcome(error.message);
+  }
+}
+
+function enable(able) {
+  for (const name of ["next", "ndjson", "arrow", "parquet"]) $(name).disabled = !able;
+  if (!able) $("previous").disabled = true;
+}
+
+const STOPPED = {
+  end: "That is the end of the log.", records: "There may be more.", bytes: "There may be more.",
+  budget: "The gateway looks no further in one call.", tier: "There may be more.",
+  error: "What follows could not be read now.",
+};
+
+function take(reading, found) {
+  reading.next = found.next;
+  reading.shown.push(...found.records);
+  show(reading.shown);
+  if (!found.stopped) {
+    outcome(`${plural(reading.shown.length, "record")}, tier: ${found.tier}; ` +
+      `next offset ${number.format(found.next)} of ${number.format(found.end)}.`);
+    return;
+  }
+  reading.looked += found.looked;
+  reading.bytes += found.bytes;
+  outcome(`${plural(reading.shown.length, "record")} found in ${number.format(reading.looked)} looked through, ` +
+    `${bytes(reading.bytes)}, up to offset ${number.format(found.next)} of ${number.format(found.end)}. ${STOPPED[found.stopped]}`);
+  $("look-on").hidden = found.stopped === "end";
+}
+
+// Goes on with what is looked for, behind what is shown; until as many more are found, or one more budget is spent.
+async function lookOn() {
+  const reading = asked;
+  $("look-on").disabled = true;
+  try {
+    const found = await page(reading, { offset: reading.next });
+    if (asked === reading) take(reading, found);
+  } catch (error) {
+    if (asked === reading) outcome(error.message);
+  } finally {
+    $("look-on").disabled = false;
   }
 }
 
@@ -80,17 +153,17 @@ async function follow() {
   while ($("follow").checked && mine === following && asked?.next !== undefined && !document.hidden) {
     const reading = asked;
     try {
-      const answer = await ask(`${recordsPath(reading, { offset: reading.next })}&timeout_ms=10000`, "application/x-ndjson");
-      const lines = (await answer.text()).split("\n").filter(Boolean).map(JSON.parse);
+      const found = await page(reading, { offset: reading.next }, { timeout_ms: 10000 });
       if (asked !== reading || mine !== following) return;
-      reading.next = Number(answer.headers.get("x-next-offset"));
-      reading.shown.push(...lines);
+      reading.next = found.next;
+      reading.shown.push(...found.records);
       reading.shown.splice(0, reading.shown.length - FOLLOWED_RECORDS);
-      if (lines.length) show(reading.shown);
-      $("outcome").textContent = `Following: next offset ${number.format(reading.next)}.`;
+      if (found.records.length) show(reading.shown);
+      outcome(`Following: next offset ${number.format(reading.next)}.`);
+      $("look-on").hidden = true;
     } catch (error) {
       $("follow").checked = false;
-      $("outcome").textContent = error.message;
+      outcome(error.message);
     }
   }
 }
@@ -105,20 +178,25 @@ async function jump(offsetOf) {
   try {
     readFrom(place().topic, $("partition").value, String(offsetOf(await bounds())));
   } catch (error) {
-    $("outcome").textContent = error.message;
+    outcome(error.message);
   }
 }
 
 async function download(accept, ending) {
+  const kept = asked;
   try {
-    const answer = await ask(recordsPath(asked, { offset: asked.first }), accept);
+    const count = Math.max(Number($("count").value), kept.shown.length);
+    const answer = await ask(recordsPath(kept, { offset: kept.first }, { max_records: count }), accept);
     const link = element("a", {
-      href: URL.createObjectURL(await answer.blob()), download: `${asked.topic}-${asked.partition}-${asked.first}.${ending}`,
+      href: URL.createObjectURL(await answer.blob()), download: `${kept.topic}-${kept.partition}-${kept.first}.${ending}`,
     });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    if (["budget", "bytes", "error"].includes(answer.headers.get("x-scan-stopped"))) {
+      outcome(`The file ends before offset ${number.format(answer.headers.get("x-next-offset"))}: one call looks no further.`);
+    }
   } catch (error) {
-    $("outcome").textContent = error.message;
+    outcome(error.message);
   }
 }
 
@@ -132,7 +210,7 @@ function show(records) {
       element("td", { className: "number", textContent: record.offset }),
       element("td", { className: "time", textContent: time(record.timestamp) }),
       element("td", {}, element("span", { className: `tag ${record.tier}`, textContent: record.tier })),
-      data(record.key), data(record.value),
+      data(record.key, record.keyDecoded), data(record.value, record.valueDecoded),
       element("td", { className: "data", textContent: headers.join("\n") }),
     ];
     cells.forEach((cell, nth) => { cell.dataset.label = FIELDS[nth]; });
@@ -158,5 +236,11 @@ $("last").addEventListener("click", () => jump((p) => Math.max(p.log_start_offse
 $("ndjson").addEventListener("click", () => download("application/x-ndjson", "ndjson"));
 $("arrow").addEventListener("click", () => download("application/vnd.apache.arrow.stream", "arrows"));
 $("parquet").addEventListener("click", () => download("application/vnd.apache.parquet", "parquet"));
-$("view").addEventListener("change", () => show(asked?.shown ?? []));
-$("follow").addEventListener("change", follow);
+$("look-on").addEventListener("click", lookOn);
+$("view").addEventListener("change", () => {
+  keepAddress();
+  const isDecoded = asked?.shown?.some((record) => record.valueDecoded !== undefined);
+  if ($("view").value === "decoded" && asked && !isDecoded) read(asked.topic, asked.partition, asked.from);
+  else show(asked?.shown ?? []);
+});
+$("follow").addEventListener("change", () => { keepAddress(); follow(); });

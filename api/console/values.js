@@ -1,4 +1,4 @@
-// What producers wrote, as text, JSON or hex.
+// What producers wrote, as text, JSON, hex, or what a schema says.
 
 import { $, element, plural } from "./dom.js";
 
@@ -21,10 +21,14 @@ function hex(found) {
   return rows.join("\n");
 }
 
+// Numbers with every digit, where the browser keeps them.
+function exact(key, value, context) {
+  return typeof value === "number" && JSON.rawJSON ? JSON.rawJSON(context.source) : value;
+}
+
 // What is no JSON stays as it is; numbers are never rounded, so neither is anything where a browser would.
 function indented(text) {
   if (!JSON.rawJSON) return text;
-  const exact = (key, value, context) => (typeof value === "number" ? JSON.rawJSON(context.source) : value);
   try {
     return JSON.stringify(JSON.parse(text, exact), null, 2);
   } catch {
@@ -32,10 +36,34 @@ function indented(text) {
   }
 }
 
-export function data(value) {
+// A line of ndjson; what a schema says of it as text that is ready to be shown.
+export function recordOf(line) {
+  const record = JSON.parse(line);
+  if (record.keyDecoded === undefined) return record;
+  const digits = JSON.parse(line, exact);
+  for (const name of ["keyDecoded", "valueDecoded"]) {
+    if (record[name]) record[name].text = "value" in record[name] ? JSON.stringify(digits[name].value, null, 2) : null;
+  }
+  return record;
+}
+
+// As its schema says, or why not: text that names no schema stays text, what cannot be read by one is bytes.
+function decoded(value, said) {
+  const named = said.schemaId !== undefined;
+  const shown = said.text ?? (named ? hex(bytesOf(value)) : plain(value));
+  const why = said.reason ?? `${said.schemaType} ${said.schemaId}`;
+  const note = element("p", { className: said.reason && named ? "note reason" : "note", textContent: why });
+  return element("td", { className: "data" }, element("div", {}, element("div", { textContent: shown }), note));
+}
+
+function plain(value) {
+  return typeof value === "object" ? `base64: ${value.base64}` : value;
+}
+
+export function data(value, said) {
   if (value === null) return element("td", { className: "data null", textContent: "null" });
   if ($("view").value === "hex") return element("td", { className: "data", textContent: hex(bytesOf(value)) });
-  if (typeof value === "object") return element("td", { className: "data", textContent: `base64: ${value.base64}` });
-  const textContent = $("view").value === "json" ? indented(value) : value;
+  if ($("view").value === "decoded" && said) return decoded(value, said);
+  const textContent = $("view").value === "json" && typeof value === "string" ? indented(value) : plain(value);
   return element("td", { className: "data", textContent });
 }
