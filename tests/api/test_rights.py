@@ -339,6 +339,7 @@ def asked(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Asked:
 
 
 READERS = [("segments", "{}:0", "--json"), ("digest", "{}", "--via", "gateway", "--json"), ("consume", "{}", "-n", "5")]
+READERS += [("consume", "{}", "--contains", "0", "-n", "5")]
 
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
