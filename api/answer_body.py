@@ -8,6 +8,8 @@ the client has taken what came before.
 Memory, all taken of `answer_memory.py` before it is used: what is ready; of a rest, the batches as stored and the
 largest decoded block with its encoding. A batch that unpacks to more than ``gateway.max_bytes`` is refused by its
 offset.
+
+A scan encodes what it finds; the rest of its answer is of one block: nothing is looked for behind the status line.
 """
 
 from __future__ import annotations
@@ -15,16 +17,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ..app.registered_values import AnswerValues
 from ..fetch.piece import Fetched
 from ..log.decode import RecordBlock, decode_records, record_schema
 from ..log.json_lines import CHUNK_BYTES, Encoding
-from ..state.errors import BatchTooLarge
+from ..state.errors import BatchTooLarge, TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .answer_memory import Held
 from .content_coding import Coding, coder_of
 from .media import ARROW, BATCHES, KAFKA_JSON, PARQUET
 from .record_forms import batches_trailer, form_of, require_json, stored_bytes
+from .scan import Scan, Stopped
 
 READY_BYTES = 8 * 1024 * 1024
 """About, of an answer that is encoded before its status line."""
@@ -56,6 +60,8 @@ class Call:
     tier: Tier
     wait_s: float
     encoding: Encoding
+    values: AnswerValues | None
+    """Where a schema registry is asked what keys and values are."""
 
     @property
     def source(self) -> str:
@@ -65,9 +71,11 @@ class Call:
 class AnswerBody:
     """By one thread at a time. ``held``: memory, of which it takes and gives back; whoever made it releases it."""
 
-    def __init__(self, call: Call, held: Held, most_unpacked: int) -> None:
-        """``most_unpacked``: the bytes that one batch may unpack to."""
-        self.call = call
+    def __init__(self, call: Call, held: Held, most_unpacked: int, scan: Scan | None = None) -> None:
+        """``most_unpacked``: the bytes that one batch may unpack to. ``scan``: only what it looks for."""
+        self.call, self._scan = call, scan
+        self._reached: Offset | None = None
+        """How far a scan is through."""
         self.ready: list[Chunk] = []
         self.size = 0
         """Of what is ready."""
@@ -75,7 +83,8 @@ class AnswerBody:
         """Of the pieces, as stored."""
         self._held, self._most_unpacked = held, most_unpacked
         self._most = min(UNPACKED_FIRST, most_unpacked)
-        self._form = form_of(call.media_type, call.topic, call.partition, call.encoding)
+        self._form = form_of(call.media_type, call.topic, call.partition, call.encoding, call.values)
+        self._beside = 0 if call.values is None else call.values.most
         self._coder = coder_of(call.coding)
         self._left = call.max_records
         self._ready_bytes = min(READY_BYTES, held.most // 16)
@@ -85,7 +94,9 @@ class AnswerBody:
 
     @property
     def wants_more(self) -> bool:
-        """Whether another piece may follow: records are missing that were asked for by their number."""
+        """Whether another piece may follow: records are missing that were asked for by their number, or looked for."""
+        if self._scan is not None:
+            return self._scan.stopped is None
         return self._rest is None and bool(self._left) and self.stored < self.call.max_bytes
 
     @property
@@ -96,10 +107,21 @@ class AnswerBody:
     def add(self, piece: Fetched) -> Offset:
         """The records of a piece that were asked for; where to go on.
 
-        Raises CorruptData, NotJson, BatchTooLarge, Throttled.
+        Raises CorruptData, NotJson, BatchTooLarge, Throttled. A scan that got on ends instead: whoever looks on from
+        there is told.
         """
         self.stored += len(piece.data)
-        blocks = _Shown(self.call, piece, self._most, self._left)
+        try:
+            self._reached = self._add(piece)
+        except TierstateError:
+            if self._scan is None or self._reached is None:
+                raise
+            self._scan.stop(Stopped.ERROR)
+            self._held.resize(self.size)
+        return self._reached
+
+    def _add(self, piece: Fetched) -> Offset:
+        blocks = _Shown(self.call, piece, self._most, self._left, self._scan)
         largest = 0
         while True:
             self._hold(piece, 2 * self._most + BLOCK_BYTES)
@@ -111,15 +133,27 @@ class AnswerBody:
                         self._encode(block, blocks, piece)
                     else:
                         _look_at(block, self.call.media_type)
+                    if self._scan is not None:
+                        self._reached = blocks.reached
+                        if self._is_enough(self._scan, blocks):
+                            break
                 break
             except _TooLarge as error:
                 if self._most == self._most_unpacked:
                     raise error.batch from error
             self._most = min(self._most * 8, self._most_unpacked)
-            blocks = _Shown(self.call, replace(piece, offset=blocks.reached), self._most, blocks.left)
-        self._held.resize(self.size + (0 if self._rest is None else len(piece.data) + largest))
+            behind = replace(piece, offset=blocks.reached)
+            blocks = _Shown(self.call, behind, self._most, blocks.left, self._scan)
+        self._held.resize(self.size + (0 if self._rest is None else len(piece.data) + largest + self._beside))
         self._left = blocks.left
-        return blocks.reached if blocks.left == 0 else piece.next_offset
+        return piece.next_offset if blocks.through else blocks.reached
+
+    def _is_enough(self, scan: Scan, blocks: _Shown) -> bool:
+        if blocks.left == 0:
+            scan.stop(Stopped.RECORDS)
+        elif self._rest is not None or self.size >= self.call.max_bytes:
+            scan.stop(Stopped.BYTES)
+        return scan.stopped is not None
 
     def end(self) -> None:
         """No piece follows."""
@@ -134,7 +168,7 @@ class AnswerBody:
         return None if self._rest is None else next(self._rest, None)
 
     def _hold(self, piece: Fetched, decoded: int) -> None:
-        self._held.resize(max(self.size, self._ready_bytes) + len(piece.data) + decoded)
+        self._held.resize(max(self.size, self._ready_bytes) + len(piece.data) + decoded + self._beside)
 
     def _encode(self, block: RecordBlock, blocks: _Shown, piece: Fetched) -> None:
         """Until enough is ready; what is behind that becomes the rest."""
@@ -142,7 +176,8 @@ class AnswerBody:
         for chunk in chunks:
             self._take(chunk)
             if self.size >= self._ready_bytes:
-                behind = _Shown(self.call, replace(piece, offset=blocks.reached), self._most_unpacked, blocks.left)
+                left = blocks.left if self._scan is None else 0
+                behind = _Shown(self.call, replace(piece, offset=blocks.reached), self._most_unpacked, left)
                 self._rest = self._remaining(chunks, behind, piece.tier)
                 return
 
@@ -202,32 +237,46 @@ class _TooLarge(Exception):
 
 
 class _Shown:
-    """Blocks of exactly the records of [offset, limit) that the isolation shows, ``left`` of them at most."""
+    """Blocks of exactly the records of [offset, limit) that the isolation shows, ``left`` of them at most.
 
-    def __init__(self, call: Call, piece: Fetched, most_unpacked: int, left: int | None) -> None:
-        self.left, self.reached = left, piece.offset
-        self._call, self._piece, self._most_unpacked = call, piece, most_unpacked
+    Of a ``scan`` those that it looks for, until it stops. ``reached``: behind the last block.
+    """
+
+    def __init__(
+        self, call: Call, piece: Fetched, most_unpacked: int, left: int | None, scan: Scan | None = None
+    ) -> None:
+        self.left, self.reached, self.through = left, piece.offset, False
+        self._call, self._piece, self._most_unpacked, self._scan = call, piece, most_unpacked, scan
 
     def __iter__(self) -> Iterator[RecordBlock]:
-        for block in self._blocks(self.reached, self._piece.limit):
-            if self.left is not None and len(block) > self.left:
-                limit = Offset(int(block.offsets[self.left - 1]) + 1)
-                (block,) = self._blocks(Offset(int(block.offsets[0])), limit)
-            self.reached = Offset(int(block.offsets[-1]) + 1)
+        if self.left == 0:
+            return
+        for found in self._blocks():
+            reached = int(found.offsets[-1]) + 1
+            block = found if self._scan is None else self._scan.wanted.of(found)
             if self.left is not None:
+                if len(block) > self.left:
+                    block = block.only(slice(self.left))
+                    reached = int(block.offsets[-1]) + 1
                 self.left -= len(block)
-            yield block
-            if self.left == 0:
+            self.reached = Offset(reached)
+            if self._scan is not None:
+                self._scan.records += int(found.offsets.searchsorted(reached))
+            if len(block):
+                yield block
+            if self.left == 0 or (self._scan is not None and self._scan.stopped is not None):
                 return
+        self.through = True
 
-    def _blocks(self, start: Offset, limit: Offset) -> Iterator[RecordBlock]:
+    def _blocks(self) -> Iterator[RecordBlock]:
         found = decode_records(
             self._piece.data,
             source=self._call.source,
             aborted=self._piece.aborted,
-            start=start,
-            end=limit,
+            start=self.reached,
+            end=self._piece.limit,
             most_unpacked=self._most_unpacked,
+            looked=None if self._scan is None else self._scan.looked,
         )
         try:
             yield from (block for block in found if len(block))

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import uvicorn
 
 from ..app.plans import Plans
+from ..app.registered_values import open_registered_values
 from ..broker.callers import Callers
 from ..broker.sasl import DEFAULT_MECHANISM
 from ..runtime.appended_lines import AppendedLines
@@ -18,6 +19,7 @@ from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
 from ..runtime.listener import Listener, ignore
 from ..runtime.metrics import Metrics
+from ..runtime.registry_settings import Registry
 from ..runtime.service import Service
 from ..runtime.setting_types import Address
 from ..runtime.watchdog import alive, loop
@@ -117,12 +119,13 @@ def open_gateway(
     callers: Callers | None = None,
     listener: Listener = ignore,
     plans: Plans | None = None,
+    registry: Registry | None = None,
 ) -> GatewayServer:
     """``hidden``: topics that are never served, as the tier-state topic. ``callers``: how brokers are asked about them.
-    ``plans``: for readers without a key to the bucket; None makes none.
+    ``plans``: for readers without a key to the bucket; None makes none. ``registry``: of schemas.
 
-    Raises InvalidSettings for an address that is taken, TLS files or tokens that cannot be used, what would be open to
-    strangers.
+    Raises MissingExtra for a registry without what it needs; InvalidSettings for an address that is taken, TLS files
+    or tokens that cannot be used, what would be open to strangers.
     """
     auth = settings.auth
     if auth.asks and callers is None and (auth.rights == "kafka" or auth.basic):
@@ -132,7 +135,8 @@ def open_gateway(
                 "to gateway, and basic to false"
             ]
         )
-    service = FetchService(reader, settings, clock, hidden, callers, plans)
+    values = None if registry is None else open_registered_values(registry, clock)
+    service = FetchService(reader, settings, clock, hidden, callers, plans, values)
     mechanism = DEFAULT_MECHANISM if callers is None else callers.mechanism
     return GatewayServer(service, settings, mechanism, listener)
 

@@ -18,7 +18,8 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-ASSETS = frozenset({"console.css", "console.js", "docs.js", "icon.svg"})
+_MODULES = ("ask", "console", "dom", "overview", "place", "records", "segments", "topic", "values")
+ASSETS = frozenset({"console.css", "docs.js", "icon.svg", *(f"{name}.js" for name in _MODULES)})
 
 
 @cache

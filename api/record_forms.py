@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import orjson
 import pyarrow as pa
 
+from ..app.registered_values import AnswerValues
 from ..fetch.piece import Fetched
 from ..log.batch import iter_batches
 from ..log.json_lines import Encoding, Layout, json_records, line_layout, rest_layout
@@ -46,8 +47,11 @@ class Form(Protocol):
     def end(self) -> bytes: ...
 
 
-def form_of(media_type: str, topic: str, partition: int, encoding: Encoding) -> Form:
-    """Of one answer; batches have none, they are as they are stored."""
+def form_of(media_type: str, topic: str, partition: int, encoding: Encoding, values: AnswerValues | None) -> Form:
+    """Of one answer; batches have none, they are as they are stored. ``values``: of lines and JSON, decoded too."""
+    if values is not None:
+        around = (b"[", b",\n", b"]") if media_type == media.JSON else (b"", b"\n", b"\n")
+        return _Decoded(partial(line_layout, topic, partition, encoding, ends_line=False), values, *around)
     match media_type:
         case media.ARROW:
             return _Arrow(topic, partition)
@@ -143,6 +147,32 @@ class _Json:
 
     def end(self) -> bytes:
         return self._end
+
+
+class _Decoded:
+    """Records as lines, each with what its key and value are by their schemas."""
+
+    def __init__(
+        self, layout: Callable[[str], Layout], values: AnswerValues, begin: bytes, between: bytes, end: bytes
+    ) -> None:
+        self._layout, self._values = layout, values
+        self._begin, self._between, self._end = begin, between, end
+        self._first = True
+
+    def begin(self) -> bytes:
+        return self._begin
+
+    def chunks(self, block: RecordBlock, tier: Tier) -> Iterator[bytes]:
+        keys, values = iter(block.binary(KEY_AT)), iter(block.binary(VALUE_AT))
+        for chunk in json_records(block, self._layout(tier.value), b"\n"):
+            for line in bytes(chunk[1:]).split(b"\n"):
+                key, value = (self._values.json(next(each).as_py()) for each in (keys, values))
+                before = b"" if self._first else self._between
+                self._first = False
+                yield before + line[:-1] + b',"keyDecoded":' + key + b',"valueDecoded":' + value + b"}"
+
+    def end(self) -> bytes:
+        return b"" if self._first and not self._begin else self._end
 
 
 def require_json(block: RecordBlock) -> None:

@@ -5,10 +5,12 @@
 An answer holds one piece of one tier, and ``X-Next-Offset`` says where to go on. Only where records were asked for by
 their number (``max_records``) pieces follow until they are there, over the seam of the tiers too; ``X-Tier`` names the
 tiers in the order of the records.
+With ``key`` or ``contains`` pieces follow too, of one tier unless ``max_records`` is given, until a budget is spent.
 """
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
@@ -18,8 +20,10 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ..app.pool import Pool
+from ..app.registered_values import AnswerValues
 from ..fetch.piece import Fetched
 from ..log.json_lines import Encoding
+from ..log.record_filter import RecordFilter
 from ..state.errors import InvalidRequest, OffsetOutOfRange, TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
@@ -29,6 +33,7 @@ from .answer_memory import Held
 from .content_coding import coding_of
 from .credentials import Caller
 from .media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET, negotiate
+from .scan import Scan, Stopped
 from .service import FetchService, Need, caller_of, refuse_unknown_parameters, unless_gone
 from .topics import Asked, PartitionNumber, TopicName, known
 
@@ -41,6 +46,8 @@ FEW_BYTES, RECORD_BYTES = 64 * 1024, 1024
 """What is fetched first of records that are asked for by their number: so much, or so much for each."""
 LONGEST_WAIT_MS = 60_000
 MAX_OFFSET = 2**63
+LONGEST_FILTER = 4096
+"""Letters of a filter."""
 Taken: TypeAlias = tuple[Fetched, Offset]
 """A piece that is in the answer, and where to go on."""
 
@@ -100,8 +107,24 @@ async def read_records(
     timeout_ms: Annotated[int, Query(ge=0, le=LONGEST_WAIT_MS, description="How long to wait at the end.")] = 0,
     tier: Annotated[Tier, Query(description="Which tier may serve the read.")] = Tier.AUTO,
     encoding: Annotated[Encoding, Query(description="Of keys and values in ndjson.")] = Encoding.UTF8,
+    key: Annotated[
+        str | None, Query(max_length=LONGEST_FILTER, description="Only records with exactly this key.")
+    ] = None,
+    contains: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=LONGEST_FILTER,
+            description="Only records with this in their key, their value, or a header's name or value.",
+        ),
+    ] = None,
+    filter_encoding: Annotated[Encoding, Query(description="Of key and contains.")] = Encoding.UTF8,
+    decode: Annotated[
+        bool, Query(description="In ndjson and JSON: keys and values also as the schema registry says.")
+    ] = False,
 ) -> Response:
     media_type = negotiate(_header(request, "accept"))
+    wanted = _wanted(key, contains, filter_encoding)
     call = Call(
         topic=await service.permit(caller_of(request), topic, Need.READ),
         partition=partition,
@@ -115,22 +138,28 @@ async def read_records(
         tier=tier,
         wait_s=timeout_ms / 1000,
         encoding=encoding,
+        values=_values(service, media_type) if decode else None,
     )
     if (offset is None) == (timestamp is None):
         raise InvalidRequest("either offset or timestamp is needed")
     if max_records is not None and call.media_type == BATCHES:
         raise InvalidRequest("batches are never cut: max_records cannot be had with this media type", given=BATCHES)
+    if wanted is not None and call.media_type == BATCHES:
+        name = "contains" if key is None else "key"
+        raise InvalidRequest(f"batches are never cut: {name} cannot be had with this media type", given=BATCHES)
+    scan = None if wanted is None else Scan(wanted, service.settings.scan_bytes)
     held = service.memory.hold()
     try:
-        answer = _at_hand(service, call, caller_of(request), held)
+        answer = None if scan is not None else _at_hand(service, call, caller_of(request), held)
         if answer is None:
-            answer = await unless_gone(request, _answer(service, call, caller_of(request), held))
+            answer = await unless_gone(request, _answer(service, call, caller_of(request), held, scan))
     except BaseException:
         held.release()
         raise
     if (access := request.scope.get(ACCESS)) is not None:
         piece = answer.piece
         access.read = {"tier": ", ".join(answer.tiers), "first_offset": piece.offset, "next_offset": answer.next_offset}
+        access.read |= {} if scan is None else {"scanned_bytes": scan.bytes}
     headers = {
         "X-Next-Offset": str(answer.next_offset),
         "X-Tier": ", ".join(answer.tiers),
@@ -139,6 +168,12 @@ async def read_records(
         "Cache-Control": "no-store",
         "Vary": "Accept, Accept-Encoding",
     }
+    if scan is not None:
+        headers |= {
+            "X-Scanned-Records": str(scan.records),
+            "X-Scanned-Bytes": str(scan.bytes),
+            "X-Scan-Stopped": scan.stopped or Stopped.END,
+        }
     if answer.piece.bounds.log_start is not None:
         headers["X-Log-Start-Offset"] = str(answer.piece.bounds.log_start)
     if answer.piece.view_age_s is not None:
@@ -150,6 +185,29 @@ async def read_records(
     if answer.body.whole:
         headers["Content-Length"] = str(answer.body.size)
     return _Records(answer, held, headers, call.media_type)
+
+
+def _values(service: FetchService, media_type: str) -> AnswerValues:
+    if service.values is None:
+        raise InvalidRequest("the gateway has no schema registry: registry.url", parameter="decode")
+    if media_type not in (NDJSON, JSON):
+        raise InvalidRequest("decoded values are in ndjson and JSON alone", given=media_type)
+    return service.values.of_answer()
+
+
+def _wanted(key: str | None, contains: str | None, encoding: Encoding) -> RecordFilter | None:
+    if key is None and contains is None:
+        return None
+
+    def bytes_of(name: str, text: str | None) -> bytes | None:
+        try:
+            return (
+                text if text is None else text.encode() if encoding is Encoding.UTF8 else b64decode(text, validate=True)
+            )
+        except ValueError as error:
+            raise InvalidRequest("not what filter_encoding says", parameter=name) from error
+
+    return RecordFilter(bytes_of("key", key), bytes_of("contains", contains))
 
 
 def _header(request: Request, name: str) -> str | None:
@@ -187,48 +245,66 @@ class _Records(StreamingResponse):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _answer(service: FetchService, call: Call, caller: Caller, held: Held) -> Answer:
+async def _answer(service: FetchService, call: Call, caller: Caller, held: Held, scan: Scan | None) -> Answer:
     service.charge(caller.principal, 0)
     position = await _position(service, call)
-    body = StoredBody(call, held) if call.media_type == BATCHES else AnswerBody(call, held, service.settings.max_bytes)
-
+    most = service.settings.max_bytes
+    body = StoredBody(call, held) if call.media_type == BATCHES else AnswerBody(call, held, most, scan)
+    tiers: list[Tier] = []
+    piece_bytes = _first_bytes(call, scan, most)
     taken = 0
 
     def take(piece: Fetched) -> tuple[Fetched, Offset]:
         nonlocal taken
+        if scan is not None and tiers and piece.data and piece.tier is not tiers[-1] and call.max_records is None:
+            scan.stop(Stopped.TIER)
+            return piece, piece.offset
         service.charge(caller.principal, len(piece.data))
         taken += 1
+        before = 0 if scan is None else scan.bytes
         reached = body.add(piece)
+        if scan is not None:
+            service.owe(caller.principal, scan.bytes - before - len(piece.data))
         if piece.data and not body.wants_more:
             body.end()
+        if not tiers or (piece.data and piece.tier is not tiers[-1]):
+            tiers.append(piece.tier)
         return piece, reached
 
-    most = call.max_bytes
-    if call.max_records is not None:  # what is missing then follows
-        most = min(most, max(FEW_BYTES, call.max_records * RECORD_BYTES))
-    held.resize(most)
-    (first, next_offset), pool = await _fetch(service, call, position, most, take)
+    held.resize(piece_bytes)
+    (first, next_offset), pool = await _taken(service, call, position, piece_bytes, take)
     if not first.data and call.wait_s > 0:
         held.resize(0)
         await service.tail.wait_beyond((call.topic, call.partition, call.isolation), position, call.wait_s)
         await service.permit(caller, call.topic, Need.READ)  # it may have lost the right while it waited
-        held.resize(most)
-        (first, next_offset), pool = await _fetch(service, call, position, most, take)
-    tiers, last = [first.tier], first
+        held.resize(piece_bytes)
+        tiers.clear()
+        (first, next_offset), pool = await _taken(service, call, position, piece_bytes, take)
+    last = first
     while body.wants_more and last.data:
-        before, left = taken, call.max_bytes - body.stored
+        before = taken
+        left = call.max_bytes - body.stored if scan is None else piece_bytes
         held.resize(body.size + left)
         try:
-            (last, next_offset), pool = await _fetch(service, call, next_offset, left, take)
+            (last, next_offset), pool = await _taken(service, call, next_offset, left, take)
         except TierstateError:
             if taken > before:
                 raise  # some of it may be in the answer
+            if scan is not None:
+                scan.stop(Stopped.ERROR)
             break  # what is there is an answer; the call for the next offset says what is wrong
-        if last.data and last.tier is not tiers[-1]:
-            tiers.append(last.tier)
     if not body.ended:
         body.end()
     return Answer(first, tiers, pool, next_offset, body)
+
+
+def _first_bytes(call: Call, scan: Scan | None, most: int) -> int:
+    """Of the first piece, as stored: what is missing follows. A scan's pieces are all as large."""
+    if scan is not None:
+        return min(max(call.max_bytes, DEFAULT_BYTES), most)  # as a call that says nothing
+    if call.max_records is not None:
+        return min(call.max_bytes, max(FEW_BYTES, call.max_records * RECORD_BYTES))
+    return call.max_bytes
 
 
 def _at_hand(service: FetchService, call: Call, caller: Caller, held: Held) -> Answer | None:
@@ -262,6 +338,17 @@ async def _position(service: FetchService, call: Call) -> Offset:
     # the broker finds records of open transactions too; a committed reader waits at the last stable offset
     end = (await service.pools.metadata.run(lambda: reader.bounds(call.topic, call.partition))).end(call.isolation)
     return Offset(min(found, end))
+
+
+async def _taken(
+    service: FetchService, call: Call, position: Offset, max_bytes: int, take: Callable[[Fetched], Taken]
+) -> tuple[Taken, Pool]:
+    """As `_fetch`; what may wait for a schema registry is taken in a pool of its own."""
+    if call.values is None:
+        return await _fetch(service, call, position, max_bytes, take)
+    (piece, _), _ = await _fetch(service, call, position, max_bytes, lambda piece: (piece, piece.offset))
+    decoding = service.pools.decoding
+    return await decoding.run(lambda: take(piece)), decoding
 
 
 async def _fetch(

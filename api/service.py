@@ -16,6 +16,7 @@ from fastapi import Request
 from ..app.agent_boards import AgentBoards
 from ..app.plans import Plans
 from ..app.pool import Pool
+from ..app.registered_values import RegisteredValues
 from ..fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
@@ -104,10 +105,13 @@ class Pools:
         self.times = Pool("gateway-times", METADATA_CALLS)
         self.plans = Pool("gateway-plans", METADATA_CALLS)
         self.agents = Pool("gateway-agents", METADATA_CALLS)
+        self.decoding = Pool("gateway-decoding", METADATA_CALLS)
 
     def close(self) -> None:
-        for pool in (self.local, self.remote, self.metadata, self.rights, self.times, self.plans, self.agents):
+        for pool in (self.local, self.remote, self.metadata, self.rights, self.times, self.plans):
             pool.close()
+        self.agents.close()
+        self.decoding.close()
 
 
 class ClientLeft(Exception):
@@ -118,6 +122,7 @@ class FetchService:
     """One gateway. ``hidden``: names of topics that are never served, beside Kafka's own internal ones.
 
     ``asking``: the brokers, about callers; None where they know none. ``plans``: None makes none.
+    ``values``: of a schema registry; None decodes none.
     """
 
     def __init__(
@@ -128,9 +133,10 @@ class FetchService:
         hidden: Iterable[str] = (),
         asking: Asking | None = None,
         plans: Plans | None = None,
+        values: RegisteredValues | None = None,
     ) -> None:
         self.agents = frozenset(host.lower() for host in settings.agents)
-        self.plans, self.boards = plans, AgentBoards(clock, self.agents)
+        self.plans, self.boards, self.values = plans, AgentBoards(clock, self.agents), values
         self.reader, self.settings, self.clock = reader, settings, clock
         self.pools = Pools(settings)
         self.memory = AnswerMemory(settings.memory)
@@ -198,15 +204,25 @@ class FetchService:
 
     def charge(self, principal: str, size: int) -> None:
         """Throttled while a principal's quota is in debt. Answers are never cut: what is too much is paid later."""
+        quota = self._quota(principal)
+        seconds = 0.0 if quota is None else quota.try_take(size)
+        if seconds > 0:
+            raise Throttled("over quota", retry_after=max(1, round(seconds + 0.5)))
+
+    def owe(self, principal: str, size: int) -> None:
+        """What has been done already: a debt, never refused."""
+        quota = self._quota(principal)
+        if quota is not None and size > 0:
+            quota.owe(size)
+
+    def _quota(self, principal: str) -> ByteQuota | None:
         if self.settings.quota == 0:
-            return
+            return None
         with self._lock:
             quota = self._quotas.get(principal)
             if quota is None:
                 quota = self._quotas[principal] = ByteQuota(self.clock, self.settings.quota)
-        seconds = quota.try_take(size)
-        if seconds > 0:
-            raise Throttled("over quota", retry_after=max(1, round(seconds + 0.5)))
+        return quota
 
     async def local_start(self, topic: str, partition: int) -> Offset:
         """Where the local tier begins, as last seen. A hint: it chooses a pool, the read itself finds out."""

@@ -26,7 +26,7 @@ from fastavro import schemaless_writer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.spark.schema_registry import registry
+from tests.servers.schema_registry import registry
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.spark.avro_schema import struct_of_avro
 from tierstate.spark.avro_values import AvroValues

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+from base64 import b64decode
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -14,15 +16,17 @@ from ..state.routing import Isolation, Tier
 from .context import Context
 from .flags import from_bucket, pass_context
 from .positions import PositionType
-from .reading import chosen_partitions, isolation_option, opened_source
+from .reading import chosen_partitions, isolation_option, opened_search
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..fetch.source import RecordSource
+    from ..fetch.search import Search
+    from ..fetch.source import SearchedSource
 
 FOLLOW_POLL_S = 0.25
+SAID_EVERY_S = 5.0
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
 _PARTS = re.compile(r"%[tpoksTh%]|\\[ntr0\\]|%.?")
 
@@ -34,6 +38,8 @@ Writer = Callable[["pa.RecordBatch", Tier], None]
 @click.option("--from", "start", type=PositionType(), default="earliest", show_default=True, help="Where to begin.")
 @click.option("--to", "end", type=PositionType(), help="Where to end, not included; else the end seen at the start.")
 @click.option("-n", "limit", type=click.IntRange(0), help="At most so many records.")
+@click.option("--key", help="Only records with exactly this key; with --encoding base64, given in base64.")
+@click.option("--contains", help="Only records with this in their key, their value, or a header's name or value.")
 @click.option("--follow", is_flag=True, help="Go on with new records, until interrupted.")
 @click.option("--tier", type=click.Choice(["auto", "local", "remote"]), default="auto", show_default=True)
 @isolation_option(Isolation.READ_COMMITTED)
@@ -44,7 +50,12 @@ Writer = Callable[["pa.RecordBatch", Tier], None]
     default="%s\\n",
     help="%t %p %o %k %s %T %h: topic, partition, offset, key, value, time, headers.",
 )
-@click.option("--encoding", type=click.Choice(["utf8", "base64"]), default="utf8", help="Of bytes, with --json.")
+@click.option(
+    "--encoding",
+    type=click.Choice(["utf8", "base64"]),
+    default="utf8",
+    help="Of bytes, with --json; of --key and --contains.",
+)
 @pass_context
 def command(
     context: Context,
@@ -52,6 +63,8 @@ def command(
     start: Position,
     end: Position | None,
     limit: int | None,
+    key: str | None,
+    contains: str | None,
     follow: bool,
     tier: str,
     isolation: str,
@@ -61,6 +74,7 @@ def command(
     """Read both tiers as one log, partition by partition.
 
     A topic that is gone (deleted, or of a cluster before this one) is named by its topic id: the remote tier has it.
+    With --key or --contains it says on stderr how far it looked.
     With --source bucket no broker is asked: the view comes from the bucket, and says first how old it is.
     """
     if follow and end is not None:
@@ -69,8 +83,9 @@ def command(
         context.refuse_bucket("--follow")
     write = _json_writer(encoding) if context.as_json else _template_writer(template)
     level = Isolation(isolation)
-    with opened_source(context, topic, "gateway" if context.gateway else "reader", level) as source:
-        for batch, served in _batches(source, topic, start, end, level, Tier(tier), follow):
+    looking = _search(context, topic, key, contains, encoding)
+    with opened_search(context, topic) as source, looking as search:
+        for batch, served in _batches(source, topic, start, end, level, Tier(tier), follow, search):
             taken = batch if limit is None else batch.slice(0, limit)
             write(taken, served)
             if limit is not None:
@@ -81,13 +96,14 @@ def command(
 
 
 def _batches(
-    source: RecordSource,
+    source: SearchedSource,
     topic: TopicArgument,
     start: Position,
     end: Position | None,
     isolation: Isolation,
     tier: Tier,
     follow: bool,
+    search: Search | None,
 ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
     from ..runtime.clock import SystemClock
 
@@ -100,7 +116,10 @@ def _batches(
         ranges[partition] = (first, last)
     while True:
         for partition, (first, last) in ranges.items():
-            yield from source.records(topic.topic, partition, first, last, isolation, tier)
+            if search is None:
+                yield from source.records(topic.topic, partition, first, last, isolation, tier)
+            else:
+                yield from source.found(topic.topic, partition, first, last, isolation, tier, search)
         if not follow:
             return
         sys.stdout.buffer.flush()
@@ -108,6 +127,46 @@ def _batches(
         for partition, (first, last) in ranges.items():
             _, now = source.extent(topic.topic, partition, isolation, tier)
             ranges[partition] = (max(first, last), max(now, last))
+
+
+@contextmanager
+def _search(
+    context: Context, topic: TopicArgument, key: str | None, contains: str | None, encoding: str
+) -> Iterator[Search | None]:
+    """None where nothing is looked for. Says how far it is now and then, and at the end, however that comes."""
+    if key is None and contains is None:
+        yield None
+        return
+    if contains == "":
+        raise click.UsageError("--contains is at least one letter")
+    from ..fetch.search import Search
+    from ..runtime.clock import SystemClock
+
+    clock = SystemClock()
+    said = clock.monotonic()
+
+    def say(search: Search) -> None:
+        size, where = f"{search.bytes:,} bytes", f"up to offset {search.reached} of {topic.topic}"
+        context.output.note(f"looked through {search.records:,} records, {size}, {where}")
+
+    def told(search: Search) -> None:
+        nonlocal said
+        if clock.monotonic() - said >= SAID_EVERY_S:
+            said = clock.monotonic()
+            say(search)
+
+    search = Search(_bytes("--key", key, encoding), _bytes("--contains", contains, encoding), told)
+    try:
+        yield search
+    finally:
+        say(search)
+
+
+def _bytes(name: str, text: str | None, encoding: str) -> bytes | None:
+    try:
+        return text if text is None else b64decode(text, validate=True) if encoding == "base64" else text.encode()
+    except ValueError:
+        raise click.UsageError(f"{name} is not base64, as --encoding says") from None
 
 
 def _json_writer(encoding: str) -> Writer:

@@ -34,7 +34,14 @@ def command(context: Context, listen: str | None) -> None:
         hidden = (settings.tier_state.topic,)
         callers = callers_of(settings.kafka, parts.clock, parts.brokers.values())
         gateway = open_gateway(
-            parts.reader, settings.gateway, parts.clock, hidden, callers, parts.metrics.listen, parts.plans
+            parts.reader,
+            settings.gateway,
+            parts.clock,
+            hidden,
+            callers,
+            parts.metrics.listen,
+            parts.plans,
+            settings.registry,
         )
         with closing(gateway) as server:
             feed_gateway_metrics(parts.metrics, server)

@@ -16,7 +16,7 @@ from .topic_argument import TopicArgument
 
 if TYPE_CHECKING:
     from ..fetch.reader import LogReader
-    from ..fetch.source import RecordSource
+    from ..fetch.source import RecordSource, SearchedSource
 
 
 def isolation_option(default: Isolation) -> Decorator:
@@ -38,6 +38,19 @@ def opened_reader(context: Context, topic: TopicArgument) -> Iterator[LogReader]
     with context.reading("kafka.bootstrap.servers", "store.url") as connection:
         partitions = find_partitions(connection.control, topic.topic, topic.partition)
         yield connection.reader(connection.view(partitions))
+
+
+@contextmanager
+def opened_search(context: Context, topic: TopicArgument) -> Iterator[SearchedSource]:
+    """Both tiers, directly or through the gateway."""
+    if context.gateway:
+        with closing(gateway_client(context)) as client:
+            yield client
+    else:
+        with opened_reader(context, topic) as reader:
+            from ..fetch.source import ReaderSource
+
+            yield ReaderSource(reader)
 
 
 @contextmanager

@@ -36,6 +36,7 @@ from ..state.errors import (
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 from .piece import LogicalBounds
+from .search import Search
 
 ARROW = "application/vnd.apache.arrow.stream"
 NDJSON = "application/x-ndjson"
@@ -50,6 +51,8 @@ class Page:
     body: bytes
     next_offset: Offset
     tier: Tier
+    scanned: tuple[int, int] = (0, 0)
+    """Records and bytes that were looked through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +163,17 @@ class GatewayClient:
         tier: Tier = Tier.AUTO,
         max_bytes: int = PAGE_BYTES,
         wait_s: float = 0.0,
+        search: Search | None = None,
     ) -> Page:
-        """Records from ``offset`` in one answer. Raises OffsetOutOfRange with the valid range."""
+        """Records from ``offset`` in one answer. Raises OffsetOutOfRange with the valid range.
+
+        ``search``: those that it looks for, as far as one call looks.
+        """
+        looking: dict[str, str] = {}
+        if search is not None:
+            parts = {"key": search.key, "contains": search.contains}
+            looking = {name: b64encode(part).decode() for name, part in parts.items() if part is not None}
+            looking["filter_encoding"] = "base64"
         answer = self.call(
             f"/v1/topics/{quote(topic)}/partitions/{partition}/records",
             {
@@ -170,12 +182,16 @@ class GatewayClient:
                 "isolation_level": isolation,
                 "tier": tier,
                 "timeout_ms": int(wait_s * 1000),
+                **looking,
             },
             media_type,
             wait_s,
         )
         following = Offset(int(answer.headers["x-next-offset"]))
-        return Page(answer.data, following, Tier(answer.headers.get("x-tier", Tier.AUTO)))
+        scanned = (int(answer.headers.get(f"x-scanned-{what}", 0)) for what in ("records", "bytes"))
+        return Page(
+            answer.data, following, Tier(answer.headers.get("x-tier", Tier.AUTO)), (next(scanned), next(scanned))
+        )
 
     def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> tuple[Offset, Offset]:
         """``(start, end)`` of what can be read now, end exclusive."""
@@ -202,12 +218,35 @@ class GatewayClient:
 
         ``columns`` are chosen here: an answer has all of them.
         """
-        position = start
-        while position < end:
-            page = self.page(topic, partition, position, isolation=isolation, tier=tier)
+        for page in self._pages(topic, partition, start, end, isolation, tier):
             for batch in arrow_batches(page.body, self.url):
                 wanted = below(batch, end)
                 yield wanted if columns is None else wanted.select(list(columns)), page.tier
+
+    def found(
+        self, topic: str, partition: int, start: Offset, end: Offset, isolation: Isolation, tier: Tier, search: Search
+    ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
+        """As `records`, only what is looked for. What is looked through is the gateway's to say."""
+        for page in self._pages(topic, partition, start, end, isolation, tier, search):
+            for batch in arrow_batches(page.body, self.url):
+                yield below(batch, end), page.tier
+            search.looked(*page.scanned)
+            search.reach(min(page.next_offset, end))
+
+    def _pages(
+        self,
+        topic: str,
+        partition: int,
+        start: Offset,
+        end: Offset,
+        isolation: Isolation,
+        tier: Tier,
+        search: Search | None = None,
+    ) -> Iterator[Page]:
+        position = start
+        while position < end:
+            page = self.page(topic, partition, position, isolation=isolation, tier=tier, search=search)
+            yield page
             if page.next_offset <= position:
                 raise Unavailable("the gateway does not get on", topic=topic, partition=partition, offset=position)
             position = page.next_offset

@@ -15,6 +15,7 @@ from ..log.decode import record_schema
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 from .reader import LogReader, records
+from .search import Search
 
 
 class RecordSource(Protocol):
@@ -51,6 +52,16 @@ class RecordSource(Protocol):
         ...
 
 
+class SearchedSource(RecordSource, Protocol):
+    """One that looks for records, too."""
+
+    def found(
+        self, topic: str, partition: int, start: Offset, end: Offset, isolation: Isolation, tier: Tier, search: Search
+    ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
+        """As `RecordSource.records`, only what is looked for; a batch of them may be empty."""
+        ...
+
+
 class ReaderSource:
     """Both tiers, directly."""
 
@@ -81,6 +92,17 @@ class ReaderSource:
         for piece in self.reader.scan(topic, partition, start, end, isolation=isolation, tier=tier):
             for batch in records(piece, topic, partition, columns=columns):
                 yield batch, piece.tier
+
+    def found(
+        self, topic: str, partition: int, start: Offset, end: Offset, isolation: Isolation, tier: Tier, search: Search
+    ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
+        from ..log.record_filter import RecordFilter  # numba, which not every reader needs
+
+        wanted = RecordFilter(search.key, search.contains)
+        for piece in self.reader.scan(topic, partition, start, end, isolation=isolation, tier=tier):
+            for batch in records(piece, topic, partition, wanted=wanted, looked=search.looked):
+                yield batch, piece.tier
+            search.reach(min(piece.next_offset, end))
 
 
 class ConsumerSource:

@@ -6,7 +6,7 @@ block of it. Batches that are not compressed are read where they lie.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import google_crc32c
@@ -25,6 +25,7 @@ from .record_block import RECORD_SCHEMA as RECORD_SCHEMA
 from .record_block import RecordBlock as RecordBlock
 from .record_block import empty
 from .record_block import record_schema as record_schema
+from .record_filter import RecordFilter
 
 PIECE_BYTES = 1 << 20
 MAX_OFFSET = kernels.MAX_OFFSET
@@ -33,6 +34,8 @@ _SUM_HERE_BELOW = 1024
 """Bytes of a batch from which a call into the CRC library is faster than the kernel's table."""
 
 Table = npt.NDArray[np.int64]
+Looked = Callable[[int, int], None]
+"""Told of what was looked through: records, and bytes of batches, those unpacked that had to be."""
 
 
 def decode_records(
@@ -45,6 +48,7 @@ def decode_records(
     end: int | None = None,
     verify_crc: bool = True,
     most_unpacked: int = MAX_RECORDS_BYTES,
+    looked: Looked | None = None,
 ) -> Iterator[RecordBlock]:
     """Blocks of the records in whole batches, offsets in [``start``, ``end``); no block is empty.
 
@@ -53,7 +57,7 @@ def decode_records(
     of one batch are more than ``most_unpacked`` bytes.
     """
     final = MAX_OFFSET if end is None else end - 1
-    decoder = _Decoder(data, source, position, start, final, reuse=False, most_unpacked=most_unpacked)
+    decoder = _Decoder(data, source, position, start, final, reuse=False, most_unpacked=most_unpacked, looked=looked)
     return decoder.blocks(AbortFilter(aborted or ()), verify_crc)
 
 
@@ -70,12 +74,17 @@ def decode_batches(
     verify_crc: bool = True,
     include_headers: bool = True,
     columns: Sequence[str] | None = None,
+    wanted: RecordFilter | None = None,
+    looked: Looked | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """As `decode_records`, in Arrow with the schema of `record_schema`."""
+    """As `decode_records`, in Arrow with the schema of `record_schema`; ``wanted``: these records alone, and a batch of
+    them may be empty.
+    """
     schema = record_schema(include_headers=include_headers, columns=columns)
-    decoder = _Decoder(data, source, position, start, MAX_OFFSET if end is None else end - 1, reuse=True)
+    final = MAX_OFFSET if end is None else end - 1
+    decoder = _Decoder(data, source, position, start, final, reuse=True, looked=looked)
     for block in decoder.blocks(AbortFilter(aborted or ()), verify_crc):
-        yield block.to_arrow(topic, partition, schema)
+        yield (block if wanted is None else wanted.of(block)).to_arrow(topic, partition, schema)
 
 
 class _Decoder:
@@ -91,7 +100,9 @@ class _Decoder:
         *,
         reuse: bool,
         most_unpacked: int = MAX_RECORDS_BYTES,
+        looked: Looked | None = None,
     ) -> None:
+        self._looked = looked or _nobody
         self._view = memoryview(data).cast("B")
         self._raw = np.frombuffer(data, np.uint8)
         self._source, self._position = source, position
@@ -102,14 +113,19 @@ class _Decoder:
 
     def blocks(self, hidden: AbortFilter, verify_crc: bool) -> Iterator[RecordBlock]:
         for rows in self._scanned(verify_crc):
-            wanted = rows[self._shown(rows, hidden)]
+            shown = self._shown(rows, hidden)
+            wanted = rows[shown]
+            self._looked(0, int(rows[~shown, kernels.SIZE].sum()))
             at = 0
             while at < len(wanted):
                 if wanted[at, kernels.ATTRIBUTES] & 7:
                     at, raw, batches = self._unpacked(wanted, at)
                 else:
                     at, raw, batches = self._stored(wanted, at)
-                yield from self._parsed(raw, batches)
+                self._looked(0, int((batches[:, kernels.END] - batches[:, kernels.START]).sum()))
+                for block in self._parsed(raw, batches):
+                    self._looked(len(block), 0)
+                    yield block
 
     def _scanned(self, verify_crc: bool) -> Iterator[Table]:
         """Headers, some thousand at a time; positions are within the data."""
@@ -174,7 +190,7 @@ class _Decoder:
         """Batches from ``at`` on, unpacked one behind the other, until a piece is full."""
         if not self._reuse or not len(self._scratch.data):
             self._scratch = Scratch()
-        scratch, first, ends = self._scratch, at, []
+        scratch, first, ends = self._scratch, at, list[int]()
         scratch.used = 0
         while at < len(rows) and scratch.used < PIECE_BYTES:
             position, size = int(rows[at, kernels.POSITION]), int(rows[at, kernels.SIZE])
@@ -188,6 +204,8 @@ class _Decoder:
                     limit=self._most_unpacked,
                 )
             except BatchTooLarge as error:
+                if ends:
+                    break  # what is before it is handed out first
                 raise self._too_large(rows[at]) from error
             ends.append(scratch.used)
             at += 1
@@ -256,6 +274,10 @@ class _Decoder:
             batch=f"{batch[kernels.FROM]}..{batch[kernels.TO]}",
             byte_of_records=int(state[kernels.AT_BYTE] - batch[kernels.START]),
         )
+
+
+def _nobody(records: int, size: int) -> None:
+    pass
 
 
 def _batch_table(rows: Table) -> Table:

@@ -433,6 +433,75 @@ def encode_records(
         ends[r] = here - target
 
 
+@kernel("int64(int64, int64, int64, int64[::1], int64)")
+def _finds(data: int, size: int, wanted: int, back: Any, state: int) -> Any:
+    """Whether the bytes at ``wanted`` are among these (Knuth, Morris, Pratt): each byte is looked at twice at most.
+
+    ``back``: of each place in ``wanted``, where to go on when the byte there is another one.
+    """
+    length = back.shape[0]
+    for place in range(data, data + size):
+        byte = _byte(place)
+        while state > 0 and _byte(wanted + state) != byte:
+            state = back[state]
+        if _byte(wanted + state) == byte:
+            state += 1
+            if state == length:
+                return 1
+    return 0
+
+
+@kernel("int64[::1](uint8[::1])")
+def fall_back(wanted: Any) -> Any:
+    """For `_finds`: at each place the longest beginning that ends right before it."""
+    back = np.zeros(wanted.shape[0], np.int64)
+    state = 0
+    for place in range(2, wanted.shape[0]):
+        while state > 0 and wanted[state] != wanted[place - 1]:
+            state = back[state]
+        if wanted[state] == wanted[place - 1]:
+            state += 1
+        back[place] = state
+    return back
+
+
+@kernel(
+    "void(int64, int64[:, ::1], int32[:, ::1], int64[::1], int32[::1], int64, int64, int64, int64[::1], uint8[::1])",
+)
+def match(
+    raw: int, at: Any, size: Any, headers_at: Any, headers: Any, key: int, key_size: int, wanted: int, back: Any,
+    found: Any,
+) -> None:  # fmt: skip
+    """``found`` [n]: 1 for each record whose key is the one at ``key`` (size -1: any key), and in whose key, value, or
+    a header's name or value are the bytes at ``wanted`` (an empty ``back``: any).
+    """
+    limit = np.int64(0x7FFFFFFFFFFFFFFF)  # pass one proved that they end in time
+    for r in range(at.shape[0]):
+        if key_size >= 0:
+            if size[r, 0] != key_size:
+                continue
+            same = True
+            for byte in range(key_size):
+                if _byte(raw + at[r, 0] + byte) != _byte(key + byte):
+                    same = False
+                    break
+            if not same:
+                continue
+        hit = np.int64(back.shape[0] == 0)
+        for part in range(2):
+            if hit == 0 and size[r, part] > 0:
+                hit = _finds(raw + at[r, part], size[r, part], wanted, back, 0)
+        here = raw + headers_at[r]
+        for _ in range(2 * headers[r]):
+            if hit != 0:
+                break
+            length, here = _varint(here, limit)
+            length = max(length, 0)
+            hit = _finds(here, length, wanted, back, 0)
+            here += length
+        found[r] = hit
+
+
 def compiled_here() -> bool:
     """Whether this process compiled what others load."""
     kernels: tuple[Any, ...] = scan, parse, gather

@@ -102,6 +102,27 @@ class RecordBlock:
             self.sums,
         )
 
+    def only(self, rows: slice | npt.NDArray[np.int64]) -> RecordBlock:
+        """These of its records, by their numbers in order."""
+        size, counts = self.size[rows], self.header_counts[rows]
+        sums = np.zeros(kernels.SUMS, np.int64)
+        sums[kernels.KEY_BYTES : kernels.VALUE_BYTES + 1] = np.maximum(size, 0, dtype=np.int64).sum(axis=0)
+        sums[kernels.NULL_KEYS : kernels.NULL_VALUES + 1] = (size < 0).sum(axis=0)
+        sums[kernels.HEADER_COUNT], sums[kernels.HEADERLESS] = counts.sum(), (counts == 0).sum()
+        sums[kernels.KEPT] = len(counts)
+        return RecordBlock(
+            self.source,
+            self.raw,
+            self.offsets[rows],
+            self.timestamps[rows],
+            self.types[rows],
+            self.at[rows],
+            size,
+            self.headers_at[rows],
+            counts,
+            sums,
+        )
+
     def binary(self, column: int) -> pa.Array:
         """`kernels.KEY_AT` or `kernels.VALUE_AT` as an Arrow binary array."""
         nulls = int(self.sums[kernels.NULL_KEYS if column == kernels.KEY_AT else kernels.NULL_VALUES])

@@ -99,6 +99,11 @@ class Gateway(Section):
     memory: Size = Field(
         default=512 * 2**20, ge=16 * 2**20, description="What all answers together hold; what does not fit is 429."
     )
+    scan_bytes: Size = Field(
+        default=64 * 2**20,
+        ge=1,
+        description="Bytes of batches, unpacked, that a call looks through for a key or a text; a MiB or a batch more.",
+    )
     local_reads: int = Field(default=16, ge=1, le=1024, description="Local reads at a time.")
     remote_reads: int = Field(default=16, ge=1, le=1024, description="Remote reads at a time.")
     connections: int = Field(

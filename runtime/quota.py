@@ -62,6 +62,11 @@ class ByteQuota:
             self._charge(size)
             return 0.0
 
+    def owe(self, size: int) -> None:
+        """``size`` bytes have gone, whatever was left."""
+        with self._lock:
+            self._charge(size)
+
     def _charge(self, size: int) -> float:
         if self._rate == 0:
             return 0.0

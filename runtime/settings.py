@@ -16,6 +16,7 @@ from pydantic import Field, PrivateAttr
 from ..state.errors import InvalidSettings
 from .gateway_settings import Gateway
 from .proxy_settings import Proxy
+from .registry_settings import Registry
 from .section import Section
 from .setting_types import Address, Duration, Folders, HttpUrl, Listen, Patterns, Reachable, Secret, Size, StoreUrl
 
@@ -313,6 +314,7 @@ class Settings(Section):
     custodian: Custodian = Custodian()
     management: Management = Management()
     gateway: Gateway = Gateway()
+    registry: Registry = Registry()
     proxy: Proxy = Proxy()
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)

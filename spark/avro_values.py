@@ -6,7 +6,6 @@ with ours. Bytes behind a value are ignored, as `from_avro` ignores them.
 
 from __future__ import annotations
 
-import struct
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
@@ -16,13 +15,14 @@ from fastavro import schemaless_reader
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_type
 
+from ..app.avro_schemas import parsed
+from ..app.schema_registry import FRAME, MAGIC, SchemaRegistry, apart
+from ..runtime.clock import SystemClock
 from ..state.errors import CorruptData
-from .avro_schema import parsed, shaping
-from .schema_registry import schema_text
+from .avro_schema import shaping
 from .typed_values import RowRefused
 
-MAGIC = 0
-_PREFIX = struct.Struct(">bI")
+RETRIES = 3
 
 
 class AvroValues:
@@ -34,7 +34,7 @@ class AvroValues:
         self._registry = registry
 
     def of(self, values: pa.Array) -> pa.Array:
-        """Raises RowRefused for bytes that are no such value, and what `schema_registry.schema_text` raises."""
+        """Raises RowRefused for bytes that are no such value, and what `SchemaRegistry.schema` raises."""
         rows = [self._row(row, value) for row, value in enumerate(values.to_pylist())]
         try:
             return pa.array(rows, self._type)
@@ -48,7 +48,7 @@ class AvroValues:
             return None
         writer, reader, start = self._schema, None, 0
         if self._registry is not None:
-            writer, reader, start = self._written(row, value, self._registry), self._schema, _PREFIX.size
+            writer, reader, start = self._written(row, value, self._registry), self._schema, FRAME.size
         try:
             return self._shape(schemaless_reader(BytesIO(value[start:]), writer, reader))
         except Exception as error:  # fastavro raises whatever it meets in damaged bytes
@@ -57,11 +57,11 @@ class AvroValues:
 
     def _written(self, row: int, value: bytes, registry: str) -> Any:
         """The schema it was written with."""
-        if len(value) < _PREFIX.size or value[0] != MAGIC:
-            reason = f"a value does not begin with 0 and the id of a schema, but with {value[: _PREFIX.size].hex()}"
+        if len(value) < FRAME.size or value[0] != MAGIC:
+            reason = f"a value does not begin with 0 and the id of a schema, but with {value[: FRAME.size].hex()}"
             raise RowRefused(row, CorruptData, reason)
         try:
-            return _writer(registry, _PREFIX.unpack_from(value)[1])
+            return _writer(registry, FRAME.unpack_from(value)[1])
         except CorruptData as error:
             raise RowRefused(row, CorruptData, str(error)) from error
 
@@ -74,4 +74,10 @@ class AvroValues:
 
 @lru_cache(maxsize=1024)
 def _writer(url: str, id: int) -> Any:
-    return parsed(schema_text(url, id), f"schema {id} of the registry")
+    """Kept for the process: an id never means another schema."""
+    bare, basic = apart(url)
+    registry = SchemaRegistry(bare, SystemClock(), basic=basic, retries=RETRIES)
+    found = registry.schema(id)
+    if found.kind != "AVRO" or found.references:
+        raise CorruptData("this schema is not Avro's alone", type=found.kind, references=len(found.references))
+    return parsed(found.text, f"schema {id} of the registry")

@@ -64,8 +64,8 @@ def typed_value(options: Mapping[str, str]) -> TypedValue | None:
         case "avro":
             if not schema.strip():
                 raise InvalidRequest(f"option {FORMAT}=avro needs {SCHEMA}, the Avro schema as JSON")
+            from ..app.schema_registry import is_url
             from .avro_schema import struct_of_avro
-            from .schema_registry import is_url
 
             if registry is not None and not is_url(registry):
                 raise InvalidRequest(f"option {REGISTRY} is a URL like https://registry:8081")

@@ -54,6 +54,14 @@ class Browser:
         self._ask("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=code, **text)
         self._ask("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
 
+    def type(self, text: str) -> None:
+        """Into what has the focus."""
+        self._ask("Input.insertText", text=text)
+
+    def downloads_to(self, folder: Path) -> None:
+        """Whatever is downloaded."""
+        self._ask("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+
     def width(self, pixels: int) -> None:
         """Of the window."""
         metrics = {"width": pixels, "height": 800, "deviceScaleFactor": 1, "mobile": False}

@@ -72,6 +72,12 @@ def test_what_a_page_links_to_is_there(call: Call, page: str) -> None:
         assert call(link).status_code == 200
 
 
+@pytest.mark.parametrize("script", sorted(name for name in ASSETS if name.endswith(".js")))
+def test_what_a_module_imports_is_there(call: Call, script: str) -> None:
+    for name in re.findall(r'from "\./([^"]+)"', call(f"/console/{script}").text):
+        assert call(f"/console/{name}").status_code == 200
+
+
 @pytest.mark.parametrize("page", ["/", "/docs"])
 def test_no_page_has_inline_script_or_style_that_its_policy_forbids(call: Call, page: str) -> None:
     text = call(page).text

@@ -61,6 +61,7 @@ READING = [
     "/partitions/0/agent",
     "/partitions/0/records?offset=0",
     "/partitions/0/records?offset=0&tier=remote",
+    "/partitions/0/records?offset=0&contains=0",
 ]
 RECORDS_PATH = "/partitions/0/records?offset=0"
 WAYS = ["basic", "token", "provider", "certificate"]
@@ -344,6 +345,7 @@ READERS = [
     ("segments", "{}:0", "--json"),
     ("digest", "{}", "--via", "gateway", "--json"),
     ("consume", "{}", "-n", "5"),
+    ("consume", "{}", "--contains", "0", "-n", "5"),
     ("describe", "{}:0"),
     ("describe", "{}", "--json"),
 ]

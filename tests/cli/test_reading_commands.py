@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,6 +124,13 @@ def test_records_are_read_across_the_border_and_say_which_tier_had_them(cluster:
     assert tiers == ["remote"] * cluster.border + ["local"] * (RECORDS - cluster.border)
 
 
+def test_a_search_says_on_stderr_how_far_it_looked(cluster: Cluster) -> None:
+    code, out, notes = cluster.call("consume", TOPIC, "--contains", "nowhere")
+    assert (code, out) == (0, b"")
+    said = re.search(r"looked through 900 records, [0-9,]+ bytes, up to offset 900 of reading-commands$", notes, re.M)
+    assert said is not None, notes
+
+
 @pytest.mark.parametrize(
     ("flags", "wanted"),
     [
@@ -132,9 +140,14 @@ def test_records_are_read_across_the_border_and_say_which_tier_had_them(cluster:
         (("--from", f"@{BEGAN + 20}", "-n", "1"), range(20, 21)),
         (("--from", "latest"), range(0)),
         (("-n", "0"), range(0)),
+        (("--key", "key 1", "--from", "100", "--to", "200"), range(100, 200, 3)),
+        (("--contains", "ue 40", "-n", "3"), [40, 400, 401]),
+        (("--contains", "MTIz", "--encoding", "base64"), [123]),
     ],
 )
-def test_positions_say_where_to_begin_and_end(cluster: Cluster, flags: tuple[str, ...], wanted: range) -> None:
+def test_flags_say_where_to_begin_and_end_and_what_is_wanted(
+    cluster: Cluster, flags: tuple[str, ...], wanted: Sequence[int]
+) -> None:
     assert [record["offset"] for record in cluster.lines(f"{TOPIC}:0", *flags)] == list(wanted)
 
 

@@ -176,7 +176,8 @@ def _kind(schema: dict[str, Any], said: dict[str, Any]) -> str:
 
 
 def _default(schema: dict[str, Any]) -> str:
-    return f"`{schema['default']}`" if schema.get("default") is not None else ""
+    value = schema.get("default")
+    return "" if value is None else f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 def _problems() -> Iterator[tuple[str, ...]]:

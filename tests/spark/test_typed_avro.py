@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from tests.spark.schema_registry import registry
+from tests.servers.schema_registry import registry
 from tests.spark.tiers import Tiers
 from tierstate.spark.typed_values import RowRefused, TypedValue, typed_value
 from tierstate.state.errors import AccessDenied, InvalidRequest, Unavailable

@@ -1,0 +1,36 @@
+// Pieces of a page. Data only ever becomes text (textContent), never markup.
+
+export const $ = (id) => document.getElementById(id);
+export const number = new Intl.NumberFormat("en");
+
+export function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+export function plural(count, name) {
+  return `${number.format(count)} ${name}${count === 1 ? "" : "s"}`;
+}
+
+export function bytes(size) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (size >= 1024 && at < units.length - 1) { size /= 1024; at += 1; }
+  return `${size < 10 && at ? size.toFixed(1) : Math.round(size)} ${units[at]}`;
+}
+
+export function duration(seconds) {
+  const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  const [name, size] = units.find(([, each]) => seconds >= each) ?? units[3];
+  return `${Math.round(seconds / size)} ${name}`;
+}
+
+export function time(ms) {
+  const when = new Date(ms);
+  return ms < 0 || Number.isNaN(when.getTime()) ? String(ms) : when.toISOString().replace("T", " ").replace("Z", "");
+}
+
+export function say(text) {
+  if ($("status").textContent !== text) $("status").textContent = text;
+}

@@ -1,0 +1,123 @@
+"""Values that name their schema at a registry, as JSON for people: Avro, JSON Schema, Protobuf.
+
+    0, four bytes of an id, the value   ->   {"schemaId": 7, "schemaType": "AVRO", "value": …}
+    anything else                       ->   {"reason": "…"}
+
+Whatever is wrong with a value, its schema or the registry is a reason beside the bytes, never an error of the answer.
+Everything is bounded: how long an answer waits for all its schemas together, how large a value may be, how much JSON an
+answer may become (a few bytes can be much JSON: names are the schema's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import orjson
+
+from ..runtime.clock import Clock
+from ..runtime.registry_settings import Registry
+from ..state.errors import CorruptData, MissingExtra, TierstateError
+from .avro_text import avro_decoder
+from .bounded_json import BoundedJson, TooMuchJson
+from .protobuf_text import protobuf_decoder
+from .registered_schemas import Decoder, RegisteredSchemas
+from .schema_registry import FRAME, MAGIC, RegisteredSchema, SchemaRegistry
+
+MOST_VALUE = 256 * 1024
+"""Bytes of a value that is decoded."""
+MOST_JSON = 8 * 1024 * 1024
+"""Of one answer's decoded values."""
+_LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
+
+
+class RegisteredValues:
+    """Of one registry. Thread-safe."""
+
+    def __init__(self, schemas: RegisteredSchemas, clock: Clock, patience: float) -> None:
+        """``patience``: seconds that one answer waits for schemas."""
+        self._schemas, self._clock, self._patience = schemas, clock, patience
+
+    def of_answer(self) -> AnswerValues:
+        """For one answer, which begins now."""
+        return AnswerValues(self._schemas, self._clock.monotonic() + self._patience)
+
+
+class AnswerValues:
+    """By one thread at a time."""
+
+    most = MOST_JSON
+
+    def __init__(self, schemas: RegisteredSchemas, until: float) -> None:
+        self._schemas, self._until, self._left = schemas, until, MOST_JSON
+
+    def json(self, data: bytes | None) -> bytes:
+        """One line of JSON; null of null."""
+        if data is None:
+            return b"null"
+        if len(data) < FRAME.size or data[0] != MAGIC:
+            return _reason({}, "it does not begin with 0 and the id of a schema")
+        said: dict[str, object] = {"schemaId": FRAME.unpack_from(data)[1]}
+        if len(data) > MOST_VALUE:
+            return _reason(said, f"a value of more than {MOST_VALUE} bytes is not decoded")
+        try:
+            decoder = self._schemas.decoder(FRAME.unpack_from(data)[1], self._until)
+            said["schemaType"] = decoder.kind
+            into = BoundedJson(self._left)
+            decoder.write(data[FRAME.size :], into)
+        except TooMuchJson:
+            return _reason(said, f"all JSON of one answer would be more than {MOST_JSON} bytes: ask for fewer records")
+        except TierstateError as error:
+            return _reason(said, error.message)
+        except Exception as error:  # whatever a library meets in damaged bytes
+            why = f"{type(error).__name__}: {str(error)[:200]}".removesuffix(": ")
+            return _reason(said, f"it is not of its schema: {why}")
+        made = into.bytes()
+        self._left -= len(made)
+        return orjson.dumps(said)[:-1] + b',"value":' + made + b"}"
+
+
+def _reason(said: dict[str, object], why: str) -> bytes:
+    return orjson.dumps({**said, "reason": why})
+
+
+def open_registered_values(settings: Registry, clock: Clock) -> RegisteredValues | None:
+    """None: no registry is set. MissingExtra: what is needed beside it is not installed."""
+    if not settings.url:
+        return None
+    try:
+        import google.protobuf.descriptor_pool  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingExtra("registry", "a schema registry") from error
+    password = "" if settings.password is None else settings.password.get_secret_value()
+    identity = None
+    if settings.certificate is not None and settings.key is not None:
+        identity = settings.certificate, settings.key
+    registry = SchemaRegistry(
+        settings.url,
+        clock,
+        basic=(settings.user, password) if settings.user else None,
+        ca=settings.ca,
+        identity=identity,
+        timeout=settings.timeout,
+    )
+    schemas = RegisteredSchemas(registry.schema, partial(decoder_of, registry), clock, settings.cache)
+    return RegisteredValues(schemas, clock, settings.timeout)
+
+
+def decoder_of(registry: SchemaRegistry, id: int, schema: RegisteredSchema) -> Decoder:
+    """Raises as `SchemaRegistry.schema`; InvalidRequest, CorruptData for a schema that nothing can be read by."""
+    made: dict[str, Callable[[], Decoder]] = {
+        "AVRO": lambda: avro_decoder(registry, id, schema),
+        "JSON": lambda: Decoder("JSON", len(schema.text), _json),
+        "PROTOBUF": lambda: protobuf_decoder(registry, id),
+    }
+    if schema.kind not in made:
+        raise CorruptData(f"schemas of the type {schema.kind[:40]} are not read here")
+    return made[schema.kind]()
+
+
+def _json(data: bytes, into: BoundedJson) -> None:
+    """As it is, every digit of it, on one line: within a string nothing ends one."""
+    orjson.loads(data)
+    into.put(data.translate(_LINE_ENDS).decode())

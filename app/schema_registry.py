@@ -1,0 +1,154 @@
+"""A schema registry as Confluent's, asked at its one address for the schemas that values name.
+
+    0, four bytes of an id, the value          how a value begins that names its schema
+    GET <url>/schemas/ids/7                    {"schema": "…", "schemaType": "AVRO", "references": […]}
+    GET <url>/subjects/S/versions/3            the same of a reference
+    …?format=serialized                        of Protobuf, the schema as a FileDescriptorProto in base64
+
+Nothing of an answer says where to ask: no redirect is followed. An answer is bounded in bytes and, with its repeats, in
+time, however slowly it comes.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import urllib3
+
+from ..runtime.clock import Clock
+from ..state.errors import AccessDenied, CorruptData, TimedOut, Unavailable
+
+MAGIC = 0
+FRAME = struct.Struct(">bI")
+TIMEOUT_S = 10.0
+MOST_BYTES = 4 * 1024 * 1024
+"""Of one answer."""
+_AGAIN = (429, 500, 502, 503, 504)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaReference:
+    """What another schema calls ``name`` is this version of a subject."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """``kind``: AVRO, JSON, PROTOBUF or what else a registry may have."""
+
+    kind: str
+    text: str
+    references: tuple[SchemaReference, ...]
+
+
+class SchemaRegistry:
+    """Thread-safe. ``basic``: name and password; ``ca``: a file of authorities instead of the system's; ``identity``:
+    files of our certificate and its key.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        clock: Clock,
+        *,
+        basic: tuple[str, str] | None = None,
+        ca: Path | None = None,
+        identity: tuple[Path, Path] | None = None,
+        timeout: float = TIMEOUT_S,
+        retries: int = 0,
+    ) -> None:
+        self._url, self._clock, self._timeout = url.rstrip("/"), clock, timeout
+        again = urllib3.Retry(
+            retries, redirect=False, backoff_factor=0.2, status_forcelist=_AGAIN, raise_on_status=False
+        )
+        headers = urllib3.make_headers(basic_auth=None if basic is None else ":".join(basic))
+        certificate, key = identity or (None, None)
+        self._pool = urllib3.PoolManager(
+            headers={**headers, "accept-encoding": "identity"},
+            retries=again,
+            ca_certs=None if ca is None else str(ca),
+            cert_file=None if certificate is None else str(certificate),
+            key_file=None if key is None else str(key),
+        )
+
+    def schema(self, id: int, *, serialized: bool = False) -> RegisteredSchema:
+        """Raises Unavailable, TimedOut, AccessDenied; CorruptData for an id that the registry does not have, or an
+        answer that is too large.
+        """
+        return self._asked(f"{self._url}/schemas/ids/{id}", serialized)
+
+    def referenced(self, reference: SchemaReference, *, serialized: bool = False) -> RegisteredSchema:
+        """As `schema`."""
+        subject = quote(reference.subject, safe="")
+        return self._asked(f"{self._url}/subjects/{subject}/versions/{reference.version}", serialized)
+
+    def _asked(self, url: str, serialized: bool) -> RegisteredSchema:
+        until = self._clock.monotonic() + self._timeout
+        try:
+            answer = self._pool.request(
+                "GET",
+                url + ("?format=serialized" if serialized else ""),
+                timeout=self._timeout,
+                redirect=False,
+                preload_content=False,
+                decode_content=False,
+            )
+            try:
+                data = self._whole(answer, until, url)
+            finally:
+                answer.close()
+        except urllib3.exceptions.HTTPError as error:
+            raise Unavailable(f"the schema registry does not answer: {type(error).__name__}", url=url) from error
+        if answer.status in (401, 403):
+            raise AccessDenied("the schema registry refuses", url=url, status=answer.status)
+        if answer.status == 404:
+            raise CorruptData("the schema registry has no schema of this id", url=url)
+        if answer.status != 200:
+            raise Unavailable("the schema registry does not answer as one", url=url, status=answer.status)
+        return _schema(data, url)
+
+    def _whole(self, answer: urllib3.BaseHTTPResponse, until: float, url: str) -> bytes:
+        found = bytearray()
+        while piece := answer.read1(65_536):
+            found += piece
+            if len(found) > MOST_BYTES:
+                raise CorruptData(f"the schema registry's answer is larger than {MOST_BYTES} bytes", url=url)
+            if self._clock.monotonic() > until:
+                raise TimedOut("the schema registry's answer does not end", url=url)
+        return bytes(found)
+
+
+def _schema(answer: bytes, url: str) -> RegisteredSchema:
+    try:
+        found: dict[str, Any] = json.loads(answer)
+        references = tuple(
+            SchemaReference(str(each["name"]), str(each["subject"]), int(each["version"]))
+            for each in found.get("references") or ()
+        )
+        return RegisteredSchema(str(found.get("schemaType") or "AVRO"), str(found["schema"]), references)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Unavailable("the schema registry does not answer as one", url=url) from error
+
+
+def is_url(text: str) -> bool:
+    """Whether a registry can be asked there."""
+    try:
+        place = urllib3.util.parse_url(text)
+    except urllib3.exceptions.LocationParseError:
+        return False
+    return place.scheme in ("http", "https") and bool(place.host)
+
+
+def apart(url: str) -> tuple[str, tuple[str, str] | None]:
+    """A URL without its credentials, and these."""
+    place = urllib3.util.parse_url(url)
+    name, _, password = unquote(place.auth or "").partition(":")
+    return place._replace(auth=None).url, (name, password) if place.auth else None

@@ -1,0 +1,66 @@
+"""A schema registry on a real socket: what Confluent's answers of schemas by id and by version of a subject."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+Answer = tuple[int, Any]
+"""Status and body; bytes are sent as they are."""
+
+
+@dataclass
+class Registry:
+    """``asked``: every path, in order. ``headers``: of the last request. ``before``: called with the path first."""
+
+    url: str
+    answers: dict[str, Answer]
+    asked: list[str] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+    before: Callable[[str], None] = lambda path: None
+
+
+@contextmanager
+def registry(answers: Mapping[int | str, Answer]) -> Iterator[Registry]:
+    """``answers``: by id, or by path with its query; 404 for any other."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            made.asked.append(self.path)
+            made.headers = dict(self.headers)
+            made.before(self.path)
+            status, body = made.answers.get(self.path, (404, {"error_code": 40403}))
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(status)
+            if 300 <= status < 400:
+                self.send_header("Location", body)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = _Server(("127.0.0.1", 0), Handler)
+    by_path = {f"/schemas/ids/{each}" if isinstance(each, int) else each: said for each, said in answers.items()}
+    made = Registry(f"http://127.0.0.1:{server.server_port}", by_path)
+    thread = Thread(target=server.serve_forever, args=[0.01], daemon=True)
+    thread.start()
+    try:
+        yield made
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever asked has left."""
