@@ -117,9 +117,10 @@ def open_gateway(
     callers: Callers | None = None,
     listener: Listener = ignore,
     plans: Plans | None = None,
+    groups: Callers | None = None,
 ) -> GatewayServer:
     """``hidden``: topics that are never served, as the tier-state topic. ``callers``: how brokers are asked about them.
-    ``plans``: for readers without a key to the bucket; None makes none.
+    ``plans``: for readers without a key to the bucket; None makes none. ``groups``: how they are asked about groups.
 
     Raises InvalidSettings for an address that is taken, TLS files or tokens that cannot be used, what would be open to
     strangers.
@@ -132,7 +133,7 @@ def open_gateway(
                 "to gateway, and basic to false"
             ]
         )
-    service = FetchService(reader, settings, clock, hidden, callers, plans)
+    service = FetchService(reader, settings, clock, hidden, callers, plans, groups)
     mechanism = DEFAULT_MECHANISM if callers is None else callers.mechanism
     return GatewayServer(service, settings, mechanism, listener)
 

@@ -35,6 +35,7 @@ from ..state.routing import Isolation, Tier
 from .answer_memory import AnswerMemory
 from .auth import CALLER
 from .credentials import Caller
+from .group_standings import AskingGroups, GroupStandings
 from .long_polls import LongPolls, Place
 from .rights import Asking, CallerRights
 
@@ -100,9 +101,11 @@ class Pools:
         self.times = Pool("gateway-times", METADATA_CALLS)
         self.plans = Pool("gateway-plans", METADATA_CALLS)
         self.agents = Pool("gateway-agents", METADATA_CALLS)
+        self.groups = Pool("gateway-groups", METADATA_CALLS)
 
     def close(self) -> None:
-        for pool in (self.local, self.remote, self.metadata, self.rights, self.times, self.plans, self.agents):
+        alone = (self.rights, self.times, self.plans, self.agents, self.groups)
+        for pool in (self.local, self.remote, self.metadata, *alone):
             pool.close()
 
 
@@ -113,7 +116,8 @@ class ClientLeft(Exception):
 class FetchService:
     """One gateway. ``hidden``: names of topics that are never served, beside Kafka's own internal ones.
 
-    ``asking``: the brokers, about callers; None where they know none. ``plans``: None makes none.
+    ``asking``: the brokers, about callers; None where they know none. ``plans``: None makes none. ``groups``: the
+    brokers, about consumer groups; None: nobody is asked.
     """
 
     def __init__(
@@ -124,6 +128,7 @@ class FetchService:
         hidden: Iterable[str] = (),
         asking: Asking | None = None,
         plans: Plans | None = None,
+        groups: AskingGroups | None = None,
     ) -> None:
         self.plans, self.boards = plans, AgentBoards(clock)
         self.reader, self.settings, self.clock = reader, settings, clock
@@ -131,6 +136,7 @@ class FetchService:
         self.memory = AnswerMemory(settings.memory)
         auth = settings.auth
         self.rights = CallerRights(asking, self.pools.rights, clock, auth.cache, by_kafka=auth.rights == "kafka")
+        self.groups = GroupStandings(groups, self.pools.groups, clock, auth.cache, by_kafka=auth.rights == "kafka")
         self.tail = LongPolls(self._end_of)
         self._hidden = frozenset(hidden)
         self._silent_until = float("-inf")

@@ -55,8 +55,17 @@ BINDINGS: dict[str, tuple[list[tuple[AclOperation, AclPermissionType]], str]] = 
     "has-none": ([], "nothing"),
 }
 """What ``guest`` is bound to, and what that lets it do."""
-DESCRIBING = ["", "/partitions/0", "/partitions/0/offsets?timestamp=0"]
+DESCRIBING = [
+    "",
+    "/partitions/0",
+    "/partitions?partition=0",
+    "/partitions/0/offsets?timestamp=0",
+    "/summary",
+    "/times",
+    "/groups",
+]
 READING = [
+    "/facts",
     "/partitions/0/segments",
     "/partitions/0/agent",
     "/partitions/0/records?offset=0",

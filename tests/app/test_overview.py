@@ -55,7 +55,7 @@ def test_a_silent_agent_and_one_that_fails_are_trouble() -> None:
 
 def test_the_worst_stands_first() -> None:
     def row(topic: str, trouble: int = 0, orders: tuple[str, ...] = (), waits: int | None = 0) -> TopicOverview:
-        return TopicOverview(topic, "", 1, 0, 0, 0, 0, 0, waits, 0.0, orders, (), trouble)
+        return TopicOverview(topic, "", 1, 0, 0, 0, 0, 0, 0, waits, 0.0, orders, (), trouble)
 
     rows = [row("b"), row("a", waits=None), row("late", waits=9), row("paused", orders=("pause",)), row("ill", 1)]
     assert [each.topic for each in worst_first(rows)] == ["ill", "paused", "late", "a", "b"]
