@@ -40,9 +40,9 @@ async def summarise(request: Request, service: Asked, topic: TopicName) -> Respo
     await service.permit(caller_of(request), topic, Need.DESCRIBE)
 
     def look() -> models.TopicSummary:
-        reader = service.reader
+        reader, boards = service.reader, service.boards.known()
         views = [reader.view(topic, number) for number in range(reader.topic(topic).partitions)]
-        boards = service.boards.known(addresses_of(views))
+        service.boards.renew(addresses_of(views))
         return models.TopicSummary.model_validate(asdict(overview(topic, views, boards)))
 
     return await answer(service, look)

@@ -149,13 +149,13 @@ def known(reader: Reader, topic: str, partition: int) -> LogicalTopic:
 
 
 def _topics(service: FetchService, names: Sequence[str]) -> models.TopicList:
-    reader, views = service.reader, dict[str, list[PartitionView]]()
+    reader, views, boards = service.reader, dict[str, list[PartitionView]](), service.boards.known()
     for name in names:
         try:
             views[name] = [reader.view(name, number) for number in range(reader.topic(name).partitions)]
         except UnknownTopic:
             continue  # deleted since it was listed
-    boards = service.boards.known(addresses_of(view for each in views.values() for view in each))
+    service.boards.renew(addresses_of(view for each in views.values() for view in each))
     found = worst_first([overview(name, each, boards) for name, each in views.items()])
     return models.TopicList(topics=[models.TopicSummary.model_validate(asdict(each)) for each in found])
 

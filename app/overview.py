@@ -10,7 +10,7 @@ from ..state.partition_view import PartitionView
 from .agent_boards import Board
 from .partition_facts import orders_in_words, troubles_of
 
-SILENT, FAILING = "agent silent", "agent fails"
+SILENT, FAILING, GAP = "agent silent", "agent fails", "gap"
 NAMED = 1000
 """Partitions in trouble that are named, of one topic; all are counted."""
 
@@ -45,7 +45,9 @@ def addresses_of(views: Iterable[PartitionView]) -> set[str]:
 
 
 def overview(topic: str, views: Sequence[PartitionView], boards: Mapping[str, Board | None]) -> TopicOverview:
-    """``views``: one each partition, by number. ``boards``: of those agents that were asked."""
+    """``views``: one each partition, by number. ``boards``: of those agents that were asked, and before the views were
+    read: facts are written before a broker trims, so nothing that a trim took meanwhile looks like a gap.
+    """
     found = [_status(topic, view, boards) for view in views]
     known = [(view, status) for view, status in zip(views, found, strict=True) if isinstance(status, Mapping)]
     troubles = [_troubles(view, status) for view, status in zip(views, found, strict=True)]
@@ -89,11 +91,19 @@ def _status(topic: str, view: PartitionView, boards: Mapping[str, Board | None])
 
 def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> list[str]:
     found = troubles_of(view)
+    if isinstance(status, Mapping) and _has_gap(view, status):
+        found.append(GAP)
     if status == SILENT:
         found.append(SILENT)
     if isinstance(status, Mapping) and status.get("consecutive_failures"):
         found.append(FAILING)
     return found
+
+
+def _has_gap(view: PartitionView, status: Mapping[str, Any]) -> bool:
+    """Offsets that must exist, below where the broker's log begins, and that no segment has."""
+    start, local = view.log_start, status.get("local_log_start_offset")
+    return start is not None and local is not None and start < local and view.coverage.prefix_end(start) < local - 1
 
 
 def _freed(view: PartitionView, status: Mapping[str, Any]) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import nlargest
 
+from ..runtime.units import about_size
 from ..state.facts import (
     DeleteReason,
     Fact,
@@ -109,7 +110,7 @@ def _words_of_segment(fact: Fact) -> tuple[str, OffsetRange | None]:
         case SegmentCopyStarted(attempt=attempt):
             return f"copy of {_range(attempt.offsets)} began on broker {attempt.broker_id}", attempt.offsets
         case SegmentCopyFinished(segment=segment):
-            size = f"{segment.record_count:,} records, {segment.log_bytes:,} bytes"
+            size = f"{segment.record_count:,} records, {about_size(segment.log_bytes)}"
             return f"copied {_range(segment.offsets)}: {size}", segment.offsets
         case SegmentDeleteStarted(subject=subject, reason=reason):
             what = "expired" if reason in EXPIRED else "deleted"

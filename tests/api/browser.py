@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -54,10 +55,18 @@ class Browser:
         self._ask("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=code, **text)
         self._ask("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
 
-    def width(self, pixels: int) -> None:
-        """Of the window."""
-        metrics = {"width": pixels, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    def size(self, width: int, height: int = 800) -> None:
+        """Of the window, in pixels."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._ask("Emulation.setDeviceMetricsOverride", **metrics)
+
+    def scheme(self, name: str) -> None:
+        """``light`` or ``dark``."""
+        self._ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+
+    def picture(self) -> bytes:
+        """PNG of what the window shows."""
+        return base64.b64decode(self._ask("Page.captureScreenshot", format="png")["data"])
 
     def close(self) -> None:
         self._write.close()
