@@ -30,16 +30,17 @@ export function regions(p) {
 
 const known = (p) => p.high_watermark !== null && p.log_start_offset !== null;
 
-// ``times``, ``groups``: by partition. ``kind``: of the axis.
-export function drawBars(topic, partitions, { times, groups, kind }) {
-  drawn = { topic, partitions, times, groups, kind };
+// ``times``, ``groups``: by partition. ``kind``: of the axis. ``common``: troubles that are said elsewhere.
+export function drawBars(topic, partitions, { times, groups, kind, common }) {
+  drawn = { topic, partitions, times, groups, kind, common };
   const placed = (p, offset) => (kind === "time" ? timeOf(times.get(p.partition), offset) : offset);
   const ends = partitions.filter(known).flatMap((p) => [placed(p, p.log_start_offset), placed(p, p.high_watermark)]);
   const axis = axisOf(kind, ends);
   const focused = document.activeElement?.dataset?.key;
   $("partitions").replaceChildren(...partitions.map((p) =>
-    row(topic, p, { axis, groups: groups.get(p.partition) ?? [], x: (offset) => axis.at(placed(p, offset)),
-      placed: kind === "offset" || Boolean(times.get(p.partition)?.length) })));
+    row(topic, p, { common, groups: groups.get(p.partition) ?? [], x: (offset) => axis.at(placed(p, offset)),
+      placed: kind === "offset" || Boolean(times.get(p.partition)?.length),
+      untimed: times.has(p.partition) ? "its times are unknown; its offsets are not" : "asking for its times…" })));
   drawTicks(axis);
   // drawn anew under the keyboard's feet: put the focus back
   if (focused) document.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
@@ -64,14 +65,14 @@ function drawTicks(axis) {
   }));
 }
 
-function row(topic, p, { groups, x, placed }) {
+function row(topic, p, { common, groups, x, placed, untimed }) {
   const label = element("a", { className: "number", href: `#/${encodeURIComponent(topic)}/${p.partition}/@0`, textContent: p.partition });
   label.dataset.key = `${topic}/${p.partition}`;
   label.setAttribute("aria-label", `Records of partition ${p.partition}`);
   const track = element("div", { className: "track" });
   const lane = element("div", { className: "lane" }, track);
   if (!known(p)) track.append(element("span", { className: "empty", textContent: p.unavailable || "bounds unknown" }));
-  else if (!placed) track.append(element("span", { className: "empty", textContent: "its times are not known yet" }));
+  else if (!placed) track.append(element("span", { className: "empty", textContent: untimed }));
   else {
     const parts = regions(p);
     if (!parts.length) track.append(element("span", { className: "empty", textContent: "empty" }));
@@ -80,7 +81,8 @@ function row(topic, p, { groups, x, placed }) {
     if (groups.length) lane.append(...standings(p, groups, x, track));
   }
   const size = element("span", { className: "size quiet", textContent: `${plural(p.remote_segments, "segment")}, ${bytes(p.remote_bytes)}` });
-  const made = element("div", { className: "partition" }, label, lane, size, ...troubles(p));
+  const made = element("div", { className: "partition" }, label, lane, size,
+    ...troubles(p).filter((each) => !common.includes(each)).map((textContent) => element("p", { className: "trouble", textContent })));
   made.setAttribute("role", "group");
   made.setAttribute("aria-label", `Partition ${p.partition} of ${topic}`);
   return made;
@@ -137,7 +139,7 @@ function standings(p, groups, x, track) {
   return left ? [names, element("p", { className: "quiet small", textContent: `and ${plural(left, "more group")}` })] : [names];
 }
 
-function troubles(p) {
+export function troubles(p) {
   const said = [
     ...p.orders.map((order) => `order: ${order}`),
     ...p.gaps.map((gap) => `gap: offsets ${number.format(gap.start)} to ${number.format(gap.end)} are in no tier`),
@@ -147,7 +149,7 @@ function troubles(p) {
   ];
   if (p.lineage_unknown) said.push("lineage unknown: some remote offsets cannot be placed");
   if (p.unavailable && known(p)) said.push(p.unavailable);
-  return said.map((textContent) => element("p", { className: "trouble", textContent }));
+  return said;
 }
 
 let waiting = 0;

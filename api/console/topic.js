@@ -1,7 +1,7 @@
 // One topic: its bars, what its agents say, who reads it, what happened last.
 
 import { ask } from "./ask.js";
-import { drawBars } from "./bars.js";
+import { drawBars, troubles } from "./bars.js";
 import { $, bytes, duration, element, number, plural, spans } from "./dom.js";
 import { drawFacts } from "./facts.js";
 import { drawGroups } from "./groups.js";
@@ -41,7 +41,8 @@ export async function refreshTopic() {
   draw();
   if (!numbers.length) return;
   slowly("times", `${path}/times?${query}`, (answer) => {
-    for (const each of answer?.partitions ?? []) mine.times.set(each.partition, each.times);
+    const known = answer?.partitions ?? numbers.map((each) => ({ partition: each, times: mine.times.get(each) ?? [] }));
+    for (const each of known) mine.times.set(each.partition, each.times);
   });
   slowly("groups", `${path}/groups?${query}`, (answer, error) => { mine.groups = answer ?? { groups: [], unknown: [error], left_out: 0 }; });
   slowly("facts", `${path}/facts?${query}`, (answer, error) => { mine.facts = answer ?? { facts: [], error }; });
@@ -64,9 +65,11 @@ function draw() {
   const now = JSON.stringify([topic, summary, partitions, [...times], groups, [...agents], facts, kind, first]);
   if (now === page.drawn) return;
   page.drawn = now;
-  drawHead(topic, summary);
+  const of = partitions.map(troubles);  // what stands everywhere is said once
+  const common = of.length > 1 ? of[0].filter((each) => of.every((said) => said.includes(each))) : [];
+  drawHead(topic, summary, common);
   const standing = Map.groupBy(groups?.groups ?? [], (each) => each.partition);
-  drawBars(topic, partitions, { times, groups: standing, kind });
+  drawBars(topic, partitions, { times, groups: standing, kind, common });
   drawPages();
   const shown = partitions.map((p) => p.partition);
   drawReasons(shown);
@@ -77,7 +80,7 @@ function draw() {
   drawCommands(topic, partitions[0]?.partition ?? 0);
 }
 
-function drawHead(topic, summary) {
+function drawHead(topic, summary, common) {
   const title = page.alone ? `${topic}: partition ${place().partition}` : `${topic}: ${plural(summary.partitions, "partition")}`;
   $("topic-title").textContent = title;
   const words = [`${bytes(summary.remote_bytes)} remote`];
@@ -89,7 +92,7 @@ function drawHead(topic, summary) {
   } else if (summary.copy_lag_segments === 0) words.push("all rolled segments are copied");
   $("topic-sizes").textContent = words.join(" · ");
   const ill = summary.partitions_in_trouble;
-  $("topic-trouble").textContent = ill ? `${summary.trouble.join(", ")} (${plural(ill, "partition")})` : "";
+  $("topic-trouble").textContent = [...(ill ? [`${summary.trouble.join(", ")} (${plural(ill, "partition")})`] : []), ...common].join("; ");
 }
 
 function drawPages() {

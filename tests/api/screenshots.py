@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tests.api.browser import Browser, browser
-from tests.api.shop import shop
+from tests.api.shop import Shop, shop
 from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService
 from tierstate.runtime.clock import SystemClock
@@ -17,42 +17,42 @@ from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.setting_types import Address
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
-WIDTH = 1280
+WIDTH = 1040
 PAGES = {
-    "overview": ("", "6 topics", 480),
-    "topic": ("#/orders", "What happened", 1100),
-    "records": ("#/orders/0/69995?count=12", "12 records", 900),
+    "overview": ("", "gap (1 partition)", 430),
+    "topic": ("#/orders", "this group stands in the remote tier", 860),
+    "records": ("#/orders/0/69995?count=12", "this group stands in the remote tier", 740),
 }
 """Where it is, what is on it once it is drawn, and how much of it is shown."""
 
 
 @contextmanager
-def console() -> Iterator[str]:
-    """Where the shop's console is."""
-    with shop() as reader:
-        settings = Gateway(listen=Address("127.0.0.1", 0))
-        service = FetchService(reader, settings, SystemClock(), groups=reader)
-        with closing(GatewayServer(service, settings)) as server:
-            process = server.process()
-            process.start()
-            try:
-                yield server.url
-            finally:
-                process.stop()
-                process.join(20)
-
-
-def take(page: Browser, url: str, folder: Path, suffix: str = "") -> None:
-    for name, (address, until, height) in PAGES.items():
-        page.size(WIDTH, height)
-        page.open(f"{url}/{address}", until)
-        (folder / f"{name}{suffix}.png").write_bytes(page.picture())
+def console(reader: Shop) -> Iterator[str]:
+    """Where a shop's console is."""
+    settings = Gateway(listen=Address("127.0.0.1", 0))
+    service = FetchService(reader, settings, SystemClock(), groups=reader)
+    with closing(GatewayServer(service, settings)) as server:
+        process = server.process()
+        process.start()
+        try:
+            yield server.url
+        finally:
+            process.stop()
+            process.join(20)
 
 
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as profile, console() as url, browser(Path(profile)) as page:
-        take(page, url, folder)
+    with (
+        tempfile.TemporaryDirectory() as profile,
+        shop() as reader,
+        console(reader) as url,
+        browser(Path(profile)) as page,
+    ):
+        for name, (address, until, height) in PAGES.items():
+            page.size(WIDTH, height)
+            page.open(f"{url}/{address}", until)
+            (folder / f"{name}.png").write_bytes(page.picture())
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ class Kept:
 
 
 TOPICS = {
-    "payments": Kept(partitions=4, paused=True, lag=3, days=30, groups={"ledger": 1.0, "fraud": 0.93}),
+    "payments": Kept(partitions=4, paused=True, trimmed=3, lag=3, days=30, groups={"ledger": 1.0, "fraud": 0.93}),
     "orders": Kept(
         partitions=6,
         segments=10,

@@ -34,17 +34,16 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSandbox]:
         for future in admin.create_topics([NewTopic(name, 2, 1) for name in ("orders", "secrets")]).values():
             future.result(30)
         for group in ("seen", "hidden"):
-            commit(sandbox, group, "orders", 7)
-            commit(sandbox, group, "secrets", 3)
+            commit(sandbox, group, "orders", 7, partition=1)
+            commit(sandbox, group, "secrets", 3, partition=1)
         allow(sandbox, [binding("guest", TOPIC, "orders", DESCRIBE), binding("guest", GROUP, "seen", DESCRIBE)])
         yield sandbox
 
 
-def commit(sandbox: KafkaSandbox, group: str, topic: str, offset: int) -> None:
-    """On partition 1."""
+def commit(sandbox: KafkaSandbox, group: str, topic: str, offset: int, partition: int = 0) -> None:
     consumer = Consumer({**sandbox.client_config, "group.id": group})
     try:
-        consumer.commit(offsets=[TopicPartition(topic, 1, offset)], asynchronous=False)
+        consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
     finally:
         consumer.close()
 
