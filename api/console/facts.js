@@ -17,7 +17,7 @@ export function drawFacts(answer, many) {
   let day = "";
   $("facts").replaceChildren(...(all ? facts : facts.slice(0, SHOWN)).map((fact) => {
     const when = time(fact.at), date = when.slice(0, 10);
-    const made = element("li", { className: KINDS[fact.fact] ?? "said" },
+    const made = element("li", { className: KINDS[fact.fact] ?? "told" },
       element("time", { dateTime: new Date(fact.at).toISOString(), textContent: date === day ? when.slice(11, 16) : `${date} ${when.slice(11, 16)}` }),
       element("span", { textContent: fact.said }));
     if (many) made.append(element("span", { className: "quiet", textContent: `partition ${fact.partition}` }));

@@ -55,7 +55,11 @@ class Browser:
         self._ask("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=code, **text)
         self._ask("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
 
-    def size(self, width: int, height: int = 800) -> None:
+    def width(self, pixels: int) -> None:
+        """Of the window."""
+        self.size(pixels, 800)
+
+    def size(self, width: int, height: int) -> None:
         """Of the window, in pixels."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._ask("Emulation.setDeviceMetricsOverride", **metrics)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tests.api.browser import Browser, browser
+from tests.api.browser import browser
 from tests.api.shop import Shop, shop
 from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService

@@ -150,7 +150,7 @@ def test_a_page_that_follows_shows_what_arrives(seen: Seen, page: Browser, recor
 @pytest.mark.parametrize("width", [390, 1400])
 @pytest.mark.parametrize("address", ["", "#/orders", "#/calm/0/0?count=20", "#/calm/0/50?count=2&view=hex"])
 def test_nothing_is_off_the_screen_of_a_phone_or_a_desk(seen: Seen, page: Browser, address: str, width: int) -> None:
-    page.size(width)
+    page.width(width)
     seen(address, "records" if "/0/" in address else "remote")
     assert page.run("document.documentElement.scrollWidth") <= width
 

@@ -35,7 +35,7 @@ def url(reader: Shop) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with browser(tmp_path_factory.mktemp("chromium")) as opened:
-        opened.size(1280)
+        opened.width(1280)
         yield opened
 
 
@@ -208,12 +208,12 @@ def test_the_axis_is_chosen_by_keyboard_and_remembered(page: Browser, url: str) 
 @pytest.mark.parametrize("width", [390, 1400])
 @pytest.mark.parametrize("address", ["", "#/orders", "#/clickstream", "#/shipments/1/30000?count=3"])
 def test_nothing_of_a_real_topic_is_off_the_screen(page: Browser, url: str, address: str, width: int) -> None:
-    page.size(width)
+    page.width(width)
     page.open(f"{url}/{address}", "What happened last" if address else "6 topics")
     page.run("for (const each of document.querySelectorAll('details')) each.open = true")
     page.text("tierstate")
     assert page.run("document.documentElement.scrollWidth") <= width
-    page.size(1280)
+    page.width(1280)
 
 
 NAMED = """
@@ -240,7 +240,7 @@ UNREACHABLE = """
 def test_whatever_can_be_acted_upon_has_a_name_and_whatever_scrolls_can_be_reached(
     page: Browser, url: str, address: str, width: int
 ) -> None:
-    page.size(width)
+    page.width(width)
     page.open(f"{url}/{address}", {"": "6 topics", "docs": "/v1/topics"}.get(address, "What happened last"))
     page.run("for (const each of document.querySelectorAll('details')) each.open = true")
     assert page.run(NAMED) == []
@@ -252,7 +252,7 @@ def test_whatever_can_be_acted_upon_has_a_name_and_whatever_scrolls_can_be_reach
     assert all(after - before <= 1 for before, after in pairwise(levels))
     assert page.run(UNREACHABLE) == []
     assert page.run('document.querySelectorAll(\'[tabindex]:not([tabindex="0"]):not([tabindex="-1"])\').length') == 0
-    page.size(1280)
+    page.width(1280)
 
 
 def test_words_and_shapes_stand_out_from_what_they_are_on_in_both_schemes() -> None:

@@ -37,6 +37,15 @@ def test_the_times_of_a_partition_begin_and_end_with_its_log_and_never_go_back(c
     assert set(ends) <= set(offsets), "where each copied segment ends"
 
 
+def test_records_that_go_back_in_time_do_not_take_the_axis_with_them() -> None:
+    reader = MemoryReader()
+    for at in (5000, 9000, 2000):
+        reader.append(None, b"x", at)
+    reader.local_start = 1
+    (found,) = call_of(reader)(f"{TOPIC}/times").json()["partitions"]
+    assert [(each["offset"], each["timestamp"]) for each in found["times"]] == [(0, 5000), (1, 9001), (2, 9001)]
+
+
 def test_times_are_few_however_many_segments_there_are() -> None:
     pairs = [(Offset(number), TimestampMs(number)) for number in range(10_000)]
     found = thinned(pairs)
