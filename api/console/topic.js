@@ -25,9 +25,20 @@ function slowly(key, path, take) {
   );
 }
 
+// Nothing of the topic before stays while this one is asked for.
+function begin(topic) {
+  page = fresh(topic);
+  $("topic-title").textContent = topic;
+  for (const id of ["topic-sizes", "topic-trouble"]) $(id).textContent = "";
+  for (const id of ["partitions", "ticks", "grid", "reasons", "retention", "commands"]) $(id).replaceChildren();
+  $("numbers").tBodies[0].replaceChildren();
+  drawGroups(null);
+  drawFacts(null);
+}
+
 export async function refreshTopic() {
   const { topic, partition } = place();
-  if (page?.topic !== topic) page = fresh(topic);
+  if (page?.topic !== topic) begin(topic);
   const mine = page, path = `/v1/topics/${encodeURIComponent(topic)}`;
   mine.summary = await (await ask(`${path}/summary`)).json();
   const wanted = partition === undefined ? wantedPartitions(mine.summary) : [Number(partition)];

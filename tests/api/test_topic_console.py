@@ -192,6 +192,16 @@ def test_the_partitions_in_trouble_can_be_shown_alone(page: Browser, url: str, r
 
 
 @in_chromium
+def test_nothing_of_one_topic_stays_on_the_page_of_another(page: Browser, url: str) -> None:
+    page.open(f"{url}/#/orders", "this group stands in the remote tier")
+    page.run("location.hash = '#/nobody'")
+    text = page.text("no such topic")
+    assert "audit" not in text
+    assert "partition 5" not in text
+    assert page.run("document.querySelectorAll('.partition').length") == 0
+
+
+@in_chromium
 def test_the_axis_is_chosen_by_keyboard_and_remembered(page: Browser, url: str) -> None:
     page.open(f"{url}/#/orders", "trimmed")
     choose(page, "time")
