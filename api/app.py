@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from ..broker.sasl import DEFAULT_MECHANISM
-from . import models, pages, plans, records, topics
+from . import models, pages, plans, records, topic_page, topics
 from .access_log import AccessLog
 from .auth import Door
 from .plain_calls import plainly
@@ -49,6 +49,7 @@ def create_app(service: FetchService, mechanism: str = DEFAULT_MECHANISM, log: A
     )
     app.state.service = service
     app.include_router(topics.router, responses=_PROBLEMS)
+    app.include_router(topic_page.router, responses=_PROBLEMS)
     app.include_router(records.router, responses=_PROBLEMS)
     app.include_router(plans.router, responses=_PROBLEMS)
     app.include_router(pages.router)

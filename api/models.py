@@ -35,13 +35,15 @@ class TopicSummary(BaseModel):
     remote_segments: int
     remote_bytes: int
     remote_records: int
-    freed_bytes: int | None = Field(description="Of log that the broker has no more; null: no agent has said it yet.")
+    local_log_bytes: int | None = Field(description="Of log that the broker has; null: no agent has said it yet.")
+    freed_bytes: int | None = Field(description="Of log that the broker has no more; null as above.")
     copy_lag_segments: int | None = Field(description="Rolled segments that wait to be copied; null as above.")
     copy_lag_bytes: int | None = Field(description="Of log in them.")
     copy_lag_seconds: float | None = Field(description="Since the newest record of the oldest of them.")
     orders: list[str] = Field(description="What people ordered and is not done, of any partition.")
     trouble: list[str] = Field(description="In words, of any partition; empty: none that the view and its agents know.")
     partitions_in_trouble: int
+    in_trouble: list[int] = Field(description="The first thousand of them, by number.")
 
 
 class TopicList(BaseModel):
@@ -122,6 +124,63 @@ class AgentStatus(BaseModel):
     broker_id: int | None = Field(description="Whose agent; null: no term says that there is one.")
     silent: bool = Field(description="It did not answer: nothing is known, least of all that all is well.")
     status: dict[str, Any] | None = Field(description="Why not copied, trimmed, expired; lag; what failed last.")
+
+
+class TimedOffset(BaseModel):
+    """A pair: about when the log had come so far."""
+
+    offset: int
+    timestamp: int = Field(description="Milliseconds since the epoch.")
+
+
+class PartitionTimes(BaseModel):
+    """Ascending in both; empty: nothing is known. Between two pairs a straight line is as good as any guess."""
+
+    partition: int
+    times: list[TimedOffset]
+    unavailable: str | None = Field(description="Why the broker's part, or the beginning, is not in it.")
+
+
+class TimesList(BaseModel):
+    topic: str
+    partitions: list[PartitionTimes]
+
+
+class GroupStanding(BaseModel):
+    """Where a consumer group stands on one partition."""
+
+    group_id: str
+    partition: int
+    committed_offset: int = Field(description="The next offset that it will read.")
+    behind: int | None = Field(description="Offsets up to the high watermark; null: the broker's bounds are unknown.")
+    in_remote_tier: bool | None = Field(description="The broker has that offset no more; null as above.")
+    said: str = Field(description="In words.")
+
+
+class GroupList(BaseModel):
+    """Those that the caller may DESCRIBE, those furthest behind first."""
+
+    topic: str
+    groups: list[GroupStanding]
+    left_out: int = Field(description="Standings that are in no answer: a thousand are.")
+    unknown: list[str] = Field(description="Why some may be missing: a broker that is away, above all.")
+
+
+class RecentFact(BaseModel):
+    """One thing that the tier-state topic says, in words."""
+
+    at: int = Field(description="Milliseconds since the epoch, by the clock of whoever wrote it.")
+    partition: int
+    fact: str = Field(description="Its kind, as `tierstate facts` prints it.")
+    said: str
+    offsets: Offsets | None = None
+
+
+class FactList(BaseModel):
+    """The newest first. What a later fact replaced is not in it: the topic is compacted."""
+
+    topic: str
+    facts: list[RecentFact]
 
 
 class SegmentList(BaseModel):

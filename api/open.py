@@ -119,10 +119,12 @@ def open_gateway(
     callers: Callers | None = None,
     listener: Listener = ignore,
     plans: Plans | None = None,
+    groups: Callers | None = None,
     registry: Registry | None = None,
 ) -> GatewayServer:
     """``hidden``: topics that are never served, as the tier-state topic. ``callers``: how brokers are asked about them.
-    ``plans``: for readers without a key to the bucket; None makes none. ``registry``: of schemas.
+    ``plans``: for readers without a key to the bucket; None makes none. ``groups``: how they are asked about groups.
+    ``registry``: of schemas.
 
     Raises MissingExtra for a registry without what it needs; InvalidSettings for an address that is taken, TLS files
     or tokens that cannot be used, what would be open to strangers.
@@ -136,7 +138,7 @@ def open_gateway(
             ]
         )
     values = None if registry is None else open_registered_values(registry, clock)
-    service = FetchService(reader, settings, clock, hidden, callers, plans, values)
+    service = FetchService(reader, settings, clock, hidden, callers, plans, groups, values)
     mechanism = DEFAULT_MECHANISM if callers is None else callers.mechanism
     return GatewayServer(service, settings, mechanism, listener)
 

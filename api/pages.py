@@ -18,7 +18,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-_MODULES = ("ask", "console", "dom", "overview", "place", "records", "segments", "topic", "values")
+_MODULES = "ask axis bars console dom facts groups overview place records segments topic values".split()
 ASSETS = frozenset({"console.css", "docs.js", "icon.svg", *(f"{name}.js" for name in _MODULES)})
 
 

@@ -36,6 +36,7 @@ from ..state.routing import Isolation, Tier
 from .answer_memory import AnswerMemory
 from .auth import CALLER
 from .credentials import Caller
+from .group_standings import AskingGroups, GroupStandings
 from .long_polls import LongPolls, Place
 from .rights import Asking, CallerRights
 
@@ -106,12 +107,12 @@ class Pools:
         self.plans = Pool("gateway-plans", METADATA_CALLS)
         self.agents = Pool("gateway-agents", METADATA_CALLS)
         self.decoding = Pool("gateway-decoding", METADATA_CALLS)
+        self.groups = Pool("gateway-groups", METADATA_CALLS)
 
     def close(self) -> None:
-        for pool in (self.local, self.remote, self.metadata, self.rights, self.times, self.plans):
+        alone = (self.rights, self.times, self.plans, self.agents, self.groups, self.decoding)
+        for pool in (self.local, self.remote, self.metadata, *alone):
             pool.close()
-        self.agents.close()
-        self.decoding.close()
 
 
 class ClientLeft(Exception):
@@ -121,8 +122,8 @@ class ClientLeft(Exception):
 class FetchService:
     """One gateway. ``hidden``: names of topics that are never served, beside Kafka's own internal ones.
 
-    ``asking``: the brokers, about callers; None where they know none. ``plans``: None makes none.
-    ``values``: of a schema registry; None decodes none.
+    ``asking``: the brokers, about callers; None where they know none. ``plans``: None makes none. ``groups``: the
+    brokers, about consumer groups; None: nobody is asked. ``values``: of a schema registry; None decodes none.
     """
 
     def __init__(
@@ -133,6 +134,7 @@ class FetchService:
         hidden: Iterable[str] = (),
         asking: Asking | None = None,
         plans: Plans | None = None,
+        groups: AskingGroups | None = None,
         values: RegisteredValues | None = None,
     ) -> None:
         self.agents = frozenset(host.lower() for host in settings.agents)
@@ -142,6 +144,7 @@ class FetchService:
         self.memory = AnswerMemory(settings.memory)
         auth = settings.auth
         self.rights = CallerRights(asking, self.pools.rights, clock, auth.cache, by_kafka=auth.rights == "kafka")
+        self.groups = GroupStandings(groups, self.pools.groups, clock, auth.cache, by_kafka=auth.rights == "kafka")
         self.tail = LongPolls(self._end_of)
         self._hidden = frozenset(hidden)
         self._silent_until = float("-inf")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from ..app.overview import addresses_of, overview
+from ..app.overview import addresses_of, overview, worst_first
 from ..app.partition_facts import ask_agent, kept_in_words, lost_branch, orders_in_words
 from ..app.segment_listing import segments_as_json
 from ..fetch.piece import LogicalBounds, LogicalTopic
@@ -25,25 +25,35 @@ router = APIRouter(prefix="/v1/topics", tags=["topics"], dependencies=[Depends(r
 
 TopicName = Annotated[str, Path(description="A topic's name.")]
 PartitionNumber = Annotated[int, Path(ge=0, lt=2**31)]
+Number = Annotated[int, Field(ge=0, lt=2**31)]
 Asked = Annotated[FetchService, Depends(service_of)]
 
 
 @router.get("", response_model=models.TopicList, summary="Tiered topics")
 async def list_topics(request: Request, service: Asked) -> Response:
     names = await service.topics(caller_of(request))
-    return await _answer(service, lambda: _topics(service, names))
+    return await answer(service, lambda: _topics(service, names))
 
 
 @router.get("/{topic}", response_model=models.Topic, summary="One topic, with every partition")
 async def describe_topic(request: Request, service: Asked, topic: TopicName) -> Response:
     await service.permit(caller_of(request), topic, Need.DESCRIBE)
-    return await _answer(service, lambda: _topic(service.reader, topic))
+    return await answer(service, lambda: _topic(service.reader, topic))
 
 
 @router.get("/{topic}/partitions", response_model=models.PartitionList, summary="The partitions of a topic, both tiers")
-async def list_partitions(request: Request, service: Asked, topic: TopicName) -> Response:
+async def list_partitions(
+    request: Request,
+    service: Asked,
+    topic: TopicName,
+    partition: Annotated[list[Number], Query(default_factory=list, description="Which, repeated. None: all.")],
+) -> Response:
     await service.permit(caller_of(request), topic, Need.DESCRIBE)
-    return await _answer(service, lambda: models.PartitionList(partitions=_topic(service.reader, topic).partitions))
+
+    def look() -> models.PartitionList:
+        return models.PartitionList(partitions=_topic(service.reader, topic, partition or None).partitions)
+
+    return await answer(service, look)
 
 
 @router.get("/{topic}/partitions/{partition}", response_model=models.Partition, summary="One partition, both tiers")
@@ -56,7 +66,7 @@ async def describe_partition(
         found = known(service.reader, topic, partition)
         return _partition(found, service.reader.view(topic, partition), service.reader.bounds(topic, partition))
 
-    return await _answer(service, look)
+    return await answer(service, look)
 
 
 @router.get(
@@ -72,7 +82,7 @@ async def list_segments(request: Request, service: Asked, topic: TopicName, part
         found = segments_as_json(service.reader.view(topic, partition))
         return {"topic": topic, "partition": partition, "segments": found}
 
-    return await _answer(service, look)
+    return await answer(service, look)
 
 
 @router.get(
@@ -96,7 +106,7 @@ async def ask_its_agent(request: Request, service: Asked, topic: TopicName, part
         )
 
     # an agent that is away takes seconds: the metadata calls must not wait behind it
-    return Response(await service.pools.agents.run(lambda: _dumped(look())), media_type="application/json")
+    return Response(await service.pools.agents.run(lambda: dumped(look())), media_type="application/json")
 
 
 @router.get(
@@ -120,14 +130,14 @@ async def find_offset(
         return models.FoundOffset(topic=topic, partition=partition, offset=offset, timestamp=at)
 
     # it may read the object store: a search through cold segments must not delay the metadata calls, nor wait for scans
-    return Response(await service.pools.times.run(lambda: _dumped(look())), media_type="application/json")
+    return Response(await service.pools.times.run(lambda: dumped(look())), media_type="application/json")
 
 
-async def _answer(service: FetchService, look: Callable[[], BaseModel | dict[str, Any]]) -> Response:
-    return Response(await service.pools.metadata.run(lambda: _dumped(look())), media_type="application/json")
+async def answer(service: FetchService, look: Callable[[], BaseModel | dict[str, Any]]) -> Response:
+    return Response(await service.pools.metadata.run(lambda: dumped(look())), media_type="application/json")
 
 
-def _dumped(found: BaseModel | dict[str, Any]) -> bytes:
+def dumped(found: BaseModel | dict[str, Any]) -> bytes:
     return orjson.dumps(found.model_dump(mode="json") if isinstance(found, BaseModel) else found)
 
 
@@ -140,21 +150,22 @@ def known(reader: Reader, topic: str, partition: int) -> LogicalTopic:
 
 
 def _topics(service: FetchService, names: Sequence[str]) -> models.TopicList:
-    reader, views = service.reader, dict[str, list[PartitionView]]()
+    reader, views, boards = service.reader, dict[str, list[PartitionView]](), service.boards.known()
     for name in names:
         try:
             views[name] = [reader.view(name, number) for number in range(reader.topic(name).partitions)]
         except UnknownTopic:
             continue  # deleted since it was listed
-    boards = service.boards.known(addresses_of(view for each in views.values() for view in each))
-    found = [overview(name, each, boards) for name, each in views.items()]
+    service.boards.renew(addresses_of(view for each in views.values() for view in each))
+    found = worst_first([overview(name, each, boards) for name, each in views.items()])
     return models.TopicList(topics=[models.TopicSummary.model_validate(asdict(each)) for each in found])
 
 
-def _topic(reader: Reader, name: str) -> models.Topic:
+def _topic(reader: Reader, name: str, only: Collection[int] | None = None) -> models.Topic:
     described = reader.topic(name)
     found = []
-    for number in range(described.partitions):
+    for number in range(described.partitions) if only is None else sorted(set(only)):
+        known(reader, name, number)
         view = reader.view(name, number)
         try:
             found.append(_partition(described, view, reader.bounds(name, number)))

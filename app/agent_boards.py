@@ -46,11 +46,15 @@ class AgentBoards:
         """All of them, asked now; takes `PATIENCE_S` where one is silent."""
         return dict(zip(addresses, self._pool.map(self._asked, addresses), strict=True))
 
-    def known(self, addresses: Collection[str]) -> dict[str, Board | None]:
-        """As far as they have answered; who was asked too long ago is asked behind the caller's back."""
+    def known(self) -> dict[str, Board | None]:
+        """What has been answered so far."""
+        with self._lock:
+            return {address: known.board for address, known in self._known.items()}
+
+    def renew(self, addresses: Collection[str]) -> None:
+        """Who was asked too long ago, or never, is asked behind the caller's back."""
         now = self._clock.monotonic()
         with self._lock:
-            found = {each: self._known[each].board for each in addresses if each in self._known}
             old = [
                 each
                 for each in addresses
@@ -59,7 +63,6 @@ class AgentBoards:
             self._asking.update(old)
         for each in old:
             self._pool.submit(self._asked, each)
-        return found
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -10,13 +10,16 @@ from ..state.partition_view import PartitionView
 from .agent_boards import Board
 from .partition_facts import orders_in_words, troubles_of
 
-SILENT, FAILING = "agent silent", "agent fails"
+SILENT, FAILING, GAP = "agent silent", "agent fails", "gap"
+NAMED = 1000
+"""Partitions in trouble that are named, of one topic; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOverview:
-    """``freed_bytes``: of log that the broker has no more. Lag: of rolled segments that are not copied yet; None where
-    no agent has said it. ``copy_lag_seconds``: since the newest record of the oldest of them.
+    """``freed_bytes``: of log that the broker has no more; ``local_log_bytes``: of what it has. Lag: of rolled segments
+    that are not copied yet. None where no agent has said it. ``copy_lag_seconds``: since the newest record of the
+    oldest of them. ``in_trouble``: the first of the partitions that are, by number.
     """
 
     topic: str
@@ -25,6 +28,7 @@ class TopicOverview:
     remote_segments: int
     remote_bytes: int
     remote_records: int
+    local_log_bytes: int | None
     freed_bytes: int | None
     copy_lag_segments: int | None
     copy_lag_bytes: int | None
@@ -32,6 +36,7 @@ class TopicOverview:
     orders: tuple[str, ...]
     trouble: tuple[str, ...]
     partitions_in_trouble: int
+    in_trouble: tuple[int, ...] = ()
 
 
 def addresses_of(views: Iterable[PartitionView]) -> set[str]:
@@ -40,10 +45,13 @@ def addresses_of(views: Iterable[PartitionView]) -> set[str]:
 
 
 def overview(topic: str, views: Sequence[PartitionView], boards: Mapping[str, Board | None]) -> TopicOverview:
-    """``views``: one each partition, by number. ``boards``: of those agents that were asked."""
+    """``views``: one each partition, by number. ``boards``: of those agents that were asked, and before the views were
+    read: facts are written before a broker trims, so nothing that a trim took meanwhile looks like a gap.
+    """
     found = [_status(topic, view, boards) for view in views]
     known = [(view, status) for view, status in zip(views, found, strict=True) if isinstance(status, Mapping)]
     troubles = [_troubles(view, status) for view, status in zip(views, found, strict=True)]
+    in_trouble = [view.partition.partition for view, words in zip(views, troubles, strict=True) if words]
     seconds = [status.get("copy_lag_s") for _, status in known]
     return TopicOverview(
         topic=topic,
@@ -52,13 +60,15 @@ def overview(topic: str, views: Sequence[PartitionView], boards: Mapping[str, Bo
         remote_segments=sum(len(view.readable) for view in views),
         remote_bytes=sum(view.remote_bytes for view in views),
         remote_records=sum(segment.record_count for view in views for segment in view.readable),
+        local_log_bytes=_sum(known, "local_log_bytes"),
         freed_bytes=sum(_freed(view, status) for view, status in known) if known else None,
         copy_lag_segments=_sum(known, "copy_lag_segments"),
         copy_lag_bytes=_sum(known, "copy_lag_bytes"),
         copy_lag_seconds=max((each for each in seconds if each is not None), default=0.0) if known else None,
         orders=tuple(sorted({each for view in views for each in orders_in_words(view, None)})),
         trouble=tuple(sorted({word for words in troubles for word in words})),
-        partitions_in_trouble=sum(map(bool, troubles)),
+        partitions_in_trouble=len(in_trouble),
+        in_trouble=tuple(in_trouble[:NAMED]),
     )
 
 
@@ -81,11 +91,19 @@ def _status(topic: str, view: PartitionView, boards: Mapping[str, Board | None])
 
 def _troubles(view: PartitionView, status: Mapping[str, Any] | str | None) -> list[str]:
     found = troubles_of(view)
+    if isinstance(status, Mapping) and _has_gap(view, status):
+        found.append(GAP)
     if status == SILENT:
         found.append(SILENT)
     if isinstance(status, Mapping) and status.get("consecutive_failures"):
         found.append(FAILING)
     return found
+
+
+def _has_gap(view: PartitionView, status: Mapping[str, Any]) -> bool:
+    """Offsets that must exist, below where the broker's log begins, and that no segment has."""
+    start, local = view.log_start, status.get("local_log_start_offset")
+    return start is not None and local is not None and start < local and view.coverage.prefix_end(start) < local - 1
 
 
 def _freed(view: PartitionView, status: Mapping[str, Any]) -> int:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import base64
 import struct
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from cachetools import LRUCache
 from kafka.protocol.metadata import MetadataRequest
@@ -20,13 +21,16 @@ from kafka.protocol.metadata import MetadataRequest
 from ..runtime.clock import Clock
 from ..state.errors import AccessDenied, BrokerUnavailable, CorruptData, InvalidRequest, TierstateError, TimedOut
 from .answers import Address
+from .caller_groups import read_groups_as
 from .client_config import bootstrap_addresses
 from .error_codes import error_of
 from .framed_socket import FramedSocket, tls_context
+from .groups import TopicGroups
 from .raw_connection import RawConnection
 from .sasl import DEFAULT_MECHANISM, Login, own_login, speaks_sasl
 from .wire import Frame, Malformed, length_of, string_of
 
+R = TypeVar("R")
 READ, DESCRIBE = 3, 8
 """Bits of ``topic_authorized_operations``: AclOperation's codes."""
 CREATE_TOKEN, CREATE_TOKEN_VERSION = 38, 3
@@ -83,25 +87,40 @@ class Callers:
 
     def rights_of(self, user: str, topics: Sequence[str]) -> dict[str, Rights]:
         """Of ``User:<user>``. AccessDenied: we may make no token for it. Else as `rights`."""
+        return self._as_user(user, lambda login: self.rights(login, topics))
+
+    def groups(self, login: Login | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
+        """The groups that who logs in so may DESCRIBE, and what they committed. ``login`` None: as we do ourselves.
+
+        Raises as `rights`. A broker that does not answer is a problem of the answer, while another one does.
+        """
+        own = own_login(self._kafka) if login is None else login
+        return read_groups_as(lambda addresses: self._connected(own, addresses), topic, partitions)
+
+    def groups_of(self, user: str, topic: str, partitions: Sequence[int]) -> TopicGroups:
+        """`groups` of ``User:<user>``. Raises as `rights_of`."""
+        return self._as_user(user, lambda login: self.groups(login, topic, partitions))
+
+    def _as_user(self, user: str, ask: Callable[[Login], R]) -> R:
         with self._lock:
             made_until, login = self._tokens.get(user) or (0.0, None)
         if login is not None and self._clock.monotonic() < made_until:
             try:
-                return self.rights(login, topics)
+                return ask(login)
             except AccessDenied:
                 pass  # it was taken back, or it is forgotten
         until = self._clock.monotonic() + TOKEN_S / 2
         login = self._token_for(user)
-        found = self._until_settled(login, topics)
+        found = self._until_settled(login, ask)
         with self._lock:
             self._tokens[user] = until, login
         return found
 
-    def _until_settled(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
+    def _until_settled(self, login: Login, ask: Callable[[Login], R]) -> R:
         deadline = self._clock.monotonic() + SETTLES_S
         while True:
             try:
-                return self.rights(login, topics)
+                return ask(login)
             except AccessDenied:
                 if self._clock.monotonic() > deadline:
                     raise
@@ -128,9 +147,12 @@ class Callers:
         mechanism = own.mechanism if own.mechanism.startswith("SCRAM-") else DEFAULT_MECHANISM
         return Login(mechanism, token_id, base64.b64encode(secret).decode(), by_token=True)
 
-    def _connected(self, login: Login) -> tuple[RawConnection, float]:
+    def _connected(
+        self, login: Login | None, addresses: Sequence[Address] | None = None
+    ) -> tuple[RawConnection, float]:
+        """With the first of ``addresses`` that answers; None: of all that are known."""
         failure: TierstateError = BrokerUnavailable("no broker is known")
-        for address in self._addresses:
+        for address in self._addresses if addresses is None else addresses:
             deadline = self._clock.monotonic() + self._timeout
             try:
                 frames = FramedSocket(address, self._tls, self._clock, deadline)

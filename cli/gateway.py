@@ -21,7 +21,7 @@ def command(context: Context, listen: str | None) -> None:
     """Serve both tiers over HTTP, with a console at /. Ends on SIGTERM after the answers in progress."""
     open_gateway, feed_gateway_metrics = _gateway()
     from ..app.services import open_serving_parts
-    from ..broker.callers import callers_of
+    from ..broker.callers import Callers, callers_of
     from ..runtime.allocator import keep_buffers_of_reads
 
     keep_buffers_of_reads()
@@ -33,6 +33,7 @@ def command(context: Context, listen: str | None) -> None:
     with open_serving_parts(settings, logger, "gateway", settings.management.of_gateway) as parts:
         hidden = (settings.tier_state.topic,)
         callers = callers_of(settings.kafka, parts.clock, parts.brokers.values())
+        groups = callers or Callers(settings.kafka, parts.clock, tuple(parts.brokers.values()))
         gateway = open_gateway(
             parts.reader,
             settings.gateway,
@@ -41,6 +42,7 @@ def command(context: Context, listen: str | None) -> None:
             callers,
             parts.metrics.listen,
             parts.plans,
+            groups,
             settings.registry,
         )
         with closing(gateway) as server:

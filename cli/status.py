@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..runtime.units import about_size
 from .context import Context
 from .flags import pass_context
 from .gateway_access import gateway_client
@@ -31,7 +32,7 @@ def command(context: Context) -> None:
     else:
         context.refuse_bucket("status")
         document = [asdict(each) for each in _looked_at(context)]
-    columns = ("topic", "partitions", "remote", "freed", "to copy", "waits", "trouble")
+    columns = ("topic", "partitions", "remote", "local", "freed", "to copy", "waits", "trouble")
     context.output.table(columns, [_row(each) for each in document], document)
 
 
@@ -43,6 +44,7 @@ def _row(found: dict[str, Any]) -> tuple[str, ...]:
         found["topic"],
         str(found["partitions"]),
         _size(found["remote_bytes"]),
+        _size(found["local_log_bytes"]),
         _size(found["freed_bytes"]),
         _size(found["copy_lag_bytes"]),
         "unknown" if waits is None else _duration(waits) if found["copy_lag_segments"] else "-",
@@ -52,10 +54,7 @@ def _row(found: dict[str, Any]) -> tuple[str, ...]:
 
 def _size(size: int | None) -> str:
     """About: ``--json`` has the bytes."""
-    if size is None:
-        return "unknown"
-    power = next((power for power in (4, 3, 2, 1) if size >= 1024**power), 0)
-    return f"{size / 1024**power:.1f} {' KMGT'[power]}iB" if power else f"{size} B"
+    return "unknown" if size is None else about_size(size)
 
 
 def _duration(seconds: float) -> str:
@@ -75,10 +74,12 @@ def _looked_at(context: Context) -> list[TopicOverview]:
         assert isinstance(connection, Connection)
         view = connection.view()
         names = {described.topic_id: described.name for described in connection.control.topics()}
+        with closing(AgentBoards(connection.clock)) as boards:
+            said = boards.now(sorted(addresses_of(view.partition(each) for each in view.partitions())))
+        for number in sorted({view.tier_partition(each) for each in view.partitions()}):
+            view.require_fresh(number, 0)  # later than the agents' answers: see `overview`
         views: dict[str, list[PartitionView]] = defaultdict(list)
         for partition in view.partitions():
             if partition.topic_id in names:
                 views[names[partition.topic_id]].append(view.partition(partition))
-        with closing(AgentBoards(connection.clock)) as boards:
-            said = boards.now(sorted(addresses_of(each for found in views.values() for each in found)))
     return worst_first([overview(name, found, said) for name, found in views.items()])

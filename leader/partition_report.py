@@ -30,6 +30,7 @@ def reported(
 ) -> PartitionStatus:
     """``failing``: kinds of acts that went wrong when last tried; ``before`` says why, and goes on to say it."""
     behind = [segment for segment in seen.segments[:-1] if segment.next_base > copied_offset(view, seen.bounds) + 1]
+    retention = retention_of(seen.config)
     status = before.saying(
         leads=True,
         copied_to=copied_offset(view, seen.bounds),
@@ -42,7 +43,12 @@ def reported(
         copy_lag_bytes=sum(segment.size_bytes for segment in behind),
         copy_lag_since=behind[0].max_timestamp if behind else None,
         uncopied_expires_at=_expires_at(behind, seen.config.retention_ms),
+        local_log_bytes=sum(segment.size_bytes for segment in seen.segments),
         local_excess_bytes=_local_excess(seen, now),
+        retention_ms=retention.total_ms,
+        retention_bytes=retention.total_bytes,
+        local_retention_ms=retention.local_ms,
+        local_retention_bytes=retention.local_bytes,
     )
     copy = decision.copy.why if isinstance(decision.copy, NothingToCopy) else None
     trim = decision.trim.why if isinstance(decision.trim, NoTrim) else None

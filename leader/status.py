@@ -40,6 +40,7 @@ class PartitionStatus:
     ``groups_asked_at``: what is said of consumer groups is as of then; None: they were not asked for.
     ``orphan_objects``: what no fact names, ``missing_objects``: of readable segments, at the last look; None: this
     process has not looked yet.
+    ``local_log_bytes``: of the broker's own log. Retention as it is obeyed: milliseconds and bytes, -1 is no limit.
     """
 
     topic: str
@@ -70,7 +71,12 @@ class PartitionStatus:
     orphan_bytes: int | None = None
     missing_objects: int | None = None
     uncopied_expires_at: int | None = None
+    local_log_bytes: int | None = None
     local_excess_bytes: int = 0
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    local_retention_ms: int | None = None
+    local_retention_bytes: int | None = None
     consecutive_failures: int = 0
     last_error: str | None = None
 

@@ -6,7 +6,7 @@ import { drawOverview } from "./overview.js";
 import { place } from "./place.js";
 import { openRecords } from "./records.js";
 import { drawSegments } from "./segments.js";
-import { drawTopic, leaveTopic } from "./topic.js";
+import { leaveTopic, refreshTopic } from "./topic.js";
 
 const REFRESH_MS = 5000;
 let shown;  // the topic of the page
@@ -15,7 +15,7 @@ async function refresh() {
   const { topic } = place();
   try {
     if (topic) {
-      drawTopic(await (await ask(`/v1/topics/${encodeURIComponent(topic)}`)).json());
+      await refreshTopic();
     } else {
       drawOverview((await (await ask("/v1/topics")).json()).topics);
     }
@@ -28,7 +28,7 @@ async function refresh() {
 async function go() {
   const { topic, partition } = place();
   $("overview").hidden = Boolean(topic);
-  $("topic-page").hidden = !topic;
+  $("topic-page").hidden = $("topic-more").hidden = !topic;
   $("records").hidden = !topic || partition === undefined;
   $("to-records").hidden = !$("records").hidden;
   if (topic) $("to-records").firstChild.href = `#/${encodeURIComponent(topic)}/0/@0`;

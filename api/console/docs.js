@@ -15,10 +15,10 @@ function type(schema, all) {
   return schema.type || "";
 }
 
-function parameters(call, all) {
+function parameters(name, call, all) {
   const body = element("tbody");
   for (const each of call.parameters || []) {
-    const limit = each.schema.default === undefined ? (each.required ? "required" : "") : `default ${each.schema.default}`;
+    const limit = each.schema.default === undefined ? (each.required ? "required" : "") : String(each.schema.default);
     body.append(element("tr", {},
       element("td", {}, element("code", { textContent: each.name })),
       element("td", { textContent: each.in }),
@@ -26,9 +26,11 @@ function parameters(call, all) {
       element("td", { textContent: limit }),
       element("td", { textContent: each.description || each.schema.description || "" })));
   }
-  const head = element("thead", {}, element("tr", {}, ...["Parameter", "In", "Type", "", "Meaning"].map(
+  const head = element("thead", {}, element("tr", {}, ...["Parameter", "In", "Type", "Default", "Meaning"].map(
     (textContent) => element("th", { textContent, scope: "col" }))));
-  return element("div", { className: "scroll" }, element("table", {}, head, body));
+  const scroll = element("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: `Parameters of ${name}` });
+  scroll.append(element("table", {}, head, body));
+  return scroll;
 }
 
 async function draw() {
@@ -37,12 +39,13 @@ async function draw() {
   const calls = document.getElementById("calls");
   for (const [path, methods] of Object.entries(said.paths)) {
     for (const [method, call] of Object.entries(methods)) {
+      const name = `${method.toUpperCase()} ${path}`;
       const types = Object.keys(call.responses["200"]?.content || {});
       const made = element("article", { className: "card" },
-        element("h3", {}, element("code", { textContent: `${method.toUpperCase()} ${path}` })),
+        element("h2", {}, element("code", { textContent: name })),
         element("p", { textContent: call.summary }),
         element("p", { className: "quiet", textContent: `Answers ${types.join(", ")}` }));
-      if (call.parameters?.length) made.append(parameters(call, said.components.schemas));
+      if (call.parameters?.length) made.append(parameters(name, call, said.components.schemas));
       calls.append(made);
     }
   }

@@ -2,6 +2,7 @@
 
 export const $ = (id) => document.getElementById(id);
 export const number = new Intl.NumberFormat("en");
+export const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 });
 
 export function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
@@ -11,6 +12,16 @@ export function element(name, properties = {}, ...children) {
 
 export function plural(count, name) {
   return `${number.format(count)} ${name}${count === 1 ? "" : "s"}`;
+}
+
+// 0, 1, 2, 7 as "0 to 2, 7".
+export function spans(numbers) {
+  const found = [];
+  for (const each of [...numbers].sort((a, b) => a - b)) {
+    if (found.at(-1)?.[1] === each - 1) found.at(-1)[1] = each;
+    else found.push([each, each]);
+  }
+  return found.map(([from, to]) => (from === to ? number.format(from) : `${number.format(from)} to ${number.format(to)}`)).join(", ");
 }
 
 export function bytes(size) {

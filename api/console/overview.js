@@ -9,12 +9,25 @@ const COLUMNS = [
   { name: "Topic", of: (t) => t.topic, shown: (t) => element("a", { href: `#/${encodeURIComponent(t.topic)}`, textContent: t.topic }) },
   { name: "Trouble", of: (t) => t.partitions_in_trouble + (t.orders.length ? 0.5 : 0), most: true, shown: inWords },
   { name: "Partitions", of: (t) => t.partitions, most: true, number: true },
-  { name: "Segments", of: (t) => t.remote_segments, most: true, number: true },
-  { name: "Remote records", of: (t) => t.remote_records, most: true, number: true },
+  { name: "Size by tier", of: (t) => t.remote_bytes + (t.local_log_bytes ?? 0), most: true, shown: byTier },
+  { name: "Remote", of: (t) => t.remote_bytes, most: true, number: true, shown: (t) => bytes(t.remote_bytes) },
+  { name: "Local", of: (t) => t.local_log_bytes ?? -1, most: true, number: true, shown: (t) => unlessUnknown(t.local_log_bytes, bytes) },
   { name: "Broker saves", of: (t) => t.freed_bytes ?? -1, most: true, number: true, shown: (t) => unlessUnknown(t.freed_bytes, bytes) },
   { name: "To copy", of: (t) => t.copy_lag_bytes ?? -1, most: true, number: true, shown: lag },
-  { name: "Remote size", of: (t) => t.remote_bytes, most: true, number: true, shown: (t) => bytes(t.remote_bytes) },
 ];
+
+// As long as the largest topic is, both tiers; the numbers beside it say the same.
+function byTier(topic) {
+  const largest = Math.max(1, ...listed.map((t) => t.remote_bytes + (t.local_log_bytes ?? 0)));
+  const drawn = element("span", { className: "tiers" });
+  drawn.setAttribute("aria-hidden", "true");
+  for (const [kind, size] of [["remote", topic.remote_bytes], ["local", topic.local_log_bytes ?? 0]]) {
+    const part = element("i", { className: kind });
+    part.style.width = `${(size / largest) * 100}%`;
+    if (size) drawn.append(part);
+  }
+  return drawn;
+}
 
 function unlessUnknown(value, shown) {
   return value === null ? element("span", { className: "quiet", textContent: "unknown" }) : shown(value);
@@ -33,7 +46,8 @@ function inWords(topic) {
 }
 
 function sorted(topics) {
-  const { column, turned } = order ?? { column: COLUMNS[1], turned: false };
+  if (!order) return topics;  // as the gateway lists them: worst first
+  const { column, turned } = order;
   const compare = (a, b) => (column.of(a) < column.of(b) ? -1 : column.of(a) > column.of(b) ? 1 : 0);
   const sign = Boolean(column.most) !== turned ? -1 : 1;
   return topics.toSorted((a, b) => sign * compare(a, b) || a.topic.localeCompare(b.topic));

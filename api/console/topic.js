@@ -1,94 +1,126 @@
-// One topic: its partitions as bars, and what its agents say.
+// One topic: its bars, what its agents say, who reads it, what happened last.
 
 import { ask } from "./ask.js";
-import { $, bytes, element, number, plural } from "./dom.js";
+import { drawBars, troubles } from "./bars.js";
+import { $, bytes, duration, element, number, plural, spans } from "./dom.js";
+import { drawFacts } from "./facts.js";
+import { drawGroups } from "./groups.js";
 import { place } from "./place.js";
-import { readFrom } from "./records.js";
 
 const SHOWN_PARTITIONS = 12;
-const AGENT_MS = 15000;
-const agents = new Map();  // TOPIC/PARTITION: when its agent was asked, and what it said
-let firstPartition = 0;
-let current = null;  // the topic on the page
+const SLOW_MS = 15000;  // agents, groups, times and facts are asked so seldom
+let first = 0;  // place of the first partition on the page among those that are wanted
+let page = null;  // what is on the page
 
-// The log of a partition as regions, ascending: who has which offsets.
-function regions(p) {
-  const found = [];
-  const add = (kind, start, end) => { if (end >= start) found.push({ kind, start, end }); };
-  let at = p.log_start_offset;
-  for (const gap of p.gaps) {
-    add("remote", at, gap.start - 1);
-    add("gap", gap.start, gap.end);
-    at = gap.end + 1;
-  }
-  add("remote", at, p.local_log_start_offset - 1);
-  const local = Math.max(p.local_log_start_offset, p.log_start_offset);
-  const both = p.overlap ? Math.min(p.overlap.end, p.high_watermark - 1) : local - 1;
-  add("overlap", local, both);
-  add("local", Math.max(both + 1, local), p.high_watermark - 1);
-  return found;
+const fresh = (topic) => ({ topic, asked: new Map(), times: new Map(), groups: null, agents: new Map(), facts: null, drawn: "" });
+
+// At most every SLOW_MS for each ``key``; an error becomes words where its answer would be.
+function slowly(key, path, take) {
+  const { asked } = page, mine = page;
+  if (Date.now() - (asked.get(key) ?? 0) < SLOW_MS) return;
+  asked.set(key, Date.now());
+  ask(path).then((answer) => answer.json()).then(
+    (answer) => { if (page === mine) { take(answer, null); draw(); } },
+    (error) => { if (page === mine) { take(null, error.message); draw(); } },
+  );
 }
 
-const SAID = { remote: "remote", overlap: "in both tiers", local: "local", gap: "gap, in no tier" };
-
-function bar(topic, p) {
-  const drawn = element("div", { className: "bar" });
-  drawn.setAttribute("role", "group");
-  drawn.setAttribute("aria-label", `Partition ${p.partition} of ${topic}`);
-  if (p.high_watermark === null) {
-    drawn.append(element("span", { className: "empty", textContent: p.unavailable || "bounds unknown" }));
-    return drawn;
-  }
-  const parts = regions(p);
-  if (!parts.length) drawn.append(element("span", { className: "empty", textContent: "empty" }));
-  for (const { kind, start, end } of parts) {
-    const part = element("button", { type: "button", className: kind },
-      element("span", { textContent: number.format(end - start + 1) }));
-    part.title = `${SAID[kind]}: ${number.format(start)} to ${number.format(end)}`;
-    part.setAttribute("aria-label", `${part.title}. Read from ${start}.`);
-    part.dataset.key = `${topic}/${p.partition}/${kind}/${start}`;
-    part.style.flex = `${end - start + 1} 1 0`;
-    part.addEventListener("click", () => readFrom(topic, p.partition, String(start)));
-    drawn.append(part);
-  }
-  return drawn;
+// Nothing of the topic before stays while this one is asked for.
+function begin(topic) {
+  page = fresh(topic);
+  $("topic-title").textContent = topic;
+  for (const id of ["topic-sizes", "topic-trouble"]) $(id).textContent = "";
+  for (const id of ["partitions", "ticks", "grid", "reasons", "retention", "commands"]) $(id).replaceChildren();
+  $("numbers").tBodies[0].replaceChildren();
+  drawGroups(null);
+  drawFacts(null);
 }
 
-function numbers(p) {
-  const shown = (value) => (value === null ? "unknown" : number.format(value));
-  const list = element("dl", { className: "numbers" });
-  const pairs = [
-    ["log start", shown(p.log_start_offset)],
-    ["local start", shown(p.local_log_start_offset)],
-    ["highest remote", p.highest_remote_offset === null ? "none" : number.format(p.highest_remote_offset)],
-    ["stable", shown(p.last_stable_offset)],
-    ["high watermark", shown(p.high_watermark)],
-    ["only local", p.local_only_records === null ? "unknown" : plural(p.local_only_records, "record")],
-    ["segments", number.format(p.remote_segments)],
-    ["remote", bytes(p.remote_bytes)],
-  ];
-  if (p.leases.length) pairs.push(["leases", number.format(p.leases.length)]);
-  for (const [name, value] of pairs) {
-    list.append(element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value })));
+export async function refreshTopic() {
+  const { topic, partition } = place();
+  if (page?.topic !== topic) begin(topic);
+  const mine = page, path = `/v1/topics/${encodeURIComponent(topic)}`;
+  mine.summary = await (await ask(`${path}/summary`)).json();
+  const wanted = partition === undefined ? wantedPartitions(mine.summary) : [Number(partition)];
+  if (first >= wanted.length) first = 0;
+  const numbers = wanted.slice(first, first + SHOWN_PARTITIONS);
+  const query = new URLSearchParams(numbers.map((each) => ["partition", each]));
+  const found = numbers.length ? (await (await ask(`${path}/partitions?${query}`)).json()).partitions : [];
+  if (page !== mine || place().topic !== topic) return;
+  if (mine.query !== String(query)) Object.assign(mine, { asked: new Map(), groups: null, facts: null });
+  Object.assign(mine, { query: String(query), wanted, partitions: found, alone: partition !== undefined });
+  draw();
+  if (!numbers.length) return;
+  slowly("times", `${path}/times?${query}`, (answer) => {
+    const known = answer?.partitions ?? numbers.map((each) => ({ partition: each, times: mine.times.get(each) ?? [] }));
+    for (const each of known) mine.times.set(each.partition, each.times);
+  });
+  slowly("groups", `${path}/groups?${query}`, (answer, error) => { mine.groups = answer ?? { groups: [], unknown: [error], left_out: 0 }; });
+  slowly("facts", `${path}/facts?${query}`, (answer, error) => { mine.facts = answer ?? { facts: [], error }; });
+  for (const number of numbers) {
+    slowly(`agent ${number}`, `${path}/partitions/${number}/agent`, (answer, error) =>
+      mine.agents.set(number, answer ?? { status: null, error }));
   }
-  return list;
 }
 
-function troubles(p) {
-  const said = [
-    ...p.orders.map((order) => `order: ${order}`),
-    ...p.gaps.map((gap) => `gap: offsets ${number.format(gap.start)} to ${number.format(gap.end)} are in no tier`),
-    ...p.degraded.map((reason) => `read only: ${reason}`),
-    ...p.holds.map((reason) => `held: ${reason}`),
-    ...p.contradictions.map((reason) => `contradiction: ${reason}`),
-  ];
-  if (p.lineage_unknown) said.push("lineage unknown: some remote offsets cannot be placed");
-  if (p.unavailable) said.push(p.unavailable);
-  return said.map((textContent) => element("p", { className: "trouble", textContent }));
+function wantedPartitions(summary) {
+  if ($("in-trouble").checked && summary.in_trouble.length) return summary.in_trouble;
+  return Array.from({ length: summary.partitions }, (_, each) => each);
 }
 
-// What only the agent knows, in its own words.
+// Only where something changed: nothing moves under a reader's eyes.
+function draw() {
+  const { topic, summary, partitions, times, groups, agents, facts } = page;
+  if (!partitions) return;
+  const kind = document.querySelector("input[name=axis]:checked").value;
+  const now = JSON.stringify([topic, summary, partitions, [...times], groups, [...agents], facts, kind, first]);
+  if (now === page.drawn) return;
+  page.drawn = now;
+  const of = partitions.map(troubles);  // what stands everywhere is said once
+  const common = of.length > 1 ? of[0].filter((each) => of.every((said) => said.includes(each))) : [];
+  drawHead(topic, summary, common);
+  const standing = Map.groupBy(groups?.groups ?? [], (each) => each.partition);
+  drawBars(topic, partitions, { times, groups: standing, kind, common });
+  drawPages();
+  const shown = partitions.map((p) => p.partition);
+  drawReasons(shown);
+  drawGroups(groups);
+  drawFacts(facts, summary.partitions > 1);
+  drawRetention(shown);
+  drawNumbers(partitions);
+  drawCommands(topic, partitions[0]?.partition ?? 0);
+}
+
+function drawHead(topic, summary, common) {
+  const title = page.alone ? `${topic}: partition ${place().partition}` : `${topic}: ${plural(summary.partitions, "partition")}`;
+  $("topic-title").textContent = title;
+  const words = [`${bytes(summary.remote_bytes)} remote`];
+  if (summary.local_log_bytes !== null) words.push(`${bytes(summary.local_log_bytes)} local`);
+  if (summary.freed_bytes !== null) words.push(`the broker saves ${bytes(summary.freed_bytes)}`);
+  if (summary.copy_lag_segments) {
+    const waits = `${plural(summary.copy_lag_segments, "segment")}, ${bytes(summary.copy_lag_bytes)}, for ${duration(summary.copy_lag_seconds)}`;
+    words.push(`waiting to be copied: ${waits}`);
+  } else if (summary.copy_lag_segments === 0) words.push("all rolled segments are copied");
+  $("topic-sizes").textContent = words.join(" · ");
+  const ill = summary.partitions_in_trouble;
+  $("topic-trouble").textContent = [...(ill ? [`${summary.trouble.join(", ")} (${plural(ill, "partition")})`] : []), ...common].join("; ");
+}
+
+function drawPages() {
+  const { wanted, partitions, summary, alone } = page;
+  $("pages").hidden = alone || (summary.partitions <= SHOWN_PARTITIONS && !$("in-trouble").checked);
+  $("fewer").disabled = first === 0;
+  $("more").disabled = first + SHOWN_PARTITIONS >= wanted.length;
+  const numbers = partitions.map((p) => p.partition);
+  $("which").textContent = numbers.length ? `${spans(numbers)} of ${number.format(summary.partitions)}` : "none";
+  $("in-trouble").disabled = !summary.in_trouble.length && !$("in-trouble").checked;
+  $("in-trouble-said").textContent = `In trouble (${number.format(summary.partitions_in_trouble)})`;
+  $("go-to-partition").max = summary.partitions - 1;
+}
+
+// What only an agent knows, in its own words.
 function agentWords(answer) {
+  if (answer.error) return [answer.error];
   if (answer.silent) return [`the agent of broker ${answer.broker_id} does not answer: nobody knows what it does`];
   const said = answer.status;
   if (!said) return [];
@@ -102,62 +134,84 @@ function agentWords(answer) {
   return words;
 }
 
-async function askAgents(topic, partitions) {
-  await Promise.all(partitions.map(async (p) => {
-    const key = `${topic}/${p.partition}`;
-    const path = `/v1/topics/${encodeURIComponent(topic)}/partitions/${p.partition}/agent`;
-    if (!(Date.now() - agents.get(key)?.at < AGENT_MS)) {
-      const words = await ask(path).then((answer) => answer.json()).then(agentWords, (error) => [error.message]);
-      agents.set(key, { at: Date.now(), words });
-    }
-    const spot = document.querySelector(`[data-agent="${CSS.escape(key)}"]`);
-    spot?.replaceChildren(...agents.get(key).words.map((textContent) => element("li", { textContent })));
+// What several partitions say in the same words is said once.
+function drawReasons(shown) {
+  const said = new Map();
+  for (const each of shown) {
+    for (const words of agentWords(page.agents.get(each) ?? { status: null })) said.set(words, [...(said.get(words) ?? []), each]);
+  }
+  const asked = shown.every((each) => page.agents.has(each));
+  $("reasons-none").hidden = said.size > 0;
+  $("reasons-none").textContent = asked ? "Nothing is held back." : "Asking the agents…";
+  $("reasons").replaceChildren(...[...said].map(([words, numbers]) => {
+    const where = element("span", { className: "quiet", textContent: shown.length > 1 ? ` partition${numbers.length === 1 ? "" : "s"} ${spans(numbers)}` : "" });
+    return element("li", {}, words, where);
   }));
 }
 
-export function drawTopic(topic) {
-  current = topic;
-  const size = topic.partitions.reduce((sum, p) => sum + p.remote_bytes, 0);
-  const count = topic.partitions.length;
-  $("topic-title").textContent = `${topic.topic}: ${plural(count, "partition")}, ${bytes(size)} remote`;
-  if (firstPartition >= count) firstPartition = 0;
-  const one = place().partition;
-  const shown = one === undefined
-    ? topic.partitions.slice(firstPartition, firstPartition + SHOWN_PARTITIONS)
-    : topic.partitions.filter((p) => p.partition === Number(one));
-  const focused = document.activeElement?.dataset?.key;
-  $("partitions").replaceChildren(...shown.map((p) => {
-    const label = element("strong", { textContent: p.partition });
-    label.setAttribute("aria-hidden", "true");
-    const said = element("ul", { className: "agent" });
-    said.dataset.agent = `${topic.topic}/${p.partition}`;
-    said.setAttribute("aria-label", `What the agent of partition ${p.partition} says`);
-    const known = agents.get(said.dataset.agent)?.words ?? [];
-    said.append(...known.map((textContent) => element("li", { textContent })));
-    return element("div", { className: "card partition" }, label, bar(topic.topic, p), numbers(p), ...troubles(p), said);
-  }));
-  askAgents(topic.topic, shown);
-  // drawn anew under the keyboard's feet: put the focus back
-  if (focused) document.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
-  $("pages").hidden = one !== undefined || count <= SHOWN_PARTITIONS;
-  $("fewer").disabled = firstPartition === 0;
-  $("more").disabled = firstPartition + SHOWN_PARTITIONS >= count;
-  $("which").textContent = `${firstPartition} to ${firstPartition + shown.length - 1} of ${number.format(count)}`;
+function limit(ms, size) {
+  const words = [ms >= 0 ? duration(ms / 1000) : null, size >= 0 ? bytes(size) : null].filter(Boolean);
+  return words.length ? words.join(" or ") : "without limit";
+}
+
+function drawRetention(shown) {
+  const said = shown.map((each) => page.agents.get(each)?.status).find((each) => each?.retention_ms !== null && each?.retention_ms !== undefined);
+  const leases = page.partitions.flatMap((p) => p.leases);
+  const pairs = [
+    ["Both tiers", said ? limit(said.retention_ms, said.retention_bytes) : "its agent has not said it"],
+    ["Local tier", said ? limit(said.local_retention_ms, said.local_retention_bytes) : "its agent has not said it"],
+    ["Orders", page.summary.orders.join("; ") || "none"],
+    ["Leases", leases.length ? `${number.format(leases.length)}: ${[...new Set(leases.map((each) => each.holder))].slice(0, 5).join(", ")}` : "none"],
+  ];
+  $("retention").replaceChildren(...pairs.map(([name, value]) =>
+    element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value }))));
+}
+
+const NUMBERS = [
+  ["Partition", (p) => p.partition], ["Log start", (p) => p.log_start_offset], ["Local start", (p) => p.local_log_start_offset],
+  ["Highest remote", (p) => p.highest_remote_offset ?? "none"], ["Stable", (p) => p.last_stable_offset],
+  ["High watermark", (p) => p.high_watermark], ["Only local", (p) => p.local_only_records],
+  ["Segments", (p) => p.remote_segments], ["Remote", (p) => bytes(p.remote_bytes)], ["Term", (p) => p.term ?? "none"],
+];
+
+function drawNumbers(partitions) {
+  $("numbers").tHead.rows[0].replaceChildren(...NUMBERS.map(([textContent]) => element("th", { scope: "col", className: "number", textContent })));
+  $("numbers").tBodies[0].replaceChildren(...partitions.map((p) => element("tr", {}, ...NUMBERS.map(([name, of]) => {
+    const value = of(p);
+    const cell = element("td", { className: "number", textContent: value === null ? "unknown" : typeof value === "number" ? number.format(value) : value });
+    cell.dataset.label = name;
+    return cell;
+  }))));
+}
+
+function drawCommands(topic, partition) {
   $("commands").textContent = [
-    `tierstate describe ${topic.topic}`, `tierstate pause ${topic.topic}`, `tierstate resume ${topic.topic}`,
-    `tierstate verify ${topic.topic}`, `tierstate delete-records ${topic.topic}:${shown[0]?.partition ?? 0} --before OFFSET`,
+    `tierstate describe ${topic}`, `tierstate pause ${topic}`, `tierstate resume ${topic}`,
+    `tierstate verify ${topic}`, `tierstate delete-records ${topic}:${partition} --before OFFSET`,
   ].join("\n");
 }
 
 export function leaveTopic() {
-  firstPartition = 0;
-  current = null;
+  first = 0;
+  page = null;
+  $("in-trouble").checked = false;
 }
 
-function turn(by) {
-  firstPartition += by;
-  if (current) drawTopic(current);
+function turn(to) {
+  first = Math.max(0, to);
+  dispatchEvent(new Event("hashchange"));
 }
 
-$("fewer").addEventListener("click", () => turn(-SHOWN_PARTITIONS));
-$("more").addEventListener("click", () => turn(SHOWN_PARTITIONS));
+$("fewer").addEventListener("click", () => turn(first - SHOWN_PARTITIONS));
+$("more").addEventListener("click", () => turn(first + SHOWN_PARTITIONS));
+$("in-trouble").addEventListener("change", () => turn(0));
+$("go-to").addEventListener("submit", (event) => {
+  event.preventDefault();
+  $("in-trouble").checked = false;
+  turn(Number($("go-to-partition").value));
+});
+const kept = sessionStorage.getItem("tierstate.axis");
+for (const radio of document.querySelectorAll("input[name=axis]")) {
+  radio.checked = kept ? radio.value === kept : radio.checked;
+  radio.addEventListener("change", () => { sessionStorage.setItem("tierstate.axis", radio.value); if (page) draw(); });
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -48,9 +49,9 @@ class Browser:
         return said["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Tab or Enter, as from a keyboard."""
+        """Tab, Enter or an arrow, as from a keyboard."""
         text = {"text": "\r"} if key == "Enter" else {}
-        code = {"Tab": 9, "Enter": 13}[key]
+        code = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39}[key]
         self._ask("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=code, **text)
         self._ask("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
 
@@ -64,8 +65,21 @@ class Browser:
 
     def width(self, pixels: int) -> None:
         """Of the window."""
-        metrics = {"width": pixels, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        self.size(pixels, 800)
+
+    def size(self, width: int, height: int) -> None:
+        """Of the window, in pixels."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._ask("Emulation.setDeviceMetricsOverride", **metrics)
+
+    def scheme(self, name: str) -> None:
+        """``light`` or ``dark``."""
+        self._ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+
+    def picture(self) -> bytes:
+        """PNG of what the window shows, without bars to scroll it."""
+        self._ask("Emulation.setScrollbarsHidden", hidden=True)
+        return base64.b64decode(self._ask("Page.captureScreenshot", format="png")["data"])
 
     def close(self) -> None:
         self._write.close()

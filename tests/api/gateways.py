@@ -87,10 +87,11 @@ class MemoryReader:
         self.found: int | None = None
         """What `offset_for_time` finds."""
 
-    def append(self, key: bytes | None, value: bytes | None) -> None:
+    def append(self, key: bytes | None, value: bytes | None, at: int = 1_767_225_600_000) -> None:
+        """``at``: milliseconds, to which the offset is added."""
         offset = len(self.batches)
         builder: Any = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
-        builder.append(0, 1_767_225_600_000 + offset, key, value, [])
+        builder.append(0, at + offset, key, value, [])
         data = bytearray(builder.build())
         struct.pack_into(">q", data, 0, offset)
         self.batches.append(bytes(data))

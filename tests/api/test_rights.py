@@ -27,7 +27,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
 from tests.api.gateways import write_keys
-from tests.broker.guarded import PASSWORDS, binding, denied
+from tests.broker.guarded import PASSWORDS, allow, binding, denied
+from tests.broker.test_caller_groups import commit
 from tests.broker.test_callers import allow_tokens
 from tests.scenarios.bound_topics import RECORDS, copy_bound_topics
 from tests.scenarios.house import TIERSTATE, House, Running
@@ -55,8 +56,17 @@ BINDINGS: dict[str, tuple[list[tuple[AclOperation, AclPermissionType]], str]] = 
     "has-none": ([], "nothing"),
 }
 """What ``guest`` is bound to, and what that lets it do."""
-DESCRIBING = ["", "/partitions/0", "/partitions/0/offsets?timestamp=0"]
+DESCRIBING = [
+    "",
+    "/partitions/0",
+    "/partitions?partition=0",
+    "/partitions/0/offsets?timestamp=0",
+    "/summary",
+    "/times",
+    "/groups",
+]
 READING = [
+    "/facts",
     "/partitions/0/segments",
     "/partitions/0/agent",
     "/partitions/0/records?offset=0",
@@ -215,6 +225,24 @@ def test_a_topic_that_one_may_not_know_of_looks_like_one_that_is_not_there(guard
             missing = client.get(f"/v1/topics/{guarded.topic('not-here')}{path}")
             said = forbidden.text.replace("has-none", "not-here")
             assert (forbidden.status_code, said) == (missing.status_code, missing.text)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_caller_is_shown_those_groups_alone_that_it_may_describe(
+    guarded: Guarded, tls_kafka: KafkaSandbox, way: str
+) -> None:
+    topic, seen, hidden = guarded.topic("may-read"), f"seen-{way}", f"hidden-{way}"
+    for group in (seen, hidden):
+        commit(tls_kafka, group, topic, 7)
+    allow(tls_kafka, [binding("guest", ResourceType.GROUP, seen, DESCRIBE)])
+    with guarded.client(way) as client:
+        said = client.get(f"/v1/topics/{topic}/groups")
+    assert seen in {each["group_id"] for each in said.json()["groups"]}
+    assert "hidden" not in said.text
+    with guarded.client(way, "admin") as client:
+        found = {each["group_id"]: each for each in client.get(f"/v1/topics/{topic}/groups").json()["groups"]}
+    assert found.keys() >= {seen, hidden}
+    assert (found[seen]["committed_offset"], found[seen]["in_remote_tier"]) == (7, True)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -197,7 +197,8 @@ def small(serve: Callable[..., Running]) -> Running:
 
 
 def test_head_is_get_without_its_body(small: Running) -> None:
-    for path in ("/v1/topics/t", f"{RECORDS}?offset=0", "/v1/topics/none", "/"):
+    page = [f"/v1/topics/t/{each}" for each in ("summary", "times", "groups", "facts")]
+    for path in ("/v1/topics/t", *page, f"{RECORDS}?offset=0", "/v1/topics/none", "/"):
         whole, head = small.client.get(path), small.client.head(path)
         assert head.content == b""
         assert (head.status_code, head.headers.get("content-length")) == (
@@ -207,8 +208,9 @@ def test_head_is_get_without_its_body(small: Running) -> None:
         assert small.client.get("/v1/topics").status_code == 200  # on the same connection
 
 
-def test_options_says_what_there_is(small: Running) -> None:
-    answer = small.client.options("/v1/topics/t")
+@pytest.mark.parametrize("path", ["/v1/topics/t", "/v1/topics/t/groups"])
+def test_options_says_what_there_is(small: Running, path: str) -> None:
+    answer = small.client.options(path)
     assert (answer.status_code, answer.headers["allow"], answer.content) == (204, "GET, HEAD, OPTIONS", b"")
 
 

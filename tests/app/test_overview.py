@@ -10,6 +10,7 @@ import pytest
 
 from tests.api.json_server import JsonServer, json_server
 from tests.api.many_topics import ManyTopics
+from tests.api.shop import Kept, Shop
 from tierstate.app.agent_boards import AgentBoards
 from tierstate.app.overview import TopicOverview, addresses_of, overview, worst_first
 from tierstate.app.partition_facts import ask_agent
@@ -54,9 +55,26 @@ def test_a_silent_agent_and_one_that_fails_are_trouble() -> None:
     assert (failing.trouble, failing.partitions_in_trouble) == (("agent fails",), 1)
 
 
+@pytest.mark.parametrize(("local_start", "trouble"), [(37_200, ("gap",)), (27_900, ())])
+def test_offsets_that_neither_the_broker_nor_a_segment_has_are_trouble(
+    local_start: int, trouble: tuple[str, ...]
+) -> None:
+    kept = Shop({"shipments": Kept(partitions=3, gap=3)}, AT)  # 27,900 to 37,199 of partition 1 were never copied
+    found = [kept.view("shipments", number) for number in range(3)]
+    said = {"topic": "shipments", "partition": 1, "leads": True, "local_log_start_offset": local_start}
+    seen = overview("shipments", found, {AT: board(said)})
+    assert (seen.trouble, seen.in_trouble) == (trouble, (1,) if trouble else ())
+
+
+def test_sizes_of_the_local_tier_are_what_agents_say() -> None:
+    known = board(status(0, local_log_bytes=7), status(1, local_log_bytes=5))
+    assert overview("orders", views(), {AT: known}).local_log_bytes == 12
+    assert overview("orders", views(), {AT: None}).local_log_bytes is None
+
+
 def test_the_worst_stands_first() -> None:
     def row(topic: str, trouble: int = 0, orders: tuple[str, ...] = (), waits: int | None = 0) -> TopicOverview:
-        return TopicOverview(topic, "", 1, 0, 0, 0, 0, 0, waits, 0.0, orders, (), trouble)
+        return TopicOverview(topic, "", 1, 0, 0, 0, 0, 0, 0, waits, 0.0, orders, (), trouble)
 
     rows = [row("b"), row("a", waits=None), row("late", waits=9), row("paused", orders=("pause",)), row("ill", 1)]
     assert [each.topic for each in worst_first(rows)] == ["ill", "paused", "late", "a", "b"]
@@ -97,14 +115,16 @@ def test_only_what_a_broker_leads_counts_and_who_is_silent_has_no_board(
 def test_nobody_waits_for_an_agent_whose_answer_is_not_needed_now(
     boards: AgentBoards, clock: ManualClock, answering: JsonServer, silent: str
 ) -> None:
-    assert boards.known([answering.address, silent]) == {}, "asked behind the caller's back"
+    boards.renew([answering.address, silent])
+    assert silent not in boards.known(), "asked behind the caller's back"
     boards.now([answering.address])
     asked = answering.asked
     for _ in range(5):
-        assert boards.known([answering.address])[answering.address] is not None
+        boards.renew([answering.address])
+        assert boards.known()[answering.address] is not None
     assert answering.asked == asked, "an answer is good for a while"
     clock.advance(11)
-    boards.known([answering.address])
+    boards.renew([answering.address])
     boards.close()
     boards._pool.shutdown(wait=True)
     assert answering.asked <= asked + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from tierstate.api.app import create_app
 from tierstate.api.open import GatewayServer
 from tierstate.api.service import FetchService
 from tierstate.app.plans import Leasing, Plans
+from tierstate.broker.groups import GroupPosition, TopicGroups
+from tierstate.broker.sasl import Login
 from tierstate.fetch.reader import LogReader
 from tierstate.log.batch import iter_batches
 from tierstate.log.time_index import build_time_index
@@ -28,6 +30,7 @@ from tierstate.runtime.gateway_settings import Gateway, GatewayAuth, GatewayTls
 from tierstate.runtime.id_source import RandomIds
 from tierstate.runtime.setting_types import Address
 from tierstate.state.ids import TopicId, TopicIdPartition
+from tierstate.state.offsets import Offset
 from tierstate.storage.memory import MemoryStore
 
 TOPIC = "orders"
@@ -64,6 +67,16 @@ def gateways(folder: Path) -> Iterator[Gateways]:
         yield Gateways(unguarded, opened.enter_context(_served(reader, plans, guarded)), certificate)
 
 
+class Groups:
+    """One group that stands in the remote tier, and one at the end."""
+
+    def groups(self, login: Login | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
+        return TopicGroups((GroupPosition("audit", 0, Offset(5)), GroupPosition("billing", 0, Offset(ORDERS))))
+
+    def groups_of(self, user: str, topic: str, partitions: Sequence[int]) -> TopicGroups:
+        return self.groups(None, topic, partitions)
+
+
 def app() -> FastAPI:
     """The routes and what they say of themselves; nothing behind them."""
     nobody: Any = None
@@ -73,7 +86,7 @@ def app() -> FastAPI:
 
 @contextmanager
 def _served(reader: LogReader, plans: Plans, settings: Gateway) -> Iterator[str]:
-    service = FetchService(reader, settings, SystemClock(), hidden=("_tier-state",), plans=plans)
+    service = FetchService(reader, settings, SystemClock(), hidden=("_tier-state",), plans=plans, groups=Groups())
     server = GatewayServer(service, settings)
     process = server.process()
     process.start()

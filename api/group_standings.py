@@ -1,0 +1,82 @@
+"""Where groups stand, as the brokers say to the very caller, for `gateway.auth.cache`; bounded in what is kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from cachetools import LRUCache
+
+from ..app.pool import Pool
+from ..broker.groups import GroupProblem, TopicGroups
+from ..broker.sasl import Login
+from ..runtime.clock import Clock
+from ..state.errors import AccessDenied
+from .credentials import ANYBODY, Caller
+from .problems import NotAuthenticated
+
+REMEMBERED = 500_000
+"""Positions, of all answers together; a larger answer is not kept."""
+LOCKS = 64
+NOBODY_TO_ASK = TopicGroups((), (GroupProblem(None, "this gateway asks no broker about groups"),))
+
+
+class AskingGroups(Protocol):
+    """What is needed of `broker.callers.Callers`. Thread-safe, blocking."""
+
+    def groups(self, login: Login | None, topic: str, partitions: Sequence[int]) -> TopicGroups: ...
+
+    def groups_of(self, user: str, topic: str, partitions: Sequence[int]) -> TopicGroups: ...
+
+
+class GroupStandings:
+    """``asking`` None: nobody is asked. ``by_kafka`` False: whoever is let in sees what the gateway itself may.
+
+    One question about a caller and a topic at a time.
+    """
+
+    def __init__(
+        self, asking: AskingGroups | None, pool: Pool, clock: Clock, cache_s: float, *, by_kafka: bool
+    ) -> None:
+        self._asking, self._pool, self._clock, self._cache_s, self._by_kafka = asking, pool, clock, cache_s, by_kafka
+        self._known: LRUCache[tuple[bytes, str], tuple[float, TopicGroups]] = LRUCache(
+            REMEMBERED, getsizeof=lambda known: 1 + len(known[1].positions)
+        )
+        self._lock = threading.Lock()
+        self._locks = [threading.Lock() for _ in range(LOCKS)]
+
+    async def of(self, caller: Caller, topic: str, partitions: int) -> TopicGroups:
+        """On every partition. Raises NotAuthenticated, AccessDenied, BrokerUnavailable, TimedOut, Throttled."""
+        if self._asking is None:
+            return NOBODY_TO_ASK
+        who = caller if self._by_kafka else ANYBODY
+        known = self._remembered(who, topic)
+        return known if known is not None else await self._pool.run(lambda: self._asked(who, topic, partitions))
+
+    def _remembered(self, caller: Caller, topic: str) -> TopicGroups | None:
+        with self._lock:
+            at, found = self._known.get((caller.key, topic)) or (float("-inf"), None)
+        return found if self._clock.monotonic() - at < self._cache_s else None
+
+    def _asked(self, caller: Caller, topic: str, partitions: int) -> TopicGroups:
+        with self._locks[hash((caller.key, topic)) % LOCKS]:
+            found = self._remembered(caller, topic)
+            if found is None:
+                at = self._clock.monotonic()  # before the question, as of rights
+                found = self._answer(caller, topic, range(partitions))
+                with self._lock:
+                    if len(found.positions) < REMEMBERED:
+                        self._known[caller.key, topic] = at, found
+            return found
+
+    def _answer(self, caller: Caller, topic: str, partitions: Sequence[int]) -> TopicGroups:
+        assert self._asking is not None
+        if caller is ANYBODY:
+            return self._asking.groups(None, topic, partitions)
+        if caller.login is None:
+            return self._asking.groups_of(caller.principal, topic, partitions)
+        try:
+            return self._asking.groups(caller.login, topic, partitions)
+        except AccessDenied as error:
+            raise NotAuthenticated("Kafka refuses this user's credentials") from error

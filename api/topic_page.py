@@ -1,0 +1,156 @@
+"""What the page of one topic asks beside its partitions: its summary, times, groups, and what happened last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import Field
+
+from ..app.overview import addresses_of, overview
+from ..app.partition_times import times_of
+from ..app.recent_facts import RecentFact, recent_facts
+from ..broker.groups import GroupPosition
+from ..fetch.piece import LogicalBounds
+from ..state.errors import InvalidRequest, TierstateError, UnknownTopic
+from . import models
+from .service import FetchService, Need, Reader, caller_of, refuse_unknown_parameters
+from .topics import Asked, TopicName, answer, dumped, known
+
+router = APIRouter(prefix="/v1/topics/{topic}", tags=["topics"], dependencies=[Depends(refuse_unknown_parameters)])
+
+AT_ONCE = 64
+"""Partitions of one answer."""
+STANDINGS = 1000
+
+Which = Annotated[
+    list[Annotated[int, Field(ge=0, lt=2**31)]],
+    Query(
+        alias="partition",
+        default_factory=list,
+        description="Which, repeated. None: all of a topic that has 64 at most.",
+    ),
+]
+
+
+@router.get("/summary", response_model=models.TopicSummary, summary="Its row of the table of topics")
+async def summarise(request: Request, service: Asked, topic: TopicName) -> Response:
+    await service.permit(caller_of(request), topic, Need.DESCRIBE)
+
+    def look() -> models.TopicSummary:
+        reader, boards = service.reader, service.boards.known()
+        views = [reader.view(topic, number) for number in range(reader.topic(topic).partitions)]
+        service.boards.renew(addresses_of(views))
+        return models.TopicSummary.model_validate(asdict(overview(topic, views, boards)))
+
+    return await answer(service, look)
+
+
+@router.get("/times", response_model=models.TimesList, summary="How far its partitions had come at what time")
+async def list_times(request: Request, service: Asked, topic: TopicName, partition: Which) -> Response:
+    await service.permit(caller_of(request), topic, Need.DESCRIBE)
+
+    def look() -> models.TimesList:
+        found = [(number, times_of(service.reader, topic, number)) for number in _which(service, topic, partition)]
+        times = [
+            models.PartitionTimes(
+                partition=number,
+                times=[models.TimedOffset(offset=offset, timestamp=at) for offset, at in each.pairs],
+                unavailable=each.unavailable,
+            )
+            for number, each in found
+        ]
+        return models.TimesList(topic=topic, partitions=times)
+
+    # it may read the object store, as a search by time
+    return Response(await service.pools.times.run(lambda: dumped(look())), media_type="application/json")
+
+
+@router.get("/facts", response_model=models.FactList, summary="What happened last: copied, trimmed, expired, elected")
+async def list_facts(
+    request: Request,
+    service: Asked,
+    topic: TopicName,
+    partition: Which,
+    count: Annotated[int, Query(ge=1, le=500, description="At most; the newest.")] = 50,
+) -> Response:
+    await service.permit(caller_of(request), topic, Need.READ)  # as segments
+
+    def look() -> models.FactList:
+        found: list[RecentFact] = []
+        for number in _which(service, topic, partition):
+            found += recent_facts(service.reader.view(topic, number), count)
+        found.sort(key=lambda fact: -fact.at)
+        facts = [models.RecentFact.model_validate(asdict(each)) for each in found[:count]]
+        return models.FactList(topic=topic, facts=facts)
+
+    return Response(await service.pools.times.run(lambda: dumped(look())), media_type="application/json")
+
+
+@router.get("/groups", response_model=models.GroupList, summary="Where consumer groups stand, and in which tier")
+async def list_groups(request: Request, service: Asked, topic: TopicName, partition: Which) -> Response:
+    caller = caller_of(request)
+    await service.permit(caller, topic, Need.DESCRIBE)
+    wanted = await service.pools.metadata.run(lambda: _which(service, topic, partition))
+    described = await service.pools.metadata.run(lambda: service.reader.topic(topic))
+    seen = await service.groups.of(caller, topic, described.partitions)
+
+    def look() -> models.GroupList:
+        bounds = {number: _bounds(service.reader, topic, number) for number in wanted}
+        here = [_standing(each, bounds[each.partition]) for each in seen.positions if each.partition in bounds]
+        here.sort(key=lambda each: (-(each.behind or 0), each.group_id, each.partition))
+        return models.GroupList(
+            topic=topic,
+            groups=here[:STANDINGS],
+            left_out=max(0, len(here) - STANDINGS),
+            unknown=[each.why for each in seen.problems],
+        )
+
+    return await answer(service, look)
+
+
+def _which(service: FetchService, topic: str, partitions: Sequence[int]) -> list[int]:
+    """Each once. Raises InvalidRequest for too many, UnknownTopic for one that is not there."""
+    count = service.reader.topic(topic).partitions
+    wanted = sorted(set(partitions)) if partitions else list(range(count))
+    if len(wanted) > AT_ONCE:
+        raise InvalidRequest(f"name the partitions: one answer has {AT_ONCE} at most", partitions=len(wanted))
+    for number in wanted:
+        known(service.reader, topic, number)
+    return wanted
+
+
+def _bounds(reader: Reader, topic: str, partition: int) -> LogicalBounds | None:
+    try:
+        return reader.bounds(topic, partition)
+    except UnknownTopic:
+        raise
+    except TierstateError:
+        return None
+
+
+def _standing(at: GroupPosition, bounds: LogicalBounds | None) -> models.GroupStanding:
+    assert at.committed is not None
+    behind = remote = None
+    if bounds is None:
+        said = f"stands at {at.committed:,}; where the broker's log begins is unknown"
+    else:
+        behind = max(0, bounds.high_watermark - at.committed)
+        remote = at.committed < bounds.local_start
+        if remote:
+            alone = bounds.local_start - at.committed
+            said = f"stands in the remote tier: the broker has the next {alone:,} of its {behind:,} offsets no more"
+        elif behind:
+            said = f"stands in the local tier, {behind:,} offsets behind the end"
+        else:
+            said = "stands at the end"
+    return models.GroupStanding(
+        group_id=at.group,
+        partition=at.partition,
+        committed_offset=at.committed,
+        behind=behind,
+        in_remote_tier=remote,
+        said=said,
+    )

@@ -1,0 +1,81 @@
+"""How far a log had come at what time: enough to draw a partition on an axis of time, from few reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+from ..fetch.piece import Fetched, LogicalBounds
+from ..log.batch import BatchHeader, iter_batches
+from ..state.errors import TierstateError, UnknownTopic
+from ..state.offsets import Offset, TimestampMs
+from ..state.partition_view import PartitionView
+from ..state.routing import Isolation, Tier
+
+MOST_PAIRS = 64
+"""Of one partition: a bar has no more places."""
+
+
+class Batches(Protocol):
+    """What is asked of a reader of both tiers."""
+
+    def view(self, topic: str, partition: int) -> PartitionView: ...
+
+    def bounds(self, topic: str, partition: int) -> LogicalBounds: ...
+
+    def fetch(
+        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
+    ) -> Fetched: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTimes:
+    """``pairs`` ascend in both. ``unavailable``: why the broker's part, or the beginning, is not in them."""
+
+    pairs: tuple[tuple[Offset, TimestampMs], ...]
+    unavailable: str | None = None
+
+
+def times_of(reader: Batches, topic: str, partition: int) -> PartitionTimes:
+    """From the newest record of each segment, and three batches: the first of either tier, and the last.
+
+    Time never goes back: where records' own does, the later of both counts. Raises UnknownTopic.
+    """
+    owned = reader.view(topic, partition).coverage.owned
+    pairs = {each.offsets.end: each.segment.max_timestamp for each in owned}
+    start, unavailable = Offset(0), None
+    try:
+        bounds = reader.bounds(topic, partition)
+        start = bounds.log_start if bounds.log_start is not None else bounds.local_start
+        end = Offset(bounds.high_watermark - 1)
+        asked: list[tuple[Offset, Callable[[list[BatchHeader]], int]]] = [
+            (start, lambda found: found[0].first_timestamp),
+            (bounds.local_start, lambda found: found[0].first_timestamp),
+            (end, lambda found: found[-1].max_timestamp),
+        ]
+        for offset, time_of in asked if start <= end else ():
+            piece = reader.fetch(
+                topic, partition, offset, max_bytes=1, isolation=Isolation.READ_UNCOMMITTED, tier=Tier.AUTO
+            )
+            found = list(iter_batches(piece.data, source=f"{topic}-{partition}@{offset}"))
+            if found:
+                pairs[offset] = TimestampMs(max(time_of(found), pairs.get(offset, TimestampMs(-1))))
+    except UnknownTopic:
+        raise
+    except TierstateError as error:  # what the view knows is still worth drawing
+        unavailable = error.message
+    known = sorted((offset, time) for offset, time in pairs.items() if offset >= start and time >= 0)
+    times = accumulate((time for _, time in known), max)
+    return PartitionTimes(
+        thinned([(offset, time) for (offset, _), time in zip(known, times, strict=True)]), unavailable
+    )
+
+
+def thinned(pairs: list[tuple[Offset, TimestampMs]]) -> tuple[tuple[Offset, TimestampMs], ...]:
+    """`MOST_PAIRS` of them, the first and the last too."""
+    if len(pairs) <= MOST_PAIRS:
+        return tuple(pairs)
+    last = len(pairs) - 1
+    return tuple(pairs[at * last // (MOST_PAIRS - 1)] for at in range(MOST_PAIRS))

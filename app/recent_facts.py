@@ -1,0 +1,125 @@
+"""What happened to a partition, in words and with its time: what the tier-state topic still says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import nlargest
+
+from ..runtime.units import about_size
+from ..state.facts import (
+    DeleteReason,
+    Fact,
+    LeaderElected,
+    LiveFact,
+    LocalTrimIntended,
+    LogStartAdvanced,
+    PartitionDeleted,
+    SegmentCopyFinished,
+    SegmentCopyStarted,
+    SegmentDeleteFinished,
+    SegmentDeleteStarted,
+    UnknownFact,
+)
+from ..state.offsets import OffsetRange, TimestampMs
+from ..state.partition_view import PartitionView
+from ..state.termless_facts import (
+    ContradictionSettled,
+    IntegrityHold,
+    LineageSettled,
+    OperatorOrder,
+    PartitionMissing,
+)
+from .orders import describe_order
+
+EXPIRED = (DeleteReason.RETENTION_TIME, DeleteReason.RETENTION_SIZE, DeleteReason.LOG_START)
+
+
+@dataclass(frozen=True, slots=True)
+class RecentFact:
+    """``at``: by the clock of whoever wrote it. ``fact``: its kind."""
+
+    at: TimestampMs
+    partition: int
+    fact: str
+    said: str
+    offsets: OffsetRange | None = None
+
+
+def recent_facts(view: PartitionView, most: int) -> list[RecentFact]:
+    """The newest by their place in the topic, that first. Facts without a time of their own, as leases, are not told;
+    nor is the beginning of a copy that is finished.
+    """
+    told = nlargest(most, _tellable(view), key=lambda live: live.position)
+    return [_told(view.partition.partition, live.fact) for live in told if not isinstance(live.fact, UnknownFact)]
+
+
+def _tellable(view: PartitionView) -> Iterator[LiveFact]:
+    for live in view.others:
+        if _at(live.fact) is not None:
+            yield live
+    for segment in view.segments.values():
+        finished = any(isinstance(live.fact, SegmentCopyFinished) for live in segment.facts)
+        for live in segment.facts:
+            if _at(live.fact) is not None and not (finished and isinstance(live.fact, SegmentCopyStarted)):
+                yield live
+
+
+def _at(fact: Fact | UnknownFact) -> TimestampMs | None:
+    match fact:
+        case LeaderElected(elected_at=at):
+            return at
+        case SegmentCopyStarted(attempt=attempt):
+            return attempt.started_at
+        case SegmentCopyFinished(segment=segment):
+            return segment.copied_at
+        case _:
+            return getattr(fact, "at", None)
+
+
+def _told(partition: int, fact: Fact) -> RecentFact:
+    at, (said, offsets) = _at(fact), _words(fact)
+    assert at is not None
+    return RecentFact(at, partition, type(fact).__name__, said, offsets)
+
+
+def _words(fact: Fact) -> tuple[str, OffsetRange | None]:
+    match fact:
+        case LeaderElected():
+            return f"broker {fact.broker_id} leads, epoch {fact.epoch}; its log began at {fact.local_start:,}", None
+        case LogStartAdvanced():
+            return f"log start moved to {fact.log_start:,}: {fact.reason}", None
+        case LocalTrimIntended():
+            return f"trimmed: the broker's log below {fact.offset:,}", None
+        case OperatorOrder():
+            return f"order: {describe_order(fact)}", None
+        case IntegrityHold():
+            return f"held by broker {fact.broker_id}: {fact.reason}", None
+        case LineageSettled() | ContradictionSettled():
+            return f"settled by {fact.settled_by}", None
+        case PartitionMissing():
+            return f"broker {fact.broker_id} found no topic of this id", None
+        case PartitionDeleted():
+            return "the partition is deleted", None
+        case _:
+            return _words_of_segment(fact)
+
+
+def _words_of_segment(fact: Fact) -> tuple[str, OffsetRange | None]:
+    match fact:
+        case SegmentCopyStarted(attempt=attempt):
+            return f"copy of {_range(attempt.offsets)} began on broker {attempt.broker_id}", attempt.offsets
+        case SegmentCopyFinished(segment=segment):
+            size = f"{segment.record_count:,} records, {about_size(segment.log_bytes)}"
+            return f"copied {_range(segment.offsets)}: {size}", segment.offsets
+        case SegmentDeleteStarted(subject=subject, reason=reason):
+            what = "expired" if reason in EXPIRED else "deleted"
+            return f"{what} {_range(subject.offsets)}: {reason.value.replace('-', ' ')}", subject.offsets
+        case SegmentDeleteFinished(subject=subject):
+            return f"objects of {_range(subject.offsets)} are gone", subject.offsets
+        case _:
+            return type(fact).__name__, None
+
+
+def _range(offsets: OffsetRange) -> str:
+    return f"{offsets.start:,}..{offsets.end:,}"

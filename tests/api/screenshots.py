@@ -1,0 +1,59 @@
+"""The README's pictures of the console, taken of a shop that is made up: `python -m tests.api.screenshots [FOLDER]`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from tests.api.browser import browser
+from tests.api.shop import Shop, shop
+from tierstate.api.open import GatewayServer
+from tierstate.api.service import FetchService
+from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.gateway_settings import Gateway
+from tierstate.runtime.setting_types import Address
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+WIDTH = 1040
+PAGES = {
+    "overview": ("", "gap (1 partition)", 430),
+    "topic": ("#/orders", "this group stands in the remote tier", 860),
+    "records": ("#/orders/0/69995?count=12", "this group stands in the remote tier", 740),
+}
+"""Where it is, what is on it once it is drawn, and how much of it is shown."""
+
+
+@contextmanager
+def console(reader: Shop) -> Iterator[str]:
+    """Where a shop's console is."""
+    settings = Gateway(listen=Address("127.0.0.1", 0))
+    service = FetchService(reader, settings, SystemClock(), groups=reader)
+    with closing(GatewayServer(service, settings)) as server:
+        process = server.process()
+        process.start()
+        try:
+            yield server.url
+        finally:
+            process.stop()
+            process.join(20)
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as profile,
+        shop() as reader,
+        console(reader) as url,
+        browser(Path(profile)) as page,
+    ):
+        for name, (address, until, height) in PAGES.items():
+            page.size(WIDTH, height)
+            page.open(f"{url}/{address}", until)
+            (folder / f"{name}.png").write_bytes(page.picture())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES)

@@ -1,0 +1,167 @@
+"""Groups over HTTP: in which tier each stands, for the caller alone, remembered for seconds and in bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Sequence
+
+import pytest
+
+from tests.api.gateways import MemoryReader, asgi_call
+from tierstate.api import group_standings
+from tierstate.api.app import create_app
+from tierstate.api.credentials import ANYBODY, Caller, basic, named
+from tierstate.api.group_standings import GroupStandings
+from tierstate.api.problems import NotAuthenticated
+from tierstate.api.service import FetchService
+from tierstate.app.pool import Pool
+from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
+from tierstate.broker.sasl import Login
+from tierstate.fetch.piece import LogicalBounds
+from tierstate.runtime.clock import ManualClock
+from tierstate.runtime.gateway_settings import Gateway
+from tierstate.state.errors import AccessDenied, BrokerUnavailable
+from tierstate.state.offsets import Offset
+
+ANN = basic("PLAIN", base64.b64encode(b"ann:right").decode())
+
+
+class Brokers:
+    """Which say to each caller what ``seen`` has of it."""
+
+    def __init__(self, **seen: TopicGroups) -> None:
+        self.seen, self.asked = seen, list[str]()
+
+    def groups(self, login: Login | None, topic: str, partitions: Sequence[int]) -> TopicGroups:
+        if login is not None and login.secret != "right":
+            raise AccessDenied("as a broker would")
+        return self.groups_of("us" if login is None else login.user, topic, partitions)
+
+    def groups_of(self, user: str, topic: str, partitions: Sequence[int]) -> TopicGroups:
+        self.asked.append(user)
+        return self.seen.get(user, TopicGroups(()))
+
+
+def at(group: str, offset: int) -> GroupPosition:
+    return GroupPosition(group, 0, Offset(offset))
+
+
+def standings(brokers: Brokers, clock: ManualClock, *, by_kafka: bool = True) -> GroupStandings:
+    return GroupStandings(brokers, Pool("test-groups", 1), clock, 5.0, by_kafka=by_kafka)
+
+
+def seen(asked: GroupStandings, caller: Caller) -> list[str]:
+    return [each.group for each in asyncio.run(asked.of(caller, "t", 1)).positions]
+
+
+def test_what_one_caller_was_shown_is_not_shown_to_another() -> None:
+    brokers = Brokers(ann=TopicGroups((at("anns", 1),)), us=TopicGroups((at("ours", 1),)))
+    asked = standings(brokers, ManualClock())
+    assert seen(asked, ANN) == ["anns"]
+    assert seen(asked, named("bob")) == []
+    assert seen(asked, ANYBODY) == ["ours"]
+    assert brokers.asked == ["ann", "bob", "us"]
+
+
+def test_where_the_gateways_own_rights_count_everybody_sees_what_it_sees() -> None:
+    asked = standings(Brokers(us=TopicGroups((at("ours", 1),))), ManualClock(), by_kafka=False)
+    assert seen(asked, ANN) == seen(asked, ANYBODY) == ["ours"]
+
+
+def test_brokers_are_asked_once_in_the_time_that_rights_are_remembered() -> None:
+    clock, brokers = ManualClock(), Brokers()
+    asked = standings(brokers, clock)
+    for _ in range(3):
+        seen(asked, ANN)
+    assert brokers.asked == ["ann"]
+    clock.advance(5.1)
+    seen(asked, ANN)
+    assert brokers.asked == ["ann", "ann"]
+
+
+def test_an_answer_larger_than_all_that_may_be_kept_is_given_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_standings, "REMEMBERED", 3)
+    brokers = Brokers(ann=TopicGroups(tuple(at(f"g{number}", 1) for number in range(5))))
+    asked = standings(brokers, ManualClock())
+    assert len(seen(asked, ANN)) == len(seen(asked, ANN)) == 5
+    assert brokers.asked == ["ann", "ann"]
+
+
+def test_a_password_that_the_brokers_refuse_is_refused_here() -> None:
+    wrong = basic("PLAIN", base64.b64encode(b"ann:wrong").decode())
+    with pytest.raises(NotAuthenticated):
+        seen(standings(Brokers(), ManualClock()), wrong)
+
+
+@pytest.fixture
+def reader() -> MemoryReader:
+    """Twenty records; the broker has the last ten."""
+    found = MemoryReader()
+    for number in range(20):
+        found.append(None, b"%d" % number)
+    found.local_start = 10
+    return found
+
+
+def answered(reader: MemoryReader, brokers: Brokers | None) -> dict[str, object]:
+    service = FetchService(reader, Gateway(), ManualClock(), groups=brokers)
+    said: dict[str, object] = asgi_call(create_app(service))("/v1/topics/t/groups").json()
+    service.close()
+    return said
+
+
+def test_each_group_is_said_to_stand_in_its_tier_the_one_furthest_behind_first(reader: MemoryReader) -> None:
+    positions = at("done", 20), at("far", 3), at("near", 15)
+    said = answered(reader, Brokers(us=TopicGroups(positions, (GroupProblem(None, "broker 9 did not answer"),))))
+    assert said == {
+        "topic": "t",
+        "groups": [
+            {
+                "group_id": "far",
+                "partition": 0,
+                "committed_offset": 3,
+                "behind": 17,
+                "in_remote_tier": True,
+                "said": "stands in the remote tier: the broker has the next 7 of its 17 offsets no more",
+            },
+            {
+                "group_id": "near",
+                "partition": 0,
+                "committed_offset": 15,
+                "behind": 5,
+                "in_remote_tier": False,
+                "said": "stands in the local tier, 5 offsets behind the end",
+            },
+            {
+                "group_id": "done",
+                "partition": 0,
+                "committed_offset": 20,
+                "behind": 0,
+                "in_remote_tier": False,
+                "said": "stands at the end",
+            },
+        ],
+        "left_out": 0,
+        "unknown": ["broker 9 did not answer"],
+    }
+
+
+def test_a_gateway_that_asks_no_broker_says_that_groups_are_unknown(reader: MemoryReader) -> None:
+    assert answered(reader, None)["unknown"] == ["this gateway asks no broker about groups"]
+
+
+def test_a_thousand_standings_are_answered_and_the_rest_counted(reader: MemoryReader) -> None:
+    said = answered(reader, Brokers(us=TopicGroups(tuple(at(f"g{number}", 1) for number in range(1200)))))
+    assert isinstance(said["groups"], list)
+    assert (len(said["groups"]), said["left_out"]) == (1000, 200)
+
+
+def test_where_a_partitions_bounds_are_unknown_no_tier_is_guessed() -> None:
+    class Away(MemoryReader):
+        def bounds(self, topic: str, partition: int) -> LogicalBounds:
+            raise BrokerUnavailable("it is away")
+
+    said = answered(Away(), Brokers(us=TopicGroups((at("far", 3),))))
+    assert isinstance(said["groups"], list)
+    assert (said["groups"][0]["in_remote_tier"], said["groups"][0]["behind"]) == (None, None)

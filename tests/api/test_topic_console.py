@@ -1,0 +1,298 @@
+"""A topic's page in a real browser: its bars lie where its offsets and times do, and say who has what and who reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.browser import CHROMIUM, Browser, browser
+from tests.api.screenshots import console
+from tests.api.shop import TOPICS, Kept, Shop, shop
+from tierstate.broker.groups import GroupProblem, TopicGroups
+
+CONSOLE = Path(__file__).parents[2] / "api" / "console"
+in_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+CLOSE = 0.005
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[Shop]:
+    with shop() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def url(reader: Shop) -> Iterator[str]:
+    with console(reader) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("chromium")) as opened:
+        opened.width(1280)
+        yield opened
+
+
+def bars(page: Browser, partition: int) -> list[tuple[str, float, float]]:
+    """Kind, and where it begins and ends on the axis, 0 to 1."""
+    script = (
+        f"[...document.querySelectorAll('.partition')[{partition}].querySelectorAll('.track button')]"
+        ".map(b => [b.className, parseFloat(b.style.left), parseFloat(b.style.width)])"
+    )
+    return [(kind, left / 100, (left + width) / 100) for kind, left, width in page.run(script)]
+
+
+def choose(page: Browser, axis: str) -> None:
+    page.run(f"document.querySelector('input[name=axis][value={axis}]').click()")
+    page.text("UTC" if axis == "time" else "offset")
+
+
+@in_chromium
+def test_on_the_axis_of_offsets_every_bar_of_the_page_has_the_same_scale(page: Browser, url: str) -> None:
+    page.open(f"{url}/#/orders", "trimmed")
+    choose(page, "offset")
+    kept = TOPICS["orders"]
+    low = min(kept.base(number, kept.expired) for number in range(6))
+    high = max(kept.end(number) for number in range(6))
+    for number in range(6):
+        seen = bars(page, number)
+        assert [kind for kind, _, _ in seen] == ["remote", "both", "local"]
+        offsets = [kept.base(number, each) for each in (kept.expired, kept.trimmed, kept.segments)]
+        for (_, left, right), start, end in zip(seen, offsets, [*offsets[1:], kept.end(number)], strict=True):
+            assert left == pytest.approx((start - low) / (high - low), abs=CLOSE)
+            assert right == pytest.approx((end - low) / (high - low), abs=CLOSE)
+
+
+@in_chromium
+def test_on_the_axis_of_time_what_was_written_at_one_time_lies_at_one_place(page: Browser, url: str) -> None:
+    page.open(f"{url}/#/orders", "trimmed")
+    choose(page, "time")
+    page.text("Jan 1")
+    kept = TOPICS["orders"]
+    for number in range(6):
+        seen = bars(page, number)
+        assert seen[-1][2] == pytest.approx(1, abs=CLOSE), "all were written to until now"
+        began = (kept.base(number, kept.trimmed) - kept.base(number, 1)) / (kept.end(number) - kept.base(number, 1))
+        assert seen[0][2] == pytest.approx(began, abs=0.02)
+    ticks = page.run("document.querySelectorAll('#ticks span').length")
+    assert 2 <= ticks <= 12
+
+
+@in_chromium
+def test_a_gap_is_drawn_between_its_neighbours_and_said(page: Browser, url: str) -> None:
+    text = page.open(f"{url}/#/shipments", "gap: offsets 27,900 to 37,199 are in no tier")
+    assert text.count("gap: offsets") == 1
+    choose(page, "offset")
+    assert [kind for kind, _, _ in bars(page, 1)] == ["remote", "gap", "remote", "both", "local"]
+    assert [kind for kind, _, _ in bars(page, 0)] == ["remote", "both", "local"]
+
+
+@in_chromium
+def test_a_lease_is_drawn_over_what_it_keeps_and_has_its_words(page: Browser, url: str) -> None:
+    page.open(f"{url}/#/orders", "trimmed")
+    choose(page, "offset")
+    found = page.run("[...document.querySelectorAll('.lease[role=img]')].map(e => e.getAttribute('aria-label'))")
+    assert len(found) == 2
+    assert all(re.match(r"leased to spark nightly-report until 20\d\d-.*: [\d,]+ to [\d,]+$", each) for each in found)
+
+
+@in_chromium
+def test_groups_stand_on_the_bar_and_the_one_in_the_remote_tier_is_said_in_words(page: Browser, url: str) -> None:
+    text = page.open(f"{url}/#/orders", "this group stands in the remote tier, on partitions 0 to 5")
+    assert text.index("audit remote this group stands in the remote tier") < text.index(
+        "checkout local stands at the end"
+    )
+    choose(page, "offset")
+    first = "document.querySelector('.partition')"
+    marks = page.run(f"[...{first}.querySelectorAll('.track .mark')].map(e => [e.className, parseFloat(e.style.left)])")
+    kept = TOPICS["orders"]
+    low, high = min(kept.base(each, 1) for each in range(6)), kept.end(0)
+    expected = {int(far * kept.end(0)) for far in kept.groups.values()}
+    assert sorted(left / 100 for _, left in marks) == pytest.approx(
+        sorted((each - low) / (high - low) for each in expected), abs=CLOSE
+    )
+    far = [left for kind, left in marks if kind == "mark far"]
+    assert len(far) == 2, "audit and reports"
+
+
+@in_chromium
+def test_names_of_groups_never_lie_upon_each_other(page: Browser, url: str) -> None:
+    page.open(f"{url}/#/orders", "this group stands in the remote tier")
+    script = (
+        "[...document.querySelectorAll('.standings')].map(u => [...u.children].map(e => "
+        "{const r = e.getBoundingClientRect(); return [r.left, r.right, r.top, r.bottom]}))"
+    )
+    for boxes in page.run(script):
+        assert len(boxes) == 4
+        for (left, right, top, bottom), (left2, right2, top2, bottom2) in combinations(boxes, 2):
+            assert right <= left2 or right2 <= left or bottom <= top2 or bottom2 <= top
+
+
+@in_chromium
+def test_a_broker_that_is_away_is_said_where_groups_would_be(page: Browser) -> None:
+    class Missing(Shop):
+        def groups_of(self, user: str, topic: str, partitions: Any) -> TopicGroups:
+            return TopicGroups((), (GroupProblem(None, "broker 2 did not answer: its groups are missing"),))
+
+    with console(Missing({"orders": Kept()})) as url:
+        text = page.open(f"{url}/#/orders", "broker 2 did not answer: its groups are missing")
+    assert "No group that you may see" not in text
+
+
+@in_chromium
+def test_what_happened_last_is_a_line_of_time_the_newest_first(page: Browser, url: str) -> None:
+    text = page.open(f"{url}/#/orders", "trimmed: the broker's log below 50,400")
+    assert text.index("trimmed: the broker's log below") < text.index("expired 0..9,999: retention time")
+    shown = "document.querySelectorAll('#facts li').length"
+    assert page.run(shown) == 12
+    page.run("document.getElementById('all-facts').click()")
+    assert page.run(shown) == 50
+    times = page.run("[...document.querySelectorAll('#facts time')].map(e => e.dateTime)")
+    assert times == sorted(times, reverse=True)
+
+
+@in_chromium
+def test_retention_and_orders_are_said(page: Browser, url: str) -> None:
+    text = page.open(f"{url}/#/payments", "Local tier 1 d")
+    assert "Both tiers 30 d" in text
+    assert "Orders pause since 2025-12-30T00:00:00Z by ann@desk" in text
+
+
+@in_chromium
+def test_what_many_partitions_say_in_the_same_words_is_said_once(page: Browser, url: str) -> None:
+    text = page.open(f"{url}/#/payments", "not copied: order: pause stands partitions 0 to 3")
+    assert text.count("not copied") == 1
+    assert "order: pause since" in page.run("document.getElementById('topic-trouble').textContent")
+    assert page.run("document.querySelectorAll('.partition .trouble').length") == 0
+
+
+@in_chromium
+def test_of_five_thousand_partitions_twelve_are_asked_for(page: Browser, url: str) -> None:
+    page.open(f"{url}/#/clickstream", "0 to 11 of 5,000")
+    page.text("trimmed")
+    asked = page.run("performance.getEntriesByType('resource').map(e => e.name).filter(n => n.includes('/v1/'))")
+    assert not [each for each in asked if each.endswith("/v1/topics/clickstream")], "all of them, in one answer"
+    partitions = {int(each) for path in asked for each in re.findall(r"partition(?:=|s/)(\d+)", path)}
+    assert partitions == set(range(12))
+
+
+@in_chromium
+def test_the_partitions_in_trouble_can_be_shown_alone(page: Browser, url: str, reader: Shop) -> None:
+    page.open(f"{url}/#/shipments", "gap: offsets")
+    page.text("gap (1 partition)")  # by the agents, a refresh later
+    page.run("document.getElementById('in-trouble').click()")
+    page.text("1 of 3")
+    assert page.run("document.querySelectorAll('.partition').length") == 1
+
+
+@in_chromium
+def test_nothing_of_one_topic_stays_on_the_page_of_another(page: Browser, url: str) -> None:
+    page.open(f"{url}/#/orders", "this group stands in the remote tier")
+    page.run("location.hash = '#/nobody'")
+    text = page.text("no such topic")
+    assert "audit" not in text
+    assert "partition 5" not in text
+    assert page.run("document.querySelectorAll('.partition').length") == 0
+
+
+@in_chromium
+def test_the_axis_is_chosen_by_keyboard_and_remembered(page: Browser, url: str) -> None:
+    page.open(f"{url}/#/orders", "trimmed")
+    choose(page, "time")
+    page.run("document.querySelector('input[name=axis]:checked').focus()")
+    page.press("ArrowRight")
+    page.text("offset")
+    assert page.run("document.getElementById('axis-said').textContent") == "offset"
+    page.open(f"{url}/#/orders", "trimmed")
+    assert page.run("document.getElementById('axis-said').textContent") == "offset"
+    choose(page, "time")
+
+
+@in_chromium
+@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize("address", ["", "#/orders", "#/clickstream", "#/shipments/1/30000?count=3"])
+def test_nothing_of_a_real_topic_is_off_the_screen(page: Browser, url: str, address: str, width: int) -> None:
+    page.width(width)
+    page.open(f"{url}/{address}", "What happened last" if address else "6 topics")
+    page.run("for (const each of document.querySelectorAll('details')) each.open = true")
+    page.text("tierstate")
+    assert page.run("document.documentElement.scrollWidth") <= width
+    page.width(1280)
+
+
+NAMED = """
+[...document.querySelectorAll('button, a, input, select, summary, section, nav, table, [role]')]
+  .filter(e => e.checkVisibility())
+  .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length || e.caption
+    || document.getElementById(e.getAttribute('aria-labelledby'))?.textContent))
+  .map(e => e.outerHTML.slice(0, 120))
+"""
+LANDMARKS = """
+[...document.querySelectorAll('section, nav, [role=region]')].filter(e => e.checkVisibility())
+  .map(e => e.getAttribute('aria-label') ?? document.getElementById(e.getAttribute('aria-labelledby'))?.textContent)
+"""
+LEVELS = "[...document.querySelectorAll('h1, h2, h3, h4')].filter(e => e.checkVisibility()).map(e => +e.tagName[1])"
+UNREACHABLE = """
+[...document.querySelectorAll('*')].filter(e => e.checkVisibility() && e.scrollWidth > e.clientWidth + 1
+  && ['auto', 'scroll'].includes(getComputedStyle(e).overflowX) && e.tabIndex < 0).map(e => e.outerHTML.slice(0, 120))
+"""
+
+
+@in_chromium
+@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize("address", ["", "#/orders", "#/orders/0/69995?count=12", "docs"])
+def test_whatever_can_be_acted_upon_has_a_name_and_whatever_scrolls_can_be_reached(
+    page: Browser, url: str, address: str, width: int
+) -> None:
+    page.width(width)
+    page.open(f"{url}/{address}", {"": "6 topics", "docs": "/v1/topics"}.get(address, "What happened last"))
+    page.run("for (const each of document.querySelectorAll('details')) each.open = true")
+    assert page.run(NAMED) == []
+    landmarks = page.run(LANDMARKS)
+    assert None not in landmarks
+    assert len(set(landmarks)) == len(landmarks), "two of one name cannot be told apart"
+    levels = page.run(LEVELS)
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    assert page.run(UNREACHABLE) == []
+    assert page.run('document.querySelectorAll(\'[tabindex]:not([tabindex="0"]):not([tabindex="-1"])\').length') == 0
+    page.width(1280)
+
+
+def test_words_and_shapes_stand_out_from_what_they_are_on_in_both_schemes() -> None:
+    text = (CONSOLE / "console.css").read_text()
+    light, dark = (
+        dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", part)) for part in re.findall(r":root \{(.*?)\n *\}", text, re.S)
+    )
+    for colours in (light, light | dark):
+        grounds = [colours[name] for name in ("back", "card", "soft")]
+        for name in ("ink", "quiet", "trouble", "focus"):
+            assert min(contrast(colours[name], ground) for ground in grounds) >= 4.5, name
+        assert contrast(colours["on"], colours["focus"]) >= 4.5
+        for name in ("remote", "local", "both", "gap"):
+            assert min(contrast(colours[name], ground) for ground in grounds[:2]) >= 3, name
+        for name, share in (("remote", 0.22), ("local", 0.24)):
+            assert contrast(colours["ink"], mixed(colours[name], colours["card"], share)) >= 4.5, name
+
+
+def contrast(one: str, other: str) -> float:
+    """As WCAG 2.2 has it."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def mixed(one: str, other: str, share: float) -> str:
+    parts = ((int(one[at : at + 2], 16), int(other[at : at + 2], 16)) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(a * share + b * (1 - share)):02x}" for a, b in parts)
