@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ..storage.options import StoreOptions
     from ..storage.segment.keyring_file import KeyRingFile
     from .bucket_connection import BucketConnection, ViewAge
+    from .growing_view import GrowingView
 
 SILENCE_S = 20.0
 """How long reading the tier-state topic may bring nothing before it is given up."""
@@ -178,10 +179,18 @@ class Connection:
         In memory and of these alone; or of all of them in ``folder``/view, where the next one goes on from.
         Raises ViewBehind when it does not get on.
         """
+        return self._following(tier_partitions(self.topic.mapped_partitions, partitions), folder)
+
+    def growing_view(self) -> GrowingView:
+        """In memory: nothing is read yet, and no more of the tier-state topic than what is asked about."""
+        from .growing_view import GrowingView
+
+        return GrowingView(self.topic.mapped_partitions, self._following)
+
+    def _following(self, wanted: list[int], folder: Path | None = None) -> Follower:
         from ..follower.following import Following
         from ..follower.open import open_view
 
-        wanted = tier_partitions(self.topic.mapped_partitions, partitions)
         follower = self._keep(
             open_view(
                 self.topic,

@@ -13,7 +13,7 @@ from typing import Protocol
 from confluent_kafka.admin import AdminClient
 
 from ..state.epochs import LeaderEpoch
-from ..state.errors import TierstateError
+from ..state.errors import BrokerUnavailable, TierstateError
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset
 from ..state.routing import LocalBounds
@@ -118,9 +118,8 @@ class KafkaControl:
     """A real cluster."""
 
     def __init__(self, raw: RawClient, admin: AdminClient, leadership: Leadership) -> None:
-        """Closes none of them."""
         self._raw = raw
-        self._admin = admin
+        self._admin: AdminClient | None = admin
         self._leadership = leadership
         self._described: tuple[RawMetadata, tuple[TopicDescription, ...]] | None = None
 
@@ -167,12 +166,21 @@ class KafkaControl:
         return self.groups_of([topic])[topic]
 
     def groups_of(self, topics: Collection[str]) -> dict[str, TopicGroups]:
-        return read_groups(self._admin, topics, ADMIN_SECONDS)
+        return read_groups(self.admin, topics, ADMIN_SECONDS)
 
     def delete_records_on(
         self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float = LONGEST_SECONDS
     ) -> Offset:
         return delete_records_on(self._raw, broker, topic, partition, before, timeout)
 
+    @property
+    def admin(self) -> AdminClient:
+        if self._admin is None:
+            raise BrokerUnavailable("the connection is closed")
+        return self._admin
+
     def close(self) -> None:
-        """The clients belong to whoever opened them (`open.py`)."""
+        """Of librdkafka's client, which ends when nobody holds it: whoever keeps a reader (a prompt keeps the traceback
+        of a read that Ctrl-C ended) would keep its threads, pipes and sockets. `raw` belongs to who opened it.
+        """
+        self._admin = None

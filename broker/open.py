@@ -25,9 +25,14 @@ class Broker:
     reads: LocalReader
     leadership: Leadership
     raw: RawClient
-    admin: AdminClient
+
+    @property
+    def admin(self) -> AdminClient:
+        """librdkafka's own. Raises BrokerUnavailable once this is closed."""
+        return self.control.admin
 
     def close(self) -> None:
+        self.control.close()
         self.raw.close()
 
     def __enter__(self) -> Self:
@@ -48,4 +53,4 @@ def open_broker(kafka: Mapping[str, str], clock: Clock | None = None) -> Broker:
     raw = RawClient(kafka, clock)
     admin = AdminClient(admin_config(kafka))
     leadership = Leadership(raw, clock)
-    return Broker(KafkaControl(raw, admin, leadership), LocalReader(raw, leadership), leadership, raw, admin)
+    return Broker(KafkaControl(raw, admin, leadership), LocalReader(raw, leadership), leadership, raw)

@@ -325,6 +325,7 @@ class KafkaTierTopic:
             if self._producer is not None:
                 self._producer.flush(5)
                 self._producer = None
+        self._admin = None  # it has no close, and ends when nobody holds it
         self._raw.close()
 
 

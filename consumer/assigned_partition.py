@@ -96,6 +96,13 @@ class AssignedPartition:
         self._waiting.clear()
         self._blocks, self._rows, self._after = iter(()), iter(()), None
 
+    def try_again(self, at: int, not_before: float) -> None:
+        """A look failed. That the log was cut off is still to be told: forgotten, the next look would read on in the
+        other branch.
+        """
+        self.restart(at, lost=self.lost)
+        self.not_before = not_before
+
     def next_look(self, now: float) -> int | None:
         """The offset to look for now, if any."""
         if self.looking or self.server in (Server.KAFKA, Server.NOBODY) or now < self.not_before:

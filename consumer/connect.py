@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
+from inspect import GEN_RUNNING, getgeneratorstate
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from ..fetch.piece import LogicalBounds
     from ..fetch.reader import LogReader
     from ..fetch.source import RecordSource
+    from ..state.ids import TopicIdPartition
+
+Opened = tuple["LogReader | GatewayClient", "Callable[[Iterable[TopicIdPartition]], None]"]
+"""What is read through, and what it is told before: which partitions are wanted."""
 
 
 def connect(
@@ -104,10 +109,11 @@ _OF_A_GATEWAY = ("token", "user", "password", "ca_file", "cert_file", "key_file"
 class Log:
     """What `connect` gives: topics, each one log over both tiers. Use one in one thread at a time."""
 
-    def __init__(self, told: str, open_it: Callable[[ExitStack], LogReader | GatewayClient]) -> None:
+    def __init__(self, told: str, open_it: Callable[[ExitStack], Opened]) -> None:
         self._told, self._open_it = told, open_it
         self._parts = ExitStack()
-        self._opened: LogReader | GatewayClient | None = None
+        self._opened: Opened | None = None
+        self._reads = weakref.WeakSet[Generator[object, None, None]]()
         self._closer = weakref.finalize(self, self._parts.close)
 
     def __enter__(self) -> Self:
@@ -123,7 +129,14 @@ class Log:
 
     def close(self) -> None:
         """Everything that was opened. What is still being read of it ends with an error. Twice does no harm."""
+        for read in list(self._reads):
+            if getgeneratorstate(read) != GEN_RUNNING:  # one that calls us right now ends by itself
+                read.close()
         self._closer()
+
+    def closes(self, read: Generator[object, None, None]) -> None:
+        """With itself: somebody may keep a read that was broken off, and what it reads ahead by."""
+        self._reads.add(read)
 
     def topics(self) -> list[str]:
         """Names of the tiered topics, ascending. Raises Unavailable, AccessDenied, InvalidSettings."""
@@ -143,15 +156,19 @@ class Log:
             with ExitStack() as parts:
                 self._opened = self._open_it(parts)
                 self._parts.push(parts.pop_all())
-        return self._opened
+        return self._opened[0]
 
-    def source(self) -> RecordSource:
-        """The seam that records are read through."""
+    def source(self, topic: str | None = None, partitions: Iterable[int] = ()) -> RecordSource:
+        """The seam that records are read through. What is known of these partitions is read at once, not one by one."""
         from ..fetch.gateway import GatewayClient
         from ..fetch.source import ReaderSource
 
         opened = self.opened()
-        return opened if isinstance(opened, GatewayClient) else ReaderSource(opened)
+        if isinstance(opened, GatewayClient):
+            return opened
+        if topic is not None and self._opened is not None:
+            self._opened[1]([opened.partition(topic, each).partition for each in partitions])
+        return ReaderSource(opened)
 
 
 class Topic:
@@ -179,8 +196,9 @@ class Topic:
         position = position_of("time", time, SystemClock().now_ms())
         if not isinstance(position, AtTime):
             raise InvalidRequest("time is a datetime, ISO text, or -1h", time=repr(time))
-        source = self._log.source()
-        return {number: source.first_at(self.name, number, position.timestamp) for number in self.partitions()}
+        numbers = self.partitions()
+        source = self._log.source(self.name, numbers)
+        return {number: source.first_at(self.name, number, position.timestamp) for number in numbers}
 
     def read(
         self,
@@ -224,7 +242,7 @@ class Topic:
         for argument, given in (("start", start), ("end", end)):
             if isinstance(given, Mapping) and set(given) != set(chosen):
                 raise InvalidRequest(f"{argument} names an offset for each partition", given=list(given), read=chosen)
-        source = self._log.source()
+        source = self._log.source(self.name, chosen)
         ranges = {each: range_of(source, (self.name, each), start, end, (level, now)) for each in chosen}
         # the connection is held by what reads from it: `connect(…).topic("orders").read()` stays open as long as needed
         return Read(self._log, self.name, ranges, wanted, limit, level, progress)
@@ -237,23 +255,30 @@ class Topic:
         return there if given is None else sorted(set(given))
 
 
-def _kept(parts: ExitStack, client: GatewayClient) -> GatewayClient:
+def _kept(parts: ExitStack, client: GatewayClient) -> Opened:
     parts.callback(client.close)
-    return client
+    return client, _nothing_more
 
 
-def _by_settings(given: Mapping[str, object]) -> Callable[[ExitStack], LogReader]:
+def _nothing_more(partitions: Iterable[TopicIdPartition]) -> None:
+    """It knows all of them."""
+
+
+def _by_settings(given: Mapping[str, object]) -> Callable[[ExitStack], Opened]:
     """Settings are judged now, parts are opened when asked."""
-    from ..app.connection import BROKER, BUCKET, FOR_READERS, STORE, open_connection
+    from ..app.connection import BROKER, BUCKET, FOR_READERS, STORE, Connection, open_connection
     from ..runtime.settings import require
 
     judged = settings_from({**FOR_READERS, **given})
     require(judged, *([STORE] if judged.view.source == BUCKET else [BROKER, STORE]))
 
-    def opened(parts: ExitStack) -> LogReader:
+    def opened(parts: ExitStack) -> Opened:
         connection = open_connection(judged)
         parts.callback(connection.close)
-        return connection.reader(connection.view())
+        if not isinstance(connection, Connection):
+            return connection.reader(connection.view()), _nothing_more
+        view = connection.growing_view()
+        return connection.reader(view), view.want
 
     return opened
 

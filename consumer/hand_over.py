@@ -227,15 +227,13 @@ class HandOver:
     def _failed(self, part: AssignedPartition, failed: Failed, now: float) -> list[Message]:
         error = kafka_error_of(failed.error)
         if isinstance(failed.error, Unavailable):
-            part.restart(failed.offset)
-            part.not_before = now + RETRY_S
+            part.try_again(failed.offset, now + RETRY_S)
             self._tell(error)
             return []
         if isinstance(failed.error, OffsetOutOfRange):
             part.server = Server.NOBODY
         else:
-            part.restart(failed.offset)
-            part.not_before = now + AGAIN_S
+            part.try_again(failed.offset, now + AGAIN_S)
         return [TieredMessage.failed(part.topic, part.number, failed.offset, error, failed.error)]
 
     def _tell(self, error: KafkaError) -> None:

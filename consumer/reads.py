@@ -78,7 +78,7 @@ class Read:
         """
         left, done = self._limit, 0
         total = sum(end - start for start, end in self.ranges.values())
-        source: RecordSource = self._log.source()
+        source: RecordSource = self._log.source(self.topic, self.ranges)
         made = self._columns
         if made is not None and self._progress is not None and "offset" not in made:
             made = [*made, "offset"]
@@ -87,6 +87,7 @@ class Read:
                 return
             if start < end:
                 pieces = source.records(self.topic, partition, start, end, self._isolation, Tier.AUTO, columns=made)
+                self._log.closes(pieces)
                 # closed here and now, whoever leaves and however: nothing reads ahead for nobody
                 with closing(pieces):
                     for batch, _ in pieces:
@@ -100,6 +101,7 @@ class Read:
                                 return
                         if self._progress is not None:
                             self._progress(done + batch.column("offset")[-1].as_py() + 1 - start, total)
+            self._log.opened()  # closed meanwhile: what came is not all
             done += end - start
             if self._progress is not None:
                 self._progress(done, total)

@@ -79,8 +79,10 @@ class LogReader:
             described = self._control.topic(name)
         except UnknownTopic:
             topic_id = gone_id(self._control, name)
+            if topic_id is None:  # the view may have to be read first: not for a name that was misspelt
+                raise
             numbers = [each.partition for each in self._view.partitions() if each.topic_id == topic_id]
-            if topic_id is None or not numbers:
+            if not numbers:
                 raise
             return LogicalTopic(name, topic_id, max(numbers) + 1, gone=True)
         return LogicalTopic(name, described.topic_id, len(described.partitions))

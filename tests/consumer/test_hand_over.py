@@ -225,6 +225,18 @@ def test_a_pause_keeps_what_waits_and_a_seek_drops_it(cluster: TieredCluster) ->
             assert offsets(polled(consumer, 3)) == [to, to + 1, to + 2]
 
 
+def test_what_is_being_read_when_a_seek_comes_is_not_handed_out_after_it(cluster: TieredCluster) -> None:
+    topic, (start,) = cluster.tiered("seek-in-a-read")
+    with TieredConsumer(cluster.config(topic)) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        polled(consumer, 1)
+        for to in (start - 1, 30, 100, 2) * 3:
+            consumer.seek(TopicPartition(topic, 0, to + 1))
+            consumer.poll(0)  # it is being read from there
+            consumer.seek(TopicPartition(topic, 0, to))
+            assert offsets(polled(consumer, 2)) == [to, to + 1]
+
+
 def test_a_pause_holds_over_the_border_of_the_tiers(cluster: TieredCluster) -> None:
     topic, (start,) = cluster.tiered("pause-at-border")
     place = [TopicPartition(topic, 0)]

@@ -22,6 +22,7 @@ from tierstate.api.service import FetchService
 from tierstate.app.connection import FOR_READERS, Connection
 from tierstate.cli.main import run
 from tierstate.consumer.connect import Log
+from tierstate.fetch.reader import LogReader
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.setting_types import Address
 from tierstate.runtime.settings_load import settings_from
@@ -57,7 +58,7 @@ def tiered(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Tie
     admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)])[TOPIC].result(30)
     producer = Producer({**kafka.client_config, "batch.num.messages": 20})
     for number in range(RECORDS):
-        producer.produce(TOPIC, key=str(number), value=f"value {number} ".ljust(200, "."))
+        producer.produce(TOPIC, key=str(number), value=json.dumps({"amount": number, "note": "." * 180}))
     assert producer.flush(30) == 0
     settings = folder / "tierstate.toml"
     settings.write_text(
@@ -192,7 +193,7 @@ def test_a_read_through_a_gateway_is_the_read_without(tiered: TieredTopic, log: 
 
 
 INTERRUPTED = """
-import json, os, signal, sys, threading
+import gc, json, os, signal, sys, threading, time
 
 import tierstate
 
@@ -201,32 +202,52 @@ settings = {"tier_state.topic": told["facts"]}
 
 
 def held():
-    return [len(os.listdir("/proc/self/fd")), threading.active_count()]
+    files = []
+    for each in os.listdir("/proc/self/fd"):
+        try:
+            files.append(os.readlink("/proc/self/fd/" + each))
+        except FileNotFoundError:
+            pass  # of the listing itself
+    threads = [open("/proc/self/task/" + each + "/comm").read().strip() for each in os.listdir("/proc/self/task")]
+    return [sorted(each.partition(":")[0] for each in files), sorted(threads)]
 
 
-def read(interrupt):
+def interrupted(*done):
+    signal.raise_signal(signal.SIGINT)
+
+
+def read(outside, progress):
     with tierstate.connect(told["bootstrap"], told["store"], settings=settings) as log:
-        for batch in log.topic(told["topic"]).read():
-            if interrupt:
-                signal.raise_signal(signal.SIGINT)
-    assert not interrupt, "Ctrl-C was swallowed"
+        batches = log.topic(told["topic"]).read(progress=progress).to_batches()
+        kept.append((log, log.source(), batches))  # as a prompt keeps them: nothing is closed for being forgotten
+        for batch in batches:
+            outside()
 
 
-read(False)  # what is loaded once for good
+kept = []
+read(lambda: None, None)  # what is loaded once for good
+gc.collect()
 before = held()
-for _ in range(3):
+for how in [(interrupted, None), (lambda: None, interrupted)]:  # in the caller's hands, in ours
     try:
-        read(True)
-    except KeyboardInterrupt:
-        pass
-    else:
-        raise AssertionError("Ctrl-C was swallowed")
+        read(*how)
+    except KeyboardInterrupt as error:
+        kept.append(error)  # and the traceback, with all that its frames hold
+        continue
+    raise AssertionError("Ctrl-C was swallowed")
+gc.collect()
+for _ in range(100):  # loads that ran ahead, and clients that are going down, end soon
+    if held() == before:
+        break
+    time.sleep(0.1)
 print(json.dumps([before, held()]))
 """
 
 
 @pytest.mark.kafka
-def test_ctrl_c_in_the_middle_of_a_read_leaves_no_thread_and_no_file_open(tiered: TieredTopic) -> None:
+def test_ctrl_c_in_the_middle_of_a_read_that_somebody_keeps_leaves_no_thread_and_no_file_open(
+    tiered: TieredTopic,
+) -> None:
     said = {"bootstrap": tiered.kafka["bootstrap.servers"], "store": tiered.store, "topic": TOPIC, "facts": FACTS}
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, json.dumps(said)], capture_output=True, text=True, timeout=120
@@ -234,6 +255,36 @@ def test_ctrl_c_in_the_middle_of_a_read_leaves_no_thread_and_no_file_open(tiered
     assert done.returncode == 0, done.stderr
     before, after = json.loads(done.stdout)
     assert after == before
+
+
+@pytest.mark.kafka
+def test_a_read_of_a_log_that_is_closed_meanwhile_is_an_error_and_not_a_short_answer(tiered: TieredTopic) -> None:
+    settings = {"tier_state.topic": FACTS}
+    with connect(settings=settings | {"store.url": tiered.store}, kafka=tiered.kafka) as opened:
+        batches = opened.topic(TOPIC).read().to_batches()
+        assert next(batches).num_rows > 0
+    with pytest.raises(errors.InvalidRequest, match="closed"):
+        list(batches)
+
+
+@pytest.mark.kafka
+def test_a_read_follows_the_tier_state_partition_it_maps_to_and_no_other(tiered: TieredTopic) -> None:
+    others = set(threading.enumerate())
+    settings = {"tier_state.topic": FACTS}
+    with connect(settings=settings | {"store.url": tiered.store}, kafka=tiered.kafka) as opened:
+        topic, reader = opened.topic(TOPIC), opened.opened()
+        assert isinstance(reader, LogReader)
+
+        def followed() -> int:
+            return sum(each.name == "follower" for each in set(threading.enumerate()) - others)
+
+        assert (topic.partitions(), followed()) == ([0], 0)
+        assert topic.read().to_table().num_rows == RECORDS
+        with pytest.raises(UnknownTopic):
+            opened.topic("no-such-topic").read()
+        assert followed() == 1
+        assert TOPIC in opened.topics()
+        assert followed() == 2
 
 
 @pytest.mark.kafka
@@ -301,4 +352,6 @@ def test_every_cell_of_the_notebook_runs(tiered: TieredTopic) -> None:
         exec(compile(text.replace('"orders"', repr(TOPIC)), NOTEBOOK.name, "exec"), said)
     assert said["table"].num_rows == said["rows"] == len(said["frame"]) == RECORDS
     assert said["bounds"].log_start < said["bounds"].local_start
+    assert said["sizes"].height == RECORDS
+    assert said["total"] == sum(range(RECORDS))
     assert "closed" in repr(said["log"])

@@ -56,6 +56,18 @@ def test_a_member_that_comes_and_one_that_goes_neither_lose_nor_repeat(cluster: 
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_was_handed_out_just_before_it_is_taken_away_is_committed(cluster: TieredCluster, protocol: str) -> None:
+    topic, _ = cluster.tiered(f"{protocol}-taken")
+    config = config_of(cluster, topic, protocol)
+    with TieredConsumer(config) as consumer:
+        consumer.subscribe([topic])
+        found = polled(consumer, 1)
+        consumer.unsubscribe()
+        until(lambda: not consumer.assignment(), lambda: found.extend(consumer.consume(2, 0)))
+        assert consumer.committed([TopicPartition(topic, 0)], 30)[0].offset == len(found)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_callbacks_of_an_application_decide_where_a_partition_begins(cluster: TieredCluster, protocol: str) -> None:
     topic, (start, *_) = cluster.tiered(f"{protocol}-callbacks", RECORDS, 2)
     told: list[str] = []
