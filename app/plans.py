@@ -22,7 +22,7 @@ from ..runtime.id_source import IdSource, RandomIds
 from ..state.errors import AccessDenied, InvalidRequest, SegmentExpired, Unavailable
 from ..state.ids import RemoteSegmentId
 from ..state.object_keys import ObjectKind, object_key
-from ..state.offsets import ByteRange, Offset
+from ..state.offsets import ByteRange, Extent, Offset
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
 from ..state.segment import RemoteSegment
@@ -35,8 +35,6 @@ from .connection import Connection
 from .reader_leases import Ranges, take_leases
 
 Place = tuple[str, int]
-Extent = tuple[Offset, Offset]
-"""First offset, and the one after the last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..app.positions import Position, offset_of
+from ..state.offsets import Extent
 from ..state.routing import Isolation, Tier
 from .context import Context
 from .flags import from_bucket, pass_context
@@ -70,7 +71,8 @@ def command(
     write = _json_writer(encoding) if context.as_json else _template_writer(template)
     level = Isolation(isolation)
     with opened_source(context, topic, "gateway" if context.gateway else "reader", level) as source:
-        for batch, served in _batches(source, topic, start, end, level, Tier(tier), follow):
+        extents = _extents(source, topic, start, end, level, Tier(tier))
+        for batch, served in _batches(source, topic.topic, extents, level, Tier(tier), follow):
             taken = batch if limit is None else batch.slice(0, limit)
             write(taken, served)
             if limit is not None:
@@ -80,34 +82,34 @@ def command(
     sys.stdout.buffer.flush()
 
 
-def _batches(
-    source: RecordSource,
-    topic: TopicArgument,
-    start: Position,
-    end: Position | None,
-    isolation: Isolation,
-    tier: Tier,
-    follow: bool,
-) -> Iterator[tuple[pa.RecordBatch, Tier]]:
-    from ..runtime.clock import SystemClock
-
-    partitions = chosen_partitions(source, topic)
-    ranges = {}
-    for partition in partitions:
+def _extents(
+    source: RecordSource, topic: TopicArgument, start: Position, end: Position | None, isolation: Isolation, tier: Tier
+) -> dict[int, Extent]:
+    """What is meant of each partition. Raises OffsetOutOfRange."""
+    found = {}
+    for partition in chosen_partitions(source, topic):
         first = offset_of(start, source, topic.topic, partition, isolation, tier)
         _, now = source.extent(topic.topic, partition, isolation, tier)
         last = now if end is None else offset_of(end, source, topic.topic, partition, isolation, tier)
-        ranges[partition] = (first, last)
+        found[partition] = Extent(first, last)
+    return found
+
+
+def _batches(
+    source: RecordSource, topic: str, extents: dict[int, Extent], isolation: Isolation, tier: Tier, follow: bool
+) -> Iterator[tuple[pa.RecordBatch, Tier]]:
+    from ..runtime.clock import SystemClock
+
     while True:
-        for partition, (first, last) in ranges.items():
-            yield from source.records(topic.topic, partition, first, last, isolation, tier)
+        for partition, extent in extents.items():
+            yield from source.records(topic, partition, extent, isolation, tier)
         if not follow:
             return
         sys.stdout.buffer.flush()
         SystemClock().sleep(FOLLOW_POLL_S)
-        for partition, (first, last) in ranges.items():
-            _, now = source.extent(topic.topic, partition, isolation, tier)
-            ranges[partition] = (max(first, last), max(now, last))
+        for partition, (first, last) in extents.items():
+            _, now = source.extent(topic, partition, isolation, tier)
+            extents[partition] = Extent(max(first, last), max(now, last))
 
 
 def _json_writer(encoding: str) -> Writer:

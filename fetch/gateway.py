@@ -30,7 +30,7 @@ from ..state.errors import (
     Unavailable,
     UnknownTopic,
 )
-from ..state.offsets import Offset, TimestampMs
+from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 from .piece import LogicalBounds
 
@@ -146,36 +146,37 @@ class GatewayClient:
         following = Offset(int(answer.headers["x-next-offset"]))
         return Page(answer.data, following, Tier(answer.headers.get("x-tier", Tier.AUTO)))
 
-    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> tuple[Offset, Offset]:
-        """``(start, end)`` of what can be read now, end exclusive."""
+    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> Extent:
+        """What can be read now."""
         bounds = self.bounds(topic, partition)
         start, end = bounds.start(topic, partition), bounds.end(isolation)
         if tier is Tier.LOCAL:
-            return max(start, bounds.local_start), end
+            return Extent(max(start, bounds.local_start), end)
         if tier is Tier.REMOTE:
-            return start, min(end, start if bounds.highest_remote is None else Offset(bounds.highest_remote + 1))
-        return start, end
+            return Extent(
+                start, min(end, start if bounds.highest_remote is None else Offset(bounds.highest_remote + 1))
+            )
+        return Extent(start, end)
 
     def records(
         self,
         topic: str,
         partition: int,
-        start: Offset,
-        end: Offset,
+        extent: Extent,
         isolation: Isolation,
         tier: Tier,
         *,
         columns: Sequence[str] | None = None,
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
-        """Exactly the records of ``[start, end)``, and the tier each batch came from.
+        """Exactly the records of ``extent``, and the tier each batch came from.
 
         ``columns`` are chosen here: an answer has all of them.
         """
-        position = start
-        while position < end:
+        position = extent.start
+        while position < extent.end:
             page = self.page(topic, partition, position, isolation=isolation, tier=tier)
             for batch in arrow_batches(page.body, self.url):
-                wanted = below(batch, end)
+                wanted = below(batch, extent.end)
                 yield wanted if columns is None else wanted.select(list(columns)), page.tier
             if page.next_offset <= position:
                 raise Unavailable("the gateway does not get on", topic=topic, partition=partition, offset=position)

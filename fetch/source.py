@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ..broker.plain_reads import PlainConsumer, PlainRecord
 from ..log.decode import record_schema
-from ..state.offsets import Offset, TimestampMs
+from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 from .reader import LogReader, records
 
@@ -24,8 +24,8 @@ class RecordSource(Protocol):
         """Partition numbers, ascending."""
         ...
 
-    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> tuple[Offset, Offset]:
-        """``(start, end)`` of what can be read now, end exclusive."""
+    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> Extent:
+        """What can be read now."""
         ...
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
@@ -36,14 +36,13 @@ class RecordSource(Protocol):
         self,
         topic: str,
         partition: int,
-        start: Offset,
-        end: Offset,
+        extent: Extent,
         isolation: Isolation,
         tier: Tier,
         *,
         columns: Sequence[str] | None = None,
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
-        """Exactly the records of ``[start, end)``, and the tier that served each batch.
+        """Exactly the records of ``extent``, and the tier that served each batch.
 
         ``columns``: of `record_schema`, in this order; None: all. What nobody asks for is not made.
         Closed, it reads no further ahead.
@@ -60,7 +59,7 @@ class ReaderSource:
     def partitions(self, topic: str) -> list[int]:
         return list(range(self.reader.topic(topic).partitions))
 
-    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> tuple[Offset, Offset]:
+    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> Extent:
         return self.reader.extent(topic, partition, isolation=isolation, tier=tier)
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
@@ -71,14 +70,13 @@ class ReaderSource:
         self,
         topic: str,
         partition: int,
-        start: Offset,
-        end: Offset,
+        extent: Extent,
         isolation: Isolation,
         tier: Tier,
         *,
         columns: Sequence[str] | None = None,
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
-        for piece in self.reader.scan(topic, partition, start, end, isolation=isolation, tier=tier):
+        for piece in self.reader.scan(topic, partition, *extent, isolation=isolation, tier=tier):
             for batch in records(piece, topic, partition, columns=columns):
                 yield batch, piece.tier
 
@@ -92,9 +90,9 @@ class ConsumerSource:
     def partitions(self, topic: str) -> list[int]:
         return self._consumer.partitions(topic)
 
-    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> tuple[Offset, Offset]:
+    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> Extent:
         """The isolation is the consumer's own."""
-        return self._consumer.bounds(topic, partition)
+        return Extent(*self._consumer.bounds(topic, partition))
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
         return self._consumer.first_at(topic, partition, timestamp)
@@ -103,14 +101,13 @@ class ConsumerSource:
         self,
         topic: str,
         partition: int,
-        start: Offset,
-        end: Offset,
+        extent: Extent,
         isolation: Isolation,
         tier: Tier,
         *,
         columns: Sequence[str] | None = None,
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
-        for batch in self._consumer.records(topic, partition, start, end):
+        for batch in self._consumer.records(topic, partition, *extent):
             whole = as_arrow(batch, topic, partition)
             yield whole if columns is None else whole.select(list(columns)), Tier.LOCAL
 

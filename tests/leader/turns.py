@@ -17,7 +17,7 @@ from tierstate.rules.decide import Observed, Policy
 from tierstate.runtime.listener import ActFailed, CopyFailed, TrimRefused
 from tierstate.state.errors import BrokerUnavailable
 from tierstate.state.facts import LocalTrimIntended
-from tierstate.state.ids import BrokerId, TopicIdPartition
+from tierstate.state.ids import TopicIdPartition
 from tierstate.state.offsets import Offset, Position
 from tierstate.state.segment import SegmentState
 from tierstate.state.termless_facts import OrderKind
@@ -56,7 +56,7 @@ class Desk:
     def __post_init__(self) -> None:
         process, world = self.process, self.world
         groups = GroupPolicy(False, (), 0.0)
-        observe = Pretended(world.broker, BrokerId(1), world.log, groups, lambda name, config: config, world.clock)
+        observe = Pretended(process.seat, groups, lambda name, config: config)
         observe.desk = self
         tools = WorkerTools(
             process.seat,

@@ -267,15 +267,7 @@ class Process:
     ) -> PartitionWorker:
         world = self.world
         groups = groups or GroupPolicy(True, (), 7 * 86_400.0)
-        plain = Observer(
-            world.broker,
-            BrokerId(1),
-            world.log,
-            groups,
-            lambda name, config: config,
-            world.clock,
-            world.topic.problems,
-        )
+        plain = Observer(self.seat, groups, lambda name, config: config, world.topic.problems)
         policy = Policy(lag_ms, delay_ms, allow_unclean)
         tools = WorkerTools(self.seat, observe or plain, self.tools, policy, self.board, self.events.append)
         return PartitionWorker(tools, world.partition, world.name, orphans)
