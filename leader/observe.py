@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ..broker.groups import GroupProblem, TopicGroups
-from ..rules.decide import Observed, refusal
-from ..rules.trim import NO_GROUPS, GroupsSeen
+from ..rules.decide import refusal
+from ..rules.observed import NO_GROUPS, GroupsSeen, Observed
 from ..runtime.clock import Clock
 from ..state.errors import AccessDenied, TierstateError, Unavailable, UnknownTopic
 from ..state.ids import TopicIdPartition

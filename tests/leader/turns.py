@@ -13,7 +13,8 @@ from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.observe import Observer
 from tierstate.leader.partition_worker import PartitionWorker, WorkerTools, no_archive
 from tierstate.leader.term import Reign
-from tierstate.rules.decide import Observed, Policy
+from tierstate.rules.decide import Policy
+from tierstate.rules.observed import Observed
 from tierstate.runtime.listener import ActFailed, CopyFailed, TrimRefused
 from tierstate.state.errors import BrokerUnavailable
 from tierstate.state.facts import LocalTrimIntended

@@ -2,7 +2,7 @@
 
 Importing is most of what a short command costs, so one process imports for all of them and forks itself for each: own
 memory, environment, files, signals and exit code. What starts for real, import by import, is everything that stays
-(`House.start`) and the commands of `tests/cli`.
+(`House.start`) and most of `tests/cli`.
 """
 
 from __future__ import annotations
