@@ -9,6 +9,8 @@ LOCK_SUM := $(shell (cat $(LOCK) pyproject.toml; pwd) 2>/dev/null | cksum | cut 
 STAMP := $(VENV)/.set-up-$(LOCK_SUM)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 .DEFAULT_GOAL := help
+# Containers often forbid Python to keep what it compiled: every test process would compile all of it again.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup java demo quick test test-all prove soak check bench lock
 
 help:  ## list the verbs

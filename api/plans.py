@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from ..app.plans import Extent, Place, Plans, SegmentPlace
+from ..app.plans import Place, Plans, SegmentPlace
 from ..app.pool import Pool
 from ..fetch.plan import SPLIT_BYTES
 from ..fetch.plan_lines import plan_lines
@@ -27,7 +27,7 @@ from ..fetch.segment_grant import NAMES
 from ..state.errors import InvalidRequest
 from ..state.ids import RemoteSegmentId
 from ..state.object_keys import ObjectKind
-from ..state.offsets import ByteRange, Offset
+from ..state.offsets import ByteRange, Extent, Offset
 from ..state.routing import Isolation, Tier
 from ..state.segment import RemoteSegment
 from ..storage.object_store import RangeNotSatisfiable
@@ -243,11 +243,11 @@ def _planned(plans: Plans, call: PlanCall, user: str, held: Held) -> bytes:
         start, end = each.start, each.end
         if start is None or end is None:
             all_there_is = plans.extent(place, call.isolation_level, call.tier)
-            start, end = all_there_is[0] if start is None else start, all_there_is[1] if end is None else end
+            start, end = all_there_is.start if start is None else start, all_there_is.end if end is None else end
         elif start > end:
             raise InvalidRequest("a range ends before it begins", topic=each.topic, partition=each.partition)
         if start < end:
-            wanted[place] = Offset(start), Offset(end)
+            wanted[place] = Extent(Offset(start), Offset(end))
     head = plans.lease(wanted, user, call.lease_seconds)
     ranges, parts = [], 0
     for found in plans.routed(wanted, call.isolation_level, call.tier):

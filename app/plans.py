@@ -23,7 +23,7 @@ from ..runtime.id_source import IdSource, RandomIds
 from ..state.errors import AccessDenied, InvalidRequest, SegmentExpired, Unavailable
 from ..state.ids import RemoteSegmentId, TopicIdPartition
 from ..state.object_keys import ObjectKind, object_key
-from ..state.offsets import ByteRange, Offset
+from ..state.offsets import ByteRange, Extent, Offset
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
 from ..state.segment import RemoteSegment
@@ -37,8 +37,6 @@ from .reader_leases import Ranges, end_leases, take_leases
 
 LOCKS = 64
 Place = tuple[str, int]
-Extent = tuple[Offset, Offset]
-"""First offset, and the one after the last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ from tierstate.follower.replay import catch_up
 from tierstate.follower.rocksdb_view import RocksView
 from tierstate.log.batch import iter_batches
 from tierstate.log.decode import decode_batches
-from tierstate.rules.decide import Observed, Policy, decide
-from tierstate.rules.trim import NO_GROUPS
+from tierstate.rules.decide import Policy, decide
+from tierstate.rules.observed import NO_GROUPS, Observed
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.schemas.codec import decode_fact

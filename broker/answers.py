@@ -9,7 +9,6 @@ from ..state.epochs import LeaderEpoch
 from ..state.errors import TierstateError
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset, TimestampMs
-from ..state.routing import Isolation
 from .error_codes import error_of
 
 Address = tuple[str, int]
@@ -94,20 +93,6 @@ class RawProducers:
 
     code: int
     producers: tuple[RawProducer, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FetchSpec:
-    """What to fetch. ``wait_ms``: how long the broker may wait for the first byte. ``topic_id`` fences the topic."""
-
-    topic: str
-    partition: int
-    offset: Offset
-    max_bytes: int
-    isolation: Isolation
-    leader_epoch: LeaderEpoch | None = None
-    wait_ms: int = 0
-    topic_id: TopicId | None = None
 
 
 def metadata_of(answer: Any) -> RawMetadata:

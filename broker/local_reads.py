@@ -12,9 +12,9 @@ from ..state.ids import BrokerId
 from ..state.lineage import EpochEnd
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import LocalBounds
-from .answers import FetchSpec
 from .bounds import bounds_of_leader, offset_at, read_bounds, read_end_of_epoch
 from .error_codes import OFFSET_OUT_OF_RANGE, error_of
+from .fetch_spec import FetchSpec
 from .leadership import Leadership
 from .raw import RawClient
 

@@ -27,7 +27,6 @@ from ..state.routing import Isolation
 from .answer_memo import AnswerMemo
 from .answers import (
     Address,
-    FetchSpec,
     Place,
     RawConfig,
     RawFetch,
@@ -41,6 +40,7 @@ from .answers import (
     topic_of,
 )
 from .client_config import bootstrap_addresses
+from .fetch_spec import FetchSpec
 from .framed_socket import FramedSocket, tls_context
 from .raw_connection import RawConnection
 from .sasl import own_login

@@ -29,10 +29,11 @@ from ..state.errors import (
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset, Position, TimestampMs
 from ..state.routing import Isolation
-from .answers import FetchSpec, Place
+from .answers import Place
 from .bounds import offset_at
 from .client_config import admin_config, kafka_error, producer_config
 from .error_codes import OFFSET_OUT_OF_RANGE, denied, error_of
+from .fetch_spec import FetchSpec
 from .leadership import Leadership
 from .raw import EARLIEST, LATEST, RawClient
 from .tier_reader import KafkaReader, check_head, key_bytes

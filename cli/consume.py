@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..app.positions import Position, offset_of
+from ..state.offsets import Extent
 from ..state.routing import Isolation, Tier
 from .context import Context
 from .flags import from_bucket, pass_context
@@ -85,7 +86,8 @@ def command(
     level = Isolation(isolation)
     looking = _search(context, topic, key, contains, encoding)
     with opened_search(context, topic) as source, looking as search:
-        for batch, served in _batches(source, topic, start, end, level, Tier(tier), follow, search):
+        extents = _extents(source, topic, start, end, level, Tier(tier))
+        for batch, served in _batches(source, topic.topic, extents, level, Tier(tier), follow, search):
             taken = batch if limit is None else batch.slice(0, limit)
             write(taken, served)
             if limit is not None:
@@ -95,11 +97,23 @@ def command(
     sys.stdout.buffer.flush()
 
 
+def _extents(
+    source: RecordSource, topic: TopicArgument, start: Position, end: Position | None, isolation: Isolation, tier: Tier
+) -> dict[int, Extent]:
+    """What is meant of each partition. Raises OffsetOutOfRange."""
+    found = {}
+    for partition in chosen_partitions(source, topic):
+        first = offset_of(start, source, topic.topic, partition, isolation, tier)
+        _, now = source.extent(topic.topic, partition, isolation, tier)
+        last = now if end is None else offset_of(end, source, topic.topic, partition, isolation, tier)
+        found[partition] = Extent(first, last)
+    return found
+
+
 def _batches(
     source: SearchedSource,
-    topic: TopicArgument,
-    start: Position,
-    end: Position | None,
+    topic: str,
+    extents: dict[int, Extent],
     isolation: Isolation,
     tier: Tier,
     follow: bool,
@@ -107,26 +121,19 @@ def _batches(
 ) -> Iterator[tuple[pa.RecordBatch, Tier]]:
     from ..runtime.clock import SystemClock
 
-    partitions = chosen_partitions(source, topic)
-    ranges = {}
-    for partition in partitions:
-        first = offset_of(start, source, topic.topic, partition, isolation, tier)
-        _, now = source.extent(topic.topic, partition, isolation, tier)
-        last = now if end is None else offset_of(end, source, topic.topic, partition, isolation, tier)
-        ranges[partition] = (first, last)
     while True:
-        for partition, (first, last) in ranges.items():
+        for partition, extent in extents.items():
             if search is None:
-                yield from source.records(topic.topic, partition, first, last, isolation, tier)
+                yield from source.records(topic, partition, extent, isolation, tier)
             else:
-                yield from source.found(topic.topic, partition, first, last, isolation, tier, search)
+                yield from source.found(topic, partition, extent, isolation, tier, search)
         if not follow:
             return
         sys.stdout.buffer.flush()
         SystemClock().sleep(FOLLOW_POLL_S)
-        for partition, (first, last) in ranges.items():
-            _, now = source.extent(topic.topic, partition, isolation, tier)
-            ranges[partition] = (max(first, last), max(now, last))
+        for partition, (first, last) in extents.items():
+            _, now = source.extent(topic, partition, isolation, tier)
+            extents[partition] = Extent(max(first, last), max(now, last))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import click
 
 from ..app.positions import Position, offset_of
 from ..state.errors import InvalidRequest, MissingExtra
+from ..state.offsets import Extent
 from ..state.routing import Isolation, Tier
 from .context import Context
 from .flags import from_bucket, pass_context
@@ -75,12 +76,12 @@ def command(
         if per_segment:
             ranges |= _segment_ranges(context, topic, source)
         asked = [
-            (partition, *_bounds(source, topic.topic, partition, start, end, level), ranges.get(partition, []))
+            (partition, _extent(source, topic.topic, partition, start, end, level), ranges.get(partition, []))
             for partition in chosen_partitions(source, topic)
         ]
         if via != "spark":
-            for partition, first, last, inner in asked:
-                whole, ranged = _count(source, topic.topic, partition, first, last, level, inner)
+            for partition, extent, inner in asked:
+                whole, ranged = _count(source, topic.topic, partition, extent, level, inner)
                 wholes.append(whole)
                 parts += ranged
     if via == "spark":
@@ -104,17 +105,17 @@ def command(
     context.output.table(("what", "from", "to", "records", f"digest ({isolation}, via {via})"), rows, document)
 
 
-def _bounds(
+def _extent(
     source: RecordSource, topic: str, partition: int, start: Position, end: Position, isolation: Isolation
-) -> tuple[int, int]:
+) -> Extent:
     first = offset_of(start, source, topic, partition, isolation, Tier.AUTO)
     last = offset_of(end, source, topic, partition, isolation, Tier.AUTO)
-    return first, max(first, last)
+    return Extent(first, max(first, last))
 
 
-def _inside(first: int, last: int, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The parts of the ranges that lie in [first, last)."""
-    clipped = [(max(first, low), min(last, high)) for low, high in ranges]
+def _inside(extent: Extent, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The parts of the ranges that lie in ``extent``."""
+    clipped = [(max(extent.start, low), min(extent.end, high)) for low, high in ranges]
     return [(low, high) for low, high in clipped if low < high]
 
 
@@ -122,19 +123,17 @@ def _count(
     source: RecordSource,
     topic: str,
     partition: int,
-    first: int,
-    last: int,
+    extent: Extent,
     isolation: Isolation,
     ranges: list[tuple[int, int]],
 ) -> tuple[Counted, list[Counted]]:
     from ..log.record_digest import RangeDigests
-    from ..state.offsets import Offset
 
-    inside = _inside(first, last, ranges)
+    inside = _inside(extent, ranges)
     digests = RangeDigests(inside)
-    for batch, _ in source.records(topic, partition, Offset(first), Offset(last), isolation, Tier.AUTO):
+    for batch, _ in source.records(topic, partition, extent, isolation, Tier.AUTO):
         digests.update_arrow(batch)
-    whole = Counted(partition, first, last, digests.whole.count, digests.whole.hexdigest())
+    whole = Counted(partition, *extent, digests.whole.count, digests.whole.hexdigest())
     parts = [
         Counted(partition, low, high, each.count, each.hexdigest())
         for (low, high), each in zip(inside, digests.parts, strict=True)
@@ -143,18 +142,18 @@ def _count(
 
 
 def _count_by_spark(
-    context: Context, topic: str, asked: list[tuple[int, int, int, list[tuple[int, int]]]], isolation: Isolation
+    context: Context, topic: str, asked: list[tuple[int, Extent, list[tuple[int, int]]]], isolation: Isolation
 ) -> tuple[list[Counted], list[Counted]]:
     try:
         from ..spark.digest import DigestRange, digest_via_spark
     except ImportError as error:
         raise MissingExtra("spark", "digest --via spark") from error
 
-    wholes = [DigestRange(topic, partition, first, last) for partition, first, last, _ in asked]
+    wholes = [DigestRange(topic, partition, *extent) for partition, extent, _ in asked]
     parts = [
         DigestRange(topic, partition, low, high)
-        for partition, first, last, ranges in asked
-        for low, high in _inside(first, last, ranges)
+        for partition, extent, ranges in asked
+        for low, high in _inside(extent, ranges)
     ]
     found = digest_via_spark(_spark_options(context, isolation), [*wholes, *parts])
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..app.positions import AtOffset, AtTime, Earliest, Latest, Position, offset_of, parse_time
 from ..state.errors import InvalidRequest
-from ..state.offsets import Offset, TimestampMs
+from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ class Read:
             if left == 0:
                 return
             if start < end:
-                pieces = source.records(self.topic, partition, start, end, self._isolation, Tier.AUTO, columns=made)
+                extent = Extent(start, end)
+                pieces = source.records(self.topic, partition, extent, self._isolation, Tier.AUTO, columns=made)
                 self._log.closes(pieces)
                 # closed here and now, whoever leaves and however: nothing reads ahead for nobody
                 with closing(pieces):

@@ -33,7 +33,7 @@ from ..state.errors import (
     Unavailable,
     UnknownTopic,
 )
-from ..state.offsets import Offset, TimestampMs
+from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 from .piece import LogicalBounds
 from .search import Search
@@ -193,58 +193,58 @@ class GatewayClient:
             answer.data, following, Tier(answer.headers.get("x-tier", Tier.AUTO)), (next(scanned), next(scanned))
         )
 
-    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> tuple[Offset, Offset]:
-        """``(start, end)`` of what can be read now, end exclusive."""
+    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> Extent:
+        """What can be read now."""
         bounds = self.bounds(topic, partition)
         start, end = bounds.start(topic, partition), bounds.end(isolation)
         if tier is Tier.LOCAL:
-            return max(start, bounds.local_start), end
+            return Extent(max(start, bounds.local_start), end)
         if tier is Tier.REMOTE:
-            return start, min(end, start if bounds.highest_remote is None else Offset(bounds.highest_remote + 1))
-        return start, end
+            return Extent(
+                start, min(end, start if bounds.highest_remote is None else Offset(bounds.highest_remote + 1))
+            )
+        return Extent(start, end)
 
     def records(
         self,
         topic: str,
         partition: int,
-        start: Offset,
-        end: Offset,
+        extent: Extent,
         isolation: Isolation,
         tier: Tier,
         *,
         columns: Sequence[str] | None = None,
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
-        """Exactly the records of ``[start, end)``, and the tier each batch came from.
+        """Exactly the records of ``extent``, and the tier each batch came from.
 
         ``columns`` are chosen here: an answer has all of them.
         """
-        for page in self._pages(topic, partition, start, end, isolation, tier):
+        for page in self._pages(topic, partition, extent, isolation, tier):
             for batch in arrow_batches(page.body, self.url):
-                wanted = below(batch, end)
+                wanted = below(batch, extent.end)
                 yield wanted if columns is None else wanted.select(list(columns)), page.tier
 
     def found(
-        self, topic: str, partition: int, start: Offset, end: Offset, isolation: Isolation, tier: Tier, search: Search
+        self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
         """As `records`, only what is looked for. What is looked through is the gateway's to say."""
-        for page in self._pages(topic, partition, start, end, isolation, tier, search):
+        for page in self._pages(topic, partition, extent, isolation, tier, search):
             for batch in arrow_batches(page.body, self.url):
-                yield below(batch, end), page.tier
+                yield below(batch, extent.end), page.tier
             search.looked(*page.scanned)
-            search.reach(min(page.next_offset, end))
+            search.reach(min(page.next_offset, extent.end))
 
     def _pages(
         self,
         topic: str,
         partition: int,
-        start: Offset,
-        end: Offset,
+        extent: Extent,
         isolation: Isolation,
         tier: Tier,
         search: Search | None = None,
     ) -> Iterator[Page]:
-        position = start
-        while position < end:
+        position = extent.start
+        while position < extent.end:
             page = self.page(topic, partition, position, isolation=isolation, tier=tier, search=search)
             yield page
             if page.next_offset <= position:

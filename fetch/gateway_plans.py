@@ -12,10 +12,9 @@ from urllib.request import getproxies, proxy_bypass
 import orjson
 import urllib3
 
+from ..broker.fetch_spec import FetchSpec
 from ..log.batch import iter_batches
-from ..state.epochs import LeaderEpoch
 from ..state.errors import CorruptData, UnknownTopic
-from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from ..state.segment import AbortedRange, RemoteSegment
@@ -107,32 +106,22 @@ class GatewayTier:
     def __init__(self, client: GatewayClient) -> None:
         self._client = client
 
-    def fetch(
-        self,
-        topic: str,
-        partition: TopicIdPartition,
-        offset: Offset,
-        *,
-        max_bytes: int,
-        isolation: Isolation,
-        wait_s: float,
-        leader_epoch: LeaderEpoch | None,
-    ) -> StoredPiece:
+    def fetch(self, spec: FetchSpec) -> StoredPiece:
         """Raises OffsetOutOfRange, UnknownTopic (re-created), AccessDenied, Unavailable, CorruptData."""
         answer = self._client.call(
-            f"/v1/topics/{quote(topic)}/partitions/{partition.partition}/records",
+            f"/v1/topics/{quote(spec.topic)}/partitions/{spec.partition}/records",
             {
-                "offset": offset,
-                "max_bytes": max_bytes,
-                "isolation_level": isolation.value,
+                "offset": spec.offset,
+                "max_bytes": spec.max_bytes,
+                "isolation_level": spec.isolation.value,
                 "tier": Tier.LOCAL.value,
-                "timeout_ms": int(wait_s * 1000),
+                "timeout_ms": spec.wait_ms,
             },
             BATCHES,
-            wait_s,
+            spec.wait_ms / 1000,
         )
-        if answer.headers.get("x-topic-id") != str(partition.topic_id):
-            raise UnknownTopic("the topic was re-created", topic=topic, topic_id=partition.topic_id)
+        if answer.headers.get("x-topic-id") != str(spec.topic_id):
+            raise UnknownTopic("the topic was re-created", topic=spec.topic, topic_id=spec.topic_id)
         data, aborted = taken_apart(answer.data, self._client.url)
         return StoredPiece(data, aborted, Offset(int(answer.headers["x-next-offset"])))
 

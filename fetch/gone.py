@@ -9,6 +9,7 @@ on at the broker, and reading it without that would end it too early.
 from __future__ import annotations
 
 from ..broker.control import TopicDirectory
+from ..broker.fetch_spec import FetchSpec
 from ..state.epochs import LeaderEpoch
 from ..state.errors import (
     InvalidRequest,
@@ -49,18 +50,10 @@ class NoBroker:
         end = Offset(owned[-1].offsets.end + 1 if owned else view.log_start or 0)
         return LocalBounds(end, end, end, view.leader.epoch if view.leader else None)
 
-    def fetch(
-        self,
-        topic: str,
-        partition: TopicIdPartition,
-        offset: Offset,
-        *,
-        max_bytes: int,
-        isolation: Isolation,
-        wait_s: float,
-        leader_epoch: LeaderEpoch | None,
-    ) -> LocalPiece:
-        return LocalPiece(b"", (), offset, self.bounds(topic, partition))
+    def fetch(self, spec: FetchSpec) -> LocalPiece:
+        assert spec.topic_id is not None  # whoever reads both tiers fences by it
+        partition = TopicIdPartition(spec.topic_id, spec.partition)
+        return LocalPiece(b"", (), spec.offset, self.bounds(spec.topic, partition))
 
     def offset_at(
         self, topic: str, partition: TopicIdPartition, timestamp: TimestampMs

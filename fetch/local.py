@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..broker.answers import FetchSpec
+from ..broker.fetch_spec import FetchSpec
 from ..broker.open import Broker
 from ..log.batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches
 from ..log.isolation import AbortFilter, MarkerCheck
@@ -44,18 +44,8 @@ class LocalTier(Protocol):
         """Of this very topic: UnknownTopic when it was re-created is left to `fetch`."""
         ...
 
-    def fetch(
-        self,
-        topic: str,
-        partition: TopicIdPartition,
-        offset: Offset,
-        *,
-        max_bytes: int,
-        isolation: Isolation,
-        wait_s: float,
-        leader_epoch: LeaderEpoch | None,
-    ) -> LocalPiece:
-        """Whole batches from ``offset`` on; empty only at the end, after ``wait_s``.
+    def fetch(self, spec: FetchSpec) -> LocalPiece:
+        """Whole batches from ``spec.offset`` on; empty only at the end, after ``spec.wait_ms``.
 
         Raises OffsetOutOfRange, Fenced (a newer leader epoch), UnknownTopic (re-created), BrokerUnavailable.
         """
@@ -96,37 +86,25 @@ class BrokerTier:
     ) -> tuple[Offset, TimestampMs] | None:
         return self._reader.offset_at(topic, partition.partition, timestamp)
 
-    def fetch(
-        self,
-        topic: str,
-        partition: TopicIdPartition,
-        offset: Offset,
-        *,
-        max_bytes: int,
-        isolation: Isolation,
-        wait_s: float,
-        leader_epoch: LeaderEpoch | None,
-    ) -> LocalPiece:
-        wait_ms, number, topic_id = int(wait_s * 1000), partition.partition, partition.topic_id
-        said = self._reader.fetch(
-            FetchSpec(topic, number, offset, max_bytes, isolation, leader_epoch, wait_ms, topic_id)
-        )
+    def fetch(self, spec: FetchSpec) -> LocalPiece:
+        said = self._reader.fetch(spec)
+        end = said.bounds.end(spec.isolation)
         if not said.batches:
-            if offset < said.bounds.end(isolation):
+            if spec.offset < end:
                 # never skipped: whether offsets are missing here or the broker held them back cannot be told apart
                 raise BrokerUnavailable(
                     "the broker returned no batch below its end",
-                    topic=topic,
-                    partition=partition.partition,
-                    offset=offset,
-                    end=said.bounds.end(isolation),
+                    topic=spec.topic,
+                    partition=spec.partition,
+                    offset=spec.offset,
+                    end=end,
                 )
-            return LocalPiece(b"", (), offset, said.bounds)
-        source = f"{topic}-{partition.partition}@{offset}"
+            return LocalPiece(b"", (), spec.offset, said.bounds)
+        source = f"{spec.topic}-{spec.partition}@{spec.offset}"
         headers = list(iter_batches(said.batches, source=source, verify_crc=False))  # the decoder checks
         last = headers[-1].last_offset
         aborted: tuple[AbortedRange, ...] = ()
-        if isolation is Isolation.READ_COMMITTED:
+        if spec.isolation is Isolation.READ_COMMITTED:
             aborted = hidden_ranges(said.batches, headers, said.aborted, source)
         return LocalPiece(said.batches, aborted, Offset(last + 1), said.bounds)
 

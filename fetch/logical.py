@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from ..broker.fetch_spec import FetchSpec
 from ..runtime.clock import Clock
 from ..state.errors import (
     CorruptData,
@@ -248,13 +249,16 @@ class LogicalPartition:
         if isinstance(where, AtEnd) and (ask.tier is Tier.REMOTE or where.offset < bounds.local_start):
             return self._nothing(where.offset, where.offset)
         piece = self.local.fetch(
-            self.topic,
-            self.partition,
-            where.offset,
-            max_bytes=ask.max_bytes,
-            isolation=ask.isolation,
-            wait_s=ask.wait_s if isinstance(where, AtEnd) else 0.0,
-            leader_epoch=bounds.leader_epoch,
+            FetchSpec(
+                self.topic,
+                self.partition.partition,
+                where.offset,
+                ask.max_bytes,
+                ask.isolation,
+                bounds.leader_epoch,
+                wait_ms=int(ask.wait_s * 1000) if isinstance(where, AtEnd) else 0,
+                topic_id=self.partition.topic_id,
+            )
         )
         with self._lock:
             self._bounds = (self._clock.monotonic(), piece.bounds)

@@ -17,7 +17,7 @@ from ..state.epochs import LeaderEpoch
 from ..state.errors import BrokerUnavailable, OffsetOutOfRange, UnknownTopic
 from ..state.ids import TopicIdPartition
 from ..state.lineage import EpochEnd
-from ..state.offsets import Offset, TimestampMs
+from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
 from ..state.view import TierView
@@ -111,8 +111,8 @@ class LogReader:
 
     def extent(
         self, topic: str, partition: int, *, isolation: Isolation = Isolation.READ_COMMITTED, tier: Tier = Tier.AUTO
-    ) -> tuple[Offset, Offset]:
-        """``(start, end)``, end exclusive: what can be read now from this tier, or from both.
+    ) -> Extent:
+        """What can be read now from this tier, or from both.
 
         Raises LineageUnconfirmed where only the view could say it, and may describe a lost branch.
         """
@@ -120,11 +120,11 @@ class LogReader:
         bounds = log.bounds()
         end = bounds.end(isolation)
         if tier is Tier.LOCAL:
-            return max(bounds.log_start or bounds.local_start, bounds.local_start), end
+            return Extent(max(bounds.log_start or bounds.local_start, bounds.local_start), end)
         start = bounds.start(topic, partition)
         if tier is Tier.REMOTE:
-            return start, min(end, log.copied_end(start))
-        return start, end
+            return Extent(start, min(end, log.copied_end(start)))
+        return Extent(start, end)
 
     def fetch(
         self,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ..broker.plain_reads import PlainConsumer, PlainRecord
 from ..log.decode import record_schema
-from ..state.offsets import Offset, TimestampMs
+from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 from .reader import LogReader, records
 from .search import Search
@@ -25,8 +25,8 @@ class RecordSource(Protocol):
         """Partition numbers, ascending."""
         ...
 
-    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> tuple[Offset, Offset]:
-        """``(start, end)`` of what can be read now, end exclusive."""
+    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> Extent:
+        """What can be read now."""
         ...
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
@@ -37,14 +37,13 @@ class RecordSource(Protocol):
         self,
         topic: str,
         partition: int,
-        start: Offset,
-        end: Offset,
+        extent: Extent,
         isolation: Isolation,
         tier: Tier,
         *,
         columns: Sequence[str] | None = None,
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
-        """Exactly the records of ``[start, end)``, and the tier that served each batch.
+        """Exactly the records of ``extent``, and the tier that served each batch.
 
         ``columns``: of `record_schema`, in this order; None: all. What nobody asks for is not made.
         Closed, it reads no further ahead.
@@ -56,7 +55,7 @@ class SearchedSource(RecordSource, Protocol):
     """One that looks for records, too."""
 
     def found(
-        self, topic: str, partition: int, start: Offset, end: Offset, isolation: Isolation, tier: Tier, search: Search
+        self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
         """As `RecordSource.records`, only what is looked for; a batch of them may be empty."""
         ...
@@ -71,7 +70,7 @@ class ReaderSource:
     def partitions(self, topic: str) -> list[int]:
         return list(range(self.reader.topic(topic).partitions))
 
-    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> tuple[Offset, Offset]:
+    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> Extent:
         return self.reader.extent(topic, partition, isolation=isolation, tier=tier)
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
@@ -82,24 +81,23 @@ class ReaderSource:
         self,
         topic: str,
         partition: int,
-        start: Offset,
-        end: Offset,
+        extent: Extent,
         isolation: Isolation,
         tier: Tier,
         *,
         columns: Sequence[str] | None = None,
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
-        for piece in self.reader.scan(topic, partition, start, end, isolation=isolation, tier=tier):
+        for piece in self.reader.scan(topic, partition, *extent, isolation=isolation, tier=tier):
             for batch in records(piece, topic, partition, columns=columns):
                 yield batch, piece.tier
 
     def found(
-        self, topic: str, partition: int, start: Offset, end: Offset, isolation: Isolation, tier: Tier, search: Search
+        self, topic: str, partition: int, extent: Extent, isolation: Isolation, tier: Tier, search: Search
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
         from ..log.record_filter import RecordFilter  # numba, which not every reader needs
 
         wanted = RecordFilter(search.key, search.contains)
-        for piece in self.reader.scan(topic, partition, start, end, isolation=isolation, tier=tier):
+        for piece in self.reader.scan(topic, partition, *extent, isolation=isolation, tier=tier):
             for batch in records(piece, topic, partition, wanted=wanted, looked=search.looked):
                 yield batch, piece.tier
             search.reach(min(piece.next_offset, end))
@@ -114,9 +112,9 @@ class ConsumerSource:
     def partitions(self, topic: str) -> list[int]:
         return self._consumer.partitions(topic)
 
-    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> tuple[Offset, Offset]:
+    def extent(self, topic: str, partition: int, isolation: Isolation, tier: Tier) -> Extent:
         """The isolation is the consumer's own."""
-        return self._consumer.bounds(topic, partition)
+        return Extent(*self._consumer.bounds(topic, partition))
 
     def first_at(self, topic: str, partition: int, timestamp: TimestampMs) -> Offset | None:
         return self._consumer.first_at(topic, partition, timestamp)
@@ -125,14 +123,13 @@ class ConsumerSource:
         self,
         topic: str,
         partition: int,
-        start: Offset,
-        end: Offset,
+        extent: Extent,
         isolation: Isolation,
         tier: Tier,
         *,
         columns: Sequence[str] | None = None,
     ) -> Generator[tuple[pa.RecordBatch, Tier], None, None]:
-        for batch in self._consumer.records(topic, partition, start, end):
+        for batch in self._consumer.records(topic, partition, *extent):
             whole = as_arrow(batch, topic, partition)
             yield whole if columns is None else whole.select(list(columns)), Tier.LOCAL
 

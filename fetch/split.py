@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Protocol
 
+from ..broker.fetch_spec import FetchSpec
 from ..log.batch import iter_batches
-from ..state.epochs import LeaderEpoch
 from ..state.errors import InvalidRequest, OffsetOutOfRange, PlannedRangeLost, UnknownTopic
-from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset, OffsetRange
-from ..state.routing import Isolation, Tier
+from ..state.routing import Tier
 from ..state.segment import AbortedRange
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.log_chunks import WINDOW_BYTES, ObjectReads
@@ -43,17 +42,7 @@ class LocalBatches(Protocol):
 class LocalReads(Protocol):
     """What is asked of the local tier: `local.LocalTier`, with all that is said to Kafka, or a gateway's."""
 
-    def fetch(
-        self,
-        topic: str,
-        partition: TopicIdPartition,
-        offset: Offset,
-        *,
-        max_bytes: int,
-        isolation: Isolation,
-        wait_s: float,
-        leader_epoch: LeaderEpoch | None,
-    ) -> LocalBatches: ...
+    def fetch(self, spec: FetchSpec) -> LocalBatches: ...
 
 
 Reroute = Callable[[PlannedSplit], Iterable[PlannedSplit]]
@@ -130,17 +119,10 @@ class _Split:
         split = self.split
         if self.local is None:
             raise InvalidRequest("a local split needs a broker", topic=split.topic, partition=split.partition)
-        place = TopicIdPartition(split.topic_id, split.partition)
+        place, most = (split.topic, split.partition, position), self.piece_bytes
+        spec = FetchSpec(*place, most, split.isolation, topic_id=split.topic_id)
         try:
-            read = self.local.fetch(
-                split.topic,
-                place,
-                position,
-                max_bytes=self.piece_bytes,
-                isolation=split.isolation,
-                wait_s=0.0,
-                leader_epoch=None,
-            )
+            read = self.local.fetch(spec)
         except UnknownTopic as error:
             raise _lost(split, position, str(error)) from error
         if not read.data:

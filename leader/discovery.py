@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from ..broker.control import BrokerControl
 from ..broker.topics import TopicDescription
-from ..log.local_log import LocalLog
 from ..rules.reasons import Why
-from ..runtime.clock import Clock
 from ..state.epochs import LeaderEpoch
 from ..state.ids import BrokerId, TopicIdPartition
 from .attention import BLIND_S, LONGEST_S, Attention
+from .term import Seat
 
 METADATA_S = 2.0
 DISKS_S = 30.0
@@ -61,19 +59,11 @@ def led_unseen(topic: TopicDescription, broker: BrokerId, here: Collection[Topic
 class Discovery:
     """What an agent asks at every turn. One thread."""
 
-    def __init__(
-        self,
-        log: LocalLog,
-        broker: BrokerControl,
-        broker_id: BrokerId,
-        choose: Callable[[TopicDescription], Choice | None],
-        with_facts: Callable[[], Collection[TopicIdPartition]],
-        attention: Attention,
-        clock: Clock,
-    ) -> None:
-        """``choose``: None for a topic of no interest whatsoever. ``with_facts``: partitions that facts name."""
-        self._log, self._broker, self._broker_id = log, broker, broker_id
-        self._choose, self._with_facts, self._attention, self._clock = choose, with_facts, attention, clock
+    def __init__(self, seat: Seat, choose: Callable[[TopicDescription], Choice | None], attention: Attention) -> None:
+        """``choose``: None for a topic of no interest whatsoever."""
+        self._log, self._broker, self._broker_id = seat.log, seat.broker, seat.broker_id
+        self._choose, self._with_facts, self._attention = choose, seat.view.partitions, attention
+        self._clock = seat.clock
         self._uncovered = False
         self._left: frozenset[TopicIdPartition] = frozenset()
         self._looked = float("-inf")

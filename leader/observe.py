@@ -13,18 +13,17 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ..broker.control import BrokerControl
 from ..broker.groups import GroupProblem, TopicGroups
-from ..log.local_log import LocalLog
-from ..rules.decide import Observed, refusal
-from ..rules.trim import NO_GROUPS, GroupsSeen
+from ..rules.decide import refusal
+from ..rules.observed import NO_GROUPS, GroupsSeen, Observed
 from ..runtime.clock import Clock
 from ..state.errors import AccessDenied, TierstateError, Unavailable, UnknownTopic
-from ..state.ids import BrokerId, TopicIdPartition
+from ..state.ids import TopicIdPartition
 from ..state.offsets import Offset, TimestampMs
 from ..state.routing import LocalBounds
 from ..state.topics import TopicConfig
 from .group_holds import GroupHolds, GroupPolicy
+from .term import Seat
 
 CONFIG_AGE_S = 30.0
 GROUPS_AGE_S = 300.0
@@ -111,19 +110,17 @@ class Observer:
 
     def __init__(
         self,
-        broker: BrokerControl,
-        broker_id: BrokerId,
-        log: LocalLog,
+        seat: Seat,
         groups: GroupPolicy,
         overrides: Callable[[str, TopicConfig], TopicConfig],
-        clock: Clock,
         topic_problems: Callable[[], list[str]] = list,
         waits: Callable[[TopicIdPartition, bool], None] = lambda partition, waits: None,
         archive_problem: ArchiveProblem = no_archive_problem,
     ) -> None:
         """``waits``: told at each look whether the last stable offset keeps a rolled segment from being copied."""
-        self._archive_problem = archive_problem
-        self._broker, self._broker_id, self._log, self._respect = broker, broker_id, log, groups.respect
+        self._archive_problem, self._respect = archive_problem, groups.respect
+        broker, clock = seat.broker, seat.clock
+        self._broker, self._broker_id, self._log = broker, seat.broker_id, seat.log
         self._overrides, self._clock, self._waits = overrides, clock, waits
         self._asked_ahead: dict[TopicIdPartition, tuple[float, LocalBounds | TierstateError]] = {}
         self._looked_ahead = float("-inf")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..broker.control import BrokerControl
 from ..broker.tier_topic import TierTopic
 from ..broker.topics import TopicDescription
-from ..log.local_log import LocalLog, LogDirs
+from ..log.local_log import LogDirs
 from ..rules.decide import Policy, excluded, internal
 from ..rules.sweep import ArchivedDeletes, no_archived_deletes
 from ..runtime.clock import Clock
@@ -130,12 +130,9 @@ def open_leader(
         longest_s=settings.sweep.grace / 2,
     )
     observe = Observer(
-        broker,
-        log.node_id,
-        log,
+        seat,
         GroupPolicy(settings.trim.respect_groups, settings.trim.exclude_groups, settings.trim.group_hold_max),
         lambda name, config: overridden(settings, name, config),
-        clock,
         topic.problems,
         attention.wait_for_it,
         beside.archive_problem,
@@ -156,14 +153,12 @@ def open_leader(
         orphans = OrphanSweeps(seat, partition, name, sweep)
         return PartitionWorker(workers, partition, name, orphans)
 
-    hosted = hosted_partitions(settings, log, broker, seat, attention)
+    hosted = hosted_partitions(settings, seat, attention)
     agent = Agent(hosted, new_worker, board, settings.copy_.concurrency, attention, observe.ahead)
     return LeaderRole(agent, board, log, seat, hosted.afresh, new_worker, quota, hosted.unseen)
 
 
-def hosted_partitions(
-    settings: Settings, log: LocalLog, broker: BrokerControl, seat: Seat, attention: Attention
-) -> Discovery:
+def hosted_partitions(settings: Settings, seat: Seat, attention: Attention) -> Discovery:
     """Partitions on the disks that the settings include, under the topic id that the cluster gives the name now.
 
     Those that they exclude stay as long as facts name them: what is remote goes on expiring. Internal topics that the
@@ -176,7 +171,7 @@ def hosted_partitions(
             return Choice(True, internal(described.name)) if covered else None
         return Choice(covered, None if covered else excluded(described.name))
 
-    return Discovery(log, broker, seat.broker_id, choose, seat.view.partitions, attention, seat.clock)
+    return Discovery(seat, choose, attention)
 
 
 def overridden(settings: Settings, name: str, config: TopicConfig) -> TopicConfig:

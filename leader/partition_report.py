@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..rules.candidates import NothingToCopy, copied_offset
-from ..rules.decide import ActKind, Decision, Observed, retention_of
+from ..rules.decide import ActKind, Decision, retention_of
 from ..rules.erase import NothingToErase
 from ..rules.expire import NoExpiry
+from ..rules.observed import Observed
 from ..rules.reasons import Reason, Why
 from ..rules.trim import NoTrim
 from ..state.offsets import TimestampMs

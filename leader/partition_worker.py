@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from ..rules.candidates import CopyCandidate
-from ..rules.decide import ActKind, Decision, Intent, Memory, Observed, Policy, decide, refusal
+from ..rules.decide import ActKind, Decision, Intent, Memory, Policy, decide, refusal
 from ..rules.expire import RemoveObjects
 from ..rules.last_seen import LastSeen
+from ..rules.observed import Observed
 from ..rules.reasons import Reason, Why, why_failed
 from ..rules.sweep import still_abandoned
 from ..rules.term_due import term_due

@@ -35,7 +35,7 @@ _LAST_DELTA_AT = 23
 """Of a record batch of magic 2: base offset, length, and where the last offset's delta is."""
 
 
-class Reader(Protocol):
+class RemoteReader(Protocol):
     """What is needed of `fetch.reader.LogReader`. Thread-safe, blocking."""
 
     def fetch(
@@ -47,7 +47,7 @@ class Reader(Protocol):
 class Shared:
     """By all connections. ``seen``: is told of every error of a remote read."""
 
-    reader: Reader
+    reader: RemoteReader
     pool: Pool
     budget: Budget
     seen: Callable[[Place, Offset, BaseException], None]

@@ -41,7 +41,7 @@ def _lead(version: int, partition: int, error: int, said: Said) -> bytes:
 
 
 @dataclass(slots=True)
-class Entry:
+class AnsweredPartition:
     """``head``: everything since the entry before, up to the records; ``lead``: where in it the entry begins.
 
     ``size``: bytes of records, that follow in the answer. ``version``: of the answer.
@@ -69,7 +69,7 @@ class FetchAnswer(Kept):
         super().__init__(source, flexible=APIS[Key.FETCH].is_flexible(version))
         self._version = version
 
-    async def entries(self) -> AsyncIterator[Entry]:
+    async def entries(self) -> AsyncIterator[AnsweredPartition]:
         await self.tags()  # of the answer's header
         await self.take(4)  # throttle time
         if self._version >= 7:
@@ -87,7 +87,7 @@ class FetchAnswer(Kept):
         """What follows the last entry's records."""
         return bytes(self.kept)
 
-    async def _entry(self, topic: str) -> Entry:
+    async def _entry(self, topic: str) -> AnsweredPartition:
         lead = len(self.kept)
         await self.take(_LEAD.size if self._version >= 5 else _LEAD.size - 8)
         partition, error = struct.unpack_from(">ih", self.kept, lead)
@@ -98,7 +98,7 @@ class FetchAnswer(Kept):
             await self.take(4)
         size = await self.count()
         head, self.kept = self.kept, bytearray()
-        return Entry(topic, partition, error, head, lead, size, self._version)
+        return AnsweredPartition(topic, partition, error, head, lead, size, self._version)
 
 
 def said_of(bounds: LogicalBounds) -> Said:
@@ -106,7 +106,7 @@ def said_of(bounds: LogicalBounds) -> Said:
     return Said(bounds.high_watermark, bounds.last_stable_offset, start)
 
 
-def filled(entry: Entry, piece: Fetched) -> list[bytes | memoryview]:
+def filled(entry: AnsweredPartition, piece: Fetched) -> list[bytes | memoryview]:
     """The entry with the records of ``piece``, and what preceded it in the answer: buffers to be written in order."""
     flexible = APIS[Key.FETCH].is_flexible(entry.version)
     head = entry.head[: entry.lead] + _lead(entry.version, entry.partition, 0, said_of(piece.bounds))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from . import codes
 from .budget import FREE
 from .cold_reads import ColdRead, ColdReads, wait_for_one
-from .fetch_answer import UNKNOWN, Entry, FetchAnswer, Said, filled, said_of
+from .fetch_answer import UNKNOWN, AnsweredPartition, FetchAnswer, Said, filled, said_of
 from .fetch_request import FetchRequest, Place, Wanted, lower
 from .house import House
 from .peer import Part, Peer, framed
@@ -35,7 +35,7 @@ _INT32 = struct.Struct(">i")
 class _Held:
     """An entry with the broker's own records; ``read``: what may be put in their place."""
 
-    entry: Entry
+    entry: AnsweredPartition
     records: bytes
     wanted: Wanted | None = None
     read: ColdRead | None = None
@@ -131,7 +131,7 @@ class Fetches:
         """The first records of an answer are given whatever their size, as brokers do: a reader must get on."""
         return len(data) <= room or not (local or given)
 
-    def _remote(self, entry: Entry, request: FetchRequest) -> tuple[Wanted | None, ColdRead | None]:
+    def _remote(self, entry: AnsweredPartition, request: FetchRequest) -> tuple[Wanted | None, ColdRead | None]:
         """What is to be looked for in the remote tier, where the broker said that it has it no more; and its read."""
         place = (entry.topic, entry.partition)
         wanted = request.wanted.get(place)
@@ -142,7 +142,7 @@ class Fetches:
             return None, None
         return wanted, self._cold.get(place, wanted, request.isolation)
 
-    def _not_yet(self, entry: Entry, wanted: Wanted, read: ColdRead | None) -> None:
+    def _not_yet(self, entry: AnsweredPartition, wanted: Wanted, read: ColdRead | None) -> None:
         """Nothing yet, or the error that it ended in. The log is said to go on: no client may think it has ended."""
         if read is not None and read.error is not None:
             code = codes.code_of(read.error)
@@ -157,7 +157,7 @@ class Fetches:
         if read is not None and piece is not None and not piece.data:
             self._cold.drop(read.place)  # the broker has it, or the log goes on elsewhere: it is asked again
 
-    def _passed(self, entry: Entry, request: FetchRequest, size: int) -> None:
+    def _passed(self, entry: AnsweredPartition, request: FetchRequest, size: int) -> None:
         self._house.counts.passed_bytes += size
         place: Place = (entry.topic, entry.partition)
         if size and (wanted := request.wanted.get(place)) is not None:

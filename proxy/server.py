@@ -24,7 +24,7 @@ from ..state.errors import BrokerUnavailable, TierstateError
 from ..state.offsets import Offset
 from .addresses import named
 from .budget import Budget
-from .cold_reads import Reader, Shared
+from .cold_reads import RemoteReader, Shared
 from .counts import Counts
 from .fetch_request import Place
 from .house import House
@@ -43,7 +43,7 @@ BrokerAddress = tuple[str, int]
 Warn = Callable[..., object]
 
 
-class BothTiers(Reader, Older, Protocol):
+class BothTiers(RemoteReader, Older, Protocol):
     """What a proxy reads with."""
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..state.epochs import Lineage
 from ..state.offsets import Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment
 from ..state.routing import LocalBounds
+from .observed import Observed
 from .reasons import Reason, Why, seconds
 
 
@@ -43,23 +43,18 @@ def copied_offset(view: PartitionView, bounds: LocalBounds) -> Offset:
 
 
 def next_candidate(
-    view: PartitionView,
-    bounds: LocalBounds,
-    segments: Sequence[LocalSegment],
-    epochs: Lineage,
-    now: TimestampMs,
-    lag_ms: int = 0,
-    pinned_s: float = 0.0,
+    view: PartitionView, seen: Observed, now: TimestampMs, lag_ms: int = 0, pinned_s: float = 0.0
 ) -> CopyCandidate | NothingToCopy:
     """The rolled segment that contains copied offset + 1.
 
-    ``segments``: ascending, the last one active. ``epochs``: the broker's own checkpoint; a copy of an offset that it
-    gives no epoch would cover nothing, and be made again and again*. ``lag_ms`` keeps young segments local only
-    (``copy.lag``); records of the future are not young (KIP-1241): who knows when they will be. ``pinned_s``: how long
-    this agent has seen the last stable offset where it is, below the high watermark.
+    A copy of an offset that the broker's checkpoint gives no epoch would cover nothing, and be made again and again*.
+    ``lag_ms`` keeps young segments local only (``copy.lag``); records of the future are not young (KIP-1241): who knows
+    when they will be. ``pinned_s``: how long this agent has seen the last stable offset where it is, below the high
+    watermark.
     """
+    bounds, epochs = seen.bounds, seen.epochs
     wanted = copied_offset(view, bounds) + 1
-    for segment in segments[:-1]:
+    for segment in seen.segments[:-1]:
         if segment.next_base <= wanted:
             continue
         if segment.base_offset > wanted:
@@ -76,7 +71,7 @@ def next_candidate(
             said = f"segment {_range(segment)} is {age // 1000} s old, younger than copy.lag {seconds(lag_ms)}"
             return NothingToCopy(Why(Reason.COPY_LAG, f"{said}: in {seconds(lag_ms - age)}"))
         return CopyCandidate(segment.base_offset, segment.next_base, segment.size_bytes)
-    return NothingToCopy(_all_copied(wanted, segments))
+    return NothingToCopy(_all_copied(wanted, seen.segments))
 
 
 def why_not_stable(segment: LocalSegment, bounds: LocalBounds, pinned_s: float) -> Why:

@@ -9,12 +9,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..state.epochs import Lineage
 from ..state.ids import RemoteSegmentId
 from ..state.offsets import Offset, Position, TimestampMs, moment
 from ..state.partition_view import PartitionView
-from ..state.retention import LocalSegment, TopicRetention
-from ..state.routing import LocalBounds
+from ..state.retention import TopicRetention
 from ..state.segment import Term
 from ..state.termless_facts import OrderKind
 from ..state.topics import TopicConfig
@@ -32,26 +30,11 @@ from .expire import (
 )
 from .last_seen import Aged
 from .missing import MissingObject, still_missing, why_missing
+from .observed import Observed
 from .orders import CutLocal, next_cut, standing
 from .reasons import Reason, Why
 from .sweep import NoSweep, SweepOrphans, failed_attempt, next_orphans, next_sweep
-from .trim import GroupsSeen, NoTrim, TrimBefore, TrimPolicy, trim_before, why_degraded
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What the broker and its disk said.
-
-    ``epochs``: its leader epoch checkpoint.
-    """
-
-    segments: tuple[LocalSegment, ...]
-    epochs: Lineage
-    bounds: LocalBounds
-    config: TopicConfig
-    groups: GroupsSeen
-    drift: str | None = None
-    """How the tier-state topic's configuration differs from what is safe."""
+from .trim import NoTrim, TrimBefore, TrimPolicy, trim_before, why_degraded
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +189,7 @@ def decide(
 def _copy(
     view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs, memory: Memory
 ) -> CopyCandidate | NothingToCopy:
-    found = next_candidate(view, seen.bounds, seen.segments, seen.epochs, now, policy.copy_lag_ms, memory.pinned_s)
+    found = next_candidate(view, seen, now, policy.copy_lag_ms, memory.pinned_s)
     if isinstance(found, CopyCandidate) and memory.too_old and memory.too_old[0] == found.base_offset:
         return NothingToCopy(memory.too_old[1])
     return found
@@ -227,8 +210,7 @@ def _trim(
     if stopped is not None:
         return NoTrim(stopped)
     rules = TrimPolicy(policy.trim_delay_ms, policy.allow_unclean, seen.config.unclean_leader_election_enable)
-    retention = retention_of(seen.config)
-    return trim_before(view, seen.bounds, seen.segments, retention, rules, seen.groups, now, memory.pinned_s)
+    return trim_before(view, seen, retention_of(seen.config), rules, now, memory.pinned_s)
 
 
 def _expire(view: PartitionView, seen: Observed, policy: Policy, now: TimestampMs, memory: Memory) -> Expiry:

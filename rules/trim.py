@@ -6,7 +6,7 @@ the reason people are shown. Rules marked * close a loss that a model or a revie
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..state.offsets import Offset, TimestampMs, moment
@@ -14,6 +14,7 @@ from ..state.partition_view import PartitionView
 from ..state.retention import LocalSegment, TopicRetention, local_retention_end
 from ..state.routing import LocalBounds
 from .candidates import why_not_stable
+from .observed import GroupsSeen, Observed
 from .reasons import Reason, Why, seconds
 
 
@@ -24,24 +25,6 @@ class TrimPolicy:
     delay_ms: int
     allow_unclean: bool
     unclean_elections: bool
-
-
-@dataclass(frozen=True, slots=True)
-class GroupsSeen:
-    """What consumer groups keep on the broker, as of when they were asked for; that may be minutes ago.
-
-    ``holds``: group to the lowest offset it still needs (empty: nobody holds); None: not all groups are known, and
-    ``unknown`` says why. ``uncommitted``: those that have a member and no commit, and hold the local start.
-    """
-
-    holds: Mapping[str, Offset] | None
-    unknown: str | None = None
-    uncommitted: Collection[str] = ()
-    asked_at: TimestampMs | None = None
-
-
-NO_GROUPS = GroupsSeen({})
-"""Groups do not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +45,14 @@ class NoTrim:
 
 def trim_before(
     view: PartitionView,
-    bounds: LocalBounds,
-    segments: Sequence[LocalSegment],
+    seen: Observed,
     retention: TopicRetention,
     policy: TrimPolicy,
-    groups: GroupsSeen,
     now: TimestampMs,
     pinned_s: float = 0.0,
 ) -> TrimBefore | NoTrim:
     """``pinned_s``: as in `next_candidate`."""
+    bounds, segments, groups = seen.bounds, seen.segments, seen.groups
     holds = groups.holds
     if holds is None:
         because = f": {groups.unknown}" if groups.unknown else ""

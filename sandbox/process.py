@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from ..state.errors import BrokerUnavailable, TimedOut
+from .class_archive import ClassArchive
 from .properties import BrokerAddress
 
 TETHER = Path(__file__).resolve().with_name("tether.py")
@@ -39,7 +40,7 @@ class BrokerProcess:
         """``starter`` runs the thread that starts, and so keeps alive, a tethered process; None: it outlives us."""
         self.address = address
         self.folder = folder
-        self._java = [java, *JVM, "-cp", f"{libs}/*"]
+        self._java, self._classes, self._archive = [java, *JVM], ["-cp", f"{libs}/*"], ClassArchive(java, libs)
         self._starter = starter
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -58,16 +59,19 @@ class BrokerProcess:
 
     def format(self, cluster_id: str) -> None:
         """Makes Kafka's storage; does nothing when it is there."""
-        command = [*self._java, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
-        command += ["-t", cluster_id, "-c", str(self.folder / "server.properties")]
-        process = self._spawn(command)
+        command = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster_id]
+        command += ["-c", str(self.folder / "server.properties")]
+        process = self._spawn([*self._java, *self._archive.options(make=True), *self._classes, *command])
         if process.wait() != 0:
+            self._archive.drop()
             raise self._failed("Kafka's storage could not be formatted")
+        self._archive.keep()
 
     def launch(self) -> None:
         """Starts the process, without waiting for an answer."""
         if self.pid is None:
-            self._process = self._spawn([*self._java, "kafka.Kafka", str(self.folder / "server.properties")])
+            command = ["kafka.Kafka", str(self.folder / "server.properties")]
+            self._process = self._spawn([*self._java, *self._archive.options(), *self._classes, *command])
 
     def wait_ready(self, brokers: int, deadline: float, client_config: Mapping[str, str]) -> None:
         """Until this broker answers and knows ``brokers`` of them. TimedOut, BrokerUnavailable (it ended)."""

@@ -27,7 +27,7 @@ GATEWAY_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class SplitReads:
     """What `fetch.split.read_split` reads with. ``local`` None: no split of these has a local part."""
 
     store: ObjectReads
@@ -47,14 +47,14 @@ class Access:
     """There are no brokers."""
 
     @contextmanager
-    def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[Reads]:
+    def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[SplitReads]:
         """For as long as the block lasts. Raises InvalidRequest, AccessDenied, MissingExtra."""
         keys = self.keys()
         with ExitStack() as opened:
             store = opened.enter_context(closing(self.open_store(clock)))
             by_broker = any(part.segment is None for split in splits for part in split.parts)
             asked = by_broker and not self.bucket_alone
-            yield Reads(store, keys, opened.enter_context(self.local_tier(clock)) if asked else None)
+            yield SplitReads(store, keys, opened.enter_context(self.local_tier(clock)) if asked else None)
 
     def keys(self) -> KeyUnwrapper | None:
         """What opens encrypted segments. Raises InvalidRequest."""
@@ -108,7 +108,7 @@ class GatewayAccess:
         )
 
     @contextmanager
-    def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[Reads]:
+    def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[SplitReads]:
         """As `Access.reads`."""
         from ..fetch.gateway_plans import GatewayGrants, GatewayTier
         from ..fetch.granted_objects import GrantedObjects
@@ -118,7 +118,7 @@ class GatewayAccess:
         plan = next((split.plan for split in splits if split.plan), "")
         with self.client() as client, closing(GatewayGrants(client, plan)) as grants:
             objects = GrantedObjects(segments, grants, clock)
-            yield Reads(objects, objects, GatewayTier(client))
+            yield SplitReads(objects, objects, GatewayTier(client))
 
 
 def access_by(settings: Settings) -> Access:

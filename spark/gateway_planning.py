@@ -12,13 +12,13 @@ from ..fetch.gateway import GatewayClient
 from ..fetch.gateway_plans import asked_plan
 from ..fetch.plan import PlannedRange, PlannedSplit
 from ..state.errors import AccessDenied, OffsetOutOfRange, SegmentExpired, Unavailable, UnknownTopic
-from ..state.offsets import Offset, TimestampMs
+from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 from ..state.segment import RemoteSegment
 from .access import GatewayAccess
 from .options import Assigned, Choice, SourceOptions, Subscribed
 from .positions import TopicPartition
-from .ranges import Extent, resolve_ranges
+from .ranges import resolve_ranges
 
 log = logging.getLogger("tierstate.spark")
 RANGES = 1000

@@ -18,9 +18,9 @@ from ..runtime.clock import Clock
 from ..runtime.id_source import RandomIds
 from ..state.errors import AccessDenied, Unavailable, UnknownTopic
 from ..state.ids import TopicIdPartition
+from ..state.offsets import Extent
 from .options import Assigned, Choice, SourceOptions, Subscribed
 from .positions import TopicPartition
-from .ranges import Extent
 
 log = logging.getLogger("tierstate.spark")
 TakeLeases = Callable[[Mapping[TopicPartition, Extent]], bool]

@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ..state.errors import InvalidRequest, OffsetOutOfRange
-from ..state.offsets import Offset, TimestampMs
+from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 from .options import SourceOptions
 from .positions import EARLIEST, LATEST, ByOffset, ByTime, Edge, Stated, TopicPartition, check_complete
-
-Extent = tuple[Offset, Offset]
-"""First offset, and the one after the last."""
 
 
 class Extents(Protocol):
@@ -39,7 +36,7 @@ def resolve_ranges(
         start = _start(options, reader, key, extent)
         end = _end(options, reader, key, extent)
         if start < end:
-            ranges[key] = start, end
+            ranges[key] = Extent(start, end)
     return ranges
 
 
@@ -58,10 +55,10 @@ def _start(options: SourceOptions, reader: Extents, key: TopicPartition, extent:
     said = options.starting
     match said.position:
         case Edge(edge):
-            return extent[1] if edge == LATEST else extent[0]
+            return extent.end if edge == LATEST else extent.start
         case ByOffset(offsets):
             if offsets[key] in (LATEST, EARLIEST):
-                return extent[1] if offsets[key] == LATEST else extent[0]
+                return extent.end if offsets[key] == LATEST else extent.start
             return _within(options, said, key, offsets[key], extent)
         case ByTime(times):
             time = times[key] if isinstance(times, Mapping) else times
@@ -69,7 +66,7 @@ def _start(options: SourceOptions, reader: Extents, key: TopicPartition, extent:
             if found is not None:
                 return _clipped(found[0], extent)
             if options.latest_when_no_match:
-                return extent[1]
+                return extent.end
             raise InvalidRequest(
                 f"option {said.option}: no record at or after this time"
                 " (startingOffsetsByTimestampStrategy=latest reads nothing then)",
@@ -83,28 +80,28 @@ def _end(options: SourceOptions, reader: Extents, key: TopicPartition, extent: E
     said = options.ending
     match said.position:
         case Edge():
-            return extent[1]
+            return extent.end
         case ByOffset(offsets):
             if offsets[key] == LATEST:
-                return extent[1]
+                return extent.end
             # an end below the log start is an empty range, not a loss: where to begin has been checked already
-            return _within(options, said, key, max(offsets[key], extent[0]), extent)
+            return _within(options, said, key, max(offsets[key], extent.start), extent)
         case ByTime(times):
             found = reader.offset_for_time(*key, times[key] if isinstance(times, Mapping) else times)
-            return extent[1] if found is None else _clipped(found[0], extent)
+            return extent.end if found is None else _clipped(found[0], extent)
 
 
 def _clipped(offset: int, extent: Extent) -> Offset:
-    return Offset(min(max(offset, extent[0]), extent[1]))
+    return Offset(min(max(offset, extent.start), extent.end))
 
 
 def _within(options: SourceOptions, said: Stated, key: TopicPartition, offset: int, extent: Extent) -> Offset:
-    if extent[0] <= offset <= extent[1] or not options.fail_on_data_loss:
+    if extent.start <= offset <= extent.end or not options.fail_on_data_loss:
         return _clipped(offset, extent)
     raise OffsetOutOfRange(
         f"option {said.option}: these offsets are not there (failOnDataLoss=false reads those that are)",
-        valid_start=extent[0],
-        valid_end=extent[1],
+        valid_start=extent.start,
+        valid_end=extent.end,
         topic=key[0],
         partition=key[1],
         offset=offset,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NewType
+from typing import NamedTuple, NewType
 
 from .errors import InvalidRequest
 
@@ -21,6 +21,13 @@ TimestampMs = NewType("TimestampMs", int)
 def moment(ms: int) -> str:
     """ISO 8601, UTC, seconds."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Extent(NamedTuple):
+    """Of a log: its first offset, and the one after its last. Empty when they are the same."""
+
+    start: Offset
+    end: Offset
 
 
 @dataclass(frozen=True, slots=True, order=True)

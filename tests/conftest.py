@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.scheduling import begins, by_rooms
 from tierstate.sandbox.artifacts import RELEASES
 from tierstate.sandbox.kafka import KafkaSandbox
 
@@ -17,8 +19,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that wait for real processes come first, so that no worker is left with one of them in the end."""
-    items.sort(key=lambda item: item.path.parent.name != "scenarios")
+    items.sort(key=begins)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return by_rooms(config, log) if config.option.dist == "loadfile" else None
 
 
 class SlowestFiles:

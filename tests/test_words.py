@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "words.md").read_text()
 FLOORS = "state schemas runtime rules broker log storage leader follower fetch app".split()
-FACES = "api cli consumer sandbox spark".split()
+FACES = "api cli consumer proxy sandbox spark".split()
 """Their files are called after commands, routes and options, which have pages of their own: no noun of theirs is asked
 for. But none of their classes takes another one's name."""
 
@@ -61,6 +61,7 @@ ONE_THING = {
     "archived_deletes": "what the archive says of deleted segments: read from it; asked by a sweep",
     "batch": "Kafka's record batch; Spark's batch read",
     "custody": "custody: what should be done; doing it",
+    "offsets": "offsets: what the numbers mean; Kafka's questions for them, by time and by epoch",
     "open": "wiring of the room",
     "options": "options of the room",
     "orders": "orders of people: which stand; giving one",

@@ -17,7 +17,7 @@ from tierstate.api.service import FetchService
 from tierstate.fetch.gateway import GatewayClient
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
-from tierstate.state.offsets import Offset
+from tierstate.state.offsets import Extent, Offset
 from tierstate.state.routing import Isolation, Tier
 
 BYTE_TYPES = (NDJSON, KAFKA_BINARY, ARROW, PARQUET, BATCHES)
@@ -208,7 +208,8 @@ def test_our_own_client_reads_the_log_through_the_gateway(serve: Callable[..., R
     bounds = client.bounds("t", 0)
     assert (bounds.local_start, bounds.high_watermark) == (log.local.local_start, log.folder.end())
     assert len(client.segments("t", 0)) == 4
-    batches = list(client.records("t", 0, Offset(0), bounds.high_watermark, Isolation.READ_COMMITTED, Tier.AUTO))
+    extent = Extent(Offset(0), bounds.high_watermark)
+    batches = list(client.records("t", 0, extent, Isolation.READ_COMMITTED, Tier.AUTO))
     wanted = [row[0] for row in golden_rows("transactions", Isolation.READ_COMMITTED)]
     assert [offset for batch, _ in batches for offset in batch.column("offset").to_pylist()] == wanted
     assert {tier for _, tier in batches} == {Tier.LOCAL, Tier.REMOTE}

@@ -30,6 +30,7 @@ from tests.api.gateways import write_keys
 from tests.broker.guarded import PASSWORDS, allow, binding, denied
 from tests.broker.test_caller_groups import commit
 from tests.broker.test_callers import allow_tokens
+from tests.scenarios import forked
 from tests.scenarios.bound_topics import RECORDS, copy_bound_topics
 from tests.scenarios.house import TIERSTATE, House, Running
 from tierstate import connect
@@ -352,10 +353,8 @@ class Asked:
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         config = ("--config", str(self.guarded.house.config))
-        command = [*TIERSTATE, *arguments, *config, "--gateway", self.url, "--ca-file", str(self.guarded.authority)]
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment}, check=False
-        )
+        command = [*arguments, *config, "--gateway", self.url, "--ca-file", str(self.guarded.authority)]
+        return forked.command(command, {**os.environ, **environment}, 60)
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tierstate.broker.answers import FetchSpec
 from tierstate.broker.bounds import offset_at
+from tierstate.broker.fetch_spec import FetchSpec
 from tierstate.broker.local_reads import whole_batches
 from tierstate.broker.open import Broker
 from tierstate.broker.raw import RawClient

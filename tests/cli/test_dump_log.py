@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.sampled import sampled
+from tests.scenarios import forked
 
 DATA = Path(__file__).parents[1] / "data"
 UNDECIDED = "opentxn"
@@ -20,9 +20,8 @@ FOLDERS = [UNDECIDED, *sorted({path.name for path in (DATA / "kafka-logs").iterd
 
 
 def dump(*arguments: str | Path) -> tuple[int, list[dict[str, Any]], str]:
-    call = [sys.executable, "-m", "tierstate.cli.main", "dump-log", *map(str, arguments)]
-    done = subprocess.run(call, capture_output=True, check=False, timeout=120)
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr.decode()
+    done = forked.command(["dump-log", *map(str, arguments)], os.environ, 120)
+    return done.returncode, [json.loads(line) for line in done.stdout.encode().splitlines()], done.stderr
 
 
 def golden(path: Path) -> list[list[Any]]:

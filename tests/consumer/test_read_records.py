@@ -28,7 +28,7 @@ from tierstate.runtime.setting_types import Address
 from tierstate.runtime.settings_load import settings_from
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import OffsetOutOfRange, UnknownTopic
-from tierstate.state.offsets import Offset
+from tierstate.state.offsets import Extent, Offset
 from tierstate.state.routing import Isolation, Tier
 
 RECORDS = 400
@@ -157,7 +157,7 @@ def test_columns_asked_for_are_those_of_everything_and_no_others_are_made(log: L
     assert topic.read(columns=columns, progress=lambda *done: told.append(done)).to_table().equals(wanted)
     assert told[-1] == (RECORDS, RECORDS)
     how = (Isolation.READ_COMMITTED, Tier.AUTO)
-    made = log.source().records(TOPIC, 0, Offset(0), Offset(RECORDS), *how, columns=columns)
+    made = log.source().records(TOPIC, 0, Extent(Offset(0), Offset(RECORDS)), *how, columns=columns)
     assert {tuple(batch.schema.names) for batch, _ in made} == {tuple(columns)}
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from tests.histories.epoch_cache import said_of_epoch
 from tests.twins.memory_tier_topic import MemoryTierTopic
 from tierstate.broker.control import ClusterDescription
+from tierstate.broker.fetch_spec import FetchSpec
 from tierstate.broker.tier_topic import TierTopic
 from tierstate.broker.topics import PartitionDescription, TopicDescription
 from tierstate.fetch.local import LocalPiece, closed_ranges
@@ -291,40 +292,32 @@ class FolderTier:
         if self.answers:
             self.answers.pop(0)()
 
-    def fetch(
-        self,
-        topic: str,
-        partition: TopicIdPartition,
-        offset: Offset,
-        *,
-        max_bytes: int,
-        isolation: Isolation,
-        wait_s: float,
-        leader_epoch: LeaderEpoch | None,
-    ) -> LocalPiece:
+    def fetch(self, spec: FetchSpec) -> LocalPiece:
         self._happen()
         bounds = self._bounds()
-        end = bounds.end(isolation)
-        if leader_epoch is not None and self.epoch is not None and leader_epoch < self.epoch:
+        end = bounds.end(spec.isolation)
+        if spec.leader_epoch is not None and self.epoch is not None and spec.leader_epoch < self.epoch:
             raise Fenced("a newer leader epoch exists")
-        if not bounds.local_start <= offset <= end:
+        if not bounds.local_start <= spec.offset <= end:
             raise OffsetOutOfRange("not here", valid_start=bounds.local_start, valid_end=end)
-        taken = [h for h in self._headers if h.last_offset >= offset and h.base_offset < end]
+        taken = [h for h in self._headers if h.last_offset >= spec.offset and h.base_offset < end]
         size = 0
         kept: list[BatchHeader] = []
         for header in taken:
-            if kept and size + header.size_bytes > max_bytes:
+            if kept and size + header.size_bytes > spec.max_bytes:
                 break
             kept.append(header)
             size += header.size_bytes
         if not kept:
-            return LocalPiece(b"", (), offset, bounds)
+            return LocalPiece(b"", (), spec.offset, bounds)
         data = self._log[kept[0].position : kept[-1].position + kept[-1].size_bytes]
         last = Offset(kept[-1].last_offset)
         aborted: tuple[AbortedRange, ...] = ()
-        if isolation is Isolation.READ_COMMITTED:
-            listed = [(each.producer_id, each.first) for each in self._aborted if each.last >= offset]
-            markers = sorted((each.last, each.producer_id) for each in self._aborted if offset <= each.last <= last)
+        if spec.isolation is Isolation.READ_COMMITTED:
+            listed = [(each.producer_id, each.first) for each in self._aborted if each.last >= spec.offset]
+            markers = sorted(
+                (each.last, each.producer_id) for each in self._aborted if spec.offset <= each.last <= last
+            )
             aborted = closed_ranges(listed, [(producer, at) for at, producer in markers], last)
         return LocalPiece(data, aborted, Offset(last + 1), bounds)
 

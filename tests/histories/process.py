@@ -62,7 +62,7 @@ class Process:
             listener=world.tell,
             longest_s=900.0,
         )
-        observe = Observer(control, number, log, POLICY, _as_it_is, clock, topic.problems)
+        observe = Observer(seat, POLICY, _as_it_is, topic.problems)
         rules, board = Policy(0, 0, allow_unclean=True, sweep_grace_s=1800.0), StatusBoard()
         shared = WorkerTools(seat, observe, tools, rules, board, world.tell, world.archived_to)
         self.worker = PartitionWorker(shared, world.cluster.partition, NAME)

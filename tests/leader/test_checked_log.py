@@ -8,8 +8,8 @@ from pathlib import Path
 
 import google_crc32c
 import pytest
-from kafka.record import MemoryRecordsBuilder
 
+from tests.log.batches import Batch, record
 from tierstate.leader.checked_log import PIECE_BYTES, CheckedLog
 from tierstate.log.batch import iter_batches
 from tierstate.log.local_log import LogDirs
@@ -23,12 +23,8 @@ CHUNK_BYTES = 100_000
 
 def batch(offset: int, size: int) -> bytes:
     """One record of about ``size`` bytes."""
-    builder = MemoryRecordsBuilder(2, 0, size + 1000)
-    assert builder.append(1_767_225_600_000 + offset, b"key", bytes([offset % 251]) * size)
-    builder.close()
-    data = bytearray(builder.buffer())
-    data[:8], data[12:16] = offset.to_bytes(8, "big"), bytes(4)
-    return bytes(data)
+    only = record(0, b"key", bytes([offset % 251]) * size)
+    return Batch(offset, [only], time=1_767_225_600_000 + offset).bytes
 
 
 @contextmanager

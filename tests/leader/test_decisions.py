@@ -13,13 +13,14 @@ from tierstate.broker.groups import GroupPosition, GroupProblem, TopicGroups
 from tierstate.leader.group_holds import GroupHolds, GroupPolicy
 from tierstate.leader.open import overridden
 from tierstate.rules.candidates import CopyCandidate, NothingToCopy, copied_offset, next_candidate
-from tierstate.rules.decide import ActKind, Memory, Observed, Policy, decide, refusal, standing_order
+from tierstate.rules.decide import ActKind, Memory, Policy, decide, refusal, standing_order
 from tierstate.rules.erase import NothingToErase
 from tierstate.rules.expire import NoExpiry
+from tierstate.rules.observed import NO_GROUPS, GroupsSeen, Observed
 from tierstate.rules.orders import CutLocal
 from tierstate.rules.reasons import Reason, Why
 from tierstate.rules.sweep import NoSweep
-from tierstate.rules.trim import NO_GROUPS, GroupsSeen, NoTrim, TrimBefore
+from tierstate.rules.trim import NoTrim, TrimBefore
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.settings import Settings
 from tierstate.state.epochs import Lineage
@@ -44,43 +45,43 @@ def kind_of(found: CopyCandidate | NothingToCopy) -> Reason | None:
 
 
 def test_the_candidate_is_the_rolled_segment_after_what_is_copied() -> None:
-    assert next_candidate(copied((0, 99)), BOUNDS, SEGMENTS, EPOCHS, NOW) == CANDIDATE
+    assert next_candidate(copied((0, 99)), seen(), NOW) == CANDIDATE
     assert CANDIDATE.offsets == OffsetRange(Offset(100), Offset(199))
 
 
 def test_segments_that_another_leader_cut_elsewhere_are_copied_again_from_their_base() -> None:
     """Replicas roll at different offsets: the segment that *contains* the next offset, or 150..199 is lost for ever."""
-    assert next_candidate(copied((0, 149)), BOUNDS, SEGMENTS, EPOCHS, NOW) == CANDIDATE
+    assert next_candidate(copied((0, 149)), seen(), NOW) == CANDIDATE
 
 
 def test_a_failed_segment_is_not_skipped_for_a_later_one() -> None:
     """The copied offset is the end of a gap-free prefix, never a maximum."""
     view = copied((0, 99), (200, 299))
     assert copied_offset(view, BOUNDS) == 99
-    assert next_candidate(view, BOUNDS, SEGMENTS, EPOCHS, NOW) == CANDIDATE
+    assert next_candidate(view, seen(), NOW) == CANDIDATE
 
 
 def test_the_active_segment_is_never_a_candidate() -> None:
-    assert next_candidate(ALL, BOUNDS, SEGMENTS, EPOCHS, NOW) == not_copied(
+    assert next_candidate(ALL, seen(), NOW) == not_copied(
         Reason.ALL_COPIED,
         "every rolled segment is copied, up to offset 399; the active one begins at 400 and has 1,000 bytes",
     )
-    assert kind_of(next_candidate(copied(), BOUNDS, SEGMENTS[:1], EPOCHS, NOW)) == Reason.ALL_COPIED
-    assert kind_of(next_candidate(copied(), BOUNDS, (), EPOCHS, NOW)) == Reason.ALL_COPIED
+    assert kind_of(next_candidate(copied(), seen(segments=SEGMENTS[:1]), NOW)) == Reason.ALL_COPIED
+    assert kind_of(next_candidate(copied(), seen(segments=()), NOW)) == Reason.ALL_COPIED
 
 
 def test_an_offset_without_a_leader_epoch_is_not_copied_for_ever() -> None:
     """Its copy would be in no lineage there, so it would still be missing: the same segment, again and again."""
-    found = next_candidate(copied((0, 99)), BOUNDS, SEGMENTS, Lineage.of((0, 101)), NOW)
+    found = next_candidate(copied((0, 99)), seen(epochs=Lineage.of((0, 101))), NOW)
     said = "offset 100 has no leader epoch in the broker's checkpoint: its first offset is 101"
     assert found == not_copied(Reason.NO_EPOCH, said)
-    assert next_candidate(copied((0, 99)), BOUNDS, SEGMENTS, Lineage.of((0, 100)), NOW) == CANDIDATE
+    assert next_candidate(copied((0, 99)), seen(epochs=Lineage.of((0, 100))), NOW) == CANDIDATE
 
 
 @pytest.mark.parametrize(("stable", "copies"), [(201, True), (200, True), (199, False), (101, False), (100, False)])
 def test_a_segment_must_lie_wholly_below_the_last_stable_offset(stable: int, copies: bool) -> None:
     bounds = replace(BOUNDS, last_stable_offset=Offset(stable))
-    found = next_candidate(copied((0, 99)), bounds, SEGMENTS, EPOCHS, NOW, pinned_s=12.4)
+    found = next_candidate(copied((0, 99)), seen(bounds=bounds), NOW, pinned_s=12.4)
     said = f"the last stable offset {stable} is not past segment 100..199 of 1,000 bytes, for 12 s at least"
     no = not_copied(Reason.OPEN_TRANSACTION, f"a transaction is open: {said}")
     assert found == (CANDIDATE if copies else no)
@@ -88,7 +89,7 @@ def test_a_segment_must_lie_wholly_below_the_last_stable_offset(stable: int, cop
 
 def test_a_segment_that_a_replica_lacks_waits_for_it_and_no_transaction_is_blamed() -> None:
     bounds = replace(BOUNDS, last_stable_offset=Offset(150), high_watermark=Offset(150))
-    assert next_candidate(copied((0, 99)), bounds, SEGMENTS, EPOCHS, NOW) == not_copied(
+    assert next_candidate(copied((0, 99)), seen(bounds=bounds), NOW) == not_copied(
         Reason.NOT_REPLICATED,
         "high watermark 150 is not past segment 100..199 of 1,000 bytes: a replica in sync has no more",
     )
@@ -97,20 +98,20 @@ def test_a_segment_that_a_replica_lacks_waits_for_it_and_no_transaction_is_blame
 def test_copying_goes_on_at_the_local_start_when_there_is_a_gap_below_it() -> None:
     bounds = replace(BOUNDS, local_start=Offset(100))
     assert copied_offset(copied((0, 49)), bounds) == 99
-    assert next_candidate(copied((0, 49)), bounds, SEGMENTS[1:], EPOCHS, NOW) == CANDIDATE
+    assert next_candidate(copied((0, 49)), seen(bounds=bounds, segments=SEGMENTS[1:]), NOW) == CANDIDATE
 
 
 def test_copying_begins_at_the_log_start_when_that_is_higher() -> None:
-    assert next_candidate(copied(log_start=100), BOUNDS, SEGMENTS, EPOCHS, NOW) == CANDIDATE
+    assert next_candidate(copied(log_start=100), seen(), NOW) == CANDIDATE
 
 
 def test_a_local_start_inside_a_segment_takes_that_segment() -> None:
     bounds = replace(BOUNDS, local_start=Offset(150))
-    assert next_candidate(copied(), bounds, SEGMENTS, EPOCHS, NOW) == CANDIDATE
+    assert next_candidate(copied(), seen(bounds=bounds), NOW) == CANDIDATE
 
 
 def test_an_offset_that_no_local_segment_has_is_said() -> None:
-    found = next_candidate(copied((0, 99)), BOUNDS, SEGMENTS[2:], EPOCHS, NOW)
+    found = next_candidate(copied((0, 99)), seen(segments=SEGMENTS[2:]), NOW)
     said = "offset 100 is in no local segment: the next one begins at 200"
     assert found == not_copied(Reason.NO_LOCAL_SEGMENT, said)
 
@@ -118,13 +119,13 @@ def test_an_offset_that_no_local_segment_has_is_said() -> None:
 @pytest.mark.parametrize(("age", "copies"), [(0, False), (4999, False), (5000, True), (-1, True), (-(10**9), True)])
 def test_young_segments_wait_for_the_copy_lag_and_future_ones_do_not(age: int, copies: bool) -> None:
     segment = LocalSegment(Offset(100), Offset(200), 1000, TimestampMs(NOW - age))
-    found = next_candidate(copied((0, 99)), BOUNDS, (segment, SEGMENTS[-1]), EPOCHS, NOW, lag_ms=5000)
+    found = next_candidate(copied((0, 99)), seen(segments=(segment, SEGMENTS[-1])), NOW, lag_ms=5000)
     assert found == CANDIDATE if copies else kind_of(found) == Reason.COPY_LAG
 
 
 def test_a_young_segment_says_when_it_will_be_copied() -> None:
     segment = LocalSegment(Offset(100), Offset(200), 1000, TimestampMs(NOW - 2000))
-    found = next_candidate(copied((0, 99)), BOUNDS, (segment, SEGMENTS[-1]), EPOCHS, NOW, lag_ms=5000)
+    found = next_candidate(copied((0, 99)), seen(segments=(segment, SEGMENTS[-1])), NOW, lag_ms=5000)
     assert found == not_copied(Reason.COPY_LAG, "segment 100..199 is 2 s old, younger than copy.lag 5 s: in 3 s")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,8 @@ class Desk:
         self.world, self.broker = world, Counted(world)
         self.attention = Attention(world.clock, lambda partition: 0)
         settings = Settings.model_validate({"tiering": {"include": [".*"], "exclude": ["left"]}})
-        self.discovery: Discovery = hosted_partitions(
-            settings, world.log, self.broker.control, world.process().seat, self.attention
-        )
+        seat = replace(world.process().seat, broker=self.broker.control)
+        self.discovery: Discovery = hosted_partitions(settings, seat, self.attention)
         for partition in self.discovery():
             self.attention.follow(partition)
         self.called()

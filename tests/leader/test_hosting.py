@@ -23,7 +23,7 @@ from tierstate.state.ids import TopicIdPartition
 def hosted(world: World, **tiering: list[str]) -> Mapping[TopicIdPartition, Hosted]:
     settings = Settings.model_validate({"tiering": {"include": [".*"], **tiering}})
     attention = Attention(world.clock, lambda partition: 0)
-    return hosted_partitions(settings, world.log, world.broker, world.process().seat, attention)()
+    return hosted_partitions(settings, world.process().seat, attention)()
 
 
 def add_folder(world: World, name: str, topic_id: object) -> None:

@@ -19,7 +19,7 @@ from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.observe import AHEAD_AGE_S, CONFIG_AGE_S, GROUPS_AGE_S, PROBLEM_AGE_S, Observer
 from tierstate.runtime.metrics import Metrics
 from tierstate.state.errors import AccessDenied, Fenced, StorageFull, Unavailable, UnknownTopic
-from tierstate.state.ids import BrokerId, TopicIdPartition
+from tierstate.state.ids import TopicIdPartition
 from tierstate.state.offsets import Offset
 
 
@@ -51,7 +51,7 @@ class Counted:
 
 def observer(world: World, broker: Any, *, respect: bool = True) -> Observer:
     policy = GroupPolicy(respect, (), 60.0)
-    return Observer(broker, BrokerId(1), world.log, policy, lambda name, config: config, world.clock)
+    return Observer(replace(world.process().seat, broker=broker), policy, lambda name, config: config)
 
 
 def test_bounds_are_asked_every_time_configuration_and_groups_rarely(world: World) -> None:
@@ -146,16 +146,8 @@ def test_a_cluster_that_answers_nothing_ahead_fails_looks_and_nothing_else(world
 def test_who_waits_for_a_transaction_is_told(world: World) -> None:
     told = []
     policy = GroupPolicy(False, (), 60.0)
-    observe = Observer(
-        world.broker,
-        BrokerId(1),
-        world.log,
-        policy,
-        lambda name, config: config,
-        world.clock,
-        list,
-        lambda *it: told.append(it),
-    )
+    seat = world.process().seat
+    observe = Observer(seat, policy, lambda name, config: config, list, lambda *it: told.append(it))
     observe(world.partition, world.name)
     world.broker.open_transaction(world.name, 0, Offset(world.bases[1]))
     observe(world.partition, world.name)
@@ -172,7 +164,7 @@ def test_threads_that_want_the_same_at_once_ask_once_and_all_get_it(world: World
         return ["retention.ms is 1"]
 
     policy, seen = GroupPolicy(False, (), 60.0), []
-    observe = Observer(world.broker, BrokerId(1), world.log, policy, lambda name, config: config, world.clock, problems)
+    observe = Observer(world.process().seat, policy, lambda name, config: config, problems)
 
     def look() -> None:
         seen.append(observe(world.partition, world.name).drift)

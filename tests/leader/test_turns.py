@@ -13,7 +13,7 @@ from tests.leader.turns import Busy, Desk, abandoned, erasable_left, failures, f
 from tests.leader.world import TRIMS_ALL, World
 from tierstate.leader.partition_worker import OTHERS_EVERY_S
 from tierstate.leader.setbacks import MAX_BACKOFF_S, Setbacks
-from tierstate.rules.decide import Observed
+from tierstate.rules.observed import Observed
 from tierstate.rules.reasons import Reason
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import AccessDenied, BrokerUnavailable

@@ -13,11 +13,12 @@ from tierstate.leader.group_holds import GroupPolicy
 from tierstate.leader.observe import Observer
 from tierstate.leader.partition_worker import PartitionWorker, WorkerTools, no_archive
 from tierstate.leader.term import Reign
-from tierstate.rules.decide import Observed, Policy
+from tierstate.rules.decide import Policy
+from tierstate.rules.observed import Observed
 from tierstate.runtime.listener import ActFailed, CopyFailed, TrimRefused
 from tierstate.state.errors import BrokerUnavailable
 from tierstate.state.facts import LocalTrimIntended
-from tierstate.state.ids import BrokerId, TopicIdPartition
+from tierstate.state.ids import TopicIdPartition
 from tierstate.state.offsets import Offset, Position
 from tierstate.state.segment import SegmentState
 from tierstate.state.termless_facts import OrderKind
@@ -56,7 +57,7 @@ class Desk:
     def __post_init__(self) -> None:
         process, world = self.process, self.world
         groups = GroupPolicy(False, (), 0.0)
-        observe = Pretended(world.broker, BrokerId(1), world.log, groups, lambda name, config: config, world.clock)
+        observe = Pretended(process.seat, groups, lambda name, config: config)
         observe.desk = self
         tools = WorkerTools(
             process.seat,

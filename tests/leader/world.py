@@ -31,6 +31,7 @@ from tierstate.log.batch import BatchHeader, iter_batches
 from tierstate.log.local_log import LogDirs
 from tierstate.rules.candidates import CopyCandidate, next_candidate
 from tierstate.rules.decide import Policy
+from tierstate.rules.observed import NO_GROUPS, Observed
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.id_source import CountingIds
 from tierstate.runtime.listener import Event
@@ -41,6 +42,7 @@ from tierstate.state.offsets import Offset, Position
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import LocalBounds
 from tierstate.state.segment import RemoteSegment, SegmentState
+from tierstate.state.topics import TopicConfig
 from tierstate.state.view import MemoryView
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.segment.reader import SegmentReader
@@ -267,15 +269,7 @@ class Process:
     ) -> PartitionWorker:
         world = self.world
         groups = groups or GroupPolicy(True, (), 7 * 86_400.0)
-        plain = Observer(
-            world.broker,
-            BrokerId(1),
-            world.log,
-            groups,
-            lambda name, config: config,
-            world.clock,
-            world.topic.problems,
-        )
+        plain = Observer(self.seat, groups, lambda name, config: config, world.topic.problems)
         policy = Policy(lag_ms, delay_ms, allow_unclean)
         tools = WorkerTools(self.seat, observe or plain, self.tools, policy, self.board, self.events.append)
         return PartitionWorker(tools, world.partition, world.name, orphans)
@@ -295,7 +289,8 @@ class Process:
 
     def candidate(self, reign: Reign) -> CopyCandidate:
         local = self.world.log.snapshot(self.world.partition, self.world.name)
-        found = next_candidate(reign.view(), reign.bounds(), local.segments, local.lineage, self.world.clock.now_ms())
+        seen = Observed(local.segments, local.lineage, reign.bounds(), TopicConfig(), NO_GROUPS)
+        found = next_candidate(reign.view(), seen, self.world.clock.now_ms())
         assert isinstance(found, CopyCandidate), found
         return found
 

@@ -25,7 +25,7 @@ from tierstate.fetch.piece import Fetched, LogicalBounds
 from tierstate.proxy import addresses
 from tierstate.proxy.apis import APIS, Key
 from tierstate.proxy.arriving import Kept
-from tierstate.proxy.fetch_answer import Entry, FetchAnswer, Said, filled
+from tierstate.proxy.fetch_answer import AnsweredPartition, FetchAnswer, Said, filled
 from tierstate.proxy.fetch_request import lower, read_fetch
 from tierstate.proxy.offsets import epochs_said, offsets_said, read_epochs, read_list_offsets
 from tierstate.proxy.refused_produce import refused_produce
@@ -66,13 +66,13 @@ class Whole:
         return len(self._data) - self._at
 
 
-def through(data: bytes, version: int, change: Any = None) -> tuple[bytes, list[Entry]]:
+def through(data: bytes, version: int, change: Any = None) -> tuple[bytes, list[AnsweredPartition]]:
     """The body of a Fetch answer, entry by entry; ``change``: what to write for an entry, from it and its records."""
 
-    async def read() -> tuple[bytes, list[Entry]]:
+    async def read() -> tuple[bytes, list[AnsweredPartition]]:
         header = b"\0" if version >= 12 else b""  # tagged fields of the answer's header
         source = Whole(header + data)
-        answer, entries, parts = FetchAnswer(source, version), list[Entry](), list[Any]()
+        answer, entries, parts = FetchAnswer(source, version), list[AnsweredPartition](), list[Any]()
         async for entry in answer.entries():
             entries.append(entry)
             records = await source.exactly(entry.size)
@@ -127,7 +127,7 @@ def test_a_fetch_answer_passes_byte_for_byte(version: int, seed: int) -> None:
 def test_an_entry_that_says_something_else_differs_in_that_alone(version: int, seed: int) -> None:
     made = message(FetchResponse, version, seed)
 
-    def change(entry: Entry, records: bytes) -> list[Any]:
+    def change(entry: AnsweredPartition, records: bytes) -> list[Any]:
         entry.says(56, Said(11, 12, 13))
         return [entry.head, records]
 

@@ -21,7 +21,8 @@ from confluent_kafka.admin import (
 from tests.broker.guarded import PASSWORDS, binding, denied, set_password
 from tests.scenarios.bound_topics import copy_bound_topics
 from tests.scenarios.house import House, eventually
-from tierstate.broker.answers import FetchSpec, RawFetch
+from tierstate.broker.answers import RawFetch
+from tierstate.broker.fetch_spec import FetchSpec
 from tierstate.broker.raw import RawClient
 from tierstate.log.batch import iter_batches
 from tierstate.runtime.clock import SystemClock

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.state.conftest import NOW, Build
+from tierstate.rules.observed import NO_GROUPS, GroupsSeen, Observed
 from tierstate.rules.reasons import Reason, Why
-from tierstate.rules.trim import NO_GROUPS, GroupsSeen, NoTrim, TrimBefore, TrimPolicy, trim_before
+from tierstate.rules.trim import NoTrim, TrimBefore, TrimPolicy, trim_before
 from tierstate.state.epochs import Lineage
 from tierstate.state.facts import LiveFact
 from tierstate.state.ids import BrokerId
@@ -17,6 +19,7 @@ from tierstate.state.partition_view import PartitionView
 from tierstate.state.retention import LocalSegment, TopicRetention
 from tierstate.state.routing import LocalBounds
 from tierstate.state.termless_facts import IntegrityHold
+from tierstate.state.topics import TopicConfig
 
 build = Build()
 TERM = build.term(1, 0)
@@ -48,6 +51,10 @@ def why(found: TrimBefore | NoTrim) -> Reason | None:
     return found.why.kind if isinstance(found, NoTrim) else None
 
 
+def seen(**changes: Any) -> Observed:
+    return replace(Observed(SEGMENTS, Lineage.of((0, 0)), BOUNDS, TopicConfig(), NO_GROUPS), **changes)
+
+
 def said(found: TrimBefore | NoTrim) -> str:
     return found.why.said if isinstance(found, NoTrim) else ""
 
@@ -61,7 +68,7 @@ def judge(
     now: int = LATER,
 ) -> TrimBefore | NoTrim:
     groups = GroupsSeen({group: Offset(offset) for group, offset in (holds or {}).items()})
-    return trim_before(view, bounds, SEGMENTS, retention, policy, groups, TimestampMs(now))
+    return trim_before(view, seen(bounds=bounds, groups=groups), retention, policy, TimestampMs(now))
 
 
 def test_everything_copied_that_retention_lets_go_is_trimmed() -> None:
@@ -154,13 +161,13 @@ def test_the_group_furthest_behind_is_the_reason() -> None:
 
 def test_a_reason_says_when_groups_were_asked_and_names_no_offset_that_none_of_them_said() -> None:
     asked = GroupsSeen({"new": Offset(0), "slow": Offset(40)}, None, {"new"}, TimestampMs(1_000))
-    found = trim_before(ALL, BOUNDS, SEGMENTS, RETENTION, POLICY, asked, LATER)
+    found = trim_before(ALL, seen(groups=asked), RETENTION, POLICY, LATER)
     assert said(found).startswith(
         "consumer group new has a member there and committed nothing (asked 1970-01-01T00:00:01Z), and 1 more group: "
     )
     slow = replace(asked, holds={"slow": Offset(40)})
     assert "still reads there, at offset 40 (asked " in said(
-        trim_before(ALL, BOUNDS, SEGMENTS, RETENTION, POLICY, slow, LATER)
+        trim_before(ALL, seen(groups=slow), RETENTION, POLICY, LATER)
     )
 
 
@@ -207,7 +214,7 @@ def test_topics_with_unclean_elections_need_permission() -> None:
 
 
 def test_a_partition_with_one_segment_trims_nothing() -> None:
-    said = trim_before(ALL, BOUNDS, SEGMENTS[-1:], RETENTION, POLICY, NO_GROUPS, LATER)
+    said = trim_before(ALL, seen(segments=SEGMENTS[-1:]), RETENTION, POLICY, LATER)
     assert why(said) == Reason.ONLY_ACTIVE
 
 

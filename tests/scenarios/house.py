@@ -26,6 +26,7 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.scenarios import forked
 from tierstate.sandbox import tether
 from tierstate.sandbox.kafka import KafkaSandbox
 
@@ -256,16 +257,13 @@ class House:
 def run(*arguments: str, seconds: float = 60.0) -> Done:
     """A command without settings of its own. Fails the test when it hangs or shows a stack trace."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TIERSTATE_")}
-    done = subprocess.run(
-        [*TIERSTATE, *arguments], capture_output=True, text=True, timeout=seconds, env=environment, cwd="/"
-    )
+    done = forked.command(arguments, environment, seconds)
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
     assert done.returncode != 70, done.stderr
     return done
 
 
 def side_by_side(calls: Sequence[Callable[[], Done]], at_once: int = 2) -> list[Done]:
-    """Commands spend most of their time starting."""
     with ThreadPoolExecutor(at_once) as pool:
         return [call.result() for call in [pool.submit(call) for call in calls]]
 

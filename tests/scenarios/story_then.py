@@ -26,7 +26,7 @@ from tierstate.log.record_digest import RecordDigest
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import OffsetOutOfRange
 from tierstate.state.ids import TopicIdPartition
-from tierstate.state.offsets import Offset, OffsetRange
+from tierstate.state.offsets import Extent, Offset, OffsetRange
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import Isolation, LocalBounds, Tier
 
@@ -241,7 +241,8 @@ def _values(
     found: dict[int, bytes] = {}
     remote = 0
     source = ReaderSource(eyes.reader)
-    for batch, served in source.records(topic.name, partition, Offset(first), Offset(end), isolation, tier):
+    extent = Extent(Offset(first), Offset(end))
+    for batch, served in source.records(topic.name, partition, extent, isolation, tier):
         offsets, values = batch.column("offset").to_pylist(), batch.column("value").to_pylist()
         assert not found.keys() & {*offsets}, "a record was read twice"
         found |= dict(zip(offsets, values, strict=True))
@@ -252,8 +253,8 @@ def _values(
 def _digest(source: RecordSource, topic: str, partition: int, isolation: Isolation) -> tuple[int, str, int]:
     """Records, digest, and how many records came from the remote tier."""
     digest, remote = RecordDigest(), 0
-    start, end = source.extent(topic, partition, isolation, Tier.AUTO)
-    for batch, served in source.records(topic, partition, start, end, isolation, Tier.AUTO):
+    extent = source.extent(topic, partition, isolation, Tier.AUTO)
+    for batch, served in source.records(topic, partition, extent, isolation, Tier.AUTO):
         digest.update(batch)
         remote += batch.num_rows if served is Tier.REMOTE else 0
     return digest.count, digest.hexdigest(), remote

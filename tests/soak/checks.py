@@ -21,7 +21,7 @@ from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import OffsetOutOfRange, SegmentExpired, Unavailable
 from tierstate.state.ids import TopicIdPartition
 from tierstate.state.object_keys import ObjectKind, base_of, object_key
-from tierstate.state.offsets import Offset
+from tierstate.state.offsets import Extent, Offset
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.routing import Isolation, Tier
 from tierstate.state.segment import SegmentState
@@ -106,7 +106,7 @@ class Checks:
         source, read = ReaderSource(eyes.reader), list[Record]()
         start = source.extent(*place, isolation, Tier.AUTO)[0]
         remote = 0
-        for batch, tier in source.records(*place, start, end, isolation, Tier.AUTO) if start < end else ():
+        for batch, tier in source.records(*place, Extent(start, end), isolation, Tier.AUTO) if start < end else ():
             columns = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
             read += zip(*columns, strict=True)
             remote += batch.num_rows if tier is Tier.REMOTE else 0

@@ -14,10 +14,9 @@ from tierstate.spark.open import open_log
 from tierstate.spark.options import SourceOptions, parse_options
 from tierstate.spark.planning import groups, plan_groups
 from tierstate.spark.positions import TopicPartition
-from tierstate.spark.ranges import Extent
 from tierstate.state.errors import CorruptData, InvalidRequest, SegmentExpired
 from tierstate.state.facts import DeleteReason, LogStartAdvanced, SegmentDeleteStarted
-from tierstate.state.offsets import Offset, OffsetRange
+from tierstate.state.offsets import Extent, Offset, OffsetRange
 from tierstate.state.partition_view import PartitionView
 from tierstate.state.segment import RemoteSegment
 from tierstate.storage.segment.writer import delete_segment

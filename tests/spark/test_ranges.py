@@ -15,8 +15,9 @@ from tierstate.runtime.clock import SystemClock
 from tierstate.spark.open import OpenLog, chosen_partitions, open_log
 from tierstate.spark.options import parse_options
 from tierstate.spark.positions import TopicPartition
-from tierstate.spark.ranges import Extent, resolve_ranges
+from tierstate.spark.ranges import resolve_ranges
 from tierstate.state.errors import InvalidRequest, OffsetOutOfRange, UnknownTopic
+from tierstate.state.offsets import Extent
 
 pytestmark = pytest.mark.kafka
 NEVER = 2_000_000_000_000

@@ -1,0 +1,24 @@
+"""What is fetched of a partition's log at the broker: asked of whoever leads, or of a gateway that stands before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..state.epochs import LeaderEpoch
+from ..state.ids import TopicId
+from ..state.offsets import Offset
+from ..state.routing import Isolation
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSpec:
+    """``wait_ms``: how long the broker may wait for the first byte. ``topic_id`` fences the topic."""
+
+    topic: str
+    partition: int
+    offset: Offset
+    max_bytes: int
+    isolation: Isolation
+    leader_epoch: LeaderEpoch | None = None
+    wait_ms: int = 0
+    topic_id: TopicId | None = None

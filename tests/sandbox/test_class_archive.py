@@ -1,0 +1,54 @@
+"""A broker's classes are taken from the archive that the first one of a machine made, and never from half of one."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tierstate.sandbox.artifacts import kafka_libs
+from tierstate.sandbox.class_archive import ClassArchive
+from tierstate.sandbox.java import find_java
+
+
+@pytest.fixture
+def libs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Kafka's jars in an empty cache."""
+    real = kafka_libs()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    home = tmp_path / "tierstate" / "kafka-4.3.0"
+    home.mkdir(parents=True)
+    (home / "libs").symlink_to(real)
+    return home / "libs"
+
+
+def run(libs: Path, options: list[str]) -> str:
+    """What a JVM says of the classes that it loads for a tool's help."""
+    command = [find_java(), *options, "-Xlog:class+load", "-cp", f"{libs}/*", "kafka.tools.StorageTool", "--help"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def test_the_second_jvm_takes_kafkas_classes_from_what_the_first_left(libs: Path) -> None:
+    first = ClassArchive(find_java(), libs)
+    assert first.options() == []
+    assert "StorageTool source: file:" in run(libs, first.options(make=True))
+    first.keep()
+    second = ClassArchive(find_java(), libs)
+    assert "StorageTool source: shared objects file" in run(libs, second.options(make=True))
+    assert len(list(libs.parent.glob("*.jsa*"))) == 1
+
+
+def test_what_a_jvm_that_failed_had_made_is_not_kept(libs: Path) -> None:
+    archive = ClassArchive(find_java(), libs)
+    (option,) = archive.options(make=True)
+    Path(option.partition("=")[2]).write_bytes(b"half")
+    archive.drop()
+    archive.keep()
+    assert archive.options() == []
+    assert list(libs.parent.glob("*.jsa*")) == []
+
+
+def test_jars_of_somebody_elses_folder_get_none(libs: Path, tmp_path: Path) -> None:
+    (tmp_path / "theirs").symlink_to(libs)
+    assert ClassArchive(find_java(), tmp_path / "theirs").options(make=True) == []

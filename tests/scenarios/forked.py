@@ -1,0 +1,72 @@
+"""Short commands of tierstate, each a process of its own that begins with everything imported.
+
+Importing is most of what a short command costs, so one process imports for all of them and forks itself for each: own
+memory, environment, files, signals and exit code. What starts for real, import by import, is everything that stays
+(`House.start`) and most of `tests/cli`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+
+from tierstate.cli.table import ENTRIES
+
+IMPORTED = [f"tierstate.cli.{entry.module}" for entry in ENTRIES] + (
+    "tierstate.app.bucket_connection tierstate.app.connection tierstate.app.overview tierstate.app.partitions"
+    " tierstate.app.sweeping tierstate.app.verification tierstate.api.open tierstate.fetch.gateway tierstate.fetch.open"
+    " tierstate.fetch.source tierstate.follower.time_travel tierstate.leader.open tierstate.log.json_lines"
+    " tierstate.log.record_digest tierstate.log.text_columns tierstate.storage.open tests.scenarios.forked"
+).split()
+"""What commands import when they are called."""
+
+
+@cache
+def _server() -> ForkServerContext:
+    """One for this process, and it ends with this process."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    return context
+
+
+def command(
+    arguments: Sequence[str], environment: Mapping[str, str], seconds: float
+) -> subprocess.CompletedProcess[str]:
+    """``tierstate`` with these arguments, in the folder ``/``. Raises TimeoutExpired, as `subprocess.run`."""
+    with tempfile.TemporaryDirectory(prefix="tierstate-command-") as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        for path in (out, err):
+            path.touch()
+        process = _server().Process(target=_be, args=(list(arguments), dict(environment), str(out), str(err)))
+        process.start()
+        process.join(seconds)
+        if process.is_alive():
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired(["tierstate", *arguments], seconds, out.read_bytes(), err.read_bytes())
+        assert process.exitcode is not None
+        return subprocess.CompletedProcess(
+            ["tierstate", *arguments], process.exitcode, out.read_text(), err.read_text()
+        )
+
+
+def _be(arguments: list[str], environment: dict[str, str], out: str, err: str) -> None:
+    """In the child: the program, with what a shell would give it."""
+    for path, number in ((os.devnull, 0), (out, 1), (err, 2)):
+        opened = os.open(path, os.O_RDWR | os.O_APPEND)
+        os.dup2(opened, number)
+        os.close(opened)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir("/")
+    sys.argv = ["tierstate", *arguments]
+    from tierstate.cli.main import main
+
+    main()
