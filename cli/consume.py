@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..fetch.search import Search
-    from ..fetch.source import SearchedSource
+    from ..fetch.source import RecordSource, SearchedSource
 
 FOLLOW_POLL_S = 0.25
 SAID_EVERY_S = 5.0

@@ -100,7 +100,7 @@ class ReaderSource:
         for piece in self.reader.scan(topic, partition, *extent, isolation=isolation, tier=tier):
             for batch in records(piece, topic, partition, wanted=wanted, looked=search.looked):
                 yield batch, piece.tier
-            search.reach(min(piece.next_offset, end))
+            search.reach(min(piece.next_offset, extent.end))
 
 
 class ConsumerSource:
