@@ -137,12 +137,15 @@ def scan(cores: Sequence[int], *, s3: bool, quick: bool) -> list[Row]:
 
 
 class Topic:
-    """Filled and copied. ``ends``: of what is in the remote tier, by partition. ``values``: None: as the load says."""
+    """Filled and copied. ``filled``: records in both tiers; ``records``: in the remote one, which ends at ``ends`` by
+    partition. ``values``: None: as the load says.
+    """
 
     def __init__(self, site: Site, load: Load, quick: bool, values: Sequence[bytes] | None = None) -> None:
         self.site, self.load, self.name = site, load, "scanned"
+        self.filled = load.records // 10 if quick else load.records
         site.create(self.name, PARTITIONS, QUICK_BYTES if quick else SEGMENT_BYTES)
-        _fill(site, self.name, load, load.records // 10 if quick else load.records, values or _values(load))
+        _fill(site, self.name, load, self.filled, values or _values(load))
         self.config = site.begin(self.name)
         site.once(self.config)
         settings = load_settings(self.config, (), os.environ, None, None)
