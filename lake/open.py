@@ -64,7 +64,7 @@ def open_export(
     topic_id = reader.topic(topic).topic_id
     with (
         closing(place.open() if make or place.is_there() else MemoryStore()) as store,
-        leased(connection, view, topic_id, "export", tell) as keep,
+        leased(connection, view, topic_id, f"export into {into} by", tell) as keep,
     ):
         access = access_by(connection.settings)
         export = Export(reader, Ledger(store, topic_id), access, place, run, keep, advance)
