@@ -126,12 +126,15 @@ def measure(quick: bool = False) -> list[Row]:
 
 
 class Topic:
-    """Filled and copied. ``ends``: of what is in the remote tier, by partition. ``values``: None: as the load says."""
+    """Filled and copied. ``filled``: records in both tiers; ``records``: in the remote one, which ends at ``ends`` by
+    partition. ``values``: None: as the load says.
+    """
 
     def __init__(self, site: Site, load: Load, quick: bool, values: Sequence[bytes] | None = None) -> None:
         self.site, self.load, self.name = site, load, "scanned"
+        self.filled = load.records // 10 if quick else load.records
         site.create(self.name, PARTITIONS, QUICK_BYTES if quick else SEGMENT_BYTES)
-        fill(site, self.name, load, load.records // 10 if quick else load.records, values or values_of(load))
+        fill(site, self.name, load, self.filled, values or values_of(load))
         self.config = site.begin(self.name)
         site.once(self.config)
         settings = load_settings(self.config, (), os.environ, None, None)
@@ -266,10 +269,10 @@ def in_turns(
     spent: dict[str, list[Spent]] = {side: [] for side in sides}
     for turn in range(runs + 1):
         for side, frame in sides.items():
-            began, before = time.perf_counter(), _cpu_of_tree(pid)
+            began, before = time.perf_counter(), cpu_of_tree(pid)
             query.run(frame())
             if turn:
-                spent[side].append(Spent(time.perf_counter() - began, _cpu_of_tree(pid) - before))
+                spent[side].append(Spent(time.perf_counter() - began, cpu_of_tree(pid) - before))
     for side, all in spent.items():
         shown = ", ".join(f"{each.seconds:.2f} s ({each.cpu_s:.2f} CPU)" for each in all)
         print(f"  {query.name}: {side}: {shown}", file=sys.stderr, flush=True)
@@ -279,7 +282,7 @@ def in_turns(
     }
 
 
-def _cpu_of_tree(root: int) -> float:
+def cpu_of_tree(root: int) -> float:
     """Seconds of CPU of a process and all below it, with those that it waited for."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}

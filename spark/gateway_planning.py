@@ -15,7 +15,7 @@ from ..state.errors import AccessDenied, OffsetOutOfRange, SegmentExpired, Unava
 from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 from ..state.segment import RemoteSegment
-from .access import GatewayAccess
+from .gateway_access import GatewayAccess
 from .options import Assigned, Choice, SourceOptions, Subscribed
 from .positions import TopicPartition
 from .ranges import resolve_ranges

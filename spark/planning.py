@@ -20,7 +20,7 @@ from ..state.errors import (
     UnknownTopic,
 )
 from ..state.segment import RemoteSegment
-from .access import GatewayAccess
+from .gateway_access import GatewayAccess
 from .gateway_planning import gateway_ranges, gateway_splits, is_live
 from .open import TakeLeases, open_log
 from .options import Assigned, SourceOptions

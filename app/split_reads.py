@@ -1,9 +1,12 @@
-"""What an executor reads with: plain values, made of the settings in the driver. Settings cost it half its start."""
+"""What another process reads planned splits with: plain values, made of the settings here.
+
+An executor of Spark, a worker of an export: settings would cost them half their start.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +17,6 @@ from ..storage.open import open_store
 from ..storage.options import StoreOptions
 
 if TYPE_CHECKING:
-    from ..fetch.gateway import ClientCertificate, GatewayClient
     from ..fetch.local import LocalTier
     from ..fetch.planned_split import PlannedSplit
     from ..fetch.split import LocalReads
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from ..storage.object_store import ObjectStore
     from ..storage.segment.encryption import KeyUnwrapper
     from ..storage.segment.log_chunks import ObjectReads
-
-GATEWAY_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,52 +78,9 @@ class Access:
             yield BrokerTier(broker)
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayAccess:
-    """To a gateway, and by what it hands out to the store: neither a key to the bucket nor to the brokers.
-
-    ``token``, ``basic`` or ``certificate``: who asks; that and ``ca``: files on the driver and on every executor.
-    """
-
-    url: str
-    token: str | None = field(default=None, repr=False)
-    basic: tuple[str, str] | None = field(default=None, repr=False)
-    ca: Path | None = None
-    certificate: ClientCertificate | None = None
-    bucket_alone = False
-
-    def client(self) -> AbstractContextManager[GatewayClient]:
-        """Asks nothing yet."""
-        from ..fetch.gateway import GatewayClient
-
-        return closing(
-            GatewayClient(
-                self.url,
-                token=self.token,
-                basic=self.basic,
-                ca=self.ca,
-                certificate=self.certificate,
-                timeout=GATEWAY_TIMEOUT_S,
-            )
-        )
-
-    @contextmanager
-    def reads(self, splits: Iterable[PlannedSplit], clock: Clock) -> Iterator[SplitReads]:
-        """As `Access.reads`."""
-        from ..fetch.gateway_plans import GatewayGrants, GatewayTier
-        from ..fetch.granted_objects import GrantedObjects
-
-        splits = list(splits)
-        segments = [part.segment for split in splits for part in split.parts if part.segment is not None]
-        plan = next((split.plan for split in splits if split.plan), "")
-        with self.client() as client, closing(GatewayGrants(client, plan)) as grants:
-            objects = GrantedObjects(segments, grants, clock)
-            yield SplitReads(objects, objects, GatewayTier(client))
-
-
 def access_by(settings: Settings) -> Access:
     """Raises InvalidSettings, InvalidRequest."""
-    from ..app.connection import BUCKET, store_options
+    from .connection import BUCKET, store_options
 
     options, alone = store_options(settings), settings.view.source == BUCKET
     return Access(dict(settings.kafka), settings.store.url, options, settings.encryption.keyring, alone)

@@ -1,0 +1,121 @@
+"""A copied topic as Parquet: `tierstate export` with two processes, and Spark's Kafka source that writes the same rows.
+
+The topics of `spark-scan` (4 partitions, segments of 8 MiB, a directory, all in the page cache), whole: what is not
+copied yet is read from the broker. Ours is the command as a process, from its start to its end, manifest and all, and
+the same with ``--check``. The peer is Spark 4.3, `local[2]`, its session warm, zstd, partitioned by date as ours; its
+broker's CPU is not counted. Sides take turns, three times after one warm-up. The limit is one process that encodes the
+same decoded batches from memory with pyarrow, and nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tierstate.lake.parquet import DELTAS, REPEATED
+from tierstate.sandbox.kafka import KafkaSandbox
+
+from .agent_site import TIERSTATE, Site, Spent
+from .rows import Row
+from .spark_scan import KAFKA, LOADS, RUNS, Topic, cpu_of_tree, session_of
+
+GOALS = {LOADS[0].name: ">= 4x", LOADS[1].name: ">= 2.5x"}
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """About 6 minutes, 6 GB of disk."""
+    rows: list[Row] = []
+    for load in LOADS:
+        with ExitStack() as opened:
+            folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tierstate-bench-")))
+            kafka = opened.enter_context(KafkaSandbox(folder=folder / "kafka"))
+            topic = Topic(Site(kafka, folder / "site", ""), load, quick)
+            with session_of(2) as spark:
+                rows += _compared(spark, topic, folder, 1 if quick else RUNS)
+    return rows
+
+
+def _compared(spark: SparkSession, topic: Topic, folder: Path, runs: int) -> list[Row]:
+    numbers = itertools.count()
+    spent: dict[str, list[Spent]] = {"ours": [], "check": [], KAFKA: []}
+    for turn in range(runs + 1):
+        place = folder / f"export-{next(numbers)}"
+        sides = {
+            "ours": partial(_command, topic, place),
+            "check": partial(_command, topic, place, "--check"),
+            KAFKA: partial(_spark, spark, topic, folder / f"spark-{next(numbers)}"),
+        }
+        for side, run in sides.items():
+            one = run()
+            if turn:
+                spent[side].append(one)
+        for made in folder.glob("*-[0-9]*"):
+            shutil.rmtree(made)
+    seconds = {side: statistics.median(each.seconds for each in all) for side, all in spent.items()}
+    cpu = {side: statistics.median(each.cpu_s for each in all) * 1e6 / topic.filled for side, all in spent.items()}
+    name, unit = topic.load.name, "µs a record, less is better"
+    limit = _encoding(topic, folder)
+    return [
+        Row(name, topic.filled / seconds["ours"], "records/s", topic.filled / seconds[KAFKA], KAFKA, GOALS[name]),
+        Row(f"{name}, CPU", cpu["ours"], unit, cpu[KAFKA], KAFKA),
+        Row(f"{name}, CPU", cpu["ours"], unit, limit, "encoding from memory alone"),
+        Row(f"{name}, check", _log_bytes(topic) / seconds["check"] / 1e6, "MB of log a second"),
+    ]
+
+
+def _command(topic: Topic, place: Path, *flags: str) -> Spent:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.perf_counter()
+    into = ["--into", place.as_uri(), "--processes", "2", "--isolation", "read_uncommitted"]
+    command = [*TIERSTATE, "export", topic.name, *into, *flags, "--config", str(topic.config), "--json"]
+    subprocess.run(command, check=True, stdout=sys.stderr, stdin=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return Spent(time.perf_counter() - began, cpu)
+
+
+def _spark(spark: SparkSession, topic: Topic, place: Path) -> Spent:
+    pid = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    before, began = cpu_of_tree(pid), time.perf_counter()
+    options = {"kafka.bootstrap.servers": topic.site.kafka.bootstrap, "subscribe": topic.name, "includeHeaders": "true"}
+    frame = spark.read.format("kafka").options(**options).load().withColumn("date", F.to_date("timestamp"))
+    frame.write.option("compression", "zstd").partitionBy("date").parquet(str(place))
+    return Spent(time.perf_counter() - began, cpu_of_tree(pid) - before)
+
+
+def _encoding(topic: Topic, folder: Path) -> float:
+    """µs of CPU a record."""
+    batches: list[pa.RecordBatch] = pickle.loads(topic.batches.read_bytes())
+    group = pa.Table.from_batches(batches).combine_chunks()
+    spent = []
+    for number in range(RUNS + 1):
+        began = time.process_time()
+        with pq.ParquetWriter(
+            folder / f"memory-{number}.parquet",
+            group.schema,
+            compression="zstd",
+            use_dictionary=list(REPEATED),
+            column_encoding=DELTAS,
+        ) as writer:
+            writer.write_table(group)
+        spent.append(time.process_time() - began)
+    return statistics.median(spent[1:]) * 1e6 / group.num_rows
+
+
+def _log_bytes(topic: Topic) -> int:
+    return sum(path.stat().st_size for path in topic.site.log_dir.glob(f"{topic.name}-*/*.log"))

@@ -1,0 +1,195 @@
+"""``tierstate export``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..app.positions import Position, offset_of
+from ..state.errors import Difference, InvalidRequest, MissingExtra, UnknownTopic
+from ..state.offsets import Offset
+from ..state.routing import Isolation, Tier
+from .context import Context
+from .flags import acts, from_bucket, pass_context
+from .positions import PositionType
+from .reading import isolation_option
+from .topic_argument import TopicArgument, TopicType
+
+if TYPE_CHECKING:
+    from ..lake.export import Export, Wanted
+    from ..lake.jobs import Run
+    from ..lake.open import OpenExport
+
+EXAMPLE = """\b
+Example: tierstate export orders --from @2026-01-01 --into s3://lake/kafka
+         tierstate export orders --into s3://lake/kafka --check
+"""
+
+
+class SizeType(click.ParamType[int]):
+    """Bytes from ``64MiB``."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from ..runtime.units import parse_size
+
+        try:
+            size = parse_size(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return size if size > 0 else self.fail("a size above 0", param, ctx)
+
+
+@click.command("export", epilog=EXAMPLE)
+@click.argument("topic", type=TopicType())
+@click.option("--into", required=True, metavar="URL", help="Where to: file:///…, s3://, gs://, az://.")
+@click.option("--from", "start", type=PositionType(), default="earliest", show_default=True, help="Where to begin.")
+@click.option("--to", "end", type=PositionType(), default="latest", show_default=True, help="Where to end, exclusive.")
+@isolation_option(Isolation.READ_COMMITTED)
+@from_bucket()
+@click.option("--columns", metavar="NAMES", help="Of key,value,topic,partition,offset,timestamp,timestampType,headers.")
+@click.option("--processes", type=click.IntRange(1, 256), help="How many at a time. Without it one for each processor.")
+@click.option("--spark", is_flag=True, help="By the tasks of a Spark job, wherever spark-submit says.")
+@click.option("--file-bytes", type=SizeType(), default="128MiB", show_default=True, help="Log bytes of a file, about.")
+@click.option("--row-group-bytes", type=SizeType(), default="32MiB", show_default=True, help="Of keys and values.")
+@click.option("--check", is_flag=True, help="Hold what was exported against the log, row by row; write nothing.")
+@acts(unasked=True)
+@pass_context
+def command(
+    context: Context,
+    topic: TopicArgument,
+    into: str,
+    start: Position,
+    end: Position,
+    isolation: str,
+    columns: str | None,
+    processes: int | None,
+    spark: bool,
+    file_bytes: int,
+    row_group_bytes: int,
+    check: bool,
+    execute: bool,
+) -> None:
+    """Write a range of both tiers as Parquet files by topic and date: each record exactly once.
+
+    Run again it goes on: with what was begun, then with what is asked for and not there yet. Killed at any point, it
+    makes the same files. A manifest names every file, its offsets, its count of records and their record digest.
+    --dry-run tells what would be read, written and paid. --check proves the files against the log.
+    """
+    from ..lake.export import Wanted
+    from ..lake.open import open_export
+    from ..lake.parquet import WRITER
+    from ..lake.plan import Shape
+    from ..log.record_block import record_schema
+
+    if spark and processes is not None:
+        raise InvalidRequest("--spark or --processes, not both")
+    level = Isolation(isolation)
+    names = columns.split(",") if columns else record_schema().names
+    shape = Shape(tuple(record_schema(columns=names).names), level, row_group_bytes, WRITER)
+    count = processes or os.cpu_count() or 1
+    run = _by_spark() if spark else _by_processes(count)
+    note = context.output.note
+    needed = () if context.settings.view.source == "bucket" else ("kafka.bootstrap.servers", "store.url")
+    with context.reading(*needed) as connection, context.output.progress("exporting") as advance:
+        making = execute and not check
+        opened = open_export(connection, topic.topic, topic.partition, into, run, note, advance, make=making)
+        with opened as found:
+            if check:
+                _check(context, found.export, topic.topic)
+                return
+            ranges = _ranges(found, topic, start, end, level)
+            wanted = Wanted(topic.topic, found.topic_id, ranges, shape, file_bytes)
+            if execute:
+                _do(context, found.export, wanted)
+            else:
+                _quote(context, found.export, wanted, count)
+
+
+def _ranges(
+    found: OpenExport, topic: TopicArgument, start: Position, end: Position, isolation: Isolation
+) -> dict[int, tuple[Offset, Offset]]:
+    from ..fetch.source import ReaderSource
+
+    source = ReaderSource(found.reader)
+    numbers = source.partitions(topic.topic)
+    if topic.partition is not None and topic.partition not in numbers:
+        raise UnknownTopic("no such partition", topic=topic.topic, partition=topic.partition, partitions=len(numbers))
+    ranges = {}
+    for number in numbers if topic.partition is None else [topic.partition]:
+        first = offset_of(start, source, topic.topic, number, isolation, Tier.AUTO)
+        last = offset_of(end, source, topic.topic, number, isolation, Tier.AUTO)
+        ranges[number] = first, Offset(max(first, last))
+    return ranges
+
+
+def _do(context: Context, export: Export, wanted: Wanted) -> None:
+    done = export.do(wanted)
+    document = {
+        "topic": wanted.topic,
+        "topic_id": str(wanted.topic_id),
+        "into": export.place.url,
+        "exports": [plan.number for plan in done.plans],
+        "tasks": done.tasks,
+        "tasks_found": done.found,
+        "records": done.records,
+        "files": done.files,
+        "bytes": done.bytes,
+    }
+    if context.as_json:
+        context.output.document(document)
+    elif not done.plans:
+        context.output.line(f"nothing is left to export: {export.place.url} has all of it")
+    else:
+        context.output.line(
+            f"{done.records:,} records in {done.files:,} files, {done.bytes:,} bytes, in {export.place.url}"
+        )
+
+
+def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> None:
+    from ..lake.quote import quote
+
+    plan = export.next_plan(wanted)
+    said = asdict(quote(export.jobs(plan, plan.tasks) if plan else (), processes))
+    if context.as_json:
+        context.output.document({"topic": wanted.topic, "into": export.place.url, "executed": False, **said})
+        return
+    context.output.table(("what", "about"), [(name.replace("_", " "), value) for name, value in said.items()])
+    context.output.note("nothing was done: this is --dry-run")
+
+
+def _check(context: Context, export: Export, topic: str) -> None:
+    from ..lake.checked import check
+
+    done = check(export)
+    counts = {"records": done.records, "files": done.files, "files_by_bytes_alone": done.by_bytes}
+    if context.as_json or done.findings:
+        context.output.table(
+            ("file", "problem", "offset"),
+            [(each.key, each.problem, each.offset) for each in done.findings],
+            {"topic": topic, "into": export.place.url, "findings": [asdict(each) for each in done.findings], **counts},
+        )
+    if done.findings:
+        raise Difference("an export is not the log", findings=len(done.findings))
+    context.output.note(f"{done.records:,} records in {done.files:,} files are the log's, row by row")
+    if done.by_bytes:
+        context.output.note(f"{done.by_bytes:,} files are as they were written; the log has their records no more")
+
+
+def _by_processes(count: int) -> Run:
+    from ..lake.processes import in_processes
+
+    return in_processes(count)
+
+
+def _by_spark() -> Run:
+    try:
+        from ..lake.spark_job import by_spark
+        from ..spark.sessions import session
+    except ImportError as error:
+        raise MissingExtra("spark", "export --spark") from error
+    return by_spark(session)

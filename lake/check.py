@@ -1,0 +1,111 @@
+"""Whether an exported file is the log: its bytes as they were written, and every row as the log has it now."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..log.record_digest import RecordDigest
+from ..state.errors import ObjectNotFound
+from ..state.offsets import ByteRange
+from ..storage.object_store import ObjectReader
+from .parted import laid_out, rows_of
+from .plan import ExportedFile, ExportPlan, ExportTask, TaskDone
+from .task import sha256_of
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is not as it must be. ``offset``: the first record of the rows that differ."""
+
+    key: str
+    problem: str
+    offset: int | None = None
+
+
+def check_task(
+    plan: ExportPlan, task: ExportTask, done: TaskDone, batches: Iterable[pa.RecordBatch], place: ObjectReader
+) -> list[Finding]:
+    """What is wrong with a task's files, read back and held against the log. ``batches``: as `parted.laid_out`.
+
+    Memory: two row groups. Disk: the files of a task. Raises what the store and ``batches`` do.
+    """
+    known = {each.key: each for each in done.files}
+    found = [each for file in done.files for each in check_bytes(file, place)]
+    damaged = {each.key for each in found}
+    comparing: dict[str, _Compared] = {}
+    with ExitStack() as opened:
+        for group in laid_out(plan, task, batches):
+            file = known.get(group.key)
+            if file is None:
+                if group.records is not None:
+                    found.append(Finding(group.key, "the log has records that are in no file", _first(group.records)))
+                continue
+            if file.key in damaged:
+                continue
+            if file.key not in comparing:
+                comparing[file.key] = opened.enter_context(_Compared(file, place))
+            problem = comparing[file.key].next(plan, group.records)
+            if problem is not None:
+                damaged.add(file.key)
+                found.append(Finding(file.key, problem, None if group.records is None else _first(group.records)))
+        missed = known.keys() - comparing.keys() - damaged
+    return found + [Finding(key, "none of its records is in the log") for key in sorted(missed)]
+
+
+def check_bytes(file: ExportedFile, place: ObjectReader) -> Iterator[Finding]:
+    """By size and SHA-256 alone."""
+    try:
+        size, sha256 = sha256_of(place, file.key)
+    except ObjectNotFound:
+        yield Finding(file.key, "the file is not there")
+        return
+    if size != file.bytes:
+        yield Finding(file.key, f"the file has {size} bytes, not {file.bytes}")
+    elif sha256 != file.sha256:
+        yield Finding(file.key, "the file's bytes are not those that were written (SHA-256)")
+
+
+class _Compared:
+    """A file, row group by row group beside the log's."""
+
+    def __init__(self, file: ExportedFile, place: ObjectReader) -> None:
+        self._file, self._digest = file, RecordDigest()
+        self._copy: IO[bytes] = tempfile.TemporaryFile(prefix="tierstate-check-")
+        for piece in place.stream_range(file.key, ByteRange(0, file.bytes)):
+            self._copy.write(piece)
+        self._rows = pq.ParquetFile(self._copy)
+        self._at = 0
+
+    def __enter__(self) -> _Compared:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._copy.close()
+
+    def next(self, plan: ExportPlan, records: pa.Table | None) -> str | None:
+        """What is wrong with the next row group, or with the whole where there is no other."""
+        if records is None:
+            if self._at < self._rows.num_row_groups:
+                return "it has rows that the log does not have"
+            if self._digest.hexdigest() != self._file.digest or self._digest.count != self._file.records:
+                return "the record digest of the manifest is not that of the log"
+            return None
+        if self._at >= self._rows.num_row_groups:
+            return "it lacks rows that the log has"
+        rows = self._rows.read_row_group(self._at)
+        self._at += 1
+        self._digest.update(records)
+        if not rows.cast(rows_of(plan, records).schema).equals(rows_of(plan, records)):
+            return "rows are not the log's"
+        return None
+
+
+def _first(records: pa.Table) -> int:
+    return int(records.column("offset")[0].as_py())

@@ -1,0 +1,69 @@
+"""What a place has of a topic, held against the log: every export, every task, every row; what the log lost, by its
+bytes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from ..state.errors import TierstateError
+from ..state.routing import Tier
+from .check import Finding, check_bytes
+from .export import Export
+from .names import manifest_key
+from .plan import ExportPlan, ExportTask, TaskDone, covered
+
+
+@dataclass
+class Checked:
+    """``records`` and ``files`` that were compared with the log; ``by_bytes``: files whose records it has no more."""
+
+    findings: list[Finding] = field(default_factory=list)
+    records: int = 0
+    files: int = 0
+    by_bytes: int = 0
+
+
+def check(export: Export) -> Checked:
+    """Everything. Raises what reading does, and CorruptData where two exports have the same offsets."""
+    checked = Checked()
+    plans = export.ledger.plans()
+    covered(plans)
+    for plan in plans:
+        if not export.ledger.is_whole(plan):
+            checked.findings.append(Finding(manifest_key(plan), "the export was not finished: run it again"))
+        done = export.ledger.done(plan)
+        there, gone = _split(export, plan, [task for task in plan.tasks if task.number in done])
+        for task in gone:
+            for file in done[task.number].files:
+                checked.findings += check_bytes(file, export.ledger.place)
+                checked.by_bytes += 1
+        _compare(export, plan, there, done, checked)
+    return checked
+
+
+def _compare(
+    export: Export, plan: ExportPlan, tasks: list[ExportTask], done: dict[int, TaskDone], checked: Checked
+) -> None:
+    jobs = [replace(job, done=done[job.task.number]) for job in export.jobs(plan, tasks)]
+    for number, outcome in export.run(jobs):
+        if isinstance(outcome, TierstateError):
+            raise outcome
+        assert isinstance(outcome, list)
+        checked.findings += outcome
+        checked.records += done[number].records
+        checked.files += len(done[number].files)
+
+
+def _split(export: Export, plan: ExportPlan, tasks: list[ExportTask]) -> tuple[list[ExportTask], list[ExportTask]]:
+    """Those that the log has, and those of which it has lost some."""
+    starts = dict(_starts(export, plan, {task.partition for task in tasks}))
+    there = [task for task in tasks if task.start >= starts[task.partition]]
+    return there, [task for task in tasks if task.start < starts[task.partition]]
+
+
+def _starts(export: Export, plan: ExportPlan, partitions: set[int]) -> Iterator[tuple[int, int]]:
+    for number in partitions:
+        start, _ = export.reader.extent(plan.topic, number, isolation=plan.shape.isolation, tier=Tier.AUTO)
+        yield number, start

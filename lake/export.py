@@ -1,0 +1,209 @@
+"""An export from its beginning to its manifest: what is there already, what is left, planned once, and done by tasks.
+
+    asked ranges  -  what earlier exports of this place have  =  the next plan  ->  tasks  ->  manifest
+
+What was begun is finished first, by its own plan. So the same command run again does what is left and nothing twice,
+whether it was killed, is run beside itself, or asks for more than last time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from ..app.split_reads import Access
+from ..fetch.plan import Groups, planned
+from ..fetch.planned_split import PlannedPart, PlannedSplit
+from ..fetch.reader import LogReader
+from ..state.errors import (
+    InvalidRequest,
+    ObjectNotFound,
+    OffsetOutOfRange,
+    PlannedRangeLost,
+    SegmentExpired,
+    TierstateError,
+)
+from ..state.ids import TopicId
+from ..state.offsets import Offset, OffsetRange
+from ..state.routing import Tier
+from .jobs import Job, Place, Run, job_of
+from .ledger import Ledger
+from .parquet import WRITER
+from .plan import ExportPlan, ExportTask, Ranges, Shape, TaskDone, covered, uncovered
+
+TRIES = 3
+"""Of a task whose segments went, or were trimmed, while it was read: routed again each time."""
+MOVED = (PlannedRangeLost, OffsetOutOfRange, ObjectNotFound, SegmentExpired)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for. ``file_bytes``: of log, about, in a task's files."""
+
+    topic: str
+    topic_id: TopicId
+    ranges: Ranges
+    shape: Shape
+    file_bytes: int
+
+
+@dataclass
+class Exported:
+    """What an export did, and found done."""
+
+    plans: list[ExportPlan] = field(default_factory=list)
+    tasks: int = 0
+    found: int = 0
+    """Tasks that were committed before."""
+    records: int = 0
+    files: int = 0
+    bytes: int = 0
+
+    def count(self, done: TaskDone) -> None:
+        self.records += done.records
+        self.files += len(done.files)
+        self.bytes += sum(each.bytes for each in done.files)
+
+
+Keep = Callable[[Mapping[int, tuple[Offset, Offset]]], None]
+"""Keeps these ranges from being deleted while they are read; asked again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Of one topic into one place. ``keep``: leases. ``advance``: tells log bytes that are done."""
+
+    reader: LogReader
+    ledger: Ledger
+    access: Access
+    place: Place
+    run: Run
+    keep: Keep
+    advance: Callable[[int], None]
+
+    def next_plan(self, wanted: Wanted) -> ExportPlan | None:
+        """What is to be done next, not written yet: what was begun, or what is left. None: all of it is there.
+
+        Raises InvalidRequest where the place has the topic in another shape, or begun by another writer.
+        """
+        plans = self.ledger.plans()
+        for plan in plans:
+            _require_alike(plan, wanted.shape)
+            if not self.ledger.is_whole(plan):
+                if plan.shape.writer != WRITER:
+                    raise InvalidRequest(
+                        "this export was begun with another version of the library that writes Parquet; finish it with"
+                        " that, or export into another place",
+                        begun_with=plan.shape.writer,
+                        here=WRITER,
+                        number=plan.number,
+                    )
+                return plan
+        left = uncovered(wanted.ranges, covered(plans))
+        number = plans[-1].number + 1 if plans else 0
+        tasks = [task for partition, start, end in left for task in self._cut(wanted, partition, start, end)]
+        if not tasks:
+            return None
+        numbered = tuple(replace(task, number=at) for at, task in enumerate(tasks))
+        return ExportPlan(wanted.topic, wanted.topic_id, number, wanted.shape, numbered)
+
+    def do(self, wanted: Wanted) -> Exported:
+        """All of it. Raises what reading and writing do; what is committed stays."""
+        done = Exported()
+        while (plan := self.next_plan(wanted)) is not None:
+            if self.ledger.add(plan) == plan:  # else somebody else's is first: what is left is another then
+                self._finish(plan, done)
+        return done
+
+    def _cut(self, wanted: Wanted, partition: int, start: Offset, end: Offset) -> Iterator[ExportTask]:
+        key = wanted.topic, partition
+        for each in planned(self.reader, {key: (start, end)}, isolation=wanted.shape.isolation):
+            for split, _ in each.cut(Groups(wanted.file_bytes, wanted.file_bytes)):
+                yield ExportTask(0, partition, split.start, split.end)
+
+    def _finish(self, plan: ExportPlan, counted: Exported) -> None:
+        done = self.ledger.done(plan)
+        counted.plans.append(plan)
+        counted.tasks += len(plan.tasks)
+        counted.found += len(done)
+        for each in done.values():
+            counted.count(each)
+        left = [task for task in plan.tasks if task.number not in done]
+        for last in (*[False] * (TRIES - 1), True):
+            left = self._try(plan, left, done, counted, last) if left else []
+        self.ledger.finish(plan, [done[task.number] for task in plan.tasks])
+
+    def _try(
+        self, plan: ExportPlan, tasks: list[ExportTask], done: dict[int, TaskDone], counted: Exported, last: bool
+    ) -> list[ExportTask]:
+        """Tasks that are left, because what they read went meanwhile: none are, the ``last`` time."""
+        numbered = {task.number: task for task in tasks}
+        again: list[ExportTask] = []
+        for number, outcome in self.run(list(self.jobs(plan, tasks))):
+            task = numbered[number]
+            if isinstance(outcome, MOVED) and not last:
+                again.append(task)
+            elif isinstance(outcome, TierstateError):
+                raise outcome
+            elif isinstance(outcome, TaskDone):
+                done[number] = outcome
+                counted.count(outcome)
+            self.keep(spans(each for each in tasks if each.number not in done))
+        return again
+
+    def jobs(self, plan: ExportPlan, tasks: Iterable[ExportTask]) -> Iterator[Job]:
+        """Each task, routed as the log lies now. Raises as `fetch.plan.planned`."""
+        tasks = list(tasks)
+        self.keep(spans(tasks))
+        for run in _runs(tasks):
+            key, extent = (plan.topic, run[0].partition), (run[0].start, run[-1].end)
+            [found] = planned(self.reader, {key: extent}, isolation=plan.shape.isolation, tier=Tier.PREFER_REMOTE)
+            if found.whole.topic_id != plan.topic_id:
+                raise InvalidRequest(
+                    "the topic was made anew since this export was begun; export it into another place",
+                    topic=plan.topic,
+                    exported=plan.topic_id,
+                    now=found.whole.topic_id,
+                )
+            for task in run:
+                yield job_of(plan, task, _within(found.whole, task), self.access, self.place)
+
+
+def spans(tasks: Iterable[ExportTask]) -> dict[int, tuple[Offset, Offset]]:
+    """From the first to the last offset of each partition's tasks."""
+    found: dict[int, tuple[Offset, Offset]] = {}
+    for task in tasks:
+        start, end = found.get(task.partition, (task.start, task.end))
+        found[task.partition] = min(start, task.start), max(end, task.end)
+    return found
+
+
+def _require_alike(plan: ExportPlan, shape: Shape) -> None:
+    if (plan.shape.columns, plan.shape.isolation) != (shape.columns, shape.isolation):
+        raise InvalidRequest(
+            "this place has the topic in another shape, and a folder of files has one; export into another place",
+            columns=",".join(plan.shape.columns),
+            isolation=plan.shape.isolation.value,
+        )
+
+
+def _runs(tasks: list[ExportTask]) -> Iterator[list[ExportTask]]:
+    """Tasks that meet, together: they are routed at once."""
+    run: list[ExportTask] = []
+    for task in tasks:
+        if run and (run[-1].partition, run[-1].end) != (task.partition, task.start):
+            yield run
+            run = []
+        run.append(task)
+    if run:
+        yield run
+
+
+def _within(whole: PlannedSplit, task: ExportTask) -> PlannedSplit:
+    wanted = OffsetRange(task.start, Offset(task.end - 1))
+    parts = tuple(
+        PlannedPart(inside, part.segment)
+        for part in whole.parts
+        if (inside := part.offsets.overlap(wanted)) is not None
+    )
+    return replace(whole, start=task.start, end=task.end, parts=parts)

@@ -1,0 +1,105 @@
+"""What a place has of a topic: its exports in a row, each a plan, what its tasks made, and the manifest that ends it.
+
+Every document is put where nothing is, and none is ever changed: of two writers one is first, and the other finds what
+it wanted to say, or is told that somebody says something else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ..state.errors import CorruptData, ObjectExists, ObjectNotFound, TierstateError
+from ..state.ids import TopicId
+from ..storage.object_store import Data, ObjectStore
+from . import names
+from .plan import ExportPlan, TaskDone
+
+
+class Ledger:
+    """Of one topic. Raises what the store does, and CorruptData for documents that are not ours."""
+
+    def __init__(self, place: ObjectStore, topic_id: TopicId) -> None:
+        self.place, self.topic_id = place, topic_id
+
+    def plans(self) -> list[ExportPlan]:
+        """In order."""
+        found = []
+        for each in self.place.list(names.plans_of(self.topic_id)):
+            if (number := names.plan_number(each.key)) is not None:
+                found.append(self._plan(each.key, number))
+        return found
+
+    def add(self, plan: ExportPlan) -> ExportPlan:
+        """What stands under its number now: this plan, or one that was first."""
+        key = names.plan_key(self.topic_id, plan.number)
+        try:
+            self.place.put_if_absent(key, document(plan.as_json()))
+        except ObjectExists:
+            return self._plan(key, plan.number)
+        return plan
+
+    def is_whole(self, plan: ExportPlan) -> bool:
+        """Whether all of it is there."""
+        try:
+            self.place.head(names.manifest_key(plan))
+        except ObjectNotFound:
+            return False
+        return True
+
+    def done(self, plan: ExportPlan) -> dict[int, TaskDone]:
+        """What was committed, by number of the task."""
+        found = {}
+        for each in self.place.list(names.task_key(plan, 0).removesuffix("000000.json")):
+            said = TaskDone.of_json(self._read(each.key))
+            found[said.task] = said
+        return found
+
+    def commit(self, plan: ExportPlan, done: TaskDone) -> None:
+        """Raises CorruptData where another run of the task made something else."""
+        put_same(self.place, names.task_key(plan, done.task), document(done.as_json()))
+
+    def finish(self, plan: ExportPlan, done: Sequence[TaskDone]) -> None:
+        """The manifest: from here on all of it is there."""
+        files = [each for task in done for each in task.as_json()["files"]]
+        said = {**plan.as_json(), "records": sum(each.records for each in done), "files": files}
+        put_same(self.place, names.manifest_key(plan), document(said))
+
+    def _plan(self, key: str, number: int) -> ExportPlan:
+        said = self._read(key)
+        try:
+            plan = ExportPlan.of_json(said)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptData("not a plan of an export", key=key, place=self.place.description) from error
+        if plan.topic_id != self.topic_id or plan.number != number:
+            raise CorruptData("a plan of an export lies under another's name", key=key, place=self.place.description)
+        return plan
+
+    def _read(self, key: str) -> Any:
+        try:
+            return json.loads(self.place.get(key))
+        except ValueError as error:
+            raise CorruptData("not a document of an export", key=key, place=self.place.description) from error
+
+
+def document(said: Any) -> bytes:
+    """The same bytes for the same content."""
+    return json.dumps(said, indent=1, sort_keys=True, ensure_ascii=False, default=str).encode() + b"\n"
+
+
+def put_same(place: ObjectStore, key: str, data: Data) -> None:
+    """Puts it, or finds just these bytes there. Raises CorruptData for others."""
+    try:
+        place.put_if_absent(key, data)
+    except ObjectExists:
+        if place.get(key) != bytes(data):
+            raise differs(place, key) from None
+
+
+def differs(place: ObjectStore, key: str) -> TierstateError:
+    return CorruptData(
+        "another run of this export made something else of the same records; nothing was replaced",
+        key=key,
+        place=place.description,
+    )

@@ -1,0 +1,52 @@
+"""A task's records, laid out: which row group of which file holds which, for who writes files and who checks them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ..log.record_block import record_schema
+from .names import file_key
+from .plan import ExportPlan, ExportTask
+from .row_groups import by_date, row_groups
+
+MOST_DATES = 200
+"""Files of a task that are open at a time. Where a group has another date, all are finished, and new ones begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """The next row group of a file: ``records`` as they were decoded. None: the file has no more."""
+
+    key: str
+    records: pa.Table | None
+
+
+def laid_out(plan: ExportPlan, task: ExportTask, batches: Iterable[pa.RecordBatch]) -> Iterator[RowGroup]:
+    """``batches``: exactly the records of the task, as `log.decode` makes them, with headers. Follows from the plan and
+    the records alone, however they come in batches.
+    """
+    begun: dict[int, str] = {}
+    parts: dict[int, int] = {}
+    for group in row_groups(batches, plan.shape.row_group_bytes):
+        for day, records in by_date(group):
+            if day not in begun:
+                if len(begun) == MOST_DATES:
+                    yield from _ended(begun)
+                begun[day] = file_key(plan, task, day, parts.get(day, 0))
+                parts[day] = parts.get(day, 0) + 1
+            yield RowGroup(begun[day], records)
+    yield from _ended(begun)
+
+
+def _ended(begun: dict[int, str]) -> Iterator[RowGroup]:
+    for day in sorted(begun):
+        yield RowGroup(begun.pop(day), None)
+
+
+def rows_of(plan: ExportPlan, records: pa.Table) -> pa.Table:
+    """What is written of records."""
+    schema = record_schema(columns=plan.shape.columns)
+    return records.select(schema.names).cast(schema)

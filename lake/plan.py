@@ -1,0 +1,161 @@
+"""What an export is: ranges of offsets, cut into tasks once and for good, and what each task made.
+
+Whoever does a task again makes the same files of the same bytes: everything that decides about a byte is in the plan
+(`Shape`), and nothing else may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from ..state.errors import CorruptData, InvalidRequest
+from ..state.ids import TopicId
+from ..state.offsets import Offset, TimestampMs
+from ..state.routing import Isolation
+
+FORMAT = 1
+"""Of the documents below; another one is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How rows and files are made. ``row_group_bytes``: of keys, values and headers, before they are encoded.
+
+    ``writer``: whose bytes they are; another version of it makes the same rows of other bytes.
+    """
+
+    columns: tuple[str, ...]
+    isolation: Isolation
+    row_group_bytes: int
+    writer: str
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of_json(cls, said: Mapping[str, Any]) -> Shape:
+        return cls(tuple(said["columns"]), Isolation(said["isolation"]), said["row_group_bytes"], said["writer"])
+
+
+@dataclass(frozen=True, slots=True)
+class ExportTask:
+    """The records of ``[start, end)`` of one partition: what one process writes, and commits as one."""
+
+    number: int
+    partition: int
+    start: Offset
+    end: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlan:
+    """The export of this number of a topic, into one place. Tasks are in order of partition and offset."""
+
+    topic: str
+    topic_id: TopicId
+    number: int
+    shape: Shape
+    tasks: tuple[ExportTask, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        tasks = [[task.partition, task.start, task.end] for task in self.tasks]
+        return {
+            "format": FORMAT,
+            "topic": self.topic,
+            "topic_id": str(self.topic_id),
+            "number": self.number,
+            "shape": self.shape.as_json(),
+            "tasks": tasks,
+        }
+
+    @classmethod
+    def of_json(cls, said: Mapping[str, Any]) -> ExportPlan:
+        """Raises InvalidRequest for a later format, KeyError and such for what is no plan."""
+        if said["format"] != FORMAT:
+            raise InvalidRequest("an export of another version of tierstate", format=said["format"], known=FORMAT)
+        tasks = [
+            ExportTask(number, partition, Offset(start), Offset(end))
+            for number, (partition, start, end) in enumerate(said["tasks"])
+        ]
+        return cls(said["topic"], TopicId(said["topic_id"]), said["number"], Shape.of_json(said["shape"]), tuple(tasks))
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFile:
+    """One file. Offsets are inclusive, and in a file ascending; timestamps in ms.
+
+    ``digest``: the record digest (`log/record_digest.py`) of its records; ``sha256``: of the file's bytes.
+    """
+
+    key: str
+    partition: int
+    date: str
+    records: int
+    first_offset: int
+    last_offset: int
+    min_timestamp: TimestampMs
+    max_timestamp: TimestampMs
+    bytes: int
+    sha256: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDone:
+    """What a task made; none where its range has no record to show."""
+
+    task: int
+    files: tuple[ExportedFile, ...]
+
+    @property
+    def records(self) -> int:
+        return sum(each.records for each in self.files)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"format": FORMAT, "task": self.task, "files": [asdict(each) for each in self.files]}
+
+    @classmethod
+    def of_json(cls, said: Mapping[str, Any]) -> TaskDone:
+        names = {each.name for each in fields(ExportedFile)}
+        files = [ExportedFile(**{name: each[name] for name in names}) for each in said["files"]]
+        return cls(said["task"], tuple(files))
+
+
+Ranges = Mapping[int, tuple[Offset, Offset]]
+"""By partition: the first offset, and the one after the last."""
+
+
+def covered(plans: Iterable[ExportPlan]) -> dict[int, list[tuple[Offset, Offset]]]:
+    """What these exports have of each partition: ranges, ascending, joined where they meet.
+
+    Raises CorruptData where two have the same offset: their files would show it twice.
+    """
+    found: dict[int, list[tuple[Offset, Offset]]] = {}
+    tasks = sorted((task for plan in plans for task in plan.tasks), key=lambda each: (each.partition, each.start))
+    for task in tasks:
+        known = found.setdefault(task.partition, [])
+        if known and task.start < known[-1][1]:
+            raise CorruptData("two exports have the same offsets", partition=task.partition, start=task.start)
+        if known and task.start == known[-1][1]:
+            known[-1] = known[-1][0], task.end
+        else:
+            known.append((task.start, task.end))
+    return found
+
+
+def uncovered(asked: Ranges, have: Mapping[int, list[tuple[Offset, Offset]]]) -> list[tuple[int, Offset, Offset]]:
+    """What is asked for and not there yet: ``(partition, start, end)``, ascending."""
+    left = []
+    for partition, (start, end) in sorted(asked.items()):
+        at = start
+        for first, last in have.get(partition, ()):
+            if last <= at or first >= end:
+                continue
+            if first > at:
+                left.append((partition, at, first))
+            at = last
+        if at < end:
+            left.append((partition, at, end))
+    return left

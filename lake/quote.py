@@ -1,0 +1,81 @@
+"""What an export would read, write and cost, before anything runs.
+
+Requests: of an object store's Fetches one for each window of a segment's chunks and two that open the segment; of its
+Puts one a part of a file. Prices are those of S3 Standard in us-east-1 as Amazon lists them; other stores differ, and
+what leaves a region costs more than all of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..fetch.packed_splits import unpacked
+from ..state.offsets import OffsetRange
+from ..storage.object_store import DEFAULT_PART_BYTES
+from ..storage.segment.log_chunks import WINDOW_BYTES
+from .jobs import Job
+
+GET_PRICE, PUT_PRICE = 0.4e-6, 5e-6
+"""US dollars a request."""
+STORED_PRICE = 0.023 / 2**30
+"""US dollars a byte and month."""
+LOG_BYTES_A_SECOND = 60 * 2**20
+"""Of one process: decoding and encoding, for 120 B to 1 KB records that compress well (docs/benchmarks.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """``remote_bytes``: as they are stored; ``local_offsets``: read from brokers, whose bytes nobody knows before.
+
+    ``seconds``: about. ``dollars``: requests; ``dollars_a_month``: for files as large as the log.
+    """
+
+    tasks: int
+    offsets: int
+    segments: int
+    remote_bytes: int
+    local_offsets: int
+    gets: int
+    puts: int
+    seconds: float
+    dollars: float
+    dollars_a_month: float
+
+
+def quote(jobs: Iterable[Job], processes: int) -> Quote:
+    """Of these tasks, done by so many processes."""
+    tasks = offsets = local = gets = 0
+    remote = log = 0.0
+    segments = set()
+    for job in jobs:
+        tasks += 1
+        for split in unpacked(job.splits):
+            for part in split.parts:
+                offsets += len(part.offsets)
+                if part.segment is None:
+                    local += len(part.offsets)
+                    continue
+                share = _share(part.offsets, part.segment.offsets)
+                segments.add(part.segment.segment_id)
+                stored = part.segment.log_object_bytes * share
+                remote += stored
+                log += part.segment.log_bytes * share
+                gets += 2 + -(-int(stored) // WINDOW_BYTES)
+    puts = 2 * tasks + -(-int(log) // DEFAULT_PART_BYTES) + 2
+    return Quote(
+        tasks,
+        offsets,
+        len(segments),
+        int(remote),
+        local,
+        gets,
+        puts,
+        round(log / LOG_BYTES_A_SECOND / processes, 1),
+        round(gets * GET_PRICE + puts * PUT_PRICE, 6),
+        round(log * STORED_PRICE, 6),
+    )
+
+
+def _share(part: OffsetRange, whole: OffsetRange) -> float:
+    return len(part) / len(whole)

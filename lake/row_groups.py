@@ -1,0 +1,80 @@
+"""Records as they come, in groups whose borders depend on the records alone, and each group by the date of its records.
+
+    pieces of either tier, of any size  ->  groups of `row_group_bytes`  ->  one table a date, in offset order
+
+So the same records make the same files, whatever tier, chunk or window they were read from. Memory: one group, and the
+batch that filled it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+RECORD_BYTES = 32
+"""Of a record beside its key, value and headers."""
+HEADER_BYTES = 16
+DAY_US = 86_400_000_000
+
+
+def row_groups(batches: Iterable[pa.RecordBatch], group_bytes: int) -> Iterator[pa.Table]:
+    """Rows of the schema of `record_block.record_schema`, headers among them, in groups of one chunk each.
+
+    A group ends with the record that brings it to ``group_bytes``.
+    """
+    waiting: list[pa.RecordBatch] = []
+    room = group_bytes
+    for batch in batches:
+        ends = np.cumsum(record_sizes(batch))
+        at, counted = 0, 0
+        while at < batch.num_rows:
+            last = int(np.searchsorted(ends, counted + room))  # the record that fills it is in it
+            if last >= batch.num_rows:
+                waiting.append(batch.slice(at))
+                room -= int(ends[-1]) - counted
+                break
+            waiting.append(batch.slice(at, last + 1 - at))
+            yield _joined(waiting)
+            waiting, room, counted, at = [], group_bytes, int(ends[last]), last + 1
+    if waiting:
+        yield _joined(waiting)
+
+
+def record_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Bytes of each record, unpacked: int64 [n], every one above 0."""
+    sizes = np.full(batch.num_rows, RECORD_BYTES, np.int64)
+    for name in ("key", "value"):
+        sizes += _lengths(batch.column(name))
+    headers = batch.column("headers")
+    if headers.null_count < len(headers):
+        lists = headers.offsets.to_numpy().astype(np.int64)
+        values = headers.values
+        each = HEADER_BYTES + _lengths(values.field("key")) + _lengths(values.field("value"))
+        sums = np.concatenate(([0], np.cumsum(each)))
+        sizes += sums[lists[1:]] - sums[lists[:-1]]
+    return sizes
+
+
+def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Null is 0."""
+    lengths: npt.NDArray[np.int64] = pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
+    return lengths
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
+    """One chunk a column: an encoder cuts its pages where chunks end."""
+    return pa.Table.from_batches(batches).combine_chunks()
+
+
+def by_date(table: pa.Table) -> list[tuple[int, pa.Table]]:
+    """Each day (since 1970-01-01, UTC) of a group's timestamps with its records in their order; days ascending."""
+    micros = table.column("timestamp").chunk(0).cast(pa.int64()).to_numpy()
+    days = micros // DAY_US
+    first, last = int(days.min()), int(days.max())
+    if first == last:
+        return [(first, table)]
+    return [(int(day), table.take(np.flatnonzero(days == day)).combine_chunks()) for day in np.unique(days)]

@@ -1,0 +1,93 @@
+"""One task of an export: its records into files by date, the files into the place, and then what it made, as done.
+
+A file's bytes follow from the plan and the records, so who does a task again, after a crash or beside another, puts the
+same files, and finds those that are there. Until it is committed nobody counts on any of them.
+
+Memory: a row group, decoded and encoded, and an upload's parts. Disk (the folder for temporary files): the files of one
+task, some `file_bytes` of the plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from contextlib import ExitStack
+
+import pyarrow as pa
+
+from ..leader.act import Act
+from ..log.record_block import record_schema
+from ..state.errors import ObjectExists
+from ..state.offsets import ByteRange
+from ..storage.object_store import ObjectReader, ObjectStore
+from .ledger import Ledger, differs
+from .names import date_of
+from .parquet import ParquetFile
+from .parted import laid_out, rows_of
+from .plan import ExportedFile, ExportPlan, ExportTask, TaskDone
+
+
+def export_task(plan: ExportPlan, task: ExportTask, batches: Iterable[pa.RecordBatch], ledger: Ledger) -> Act[TaskDone]:
+    """An act. ``batches``: as `parted.laid_out` takes them.
+
+    Raises what the store and ``batches`` do, DiskFull, and CorruptData where another run made other files.
+    """
+    files: list[ExportedFile] = []
+    making: dict[str, ParquetFile] = {}
+    with ExitStack() as opened:
+        for group in laid_out(plan, task, batches):
+            if group.records is not None:
+                if group.key not in making:
+                    making[group.key] = begun = _begun(plan)
+                    opened.callback(begun.close)
+                making[group.key].add(group.records, rows_of(plan, group.records))
+                continue
+            made = making.pop(group.key)
+            size, sha256 = made.finish()
+            yield f"put {group.key}"
+            _put(ledger.place, group.key, made, size, sha256)
+            files.append(_described(group.key, task, made, size, sha256))
+            made.close()
+    done = TaskDone(task.number, tuple(sorted(files, key=lambda each: each.key)))
+    yield "commit the task"
+    ledger.commit(plan, done)  # from here on its records are exported, and no other run of it is needed
+    return done
+
+
+def _begun(plan: ExportPlan) -> ParquetFile:
+    facts = {"topic_id": str(plan.topic_id), "isolation": plan.shape.isolation.value}
+    return ParquetFile(record_schema(columns=plan.shape.columns), facts)
+
+
+def _put(place: ObjectStore, key: str, made: ParquetFile, size: int, sha256: str) -> None:
+    try:
+        place.put_stream(key, made.pieces())
+    except ObjectExists:
+        if sha256_of(place, key) != (size, sha256):
+            raise differs(place, key) from None
+
+
+def sha256_of(place: ObjectReader, key: str) -> tuple[int, str]:
+    """Size and SHA-256 of an object. Raises ObjectNotFound."""
+    size = place.head(key).size
+    found = hashlib.sha256()
+    for piece in place.stream_range(key, ByteRange(0, size)) if size else ():
+        found.update(piece)
+    return size, found.hexdigest()
+
+
+def _described(key: str, task: ExportTask, made: ParquetFile, size: int, sha256: str) -> ExportedFile:
+    earliest, latest = made.times
+    return ExportedFile(
+        key=key,
+        partition=task.partition,
+        date=date_of(key),
+        records=made.records,
+        first_offset=made.first_offset,
+        last_offset=made.last_offset,
+        min_timestamp=earliest,
+        max_timestamp=latest,
+        bytes=size,
+        sha256=sha256,
+        digest=made.digest,
+    )

@@ -1,0 +1,134 @@
+"""An export of a golden log, its tasks done here: what a process of its own would do, on stores of the test."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.fetch.two_tiers import Golden
+from tierstate.app.split_reads import Access
+from tierstate.fetch.packed_splits import unpacked
+from tierstate.fetch.piece import records
+from tierstate.fetch.split import read_split
+from tierstate.lake.check import check_task
+from tierstate.lake.export import Export, Wanted
+from tierstate.lake.jobs import Job, Outcome, Place, Run
+from tierstate.lake.ledger import Ledger
+from tierstate.lake.parquet import WRITER
+from tierstate.lake.plan import Shape
+from tierstate.lake.task import export_task
+from tierstate.leader.act import Act
+from tierstate.log.record_block import record_schema
+from tierstate.log.record_digest import RecordDigest
+from tierstate.state.errors import TierstateError
+from tierstate.state.ids import TopicId
+from tierstate.state.offsets import Offset
+from tierstate.state.routing import Isolation
+from tierstate.storage.memory import MemoryStore
+from tierstate.storage.object_store import ObjectStore
+from tierstate.storage.options import StoreOptions
+
+TOPIC_ID = TopicId.of(b"golden-topic-id!")
+NOWHERE = Access({}, "memory:", StoreOptions(), None)
+EVERY_COLUMN = tuple(record_schema().names)
+
+
+class Killed(Exception):
+    """The process of a test died."""
+
+
+class World:
+    """One golden log, and a place for its export. ``group_bytes`` and ``file_bytes``: small, so that there are many."""
+
+    def __init__(
+        self,
+        golden: Golden,
+        place: ObjectStore | None = None,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        columns: tuple[str, ...] = EVERY_COLUMN,
+        group_bytes: int = 20_000,
+        file_bytes: int = 60_000,
+    ) -> None:
+        self.golden, self.place = golden, place or MemoryStore()
+        self.shape = Shape(columns, isolation, group_bytes, WRITER)
+        self.file_bytes = file_bytes
+        self.kept: list[Any] = []
+        self.piece_bytes = 8 << 20
+        self.dies_at: int | None = None
+        """Before so many of all tasks' steps; None: it lives."""
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.place, TOPIC_ID)
+
+    def export(self, run: Run | None = None) -> Export:
+        return Export(
+            self.golden.reader,
+            self.ledger,
+            NOWHERE,
+            Place("memory:", StoreOptions()),
+            run or self.here,
+            self.kept.append,
+            lambda _: None,
+        )
+
+    def wanted(self, start: int = 0, end: int | None = None) -> Wanted:
+        last = self.end if end is None else end
+        return Wanted("t", TOPIC_ID, {0: (Offset(start), Offset(last))}, self.shape, self.file_bytes)
+
+    @property
+    def end(self) -> int:
+        return self.golden.folder.end()
+
+    def here(self, jobs: list[Job]) -> Iterator[tuple[int, Outcome]]:
+        """A `Run`."""
+        for job in jobs:
+            try:
+                yield job.task.number, self._made(job)
+            except TierstateError as error:
+                yield job.task.number, error
+
+    def _made(self, job: Job) -> Outcome:
+        batches = self.batches(job)
+        if job.done is not None:
+            return check_task(job.plan, job.task, job.done, batches, self.place)
+        return self._alive(export_task(job.plan, job.task, batches, self.ledger))
+
+    def batches(self, job: Job) -> Iterator[pa.RecordBatch]:
+        local: Any = self.golden.local
+        for split in unpacked(job.splits):
+            for piece in read_split(split, self.golden.tiers.store, local, piece_bytes=self.piece_bytes):
+                yield from records(piece, split.topic, split.partition)
+
+    def _alive(self, act: Act[Any]) -> Any:
+        while True:
+            try:
+                next(act)
+            except StopIteration as ended:
+                return ended.value
+            if self.dies_at is not None:
+                if self.dies_at == 0:
+                    raise Killed
+                self.dies_at -= 1
+
+    def objects(self) -> dict[str, bytes]:
+        return {each.key: self.place.get(each.key) for each in self.place.list()}
+
+    def tables(self) -> list[pa.Table]:
+        """Every file, as anybody reads it."""
+        return [pq.read_table(io.BytesIO(data)) for key, data in self.objects().items() if key.endswith(".parquet")]
+
+    def digest(self) -> tuple[int, str]:
+        """Records of all files, and their record digest in the order of offsets."""
+        return digest_of(pa.concat_tables(self.tables()).sort_by("offset"))
+
+
+def digest_of(table: pa.Table) -> tuple[int, str]:
+    digest = RecordDigest()
+    digest.update(table.cast(record_schema()))
+    return digest.count, digest.hexdigest()

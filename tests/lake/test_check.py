@@ -1,0 +1,154 @@
+"""Whatever is wrong with an export, the check finds it; and finds nothing where nothing is."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from tests.fetch.two_tiers import Golden
+from tests.lake.exports import EVERY_COLUMN, World
+from tierstate.lake.checked import Checked, check
+from tierstate.lake.ledger import document
+from tierstate.lake.names import manifest_key, task_key
+from tierstate.lake.plan import ExportedFile, TaskDone
+from tierstate.lake.task import sha256_of
+from tierstate.storage.memory import MemoryStore
+
+Make = Callable[..., Golden]
+
+
+@pytest.fixture
+def world(golden_log: Make) -> World:
+    golden = golden_log("transactions")
+    golden.local.local_start = golden.folder.bases[-1] - 3
+    made = World(golden)
+    made.export().do(made.wanted())
+    return made
+
+
+def checked(world: World) -> Checked:
+    return check(world.export())
+
+
+def problems(world: World) -> list[str]:
+    return [each.problem for each in checked(world).findings]
+
+
+def with_object(world: World, key: str, data: bytes | None) -> World:
+    """The same place, but for one object; None: without it."""
+    other = World(world.golden, MemoryStore(), columns=world.shape.columns)
+    for each, content in world.objects().items():
+        content = data if each == key else content
+        if content is not None:
+            other.place.put_if_absent(each, content)
+    return other
+
+
+def a_file(world: World) -> tuple[TaskDone, ExportedFile]:
+    [plan] = world.ledger.plans()
+    done = world.ledger.done(plan)[1]
+    return done, done.files[0]
+
+
+Groups = list[pa.Table]
+
+
+def rewritten(world: World, change: Callable[[Groups], Groups]) -> World:
+    """One file with other rows, and a ledger that says so: only the log tells."""
+    [plan] = world.ledger.plans()
+    done, file = a_file(world)
+    read = pq.ParquetFile(io.BytesIO(world.place.get(file.key)))
+    into = io.BytesIO()
+    with pq.ParquetWriter(into, read.schema_arrow) as writer:
+        for group in change([read.read_row_group(number) for number in range(read.num_row_groups)]):
+            writer.write_table(group)
+    other = with_object(world, file.key, into.getvalue())
+    size, sha256 = sha256_of(other.place, file.key)
+    said = replace(done, files=(replace(file, bytes=size, sha256=sha256),))
+    return with_object(other, task_key(plan, 1), document(said.as_json()))
+
+
+def other_value(groups: Groups) -> Groups:
+    values = pc.binary_replace_slice(groups[-1]["value"], 0, 1, b"~")
+    at = groups[-1].schema.get_field_index("value")
+    return [*groups[:-1], groups[-1].set_column(at, "value", values)]
+
+
+@pytest.mark.parametrize("columns", [EVERY_COLUMN, ("value", "offset"), ("partition",)])
+def test_a_whole_export_has_no_findings_whatever_its_columns(golden_log: Make, columns: tuple[str, ...]) -> None:
+    world = World(golden_log("transactions"), columns=columns)
+    done = world.export().do(world.wanted())
+    found = checked(world)
+    assert found.findings == []
+    assert (found.records, found.files) == (done.records, done.files)
+
+
+def test_a_file_that_is_gone_cut_or_changed_is_named(world: World) -> None:
+    _, file = a_file(world)
+    data = world.place.get(file.key)
+    assert problems(with_object(world, file.key, None)) == ["the file is not there"]
+    assert problems(with_object(world, file.key, data[:-1])) == [f"the file has {len(data) - 1} bytes, not {len(data)}"]
+    flipped = bytes([data[0] ^ 1]) + data[1:]
+    assert problems(with_object(world, file.key, flipped)) == [
+        "the file's bytes are not those that were written (SHA-256)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda groups: [groups[0].slice(1), *groups[1:]], "rows are not the log's"),
+        (
+            lambda groups: [*groups[:-1], pa.concat_tables([groups[-1], groups[-1].slice(0, 1)])],
+            "rows are not the log's",
+        ),
+        (lambda groups: [*groups[:-2], groups[-1], groups[-2]], "rows are not the log's"),
+        (other_value, "rows are not the log's"),
+        (lambda groups: groups[:-1], "it lacks rows that the log has"),
+        (lambda groups: [*groups, groups[-1]], "it has rows that the log does not have"),
+    ],
+)
+def test_rows_that_are_not_the_logs_are_found_though_the_ledger_vouches_for_them(
+    world: World, change: Callable[[Groups], Groups], problem: str
+) -> None:
+    _, file = a_file(world)
+    [found] = checked(rewritten(world, change)).findings
+    assert (found.key, found.problem) == (file.key, problem)
+
+
+def test_a_digest_that_is_not_the_logs_is_found(world: World) -> None:
+    [plan] = world.ledger.plans()
+    done, file = a_file(world)
+    said = replace(done, files=(replace(file, digest="0" * 64), *done.files[1:]))
+    other = with_object(world, task_key(plan, 1), document(said.as_json()))
+    assert problems(other) == ["the record digest of the manifest is not that of the log"]
+
+
+def test_records_of_the_log_that_no_file_has_are_found(world: World) -> None:
+    [plan] = world.ledger.plans()
+    other = with_object(world, task_key(plan, 1), document(TaskDone(1, ()).as_json()))
+    assert set(problems(other)) == {"the log has records that are in no file"}
+
+
+def test_an_export_that_was_not_finished_is_said(world: World) -> None:
+    [plan] = world.ledger.plans()
+    assert problems(with_object(world, manifest_key(plan), None)) == [
+        "the export was not finished: run it again",
+    ]
+
+
+def test_what_the_log_lost_is_checked_by_its_bytes_alone_and_said(world: World) -> None:
+    [plan] = world.ledger.plans()
+    world.golden.tiers.start_log_at(plan.tasks[1].start)
+    world.golden.tiers.view.require_fresh(0, 0)
+    found = checked(world)
+    assert found.findings == []
+    assert found.by_bytes == len(world.ledger.done(plan)[0].files)
+    first = world.ledger.done(plan)[0].files[0]
+    assert problems(with_object(world, first.key, b"")) == [f"the file has 0 bytes, not {first.bytes}"]
