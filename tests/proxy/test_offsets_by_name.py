@@ -100,7 +100,7 @@ def test_an_epoch_that_ended_below_the_local_tier_ends_where_it_did(both: Both) 
 
 def test_a_topic_that_is_not_tiered_is_as_at_the_broker_also_where_it_was_cut(both: Both) -> None:
     topic = "nobody-tiers-this"
-    both.cluster.admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    both.cluster.admin.create_topics([NewTopic(topic, 1, 1, config={"retention.ms": "-1"})])[topic].result(30)
     both.cluster.produce(topic, 0, RECORDS)
     place = TopicPartition(topic, 0, 150)
     both.cluster.admin.delete_records([place])[place].result(30)
