@@ -114,7 +114,8 @@ def _encoding(topic: Topic, folder: Path) -> float:
         ) as writer:
             writer.write_table(group)
         spent.append(time.process_time() - began)
-    return statistics.median(spent[1:]) * 1e6 / group.num_rows
+    per_record: float = statistics.median(spent[1:]) * 1e6 / group.num_rows
+    return per_record
 
 
 def _log_bytes(topic: Topic) -> int:

@@ -28,7 +28,7 @@ from tierstate.fetch.search import Search
 from tierstate.fetch.source import ReaderSource, SearchedSource
 from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.runtime.gateway_settings import Gateway
-from tierstate.state.offsets import Offset
+from tierstate.state.offsets import Extent, Offset
 from tierstate.state.routing import Isolation, Tier
 
 MIB = 1 << 20
@@ -90,7 +90,9 @@ def test_a_search_through_a_gateway_is_the_search_through_both_tiers(serve: Call
     def searched(source: SearchedSource) -> tuple[list[Any], list[Tier], int, int]:
         told: list[int] = []
         search = Search(None, b"1", lambda found: told.append(found.reached))
-        batches = list(source.found("t", 0, Offset(5), Offset(2000), Isolation.READ_COMMITTED, Tier.AUTO, search))
+        batches = list(
+            source.found("t", 0, Extent(Offset(5), Offset(2000)), Isolation.READ_COMMITTED, Tier.AUTO, search)
+        )
         assert told == sorted(told)
         found = [row for batch, tier in batches for row in rows([batch])]
         tiers = [tier for batch, tier in batches for _ in range(batch.num_rows)]

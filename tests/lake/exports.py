@@ -19,7 +19,7 @@ from tierstate.lake.export import Export, Wanted
 from tierstate.lake.jobs import Job, Outcome, Place, Run
 from tierstate.lake.ledger import Ledger
 from tierstate.lake.parquet import WRITER
-from tierstate.lake.plan import Shape
+from tierstate.lake.plan import Shape, TaskDone
 from tierstate.lake.task import export_task
 from tierstate.leader.act import Act
 from tierstate.log.record_block import record_schema
@@ -97,7 +97,8 @@ class World:
         batches = self.batches(job)
         if job.done is not None:
             return check_task(job.plan, job.task, job.done, batches, self.place)
-        return self._alive(export_task(job.plan, job.task, batches, self.ledger))
+        done: TaskDone = self._alive(export_task(job.plan, job.task, batches, self.ledger))
+        return done
 
     def batches(self, job: Job) -> Iterator[pa.RecordBatch]:
         local: Any = self.golden.local

@@ -89,8 +89,8 @@ def test_the_files_are_the_log_and_any_reader_of_parquet_reads_them(lake: Lake, 
     assert lake.digests(folder) == lake.house.digests(lake.topic)
     assert lake.export(into, "--check")["findings"] == []
     every = f"{folder}/{lake.topic}/*/*.parquet"
-    counted = duckdb.sql(f"SELECT count(*), max(\"offset\") FROM read_parquet('{every}', hive_partitioning = true)")
-    assert counted.fetchall() == [(2 * RECORDS, RECORDS - 1)]
+    asked = f"SELECT count(*), max(\"offset\") FROM read_parquet('{every}', hive_partitioning = true)"
+    assert duckdb.execute(asked).fetchall() == [(2 * RECORDS, RECORDS - 1)]
     frame = pl.scan_parquet(every, hive_partitioning=True).filter(pl.col("partition") == 1).collect()
     assert frame.height == RECORDS
 

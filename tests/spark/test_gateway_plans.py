@@ -27,7 +27,7 @@ from tierstate.fetch.split import read_split
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import PlannedRangeLost, SegmentExpired
 from tierstate.state.facts import DeleteReason, SegmentDeleteStarted
-from tierstate.state.offsets import Offset
+from tierstate.state.offsets import Extent, Offset
 from tierstate.state.termless_facts import ReaderLease
 from tierstate.storage.options import StoreOptions
 from tierstate.storage.s3 import S3Store
@@ -178,7 +178,7 @@ def test_a_plan_that_is_given_up_keeps_nothing_and_nobody_elses(tiers: Tiers, ga
     tiers.produce(topic, 0, [{"value": os.urandom(100)} for _ in range(600)])
     tiers.copy(topic, 0)
     mine, others = (lines_of(plan(gateway.url, topic))[0]["plan"] for _ in range(2))
-    anns = gateway.plans.lease({(topic, 0): (Offset(0), Offset(500))}, "ann", 60).plan
+    anns = gateway.plans.lease({(topic, 0): Extent(Offset(0), Offset(500))}, "ann", 60).plan
 
     def given_up(name: str, **query: Any) -> int:
         return httpx.delete(f"{gateway.url}/v1/plans/{name}", params={"topic": topic} | query, timeout=30).status_code
