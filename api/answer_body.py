@@ -28,7 +28,7 @@ from .answer_memory import Held
 from .content_coding import Coding, coder_of
 from .media import ARROW, BATCHES, KAFKA_JSON, PARQUET
 from .record_forms import batches_trailer, form_of, require_json, stored_bytes
-from .scan import Scan, Stopped
+from .scan import Scan, ScanEnd
 
 READY_BYTES = 8 * 1024 * 1024
 """About, of an answer that is encoded before its status line."""
@@ -116,7 +116,7 @@ class AnswerBody:
         except TierstateError:
             if self._scan is None or self._reached is None:
                 raise
-            self._scan.stop(Stopped.ERROR)
+            self._scan.stop(ScanEnd.ERROR)
             self._held.resize(self.size)
         return self._reached
 
@@ -150,9 +150,9 @@ class AnswerBody:
 
     def _is_enough(self, scan: Scan, blocks: _Shown) -> bool:
         if blocks.left == 0:
-            scan.stop(Stopped.RECORDS)
+            scan.stop(ScanEnd.RECORDS)
         elif self._rest is not None or self.size >= self.call.max_bytes:
-            scan.stop(Stopped.BYTES)
+            scan.stop(ScanEnd.BYTES)
         return scan.stopped is not None
 
     def end(self) -> None:

@@ -33,7 +33,7 @@ from .answer_memory import Held
 from .content_coding import coding_of
 from .credentials import Caller
 from .media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET, negotiate
-from .scan import Scan, Stopped
+from .scan import Scan, ScanEnd
 from .service import FetchService, Need, caller_of, refuse_unknown_parameters, unless_gone
 from .topics import Asked, PartitionNumber, TopicName, known
 
@@ -172,7 +172,7 @@ async def read_records(
         headers |= {
             "X-Scanned-Records": str(scan.records),
             "X-Scanned-Bytes": str(scan.bytes),
-            "X-Scan-Stopped": scan.stopped or Stopped.END,
+            "X-Scan-Stopped": scan.stopped or ScanEnd.END,
         }
     if answer.piece.bounds.log_start is not None:
         headers["X-Log-Start-Offset"] = str(answer.piece.bounds.log_start)
@@ -257,7 +257,7 @@ async def _answer(service: FetchService, call: Call, caller: Caller, held: Held,
     def take(piece: Fetched) -> tuple[Fetched, Offset]:
         nonlocal taken
         if scan is not None and tiers and piece.data and piece.tier is not tiers[-1] and call.max_records is None:
-            scan.stop(Stopped.TIER)
+            scan.stop(ScanEnd.TIER)
             return piece, piece.offset
         service.charge(caller.principal, len(piece.data))
         taken += 1
@@ -291,7 +291,7 @@ async def _answer(service: FetchService, call: Call, caller: Caller, held: Held,
             if taken > before:
                 raise  # some of it may be in the answer
             if scan is not None:
-                scan.stop(Stopped.ERROR)
+                scan.stop(ScanEnd.ERROR)
             break  # what is there is an answer; the call for the next offset says what is wrong
     if not body.ended:
         body.end()

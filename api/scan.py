@@ -11,7 +11,7 @@ from enum import StrEnum
 from ..log.record_filter import RecordFilter
 
 
-class Stopped(StrEnum):
+class ScanEnd(StrEnum):
     """``X-Scan-Stopped``."""
 
     END = "end"
@@ -28,15 +28,15 @@ class Scan:
     def __init__(self, wanted: RecordFilter, budget: int) -> None:
         self.wanted, self.budget = wanted, budget
         self.records = self.bytes = 0
-        self.stopped: Stopped | None = None
+        self.stopped: ScanEnd | None = None
 
     def looked(self, records: int, size: int) -> None:
         """Told by the decoder, of whole blocks; how many of their records counted, only who reads them knows."""
         self.bytes += size
         if self.bytes >= self.budget:
-            self.stop(Stopped.BUDGET)
+            self.stop(ScanEnd.BUDGET)
 
-    def stop(self, why: Stopped) -> None:
+    def stop(self, why: ScanEnd) -> None:
         """The first reason counts, but for a budget that was spent with the last thing asked for."""
-        if self.stopped in (None, Stopped.BUDGET):
+        if self.stopped in (None, ScanEnd.BUDGET):
             self.stopped = why

@@ -29,12 +29,13 @@ KAFKA = set(
 """Words of Kafka, and of every object store."""
 
 PLAIN = set(
-    "access address allocator answer azure block body break builder cache check clock code codec compression connection"
-    " column count deletion description diff difference directory discovery dispatch doc encoding encryption end error"
-    " event existence file filter fingerprint folder form gauge gcs head health info kind lifecycle line listing"
-    " login management memo memory metric name observer option overview page pair policy probe progress queue raw"
-    " registry replacement report rocksdb row s3 scan scratch section setting setup severity socket sorting spec status"
-    " target time tls tool travel turn type unit unwrapper url urls verification wire".split()
+    "access address allocator answer azure block body break builder cache check clock code codec compression"
+    " connection column count decoder deletion description diff difference directory discovery dispatch doc encoding"
+    " encryption end error event existence file filter fingerprint folder form gauge gcs head health info kind"
+    " lifecycle line listing json login management memo members memory metric name observer option overview page pair"
+    " policy probe progress queue raw reference registry replacement report rocksdb row s3 scan schemas scratch search"
+    " section setting setup severity socket sorting spec status target text time tls tool travel turn type unit"
+    " unwrapper url urls values verification wire".split()
 )
 """Plain English, or a programmer's: it means in its file what a dictionary says."""
 
