@@ -41,7 +41,7 @@ RESOLVE := uv pip compile pyproject.toml --generate-hashes --no-emit-index-url -
 lock:  ## resolve requirements/*.lock again (needs uv)
 	$(RESOLVE) --all-extras -o requirements/dev.lock
 	cp requirements/dev.lock requirements/gateway.lock
-	$(RESOLVE) --extra azure --extra gcs --extra gateway -o requirements/gateway.lock
+	$(RESOLVE) --extra azure --extra gcs --extra gateway --extra registry -o requirements/gateway.lock
 	cp requirements/gateway.lock requirements/agent.lock
 	$(RESOLVE) --extra azure --extra gcs -o requirements/agent.lock
 
