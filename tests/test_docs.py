@@ -111,13 +111,6 @@ def test_every_command_that_is_named_exists_or_is_listed_as_missing(page: Path) 
     assert {name for name in [*shown, *inline] if name not in BY_NAME and name not in missing} == set()
 
 
-def test_no_command_is_listed_as_missing_that_exists() -> None:
-    listed = not_yet().partition("- **Commands:**")[2].partition(". `tierstate replay`")[0]
-    missing = set(re.findall(r"`tierstate ([a-z-]+)`", listed))
-    assert missing
-    assert missing & set(BY_NAME) == set()
-
-
 def rooms_that_read_settings() -> str:
     return "\n".join(text for path, text in SOURCE.items() if path.parent.name not in ("runtime", "spark"))
 
