@@ -72,7 +72,8 @@ def measure(quick: bool = False) -> list[Row]:
 
 def _as_folder(topic: Topic, s3: Bucket) -> None:
     """The bucket's objects are files."""
-    kept = {name: value for name, value in topic.options.items() if not name.startswith("tierstate.store")}
+    of_s3 = ("tierstate.store", "tierstate.endpoint", "tierstate.region")
+    kept = {name: value for name, value in topic.options.items() if not name.startswith(of_s3)}
     topic.options = kept | {"tierstate.store": (s3.folder / "tiers").as_uri()}
 
 
