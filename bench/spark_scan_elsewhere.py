@@ -10,7 +10,6 @@ two cores; sides take turns, three times after one warm-up.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -42,7 +41,7 @@ from .spark_scan import (
     values_of,
 )
 
-QUERY = replace(QUERIES[0], goal="")
+QUERY = QUERIES[0]
 OWN_TIERS = "Spark's Kafka source, Kafka's own tiers (KIP-405)"
 TIERED = {"remote_storage_enable": "true", "local_retention_bytes": "1"}
 WAIT_S = 300.0
