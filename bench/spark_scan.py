@@ -231,7 +231,8 @@ def compared(
         "ours": partial(from_ours, spark, topic.options, query, topic.range),
         CEILING: partial(_prebuilt, spark, topic, query, cores),
     }
-    return _rows(f"{topic.load.name}, {query.name}{where}", topic, in_turns(spark, sides, query, runs), query)
+    what, spent = f"{topic.load.name}, {query.name}{where}", in_turns(spark, sides, query, runs)
+    return _rows(what, topic, spent, None if where else query)  # goals are of one place
 
 
 def _mixed(spark: SparkSession, topic: Topic, runs: int) -> list[Row]:

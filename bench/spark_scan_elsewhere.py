@@ -10,7 +10,6 @@ two cores; sides take turns, three times after one warm-up.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -42,7 +41,7 @@ from .spark_scan import (
     values_of,
 )
 
-QUERY = replace(QUERIES[0], goal="")
+QUERY = QUERIES[0]
 OWN_TIERS = "Spark's Kafka source, Kafka's own tiers (KIP-405)"
 TIERED = {"remote_storage_enable": "true", "local_retention_bytes": "1"}
 WAIT_S = 300.0
@@ -72,7 +71,8 @@ def measure(quick: bool = False) -> list[Row]:
 
 def _as_folder(topic: Topic, s3: Bucket) -> None:
     """The bucket's objects are files."""
-    kept = {name: value for name, value in topic.options.items() if not name.startswith("tierstate.store")}
+    of_s3 = ("tierstate.store", "tierstate.endpoint", "tierstate.region")
+    kept = {name: value for name, value in topic.options.items() if not name.startswith(of_s3)}
     topic.options = kept | {"tierstate.store": (s3.folder / "tiers").as_uri()}
 
 
