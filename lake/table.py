@@ -101,6 +101,11 @@ class LakeTable:
             )
         return [task.file for task in tasks]
 
+    def count(self, where: str | None = None) -> int:
+        """Of rows."""
+        with foreign(table=self.name):
+            return self.iceberg.scan(row_filter=where or AlwaysTrue()).count()
+
     def url(self, name: str) -> str:
         """Of a data file of this name."""
         return f"{self.iceberg.location().rstrip('/')}/data/{name}"

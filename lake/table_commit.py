@@ -24,6 +24,7 @@ from .plan import ExportTask
 from .table import Change, LakeTable
 from .table_files import (
     Attempt,
+    between,
     day_folder,
     give_back,
     nothing_left,
@@ -65,8 +66,7 @@ def take_out(
         for number, (start, end) in ranges.items():
             if start >= end:
                 continue
-            where = f"partition == {number} and offset >= {start} and offset < {end}"
-            for file in table.data_files(where):
+            for file in table.data_files(between(number, start, end)):
                 require_single(file, table, partition_id)
                 drop.append(file)
                 first, last = bounds_of(file, offset_id)

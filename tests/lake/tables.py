@@ -23,6 +23,7 @@ from tierstate.leader.act import Act, run
 from tierstate.log.record_digest import RecordDigest
 from tierstate.runtime.id_source import CountingIds
 from tierstate.state.ids import FactId
+from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation
 
 NAME = "kafka.t"
@@ -100,7 +101,7 @@ class TableWorld:
     def log_digest(self, start: int = 0, end: int | None = None) -> tuple[int, str]:
         digest = RecordDigest()
         first, last = self.log().extent(0)
-        first, last = max(first, start), last if end is None else end
+        first, last = Offset(max(first, start)), last if end is None else Offset(end)
         for piece in self.golden.reader.scan("t", 0, first, last, isolation=self.isolation):
             for batch in records(piece, "t", 0):
                 digest.update(batch)
@@ -113,3 +114,7 @@ class TableWorld:
     def named_files(self) -> set[str]:
         """That the newest snapshot names."""
         return {each.file_path.removeprefix("file://") for each in self.table().data_files()}
+
+    def first_offset(self) -> int:
+        """The offset of the log's first record that is shown."""
+        return int(self.rows().column("offset")[0].as_py())
