@@ -19,7 +19,7 @@ from pyiceberg.manifest import DataFile
 from ..leader.act import Act
 from ..log.record_block import record_schema
 from ..state.errors import CorruptData, InvalidRequest
-from .names import date_of
+from .names import date_of, day_name
 from .parquet import WRITER, ParquetFile
 from .parted import laid_out
 from .plan import ExportPlan, ExportTask, Shape
@@ -75,8 +75,8 @@ def rewrite(table: LakeTable, attempt: Attempt, name: str, records: Iterable[pa.
 def rows_of_file(table: LakeTable, file: DataFile, start: int = 0, end: int = 2**63) -> Iterator[pa.RecordBatch]:
     """As `log.decode` makes records; columns that the table does not have are null. Memory: a row group.
 
-    Row groups without an offset of ``[start, end)`` are left out. Not by pyiceberg's own scan: it shows the headers of a
-    record that has none as an empty list.
+    Row groups without an offset of ``[start, end)`` are left out. Not by pyiceberg's own scan, which shows the headers
+    of a record that has none as an empty list.
     """
     with table.opened(file.file_path) as source:
         found = pq.ParquetFile(source)
@@ -133,8 +133,8 @@ def nothing_left(table: LakeTable, attempt: Attempt) -> Iterator[None]:
 
 
 def day_folder(file: DataFile) -> str:
-    """``date=2026-11-24`` of a file of ours."""
-    return f"date={date_of(file.file_path)}"
+    """``date=2026-11-24``, of a file's rows."""
+    return f"date={day_name(file.partition[0])}"
 
 
 def _put(table: LakeTable, attempt: Attempt, name: str, made: ParquetFile) -> Act[None]:

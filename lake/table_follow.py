@@ -69,7 +69,7 @@ def no_lease(ranges: Mapping[int, tuple[Offset, Offset]]) -> None:
 
 
 @dataclass
-class _Look:
+class Look:
     """The table beside the log, as both are now."""
 
     place: Place
@@ -78,20 +78,23 @@ class _Look:
     starts: dict[int, Offset] = field(default_factory=dict)
     news: dict[int, tuple[Offset, Offset]] = field(default_factory=dict)
 
+    @property
+    def lag(self) -> int:
+        """Offsets that are to become rows."""
+        return sum(end - start for start, end in self.news.values())
 
-def follow_round(table: LakeTable, log: TopicLog, attempt_id: str, limits: Limits, keep: Keep = no_lease) -> Act[Round]:
-    """One commit, or none. The table was `refresh`ed, or has just been loaded.
 
-    Raises InvalidRequest and CorruptData where the table cannot go on, and what reading and writing raise.
-    """
-    look = _look(table, log)
+def follow_round(
+    table: LakeTable, log: TopicLog, look: Look, attempt_id: str, limits: Limits, keep: Keep = no_lease
+) -> Act[Round]:
+    """One commit, or none. ``look``: of this table as it was loaded. Raises what reading and writing do."""
     attempt, place = Attempt(attempt_id), look.place
     if look.lost:
         ranges = {number: (end, place.partitions[number].end) for number, end in look.lost.items()}
         cut = place.with_({number: place.partitions[number].cut(end) for number, end in look.lost.items()})
         landed = yield from take_out(table, attempt, cut, ranges)
         return _round(Step.LOST_BRANCH if landed else Step.RACED, attempt, look)
-    gone = {} if table.facts.keep else _below(look)
+    gone = below(table, look)
     if gone:
         ranges = {number: (reach.start, min(reach.end, look.starts[number])) for number, reach in gone.items()}
         begun = place.with_({number: reach.from_(look.starts[number]) for number, reach in gone.items()})
@@ -102,7 +105,7 @@ def follow_round(table: LakeTable, log: TopicLog, attempt_id: str, limits: Limit
     return (yield from _append(table, log, attempt, look, limits, keep))
 
 
-def _append(table: LakeTable, log: TopicLog, attempt: Attempt, look: _Look, limits: Limits, keep: Keep) -> Act[Round]:
+def _append(table: LakeTable, log: TopicLog, attempt: Attempt, look: Look, limits: Limits, keep: Keep) -> Act[Round]:
     keep(look.news)
     share = limits.commit_bytes // len(look.news) // limits.file_bytes
     lineages = {number: log.lineage(number) for number in look.news}
@@ -123,7 +126,11 @@ def _append(table: LakeTable, log: TopicLog, attempt: Attempt, look: _Look, limi
     return done
 
 
-def _look(table: LakeTable, log: TopicLog) -> _Look:
+def look_at(table: LakeTable, log: TopicLog) -> Look:
+    """What is to be done. The table has just been loaded, or was `refresh`ed.
+
+    Raises InvalidRequest and CorruptData where the table cannot go on, Unavailable where nobody can tell.
+    """
     facts = table.facts
     if (found := log.topic_id()) != facts.topic_id:
         raise InvalidRequest(
@@ -133,7 +140,7 @@ def _look(table: LakeTable, log: TopicLog) -> _Look:
             followed=facts.topic_id,
             found=found,
         )
-    look = _Look(table.place())
+    look = Look(table.place())
     for number in range(log.partitions()):
         try:
             _look_at(look, log, number)
@@ -142,7 +149,7 @@ def _look(table: LakeTable, log: TopicLog) -> _Look:
     return look
 
 
-def _look_at(look: _Look, log: TopicLog, number: int) -> None:
+def _look_at(look: Look, log: TopicLog, number: int) -> None:
     start, end = log.extent(number)
     lineage = log.lineage(number)
     if lineage.last_epoch is None:
@@ -165,8 +172,10 @@ def _look_at(look: _Look, log: TopicLog, number: int) -> None:
         look.news[number] = begin, end
 
 
-def _below(look: _Look) -> dict[int, Reach]:
-    """Partitions with rows that the log deleted."""
+def below(table: LakeTable, look: Look) -> dict[int, Reach]:
+    """Partitions with rows that the log deleted; none of an archive."""
+    if table.facts.keep:
+        return {}
     return {
         number: reach
         for number, reach in look.place.partitions.items()
@@ -174,5 +183,5 @@ def _below(look: _Look) -> dict[int, Reach]:
     }
 
 
-def _round(step: Step, attempt: Attempt, look: _Look) -> Round:
+def _round(step: Step, attempt: Attempt, look: Look) -> Round:
     return Round(step, attempt.rows, len(attempt.files), look.waiting)

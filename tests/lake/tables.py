@@ -17,7 +17,7 @@ from tierstate.fetch.planned_split import PlannedSplit
 from tierstate.lake.table import LakeTable
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_facts import TableFacts
-from tierstate.lake.table_follow import Limits, Round, Step, follow_round
+from tierstate.lake.table_follow import Limits, Round, Step, follow_round, look_at
 from tierstate.lake.table_log import TopicLog
 from tierstate.leader.act import Act, run
 from tierstate.log.record_digest import RecordDigest
@@ -81,7 +81,8 @@ class TableWorld:
     def round(self, table: LakeTable | None = None) -> Act[Round]:
         """An act. ``table``: loaded by now."""
         attempt = FactId.of(self._ids.uuid())
-        return follow_round(table or self.table(), self.log(), attempt, self.limits)
+        table, log = table or self.table(), self.log()
+        return follow_round(table, log, look_at(table, log), attempt, self.limits)
 
     def follow(self) -> list[Round]:
         """Rounds until there is nothing to do."""
