@@ -160,7 +160,7 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
     logger = service_logs(context)
     with _catalog(context) as catalog:
         from ..app.services import open_serving_parts
-        from ..lake.table_keeper import Keeper, Pace, feed_table_metrics
+        from ..lake.table_keeper import FollowPace, Keeper, feed_table_metrics
         from ..lake.table_open import fresh_attempt, limits_of, log_of, reads_of
         from ..runtime.service import Service
 
@@ -172,7 +172,7 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
                 tables,
                 lambda facts: log_of(parts.reader, facts, reads, local=local),
                 limits_of(settings),
-                Pace(parts.clock, settings.table.commit_interval, fresh_attempt),
+                FollowPace(parts.clock, settings.table.commit_interval, fresh_attempt),
                 logger,
             )
             feed_table_metrics(parts.metrics, keeper)

@@ -25,7 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ..state.errors import AccessDenied, CorruptData, InvalidRequest, StorageUnavailable, UnknownOutcome
 from .table_facts import TableFacts
-from .table_place import ATTEMPT, OFFSETS, Place
+from .table_place import ATTEMPT, OFFSETS, TablePlace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ FIRST_SEQUENCE_NUMBER = 1
 class Change:
     """What one commit does: files that come, files that go, and the place it brings the table to."""
 
-    place: Place
+    place: TablePlace
     add: Sequence[DataFile] = ()
     drop: Sequence[DataFile] = ()
 
@@ -63,13 +63,13 @@ class LakeTable:
             raise InvalidRequest("the table is none of ours any more: its properties are gone", table=self.name)
         self.facts = found
 
-    def place(self) -> Place:
+    def place(self) -> TablePlace:
         """By the newest snapshot that says it. Raises CorruptData where that one was expired by somebody else."""
         snapshot = self.iceberg.current_snapshot()
         while snapshot is not None:
             said = snapshot.summary.additional_properties if snapshot.summary is not None else {}
             if OFFSETS in said:
-                return Place.of_summary(said, self.facts.topic_id)
+                return TablePlace.of_summary(said, self.facts.topic_id)
             parent = snapshot.parent_snapshot_id
             before = None if parent is None else self.iceberg.snapshot_by_id(parent)
             # who expires a snapshot makes its child look like the first one: the sequence number tells
@@ -80,7 +80,7 @@ class LakeTable:
                     table=self.name,
                 )
             snapshot = before
-        return Place({})
+        return TablePlace({})
 
     @property
     def schema(self) -> pa.Schema:

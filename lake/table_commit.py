@@ -34,11 +34,11 @@ from .table_files import (
     write_rows,
 )
 from .table_log import TopicLog
-from .table_place import Place
+from .table_place import TablePlace
 
 
 def append(
-    table: LakeTable, log: TopicLog, attempt: Attempt, place: Place, splits: Mapping[int, list[PlannedSplit]]
+    table: LakeTable, log: TopicLog, attempt: Attempt, place: TablePlace, splits: Mapping[int, list[PlannedSplit]]
 ) -> Act[bool]:
     """The records of ``splits``, and the place where they bring the table to. False: another was first, or the log
     changed its lineage meanwhile.
@@ -56,7 +56,7 @@ def append(
 
 
 def take_out(
-    table: LakeTable, attempt: Attempt, place: Place, ranges: Mapping[int, tuple[Offset, Offset]]
+    table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapping[int, tuple[Offset, Offset]]
 ) -> Act[bool]:
     """The rows of these offsets (end exclusive), by partition. Files that hold no others go whole."""
     drop: list[DataFile] = []

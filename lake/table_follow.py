@@ -21,7 +21,7 @@ from .table import LakeTable
 from .table_commit import append, first_splits, take_out
 from .table_files import Attempt
 from .table_log import TopicLog
-from .table_place import Place, Reach, common_end
+from .table_place import Reach, TablePlace, common_end
 
 FILE_BYTES = 128 * 2**20
 COMMIT_BYTES = 1024 * 2**20
@@ -57,7 +57,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TableLimits:
     """In bytes of log: of a file, and of a commit."""
 
     file_bytes: int = FILE_BYTES
@@ -72,7 +72,7 @@ def no_lease(ranges: Mapping[int, tuple[Offset, Offset]]) -> None:
 class Look:
     """The table beside the log, as both are now."""
 
-    place: Place
+    place: TablePlace
     waiting: dict[int, Unavailable] = field(default_factory=dict)
     lost: dict[int, Offset] = field(default_factory=dict)
     starts: dict[int, Offset] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Look:
 
 
 def follow_round(
-    table: LakeTable, log: TopicLog, look: Look, attempt_id: str, limits: Limits, keep: Keep = no_lease
+    table: LakeTable, log: TopicLog, look: Look, attempt_id: str, limits: TableLimits, keep: Keep = no_lease
 ) -> Act[Round]:
     """One commit, or none. ``look``: of this table as it was loaded. Raises what reading and writing do."""
     attempt, place = Attempt(attempt_id), look.place
@@ -105,7 +105,9 @@ def follow_round(
     return (yield from _append(table, log, attempt, look, limits, keep))
 
 
-def _append(table: LakeTable, log: TopicLog, attempt: Attempt, look: Look, limits: Limits, keep: Keep) -> Act[Round]:
+def _append(
+    table: LakeTable, log: TopicLog, attempt: Attempt, look: Look, limits: TableLimits, keep: Keep
+) -> Act[Round]:
     keep(look.news)
     share = limits.commit_bytes // len(look.news) // limits.file_bytes
     lineages = {number: log.lineage(number) for number in look.news}

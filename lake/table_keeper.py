@@ -20,7 +20,7 @@ from .export import MOVED, TRIES
 from .table import LakeTable
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
-from .table_follow import Keep, Limits, Look, Round, Step, below, follow_round, look_at, no_lease
+from .table_follow import Keep, Look, Round, Step, TableLimits, below, follow_round, look_at, no_lease
 from .table_log import TopicLog
 
 LOOK_S = 5.0
@@ -53,7 +53,7 @@ def catch_up(
     catalog: LakeCatalog,
     name: str,
     log: TopicLog,
-    limits: Limits,
+    limits: TableLimits,
     attempt_id: Callable[[], str],
     keep: Keep = no_lease,
 ) -> CaughtUp:
@@ -74,7 +74,7 @@ def catch_up(
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class FollowPace:
     """``interval_s``: how long what is new waits for more of it."""
 
     clock: Clock
@@ -102,8 +102,8 @@ class Keeper:
         catalog: LakeCatalog,
         names: tuple[str, ...],
         log: Callable[[TableFacts], TopicLog],
-        limits: Limits,
-        pace: Pace,
+        limits: TableLimits,
+        pace: FollowPace,
         logger: FilteringBoundLogger,
     ) -> None:
         """``names``: empty for all of the catalog that follow a topic, new ones too."""

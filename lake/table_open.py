@@ -17,7 +17,7 @@ from ..state.ids import FactId
 from .kept import leased
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
-from .table_follow import Keep, Limits
+from .table_follow import Keep, TableLimits
 from .table_log import Open, TopicLog
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def catalog_properties(settings: Settings) -> Mapping[str, str]:
     return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": (folder / "warehouse").as_uri()}
 
 
-def limits_of(settings: Settings) -> Limits:
-    return Limits(settings.table.file_bytes, settings.table.commit_bytes)
+def limits_of(settings: Settings) -> TableLimits:
+    return TableLimits(settings.table.file_bytes, settings.table.commit_bytes)
 
 
 def reads_of(settings: Settings, clock: Clock) -> Open:

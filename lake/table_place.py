@@ -81,13 +81,13 @@ def common_end(reach: Reach, log: Lineage, log_start: Offset) -> Offset:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TablePlace:
     """By partition. One that is not there has no row yet."""
 
     partitions: Mapping[int, Reach]
 
-    def with_(self, changed: Mapping[int, Reach]) -> Place:
-        return Place({**self.partitions, **changed})
+    def with_(self, changed: Mapping[int, Reach]) -> TablePlace:
+        return TablePlace({**self.partitions, **changed})
 
     def as_summary(self, topic_id: TopicId, attempt: str) -> dict[str, str]:
         reaches = sorted(self.partitions.items())
@@ -103,7 +103,7 @@ class Place:
         }
 
     @classmethod
-    def of_summary(cls, said: Mapping[str, str], topic_id: TopicId) -> Place:
+    def of_summary(cls, said: Mapping[str, str], topic_id: TopicId) -> TablePlace:
         """Raises CorruptData for what is none, or is another topic's."""
         if said.get(TOPIC_ID) != str(topic_id):
             raise CorruptData(

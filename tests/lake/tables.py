@@ -17,7 +17,7 @@ from tierstate.fetch.planned_split import PlannedSplit
 from tierstate.lake.table import LakeTable
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_facts import TableFacts
-from tierstate.lake.table_follow import Limits, Round, Step, follow_round, look_at
+from tierstate.lake.table_follow import Round, Step, TableLimits, follow_round, look_at
 from tierstate.lake.table_log import TopicLog
 from tierstate.leader.act import Act, run
 from tierstate.log.record_digest import RecordDigest
@@ -27,7 +27,7 @@ from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation
 
 NAME = "kafka.t"
-SMALL = Limits(file_bytes=6_000, commit_bytes=20_000)
+SMALL = TableLimits(file_bytes=6_000, commit_bytes=20_000)
 """So that a golden log makes several commits of several files."""
 
 
@@ -42,7 +42,7 @@ class TableWorld:
         isolation: Isolation = Isolation.READ_COMMITTED,
         columns: tuple[str, ...] = EVERY_COLUMN,
         keep: bool = False,
-        limits: Limits = SMALL,
+        limits: TableLimits = SMALL,
         local: bool = True,
     ) -> None:
         self.golden, self.folder, self.limits, self.local = golden, folder, limits, local

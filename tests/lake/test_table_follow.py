@@ -19,8 +19,8 @@ from tierstate.lake.plan import ExportTask
 from tierstate.lake.table import Change
 from tierstate.lake.table_facts import RETRIES
 from tierstate.lake.table_files import Attempt, write_rows
-from tierstate.lake.table_follow import Limits, Round, Step
-from tierstate.lake.table_place import Place
+from tierstate.lake.table_follow import Round, Step, TableLimits
+from tierstate.lake.table_place import TablePlace
 from tierstate.leader.act import Act, run, run_until
 from tierstate.state.errors import InvalidRequest, UnknownOutcome
 from tierstate.state.offsets import Offset
@@ -28,7 +28,7 @@ from tierstate.state.routing import Isolation
 
 Make = Callable[..., Golden]
 CASES = sorted(each.name for each in GOLDEN.iterdir() if each.is_dir())
-THREE_COMMITS = Limits(file_bytes=40_000, commit_bytes=100_000)
+THREE_COMMITS = TableLimits(file_bytes=40_000, commit_bytes=100_000)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -62,7 +62,7 @@ def test_each_commit_says_where_it_brings_the_table_to(golden_log: Make, tmp_pat
 
 
 def test_a_range_without_a_record_moves_the_place_all_the_same(golden_log: Make, tmp_path: Path) -> None:
-    world = TableWorld(golden_log("transactions"), tmp_path, limits=Limits(file_bytes=2_000, commit_bytes=2_000))
+    world = TableWorld(golden_log("transactions"), tmp_path, limits=TableLimits(file_bytes=2_000, commit_bytes=2_000))
     rounds = world.follow()
     assert [each for each in rounds if not each.rows]
     assert world.table_digest() == world.log_digest()
@@ -118,7 +118,7 @@ BEFORE, BEHIND = Offset(2), Offset(100)
 
 def begun(golden: Golden, folder: Path) -> TableWorld:
     """With rows below `BEFORE`."""
-    world = TableWorld(golden, folder, limits=Limits(1, 1), isolation=Isolation.READ_UNCOMMITTED)
+    world = TableWorld(golden, folder, limits=TableLimits(1, 1), isolation=Isolation.READ_UNCOMMITTED)
     while run(world.round()).step is Step.APPENDED and world.table().place().partitions[0].end < BEFORE:
         pass
     return world
@@ -132,7 +132,7 @@ def both_append(world: TableWorld) -> list[Callable[[], Any]]:
         attempt = Attempt(name)
         [split] = world.log().splits(0, BEFORE, BEHIND, 10**9)
         run(write_rows(table, attempt, ExportTask(0, 0, BEFORE, BEHIND), world.log().read(split)))
-        found.append(table.prepared(Change(Place({}), tuple(attempt.files)), name).commit_transaction)
+        found.append(table.prepared(Change(TablePlace({}), tuple(attempt.files)), name).commit_transaction)
     return found
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.fetch.two_tiers import Golden
 from tests.lake.tables import TableWorld
-from tierstate.lake.table_follow import Limits, Step
-from tierstate.lake.table_place import KEPT_EPOCHS, Place, Reach, common_end
+from tierstate.lake.table_follow import Step, TableLimits
+from tierstate.lake.table_place import KEPT_EPOCHS, Reach, TablePlace, common_end
 from tierstate.leader.act import run, run_until
 from tierstate.state.epochs import EpochEntry, LeaderEpoch, Lineage
 from tierstate.state.errors import CorruptData, InvalidRequest
@@ -125,7 +125,7 @@ def test_a_view_that_is_behind_the_table_takes_nothing_out(world: TableWorld) ->
     table, place = world.table(), world.table().place()
     reach = place.partitions[0]
     later = Reach(reach.start, reach.end, Lineage((*reach.lineage.entries, EpochEntry(LeaderEpoch(120), Offset(1900)))))
-    table.place = lambda: Place({0: later})  # type: ignore[method-assign]
+    table.place = lambda: TablePlace({0: later})  # type: ignore[method-assign]
     done = run(world.round(table))
     assert done.step is Step.NOTHING
     assert "later leader epoch" in str(done.waiting[0])
@@ -136,7 +136,7 @@ def test_a_view_that_is_behind_the_table_takes_nothing_out(world: TableWorld) ->
 def test_a_writer_that_dies_while_it_takes_rows_out_leaves_the_table_as_it_was(
     golden_log: Make, tmp_path: Path, how: str, step: int
 ) -> None:
-    world = TableWorld(golden_log("transactions"), tmp_path, limits=Limits(40_000, 10**9))
+    world = TableWorld(golden_log("transactions"), tmp_path, limits=TableLimits(40_000, 10**9))
     world.follow()
     before = world.table_digest()
     if how == "deleted":
@@ -212,8 +212,8 @@ def test_a_place_keeps_the_newest_epochs_and_is_read_as_it_was_said() -> None:
     for epoch in range(20):
         known = known.to(Offset(10 * (epoch + 1)), Lineage.of(*((each, 10 * each) for each in range(epoch + 1))))
     assert known.lineage == Lineage.of(*((each, 10 * each) for each in range(20 - KEPT_EPOCHS, 20)))
-    place, topic_id = Place({0: known, 3: reach(5)}), TopicId.of(b"golden-topic-id!")
+    place, topic_id = TablePlace({0: known, 3: reach(5)}), TopicId.of(b"golden-topic-id!")
     said = place.as_summary(topic_id, "attempt")
-    assert Place.of_summary(said, topic_id) == place
+    assert TablePlace.of_summary(said, topic_id) == place
     with pytest.raises(CorruptData, match="another topic"):
-        Place.of_summary(said, TopicId.of(b"another-topic-id"))
+        TablePlace.of_summary(said, TopicId.of(b"another-topic-id"))
