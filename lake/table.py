@@ -112,9 +112,11 @@ class LakeTable:
 
     def put(self, url: str, pieces: Iterable[bytes]) -> DataFile:
         """A new file, and what a manifest says of it. One that could not be written is removed, as far as it can be."""
+        with foreign(table=self.name, file=url):
+            opened = self.iceberg.io.new_output(url).create()  # outside: what another put there stays
         try:
             with foreign(table=self.name, file=url):
-                with self.iceberg.io.new_output(url).create() as into:
+                with opened as into:
                     for piece in pieces:
                         into.write(piece)
                 return parquet_file_to_data_file(self.iceberg.io, self.iceberg.metadata, url)

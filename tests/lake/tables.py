@@ -21,7 +21,7 @@ from tierstate.lake.table_follow import Round, Step, TableLimits, follow_round, 
 from tierstate.lake.table_log import TopicLog
 from tierstate.leader.act import Act, run
 from tierstate.log.record_digest import RecordDigest
-from tierstate.runtime.id_source import CountingIds
+from tierstate.runtime.id_source import RandomIds
 from tierstate.state.ids import FactId
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation
@@ -47,7 +47,7 @@ class TableWorld:
     ) -> None:
         self.golden, self.folder, self.limits, self.local = golden, folder, limits, local
         self.isolation = isolation
-        self._ids = CountingIds()
+        self._ids = RandomIds()
         (folder / "warehouse").mkdir(parents=True)
         facts = TableFacts("t", TOPIC_ID, isolation, columns, keep)
         with self.catalog() as catalog:

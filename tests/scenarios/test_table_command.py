@@ -100,7 +100,9 @@ def test_a_table_has_the_log_and_every_reader_of_iceberg_reads_it(tables: Tables
     table = tables.table(name)
     assert table.scan(row_filter="partition == 1 and offset >= 10 and offset < 20").to_arrow().num_rows == 10
     files = [each.file.file_path for each in table.scan().plan_files()]
-    counted = duckdb.sql(f'SELECT count(*), max("offset"), count(DISTINCT partition) FROM read_parquet({files})')
+    counted = duckdb.connect().execute(
+        f'SELECT count(*), max("offset"), count(DISTINCT partition) FROM read_parquet({files})'
+    )
     assert counted.fetchall() == [(2 * RECORDS, RECORDS - 1, 2)]
     frame = pl.scan_iceberg(table).filter(pl.col("partition") == 1).collect()
     assert frame.height == RECORDS
