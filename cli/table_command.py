@@ -37,21 +37,35 @@ def command() -> None:
 @isolation_option(Isolation.READ_COMMITTED)
 @click.option("--columns", metavar="NAMES", help="Of key,value,topic,partition,offset,timestamp,timestampType,headers.")
 @click.option("--keep", is_flag=True, help="Rows stay when the log deletes their records: an archive.")
+@acts(unasked=True)
 @pass_context
 def create(
-    context: Context, topic: TopicArgument, name: str | None, isolation: str, columns: str | None, keep: bool
+    context: Context,
+    topic: TopicArgument,
+    name: str | None,
+    isolation: str,
+    columns: str | None,
+    keep: bool,
+    execute: bool,
 ) -> None:
     """Create an empty table that follows a topic. Rows come by `tierstate table follow`."""
     from ..log.record_block import record_schema
 
     with _catalog(context) as catalog, context.connected() as connection:
+        from ..lake.table_catalog import require_new
         from ..lake.table_facts import TableFacts
 
         found = connection.control.topic(topic.topic)
         names = tuple(columns.split(",")) if columns else tuple(record_schema().names)
         facts = TableFacts(found.name, found.topic_id, Isolation(isolation), names, keep)
-        made = catalog.create(name or default_name(found.name), facts)
-        _show(context, [made])
+        wanted = name or default_name(found.name)
+        if execute:
+            _show(context, [catalog.create(wanted, facts)])
+            return
+        require_new(catalog, wanted, facts)
+        rows = [("table", wanted), ("topic", facts.topic), ("columns", ",".join(facts.columns)), ("keep", facts.keep)]
+        context.output.table(("what", "value"), rows, {**dict(rows), "executed": False})
+        context.output.note("nothing was made: this is --dry-run")
 
 
 @command.command("list", epilog="Example: tierstate table list --json")
@@ -185,17 +199,16 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
             serve(context, parts.services, logger.warning)
 
 
-@command.command("compact", epilog="Example: tierstate table compact kafka.orders --older-than 7d")
+@command.command("compact", epilog="Example: tierstate table compact kafka.orders --execute")
 @click.argument("table")
 @click.option("--keep-snapshots", type=click.IntRange(1), default=10, show_default=True, help="The newest, at least.")
 @click.option("--older-than", type=DurationType(), default="5d", show_default=True, help="Snapshots that may go.")
-@acts(unasked=True)
+@acts(unasked=False)
 @pass_context
 def compact(context: Context, table: str, keep_snapshots: int, older_than: float, execute: bool) -> None:
     """Make large files of small ones, expire old snapshots, and remove what dead attempts left for a day.
 
-    Rows stay the same: the record digest of what is written is that of what was read. Run again it does nothing. With
-    --dry-run it is only counted.
+    Rows stay the same: the record digest of what is written is that of what was read. Run again it does nothing.
     """
     from ..runtime.clock import SystemClock
     from ..state.offsets import TimestampMs
@@ -224,7 +237,7 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
     said = {name.replace(" ", "_"): value for name, value in rows}
     context.output.table(("what", "count"), rows, {"table": found.name, **said, "executed": execute})
     if not execute:
-        context.output.note("nothing was done: this is --dry-run")
+        context.output.note("nothing was done: --execute does it")
 
 
 def default_name(topic: str) -> str:

@@ -113,6 +113,15 @@ class LakeCatalog:
             self._catalog.close()
 
 
+def require_new(catalog: LakeCatalog, name: str, facts: TableFacts) -> None:
+    """Raises InvalidRequest where `LakeCatalog.create` would."""
+    require_columns(facts.columns)
+    _schema(facts.columns)
+    _identifier(name)
+    if name in catalog.names():
+        raise InvalidRequest("there is a table of this name", table=name)
+
+
 def _identifier(name: str) -> tuple[str, ...]:
     parts = tuple(name.split("."))
     if len(parts) < 2 or not all(parts):

@@ -18,7 +18,7 @@ from .gateway_settings import Gateway
 from .proxy_settings import Proxy
 from .section import Section
 from .setting_types import Address, Duration, Folders, HttpUrl, Listen, Patterns, Reachable, Secret, Size, StoreUrl
-from .table_settings import Table
+from .table_settings import Tables
 
 AGENT_LISTENS = Address("127.0.0.1", 9404)
 GATEWAY_LISTENS = Address("127.0.0.1", 9405)
@@ -320,7 +320,7 @@ class Settings(Section):
     management: Management = Management()
     gateway: Gateway = Gateway()
     proxy: Proxy = Proxy()
-    table: Table = Table()
+    table: Tables = Tables()
     catalog: dict[str, str] = Field(default={}, repr=False, description="pyiceberg's properties, as they are.")
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)

@@ -10,7 +10,7 @@ from .section import Section
 from .setting_types import Duration, Size
 
 
-class Table(Section):
+class Tables(Section):
     """Iceberg tables that follow topics."""
 
     folder: Path = Field(
