@@ -217,3 +217,28 @@ def test_a_place_keeps_the_newest_epochs_and_is_read_as_it_was_said() -> None:
     assert TablePlace.of_summary(said, topic_id) == place
     with pytest.raises(CorruptData, match="another topic"):
         TablePlace.of_summary(said, TopicId.of(b"another-topic-id"))
+
+
+def test_what_was_read_while_the_log_changed_its_lineage_is_not_committed(golden_log: Make, tmp_path: Path) -> None:
+    world = TableWorld(golden_log("transactions"), tmp_path, limits=TableLimits(40_000, 80_000))
+    act = world.round()
+    assert next(act).startswith("put ")
+    unclean_election(world, 99, 1500)
+    assert run(act).step is Step.RACED
+    assert not world.data_files()
+    world.follow()
+    assert world.table_digest() == world.log_digest(end=1500)
+
+
+def test_beyond_what_the_view_knows_of_the_leaders_log_nothing_is_read(golden_log: Make, tmp_path: Path) -> None:
+    """A leader whose agent has not spoken yet: under which epoch its newest records are, nobody could commit."""
+    world = TableWorld(golden_log("transactions"), tmp_path)
+    local = world.golden.local
+    local.elect(99, 1500)
+    local.high_watermark = local.last_stable_offset = world.golden.folder.end()
+    world.follow()
+    assert world.table().place().partitions[0].end == 1500
+    unclean_election(world, 99, 1500)
+    local.high_watermark = local.last_stable_offset = world.golden.folder.end()
+    assert {each.step for each in world.follow()} == {Step.APPENDED}
+    assert world.table_digest() == world.log_digest()
