@@ -152,7 +152,8 @@ def test_two_services_keep_one_table_and_one_that_is_killed_is_not_missed(tables
     topic = made(tables, "served")
     name = tables.create(topic)
     with tables.house.agent():
-        both = [tables.house.start("table", "follow", name) for _ in range(2)]
+        folders = [f"state_dir={tables.folder / each}" for each in ("first", "second")]
+        both = [tables.house.start("table", "follow", name, "--set", each) for each in folders]
         eventually(lambda: all(each.out.read_text() for each in both))
         eventually(lambda: tables.rows(name) > 0)
         both[0].stop(signal.SIGKILL)
