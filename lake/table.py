@@ -5,11 +5,13 @@ Whatever pyiceberg, its catalogs and its file systems raise stops here.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+import pyarrow as pa
 from pyiceberg.exceptions import (
     CommitFailedException,
     ForbiddenError,
@@ -23,12 +25,11 @@ from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from sqlalchemy.exc import SQLAlchemyError
 
-from ..state.errors import AccessDenied, CorruptData, InvalidRequest, StorageUnavailable, UnknownOutcome
+from ..state.errors import AccessDenied, CorruptData, InvalidRequest, StorageFull, StorageUnavailable, UnknownOutcome
 from .table_facts import TableFacts
 from .table_place import ATTEMPT, OFFSETS, TablePlace
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyiceberg.table import Table, Transaction
 
 
@@ -132,14 +133,10 @@ class LakeTable:
 
     @contextmanager
     def opened(self, url: str) -> Iterator[BinaryIO]:
-        """A data file, to be read anywhere. Raises CorruptData for one that is missing."""
+        """A data file, to be read anywhere. Raises CorruptData for one that is missing or damaged."""
         with foreign(table=self.name, file=url):
-            try:
-                found = self.iceberg.io.new_input(url).open()
-            except FileNotFoundError as error:
-                raise CorruptData("a file of the table is missing", table=self.name, file=url) from error
-        with found:
-            yield cast(BinaryIO, found)
+            with self.iceberg.io.new_input(url).open() as found:
+                yield cast(BinaryIO, found)
 
     def prepared(self, change: Change, attempt: str) -> Transaction:
         """All that a commit writes before it is one: manifests, conditional on the snapshot that was read."""
@@ -194,9 +191,13 @@ def foreign(**facts: Any) -> Iterator[None]:
         raise InvalidRequest("no such table in the catalog", **facts) from error
     except (ForbiddenError, UnauthorizedError, PermissionError) as error:
         raise AccessDenied("the catalog or the table's store refuses", **facts, reason=str(error)) from error
-    except FileNotFoundError:
-        raise
+    except FileNotFoundError as error:
+        raise CorruptData("a file of the table is missing", **facts, reason=str(error)) from error
+    except pa.ArrowInvalid as error:
+        raise CorruptData("a file of the table is damaged", **facts, reason=str(error)) from error
     except (RESTError, SQLAlchemyError, OSError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise StorageFull("the table's store has no room", **facts) from error
         raise StorageUnavailable(
-            "the catalog or the table's store does not answer", **facts, reason=repr(error)
+            "the catalog or the table's files cannot be read or written now", **facts, reason=repr(error)
         ) from error

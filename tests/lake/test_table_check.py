@@ -14,6 +14,7 @@ from tests.fetch.two_tiers import Golden
 from tests.lake.tables import TableWorld
 from tests.lake.test_table_history import delete_below, unclean_election
 from tierstate.lake.table_check import CheckedTable, check_table
+from tierstate.state.errors import CorruptData
 from tierstate.state.routing import Isolation
 
 Make = Callable[..., Golden]
@@ -113,3 +114,15 @@ def test_a_row_that_no_place_names_is_found(world: TableWorld) -> None:
 def test_rows_of_a_branch_that_the_log_lost_are_found(world: TableWorld) -> None:
     unclean_election(world, 99, 1500)
     assert problems(world)[0][0] == "the log ends at 1500, and the table has rows up to 2042"
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_a_file_that_is_missing_or_damaged_is_named(world: TableWorld, how: str) -> None:
+    file = Path(sorted(world.named_files())[0])
+    if how == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(bytes(len(file.read_bytes())))
+    with pytest.raises(CorruptData, match=f"a file of the table is {how}") as found:
+        checked(world)
+    assert file.name in str(found.value)
