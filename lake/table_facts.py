@@ -16,6 +16,7 @@ RETRIES = "commit.retry.num-retries"
 WRITTEN = {
     RETRIES: "0",
     "format-version": "2",
+    "commit.manifest-merge.enabled": "true",
     "write.format.default": "parquet",
     "write.parquet.compression-codec": "zstd",
     "write.metadata.delete-after-commit.enabled": "true",

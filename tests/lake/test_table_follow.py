@@ -61,6 +61,18 @@ def test_each_commit_says_where_it_brings_the_table_to(golden_log: Make, tmp_pat
     assert ends[-1] == world.log().extent(0)[1]
 
 
+def test_many_small_commits_leave_few_manifests_and_every_record_once(golden_log: Make, tmp_path: Path) -> None:
+    """A manifest for each of them would be read by every reader; a hundred become one."""
+    world = TableWorld(golden_log("transactions"), tmp_path, limits=TableLimits(file_bytes=800, commit_bytes=800))
+    commits = len(world.follow())
+    iceberg = world.table().iceberg
+    head = iceberg.current_snapshot()
+    assert head is not None
+    assert len(head.manifests(iceberg.io)) < 100 < commits
+    assert world.table_digest() == world.log_digest()
+    assert world.named_files() == world.data_files()
+
+
 def test_a_range_without_a_record_moves_the_place_all_the_same(golden_log: Make, tmp_path: Path) -> None:
     world = TableWorld(golden_log("transactions"), tmp_path, limits=TableLimits(file_bytes=2_000, commit_bytes=2_000))
     rounds = world.follow()
