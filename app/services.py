@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -53,6 +53,8 @@ class ServingParts:
     metrics: Metrics
     management: ManagementServer
     services: list[Service]
+    not_ready: list[Callable[[], Sequence[str]]]
+    """What else must not be relied upon now, and why: of the server that is added."""
 
 
 @contextmanager
@@ -88,11 +90,15 @@ def open_serving_parts(
             feed_view_gauges(metrics, watch)
             feed_loop_gauges(metrics, watchdog)
             services: list[Service] = []
+            more: list[Callable[[], Sequence[str]]] = []
             health = Health(
                 not_healthy=lambda: why_unhealthy(services, follower, watchdog),
                 # reads go on from an older view, too
                 not_ready=lambda: (
-                    why_hanging(watchdog) + why_brokers_away(brokers) + why_behind(follower, watch, READY_AGE_S)
+                    why_hanging(watchdog)
+                    + why_brokers_away(brokers)
+                    + why_behind(follower, watch, READY_AGE_S)
+                    + [reason for why in more for reason in why()]
                 ),
                 metrics=metrics.exposition,
                 status=lambda name, partition: None,
@@ -114,4 +120,5 @@ def open_serving_parts(
             metrics,
             management,
             services,
+            more,
         )

@@ -60,11 +60,12 @@ def secrets_of(settings: Settings) -> Iterator[str]:
     """Every value that `tierstate config` hides."""
     from pydantic import BaseModel, SecretStr
 
-    for name, value in settings.kafka.items():
-        if settings.is_masked(f"kafka.{name}"):
-            yield str(value)
-    for section in settings:
-        for value in dict(section[1]).values() if isinstance(section[1], BaseModel) else ():
+    for section, values in (("kafka", settings.kafka), ("catalog", settings.catalog)):
+        for name, value in values.items():
+            if settings.is_masked(f"{section}.{name}"):
+                yield str(value)
+    for _, one in settings:
+        for value in dict(one).values() if isinstance(one, BaseModel) else ():
             if isinstance(value, SecretStr):
                 yield value.get_secret_value()
 

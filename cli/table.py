@@ -35,6 +35,7 @@ ENTRIES = (
     CommandEntry("Read", "consume", "Read both tiers as one log.", "consume"),
     CommandEntry("Read", "dump-log", "Decode Kafka's files, or a copied segment, without a broker.", "dump_log"),
     CommandEntry("Read", "export", "Write a range of both tiers as Parquet, exactly once.", "export"),
+    CommandEntry("Read", "table", "Keep Iceberg tables of topics: every record once.", "table_command"),
     CommandEntry("State", "facts", "Print the tier-state topic as it stands.", "facts"),
     CommandEntry("State", "replay", "Rebuild the view from the topic or its archive, as of now or earlier.", "replay"),
     CommandEntry("State", "diff", "Compare two views, fact by fact.", "diff"),

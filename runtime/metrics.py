@@ -77,7 +77,16 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tierstate_gateway_sent_bytes_total": ("Bytes of bodies that a gateway sent.", ()),
     "tierstate_chunk_cache_off_total": ("Times the disk cache was not used, or turned itself off.", ()),
 }
+_TABLE = ("table",)
 TALLIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "tierstate_table_commits_total": ("Commits to a table that follows a topic.", _TABLE),
+    "tierstate_table_rows_total": ("Rows that came with them.", _TABLE),
+    "tierstate_table_files_total": ("Files that came with them.", _TABLE),
+    "tierstate_table_failures_total": ("Looks at a table that ended with an error.", _TABLE),
+    "tierstate_table_missed_records_total": (
+        "Offsets that the log deleted before an archive had their rows.",
+        _TABLE,
+    ),
     "tierstate_copy_quota_waited_seconds_total": ("Seconds that copies waited for copy.quota.", ()),
     "tierstate_chunk_cache_hits_total": ("Chunks found, in memory also those being loaded.", ("level",)),
     "tierstate_chunk_cache_misses_total": ("Chunks not found.", ("level",)),
@@ -100,6 +109,9 @@ SECONDS: Mapping[str, str] = {
 }
 _PARTITION = ("topic", "partition")
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "tierstate_table_lag_records": ("Offsets that are in the remote tier and not in the table.", _TABLE),
+    "tierstate_table_lag_seconds": ("How long the table has been behind its topic.", _TABLE),
+    "tierstate_table_stopped": ("1: the table cannot go on now; /readyz says why.", _TABLE),
     "tierstate_remote_copy_lag_bytes": ("Bytes of rolled segments that are not copied.", _PARTITION),
     "tierstate_remote_copy_lag_segments": ("Rolled segments that are not copied.", _PARTITION),
     "tierstate_remote_copy_lag_seconds": ("Since the newest record of the oldest of them.", _PARTITION),

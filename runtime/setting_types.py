@@ -16,6 +16,8 @@ from .units import parse_duration, parse_size, show_duration, show_size
 STORE_SCHEMES = ("file", "s3", "gs", "az")
 _SECRET_NAME = re.compile(r"password|secret|jaas|oauthbearer\.config|(^|\.)(key|keystore)\.pem$")
 
+_SECRET_OF_CATALOG = re.compile(r"password|secret|credential|(^|[.-])token$|account-key|connection-string")
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -47,6 +49,11 @@ class Address:
 def is_secret_property(name: str) -> bool:
     """Whether a librdkafka property is a secret: never printed, never written into a file or on a command line."""
     return _SECRET_NAME.search(name) is not None
+
+
+def is_secret_catalog_property(name: str) -> bool:
+    """As `is_secret_property`, of pyiceberg's properties."""
+    return _SECRET_OF_CATALOG.search(name) is not None
 
 
 def _pattern(text: str) -> str:

@@ -19,10 +19,12 @@ from .proxy_settings import Proxy
 from .registry_settings import Registry
 from .section import Section
 from .setting_types import Address, Duration, Folders, HttpUrl, Listen, Patterns, Reachable, Secret, Size, StoreUrl
+from .table_settings import Tables
 
 AGENT_LISTENS = Address("127.0.0.1", 9404)
 GATEWAY_LISTENS = Address("127.0.0.1", 9405)
 PROXY_LISTENS = Address("127.0.0.1", 9406)
+TABLE_LISTENS = Address("127.0.0.1", 9407)
 HIGHEST_PORT = 65_535
 
 
@@ -255,12 +257,12 @@ class Custodian(Section):
 
 
 class Management(Section):
-    """Health, metrics and status of an agent, a gateway or a proxy."""
+    """Health, metrics and status of an agent, a gateway, a proxy or a follower of tables."""
 
     listen: Listen | None = Field(
         default=None,
         description=f"Where it answers; port 0 takes a free one. Unset: {AGENT_LISTENS} of an agent, {GATEWAY_LISTENS} "
-        f"of a gateway, {PROXY_LISTENS} of a proxy.",
+        f"of a gateway, {PROXY_LISTENS} of a proxy, {TABLE_LISTENS} of `table follow`.",
     )
     advertised: Reachable | None = Field(
         default=None,
@@ -279,6 +281,10 @@ class Management(Section):
     @property
     def of_proxy(self) -> Address:
         return self.listen or PROXY_LISTENS
+
+    @property
+    def of_table(self) -> Address:
+        return self.listen or TABLE_LISTENS
 
     def announced(self, bound: Address) -> Address:
         """What an agent that listens there says of itself. Raises InvalidSettings where nobody could ask it by that."""
@@ -316,6 +322,8 @@ class Settings(Section):
     gateway: Gateway = Gateway()
     registry: Registry = Registry()
     proxy: Proxy = Proxy()
+    table: Tables = Tables()
+    catalog: dict[str, str] = Field(default={}, repr=False, description="pyiceberg's properties, as they are.")
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _masked: frozenset[str] = PrivateAttr(default_factory=frozenset)
@@ -341,6 +349,15 @@ WAYS = {
 }
 
 
+FREE = ("kafka", "catalog")
+"""Sections whose keys are properties of a library, as they are: everything after the section is one name."""
+
+
+def free_values(settings: Settings, section: str) -> dict[str, str]:
+    """Of a section of `FREE`."""
+    return settings.kafka if section == "kafka" else settings.catalog
+
+
 def require(settings: Settings, *keys: str) -> None:
     """InvalidSettings that names every one of ``keys`` (``store.url``, ``kafka.bootstrap.servers``) that is not set."""
     missing = [key for key in keys if _value(settings, key) in (None, "", (), {})]
@@ -352,8 +369,8 @@ def require(settings: Settings, *keys: str) -> None:
 
 def _value(settings: Settings, key: str) -> object:
     section, _, rest = key.partition(".")
-    if section == "kafka":
-        return settings.kafka.get(rest)
+    if section in FREE:
+        return free_values(settings, section).get(rest)
     found: object = settings.model_dump(by_alias=True)
     for name in key.split("."):
         found = found[name] if isinstance(found, dict) else None

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from .section import Section
-from .settings import Settings, TopicOverrides
+from .settings import FREE, Settings, TopicOverrides
 from .settings_keys import FIELDS, environment_name
 
 HEAD = """# Settings
@@ -28,7 +28,8 @@ Later wins: defaults, the file, the environment, `--set section.key=value`, `--b
   Any other value may be a reference too. None of these is ever printed.
 - Relative paths in the file start at the file's folder.
 - `[kafka]` holds librdkafka properties, in quotes, as they are; `TIERSTATE_KAFKA__BOOTSTRAP_SERVERS` sets
-  `bootstrap.servers`. Tables keyed by topic can be set in the file only.
+  `bootstrap.servers`. `[catalog]` holds pyiceberg's in the same way ([tables](tables.md#catalogs)).
+- Tables keyed by topic can be set in the file only.
 """
 
 
@@ -38,7 +39,7 @@ def settings_markdown() -> str:
 
 
 def _top() -> Iterator[str]:
-    yield from _table([(path[0], path) for path in FIELDS if len(path) == 1 and path != ("kafka",)], Settings)
+    yield from _table([(path[0], path) for path in FIELDS if len(path) == 1 and path[0] not in FREE], Settings)
 
 
 def _sections(section: type[Section], path: tuple[str, ...]) -> Iterator[str]:

@@ -11,8 +11,8 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from .section import Section
-from .setting_types import READS_DURATION, is_secret_property
-from .settings import Settings, TopicOverrides
+from .setting_types import READS_DURATION, is_secret_catalog_property, is_secret_property
+from .settings import FREE, Settings, TopicOverrides
 
 TOPIC_TABLE = ("tiering", "topics")
 ENVIRONMENT = "TIERSTATE_"
@@ -21,8 +21,8 @@ ENVIRONMENT = "TIERSTATE_"
 def fields(
     section: type[Section] = Settings, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
-    """Every scalar or list setting with its path, in the order of the file. ``kafka`` and ``tiering.topics`` are tables
-    whose keys are free; they come once, as themselves."""
+    """Every scalar or list setting with its path, in the order of the file. ``kafka``, ``catalog`` and
+    ``tiering.topics`` are tables whose keys are free; they come once, as themselves."""
     for attribute, field in section.model_fields.items():
         here = (*path, field.alias or attribute)
         kind = field.annotation
@@ -38,8 +38,9 @@ SECTIONS = {path[:length] for path in FIELDS for length in range(len(path))}
 
 def is_secret(path: Sequence[str]) -> bool:
     """Whether the value at this path is a secret by its name."""
-    if path[0] == "kafka":
-        return is_secret_property(".".join(path[1:]))
+    if path[0] in FREE:
+        secret = is_secret_property if path[0] == "kafka" else is_secret_catalog_property
+        return secret(".".join(path[1:]))
     field = FIELDS.get(tuple(path))
     return field is not None and _mentions(field.annotation, SecretStr)
 
@@ -62,7 +63,7 @@ def _mentions(annotation: object, kind: object) -> bool:
 
 
 def environment_name(path: Sequence[str]) -> str:
-    """``("store", "url")`` is ``TIERSTATE_STORE__URL``; of ``[kafka]`` keys, ``.`` becomes ``_``."""
+    """``("store", "url")`` is ``TIERSTATE_STORE__URL``; of the keys of `FREE`, ``.`` becomes ``_``."""
     return ENVIRONMENT + "__".join(part.replace(".", "_") for part in path).upper()
 
 
@@ -71,17 +72,17 @@ def path_of_environment(name: str) -> tuple[str, ...] | None:
     if not name.startswith(ENVIRONMENT) or ("__" not in name and name != environment_name(("state_dir",))):
         return None
     section, separator, rest = name.removeprefix(ENVIRONMENT).lower().partition("__")
-    if section == "kafka":
+    if section in FREE:
         return (section, rest.replace("_", "."))
     return (section, *rest.split("__")) if separator else (section,)
 
 
 def path_of_dotted(key: str) -> tuple[str, ...]:
-    """``store.url``; everything after ``kafka.`` is one property."""
+    """``store.url``; everything after a section of `FREE` is one property."""
     section, separator, rest = key.partition(".")
     if not separator:
         return (section,)
-    return (section, rest) if section == "kafka" else (section, *rest.split("."))
+    return (section, rest) if section in FREE else (section, *rest.split("."))
 
 
 def unknown(path: Sequence[str]) -> str:

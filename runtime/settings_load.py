@@ -5,6 +5,7 @@ Order: defaults, the file, ``TIERSTATE_SECTION__KEY``, ``--set section.key=value
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,11 +14,14 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from ..state.errors import InvalidSettings
-from .settings import Settings
+from .settings import FREE, Settings
 from .settings_keys import TOPIC_TABLE, is_duration, is_path, is_secret, path_of_dotted, path_of_environment, unknown
 
 CONFIG_VARIABLE = "TIERSTATE_CONFIG"
 SEARCHED = (Path("tierstate.toml"), Path("/etc/tierstate/tierstate.toml"))
+
+_CREDENTIALS = re.compile(r"[A-Za-z0-9+.-]+://[^/@]*:[^/@]*@")
+"""``postgresql://user:password@host``."""
 
 SettingPath = tuple[str, ...]
 
@@ -110,8 +114,8 @@ def _leaves(table: Mapping[str, object], path: SettingPath) -> list[tuple[Settin
     found: list[tuple[SettingPath, object]] = []
     for name, value in table.items():
         here = (*path, name)
-        if path[:1] == ("kafka",):  # bootstrap.servers without quotes is a table to TOML
-            here = ("kafka", ".".join(here[1:]))
+        if path and path[0] in FREE:  # bootstrap.servers without quotes is a table to TOML
+            here = (path[0], ".".join(here[1:]))
         if isinstance(value, dict) and value and not _reference(value):
             found += _leaves(value, here)
         else:
@@ -171,8 +175,8 @@ def _resolved(path: SettingPath, one: Given, reference: tuple[str, str] | None, 
         value = _referenced(*reference, one.folder, environ)
     elif is_secret(path) and one.open:
         raise ValueError('a secret is given by reference only: { env = "NAME" } or { file = "PATH" }')
-    if path[0] == "kafka" and len(path) > 1:
-        return _property(value)
+    if path[0] in FREE and len(path) > 1:
+        return _property(path, one, _text(value))
     if is_duration(path) and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)  # as it is written: only a program's own number is seconds already
     if is_path(path) and isinstance(value, str):
@@ -195,12 +199,18 @@ def _referenced(kind: str, name: str, folder: Path, environ: Mapping[str, str]) 
         raise ValueError(f"the file {folder / name} is not UTF-8 text") from None
 
 
-def _property(value: object) -> str:
+def _property(path: SettingPath, one: Given, text: str) -> str:
+    if one.open and _reference(one.value) is None and _CREDENTIALS.match(text):
+        raise ValueError('an address with a password is given by reference: { env = "NAME" } or { file = "PATH" }')
+    return text
+
+
+def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):
         return str(value)
-    raise ValueError("a librdkafka property is text, a number, true or false")
+    raise ValueError("a property is text, a number, true or false")
 
 
 def _plant(tree: dict[str, Any], path: SettingPath, value: object) -> None:

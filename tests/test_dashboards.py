@@ -87,7 +87,7 @@ def metrics_in(exposition: str) -> dict[str, Metric]:
 
 @pytest.fixture(scope="module")
 def exposed(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exposed]:
-    """Of an agent that copied and trimmed, beside a proxy and a gateway with a disk cache that read it."""
+    """Of an agent that copied and trimmed, beside a proxy, a gateway with a disk cache and a table that read it."""
     house = House(kafka, tmp_path_factory.mktemp("dashboards") / "house", "dashboards")
     try:
         house.run("init")
@@ -99,10 +99,16 @@ def exposed(kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> It
             eventually(lambda: "tierstate_topic_problems 0.0" in agent.metrics())
             eventually(lambda: get(f"{url}/v1/topics/{topic}/partitions/0/records?offset=0")[0] == 200)
             proxy, _ = house.proxy()
+            folder = f"table.folder={house.folder / 'tables'}"
+            house.run("table", "create", topic, "--set", folder)
+            tables = house.start("table", "follow", "--set", folder)
+            eventually(lambda: tables.out.read_text())
+            eventually(lambda: "tierstate_table_rows_total{" in of_serving(tables))
             pages = {
                 "tierstate-agent": agent.metrics(),
                 "tierstate-gateway": of_serving(gateway),
                 "tierstate-proxy": of_serving(proxy),
+                "tierstate-table": of_serving(tables),
             }
             yield Exposed({job: metrics_in(page) for job, page in pages.items()}, pages)
     finally:
@@ -115,7 +121,7 @@ def of_serving(running: Running) -> str:
 
 
 @pytest.mark.kafka
-def test_every_metric_that_is_declared_is_exposed_by_an_agent_a_gateway_or_a_proxy(exposed: Exposed) -> None:
+def test_every_metric_that_is_declared_is_exposed_by_a_process_that_serves(exposed: Exposed) -> None:
     found = {name.removesuffix("_count") for metrics in exposed.jobs.values() for name in metrics}
     assert {*COUNTERS, *TALLIES, *SECONDS, *GAUGES} - found == set()
 

@@ -16,13 +16,16 @@ from tierstate.cli.main import root
 
 OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 
-ADDS = {"init", "pause", "resume", "keys new", "certify"}
-DECIDES = {"delete-records", "disable", "sweep", "undelete", "settle", "release", "leases", "recover", "keys rotate"}
+ADDS = {"init", "pause", "resume", "keys new", "certify", "export", "table create"}
+DECIDES = {
+    "delete-records", "disable", "sweep", "undelete", "settle", "release", "leases", "recover", "keys rotate",
+    "table compact", "table drop",
+}  # fmt: skip
 LOOKS = {
     "check", "config", "topics", "describe", "segments", "verify", "digest", "consume", "dump-log", "facts", "replay",
-    "diff", "keys list", "status",
+    "diff", "keys list", "status", "table check", "table list",
 }  # fmt: skip
-RUNS = {"agent", "gateway", "proxy", "sandbox up", "sandbox down", "sandbox status"}
+RUNS = {"agent", "gateway", "proxy", "table follow", "sandbox up", "sandbox down", "sandbox status"}
 
 
 def commands(group: click.Group = root, before: str = "") -> Iterator[tuple[str, click.Command]]:

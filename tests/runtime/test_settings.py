@@ -345,3 +345,35 @@ def test_every_setting_is_described() -> None:
 def test_the_settings_page_is_current() -> None:
     page = Path(__file__).parents[2] / "docs" / "settings.md"
     assert page.read_text(encoding="utf-8") == settings_markdown()
+
+
+def test_the_catalogs_properties_are_taken_as_they_are(write_toml: WriteToml) -> None:
+    file = write_toml(
+        '[catalog]\ntype = "rest"\nuri = "https://catalog.example"\ns3.endpoint = "https://s3.example"\n'
+        '"rest.sigv4-enabled" = true\ntoken = { env = "CATALOG_TOKEN" }\n'
+    )
+    settings = load_settings(file, ("catalog.warehouse=s3://lake/kafka",), {"CATALOG_TOKEN": "geheim"})
+    assert settings.catalog == {
+        "type": "rest",
+        "uri": "https://catalog.example",
+        "s3.endpoint": "https://s3.example",
+        "rest.sigv4-enabled": "true",
+        "token": "geheim",
+        "warehouse": "s3://lake/kafka",
+    }
+    assert [each.value for each in effective(settings) if each.key == "catalog.token"] == ["(hidden)"]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        'token = "geheim"',
+        '"s3.secret-access-key" = "geheim"',
+        'credential = "a:geheim"',
+        'uri = "postgresql://a:geheim@b/c"',
+    ],
+)
+def test_a_catalogs_secrets_are_given_by_reference(write_toml: WriteToml, written: str) -> None:
+    with pytest.raises(InvalidSettings, match="by reference") as refused:
+        load_settings(write_toml(f"[catalog]\n{written}\n"), (), {})
+    assert "geheim" not in str(refused.value)

@@ -1,0 +1,266 @@
+"""``tierstate table create``, ``list``, ``follow``, ``check``, ``compact``, ``drop``."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from ..state.errors import Difference, MissingExtra, TierstateError
+from ..state.routing import Isolation
+from .context import Context
+from .flags import DurationType, acts, from_bucket, pass_context
+from .reading import isolation_option
+from .topic_argument import TopicArgument, TopicType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..lake.table import LakeTable
+    from ..lake.table_catalog import LakeCatalog
+
+NEEDED = ("kafka.bootstrap.servers", "store.url")
+ORPHAN_AGE_MS = 86_400_000
+"""No attempt takes so long: what is older and named by no snapshot is nobody's."""
+
+
+@click.group("table", epilog="Example: tierstate table create orders; tierstate table follow --once")
+def command() -> None:
+    """Iceberg tables that follow topics: every record once, and what the log deletes is deleted."""
+
+
+@command.command("create", epilog="Example: tierstate table create orders --name kafka.orders --keep")
+@click.argument("topic", type=TopicType())
+@click.option("--name", metavar="NAMESPACE.TABLE", help="Of the table; without it kafka and the topic's name.")
+@isolation_option(Isolation.READ_COMMITTED)
+@click.option("--columns", metavar="NAMES", help="Of key,value,topic,partition,offset,timestamp,timestampType,headers.")
+@click.option("--keep", is_flag=True, help="Rows stay when the log deletes their records: an archive.")
+@acts(unasked=True)
+@pass_context
+def create(
+    context: Context,
+    topic: TopicArgument,
+    name: str | None,
+    isolation: str,
+    columns: str | None,
+    keep: bool,
+    execute: bool,
+) -> None:
+    """Create an empty table that follows a topic. Rows come by `tierstate table follow`."""
+    from ..log.record_block import record_schema
+
+    with _catalog(context) as catalog, context.connected() as connection:
+        from ..lake.table_catalog import require_new
+        from ..lake.table_facts import TableFacts
+
+        found = connection.control.topic(topic.topic)
+        names = tuple(columns.split(",")) if columns else tuple(record_schema().names)
+        facts = TableFacts(found.name, found.topic_id, Isolation(isolation), names, keep)
+        wanted = name or default_name(found.name)
+        if execute:
+            _show(context, [catalog.create(wanted, facts)])
+            return
+        require_new(catalog, wanted, facts)
+        rows = [("table", wanted), ("topic", facts.topic), ("columns", ",".join(facts.columns)), ("keep", facts.keep)]
+        context.output.table(("what", "value"), rows, {**dict(rows), "executed": False})
+        context.output.note("nothing was made: this is --dry-run")
+
+
+@command.command("list", epilog="Example: tierstate table list --json")
+@pass_context
+def show(context: Context) -> None:
+    """List the tables that follow topics, and how far each is."""
+    with _catalog(context) as catalog:
+        _show(context, [catalog.table(name) for name in catalog.ours()])
+
+
+@command.command("check", epilog="Example: tierstate table check kafka.orders")
+@click.argument("table")
+@click.option("--local", is_flag=True, help="The local tier counts too, where the table followed it (follow --local).")
+@from_bucket()
+@pass_context
+def check(context: Context, table: str, local: bool) -> None:
+    """Hold every row of a table against the log, partition by partition. Exit code 1 where they differ."""
+    with _catalog(context) as catalog, context.reading(*NEEDED) as connection:
+        from ..lake.table_check import check_table
+        from ..lake.table_open import open_log
+
+        found = catalog.table(table)
+        with open_log(connection, found.facts, context.output.note, local=local) as (log, keep):
+            done = check_table(found, log, keep=keep)
+    rows = [(each.partition, each.start, each.end, each.rows, each.older, each.digest) for each in done.partitions]
+    columns = ("partition", "start", "end", "rows", "older_rows", "digest")
+    findings = [{"partition": each.partition, "problem": each.problem, "offset": each.offset} for each in done.findings]
+    named = [dict(zip(columns, row, strict=True)) for row in rows]
+    context.output.table(columns, rows, {"table": found.name, "partitions": named, "findings": findings})
+    for each in done.findings:
+        where = "" if each.partition is None else f"partition {each.partition}: "
+        at = "" if each.offset is None else f", from offset {each.offset} on"
+        context.output.note(f"{where}{each.problem}{at}")
+    if done.findings:
+        raise Difference("a table is not its log", table=found.name, findings=len(done.findings))
+
+
+@command.command("drop", epilog="Example: tierstate table drop kafka.orders --execute")
+@click.argument("table")
+@acts(unasked=False)
+@pass_context
+def drop(context: Context, table: str, execute: bool) -> None:
+    """Take a table out of the catalog. Its files stay where they are: delete the folder that is named."""
+    with _catalog(context) as catalog:
+        found = catalog.table(table)
+        files = found.data_files()
+        rows = [
+            ("table", found.name),
+            ("topic", found.facts.topic),
+            ("location", found.iceberg.location()),
+            ("rows", sum(each.record_count for each in files)),
+            ("files", len(files)),
+        ]
+        if execute:
+            catalog.drop(table)
+    context.output.table(("what", "value"), rows, {**dict(rows), "executed": execute})
+    context.output.note("dropped; its files stay" if execute else "nothing was done: --execute drops it")
+
+
+@command.command("follow", epilog="Example: tierstate table follow")
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+@click.option("--once", is_flag=True, help="Until every table has what is there now; then end.")
+@click.option("--local", is_flag=True, help="Up to the last stable offset, not only what was copied.")
+@pass_context
+def follow(context: Context, tables: tuple[str, ...], once: bool, local: bool) -> None:
+    """Keep tables as their topics are; without names all of the catalog that follow one.
+
+    Any number of followers may keep the same tables. One that cannot go on stops with its reason, the others go on.
+    Ends on SIGTERM.
+    """
+    if once:
+        _follow_once(context, tables, local)
+    else:
+        _follow(context, tables, local)
+
+
+def _follow_once(context: Context, tables: tuple[str, ...], local: bool) -> None:
+    failed: list[TierstateError] = []
+    rows = []
+    with _catalog(context) as catalog, context.connected(*NEEDED) as connection:
+        from ..lake.table_keeper import catch_up
+        from ..lake.table_open import fresh_attempt, limits_of, open_log
+
+        for name in tables or catalog.ours():
+            try:
+                facts = catalog.table(name).facts
+                with open_log(connection, facts, context.output.note, local=local) as (log, keep):
+                    done = catch_up(catalog, name, log, limits_of(context.settings), fresh_attempt, keep)
+            except TierstateError as error:
+                failed.append(error)
+                context.output.note(f"{name}: {error}")
+                continue
+            rows.append((name, done.commits, done.rows, done.files, done.missed, len(done.waiting)))
+            failed += done.waiting.values()
+    columns = ("table", "commits", "rows", "files", "missed_offsets", "partitions_waiting")
+    context.output.table(columns, rows)
+    if failed:
+        raise failed[0]
+
+
+def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
+    from .serving import keep_files_private, serve, service_logs
+
+    keep_files_private(context)
+    settings = context.settings_with(*NEEDED)
+    logger = service_logs(context)
+    with _catalog(context) as catalog:
+        from ..app.services import open_serving_parts
+        from ..lake.table_keeper import FollowPace, Keeper, feed_table_metrics
+        from ..lake.table_open import fresh_attempt, limits_of, log_of, reads_of
+        from ..runtime.service import Service
+
+        listens = settings.management.of_table
+        with open_serving_parts(settings, logger, "table", listens) as parts:
+            reads = reads_of(settings, parts.clock)
+            keeper = Keeper(
+                catalog,
+                tables,
+                lambda facts: log_of(parts.reader, facts, reads, local=local),
+                limits_of(settings),
+                FollowPace(parts.clock, settings.table.commit_interval, fresh_attempt),
+                logger,
+            )
+            feed_table_metrics(parts.metrics, keeper)
+            parts.not_ready.append(keeper.stopped)
+            parts.services.append(Service("tables", keeper.work))
+            if context.as_json:
+                context.output.item({"management": str(parts.management.address)})
+            context.output.note(f"following {', '.join(tables) or 'every table of the catalog'}")
+            context.deadline.cancel()
+            serve(context, parts.services, logger.warning)
+
+
+@command.command("compact", epilog="Example: tierstate table compact kafka.orders --execute")
+@click.argument("table")
+@click.option("--keep-snapshots", type=click.IntRange(1), default=10, show_default=True, help="The newest, at least.")
+@click.option("--older-than", type=DurationType(), default="5d", show_default=True, help="Snapshots that may go.")
+@acts(unasked=False)
+@pass_context
+def compact(context: Context, table: str, keep_snapshots: int, older_than: float, execute: bool) -> None:
+    """Make large files of small ones, expire old snapshots, and remove what dead attempts left for a day.
+
+    Rows stay the same: the record digest of what is written is that of what was read. Run again it does nothing.
+    """
+    from ..runtime.clock import SystemClock
+    from ..state.offsets import TimestampMs
+
+    now = SystemClock().now_ms()
+    with _catalog(context) as catalog, context.output.progress("compacting") as advance:
+        from ..lake.table_open import fresh_attempt
+        from ..lake.table_upkeep import compact as compact_files
+        from ..lake.table_upkeep import expire, old_snapshots, strays, sweep
+
+        found = catalog.table(table)
+        files = compact_files(found, fresh_attempt, execute=execute)
+        snapshots = old_snapshots(found, keep_snapshots, TimestampMs(now - int(older_than * 1000)))
+        expired = execute and expire(found, snapshots)
+        left = strays(found, TimestampMs(now - ORPHAN_AGE_MS))
+        if execute:
+            sweep(found, left, advance)
+    rows = [
+        ("small files", files.small),
+        ("large files of them", files.large),
+        ("commits", files.commits),
+        ("snapshots expired" if expired or not execute else "snapshots not expired", len(snapshots)),
+        ("files removed", len(left)),
+        ("bytes removed", sum(each.bytes for each in left)),
+    ]
+    said = {name.replace(" ", "_"): value for name, value in rows}
+    context.output.table(("what", "count"), rows, {"table": found.name, **said, "executed": execute})
+    if not execute:
+        context.output.note("nothing was done: --execute does it")
+
+
+def default_name(topic: str) -> str:
+    """A table's name has no dots of its own."""
+    return "kafka." + re.sub("[^A-Za-z0-9_]", "_", topic)
+
+
+def _show(context: Context, tables: list[LakeTable]) -> None:
+    rows = []
+    for each in tables:
+        facts, place = each.facts, each.place()
+        ends = " ".join(f"{number}:{reach.end}" for number, reach in sorted(place.partitions.items()))
+        rows.append((each.name, facts.topic, str(facts.topic_id), facts.isolation.value, facts.keep, ends))
+    context.output.table(("table", "topic", "topic_id", "isolation", "keep", "ends"), rows)
+
+
+@contextmanager
+def _catalog(context: Context) -> Iterator[LakeCatalog]:
+    try:
+        from ..lake.table_open import open_catalog
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("pyiceberg", "sqlalchemy"):
+            raise MissingExtra("lake", "table") from error
+        raise
+    with open_catalog(context.settings) as catalog:
+        yield catalog

@@ -1,0 +1,203 @@
+"""One Iceberg table of ours, by pyiceberg: its place, its files, and commits that are conditional on what was read.
+
+Whatever pyiceberg, its catalogs and its file systems raise stops here.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import pyarrow as pa
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    RESTError,
+    UnauthorizedError,
+)
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
+from pyiceberg.manifest import DataFile
+from sqlalchemy.exc import SQLAlchemyError
+
+from ..state.errors import AccessDenied, CorruptData, InvalidRequest, StorageFull, StorageUnavailable, UnknownOutcome
+from .table_facts import TableFacts
+from .table_place import ATTEMPT, OFFSETS, TablePlace
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table, Transaction
+
+
+FIRST_SEQUENCE_NUMBER = 1
+"""Of the first snapshot that a table ever had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one commit does: files that come, files that go, and the place it brings the table to."""
+
+    place: TablePlace
+    add: Sequence[DataFile] = ()
+    drop: Sequence[DataFile] = ()
+
+
+class LakeTable:
+    """As it was when it was loaded, or `refresh`ed last. Raises StorageUnavailable where catalog or files are away,
+    AccessDenied, InvalidRequest for a table that is gone.
+    """
+
+    def __init__(self, table: Table, facts: TableFacts) -> None:
+        self.iceberg, self.facts = table, facts
+        self.name = ".".join(table.name())
+
+    def refresh(self) -> None:
+        """As it is now."""
+        with foreign(table=self.name):
+            self.iceberg.refresh()
+        found = TableFacts.of_properties(self.iceberg.properties, self.name)
+        if found is None:
+            raise InvalidRequest("the table is none of ours any more: its properties are gone", table=self.name)
+        self.facts = found
+
+    def place(self) -> TablePlace:
+        """By the newest snapshot that says it. Raises CorruptData where that one was expired by somebody else."""
+        snapshot = self.iceberg.current_snapshot()
+        while snapshot is not None:
+            said = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+            if OFFSETS in said:
+                return TablePlace.of_summary(said, self.facts.topic_id)
+            parent = snapshot.parent_snapshot_id
+            before = None if parent is None else self.iceberg.snapshot_by_id(parent)
+            # who expires a snapshot makes its child look like the first one: the sequence number tells
+            if before is None and snapshot.sequence_number != FIRST_SEQUENCE_NUMBER:
+                raise CorruptData(
+                    "the snapshots that said how far this table is were expired by somebody else, and only foreign ones"
+                    " are left; drop the table and create it again",
+                    table=self.name,
+                )
+            snapshot = before
+        return TablePlace({})
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the files, with Iceberg's field ids."""
+        return schema_to_pyarrow(self.iceberg.schema(), include_field_ids=True)
+
+    def data_files(self, where: str | None = None) -> list[DataFile]:
+        """Those that may have rows ``where`` this holds. Raises InvalidRequest where another engine deleted rows by
+        files beside them.
+        """
+        with foreign(table=self.name):
+            tasks = list(self.iceberg.scan(row_filter=where or AlwaysTrue()).plan_files())
+        if any(task.delete_files for task in tasks):
+            raise InvalidRequest(
+                "another engine deleted rows of this table by delete files, which are not rewritten here; let it"
+                " compact the table first",
+                table=self.name,
+            )
+        return [task.file for task in tasks]
+
+    def count(self, where: str | None = None) -> int:
+        """Of rows."""
+        with foreign(table=self.name):
+            return self.iceberg.scan(row_filter=where or AlwaysTrue()).count()
+
+    def url(self, name: str) -> str:
+        """Of a data file of this name."""
+        return f"{self.iceberg.location().rstrip('/')}/data/{name}"
+
+    def put(self, url: str, pieces: Iterable[bytes]) -> DataFile:
+        """A new file, and what a manifest says of it. One that could not be written is removed, as far as it can be."""
+        with foreign(table=self.name, file=url):
+            opened = self.iceberg.io.new_output(url).create()  # outside: what another put there stays
+        try:
+            with foreign(table=self.name, file=url):
+                with opened as into:
+                    for piece in pieces:
+                        into.write(piece)
+                return parquet_file_to_data_file(self.iceberg.io, self.iceberg.metadata, url)
+        except BaseException:
+            with suppress(StorageUnavailable, AccessDenied):
+                self.remove(url)
+            raise
+
+    def remove(self, url: str) -> None:
+        """A file that no commit names. One that is not there is no error."""
+        with foreign(table=self.name, file=url), suppress(FileNotFoundError):
+            self.iceberg.io.delete(url)
+
+    @contextmanager
+    def opened(self, url: str) -> Iterator[BinaryIO]:
+        """A data file, to be read anywhere. Raises CorruptData for one that is missing or damaged."""
+        with foreign(table=self.name, file=url):
+            with self.iceberg.io.new_input(url).open() as found:
+                yield cast(BinaryIO, found)
+
+    def prepared(self, change: Change, attempt: str) -> Transaction:
+        """All that a commit writes before it is one: manifests, conditional on the snapshot that was read."""
+        with foreign(table=self.name):
+            transaction = self.iceberg.transaction()
+            update = transaction.update_snapshot(
+                snapshot_properties=change.place.as_summary(self.facts.topic_id, attempt)
+            )
+            with update.overwrite() if change.drop else update.merge_append() as snapshot:
+                for each in change.drop:
+                    snapshot.delete_data_file(each)
+                for each in change.add:
+                    snapshot.append_data_file(each)
+        return transaction
+
+    def commit(self, transaction: Transaction, attempt: str) -> bool:
+        """False: another writer was first, and nothing landed. The table is as it is now, either way.
+
+        Raises UnknownOutcome where nobody says whether it landed: then its files stay, for they may be the table's.
+        """
+        failure: Exception | None = None
+        try:
+            transaction.commit_transaction()
+        except Exception as error:
+            failure = error
+        self.refresh()
+        if failure is None or self.landed(attempt):
+            return True
+        if isinstance(failure, CommitFailedException):
+            return False
+        raise UnknownOutcome(
+            "the catalog did not say whether a commit landed; the table's place says it later",
+            table=self.name,
+            attempt=attempt,
+            reason=repr(failure),
+        ) from failure
+
+    def landed(self, attempt: str) -> bool:
+        """Whether a snapshot is of this attempt."""
+        return any(
+            snapshot.summary is not None and snapshot.summary.additional_properties.get(ATTEMPT) == attempt
+            for snapshot in self.iceberg.snapshots()
+        )
+
+
+@contextmanager
+def foreign(**facts: Any) -> Iterator[None]:
+    """What a catalog and a table's file system raise, as errors of ours."""
+    try:
+        yield
+    except (NoSuchTableError, NoSuchNamespaceError) as error:
+        raise InvalidRequest("no such table in the catalog", **facts) from error
+    except (ForbiddenError, UnauthorizedError, PermissionError) as error:
+        raise AccessDenied("the catalog or the table's store refuses", **facts, reason=str(error)) from error
+    except FileNotFoundError as error:
+        raise CorruptData("a file of the table is missing", **facts, reason=str(error)) from error
+    except pa.ArrowInvalid as error:
+        raise CorruptData("a file of the table is damaged", **facts, reason=str(error)) from error
+    except (RESTError, SQLAlchemyError, OSError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise StorageFull("the table's store has no room", **facts) from error
+        raise StorageUnavailable(
+            "the catalog or the table's files cannot be read or written now", **facts, reason=repr(error)
+        ) from error

@@ -1,0 +1,105 @@
+"""The acts that change a table, each of them one commit: rows come, or rows go, and the place says so in the same step.
+
+    files of its own  ->  manifests  ->  commit, if the table is still as it was read  ->  the table's
+                                         another was first  ->  own files removed, place read again
+
+A writer may die before any of these steps: until the commit the table is as it was, and what was written is named by no
+snapshot. It may be told nothing about its commit: the place says whether it landed, and the next round begins there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile
+
+from ..fetch.planned_split import PlannedSplit
+from ..leader.act import Act
+from ..state.offsets import Offset
+from .plan import ExportTask
+from .table import Change, LakeTable
+from .table_files import (
+    Attempt,
+    between,
+    day_folder,
+    give_back,
+    nothing_left,
+    require_single,
+    rewrite,
+    rows_of_file,
+    write_rows,
+)
+from .table_log import TopicLog
+from .table_place import TablePlace
+
+
+def append(
+    table: LakeTable, log: TopicLog, attempt: Attempt, place: TablePlace, splits: Mapping[int, list[PlannedSplit]]
+) -> Act[bool]:
+    """The records of ``splits``, and the place where they bring the table to. False: another was first, or the log
+    changed its lineage meanwhile.
+    """
+    lineages = {number: log.lineage(number) for number in splits}
+    with nothing_left(table, attempt):
+        for number, parts in splits.items():
+            for at, split in enumerate(parts):
+                with closing(log.read(split)) as batches:
+                    yield from write_rows(table, attempt, ExportTask(at, number, split.start, split.end), batches)
+        if any(log.lineage(number) != known for number, known in lineages.items()):
+            yield from give_back(table, attempt)
+            return False
+    return (yield from commit(table, attempt, Change(place, tuple(attempt.files))))
+
+
+def take_out(
+    table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapping[int, tuple[Offset, Offset]]
+) -> Act[bool]:
+    """The rows of these offsets (end exclusive), by partition. Files that hold no others go whole."""
+    drop: list[DataFile] = []
+    offset_id = table.iceberg.schema().find_field("offset").field_id
+    partition_id = table.iceberg.schema().find_field("partition").field_id
+    with nothing_left(table, attempt):
+        for number, (start, end) in ranges.items():
+            if start >= end:
+                continue
+            for file in table.data_files(between(number, start, end)):
+                require_single(file, table, partition_id)
+                drop.append(file)
+                first, last = bounds_of(file, offset_id)
+                if first >= start and last < end:
+                    continue
+                kept = (_without(batch, start, end) for batch in rows_of_file(table, file))
+                name = f"{day_folder(file)}/{attempt.id}-{number:05d}-{first:020d}-kept.parquet"
+                yield from rewrite(table, attempt, name, kept)
+    return (yield from commit(table, attempt, Change(place, tuple(attempt.files), drop)))
+
+
+def commit(table: LakeTable, attempt: Attempt, change: Change) -> Act[bool]:
+    """False: another was first; what was written is removed. Raises UnknownOutcome, and leaves it then."""
+    with nothing_left(table, attempt):
+        yield "write manifests"
+        transaction = table.prepared(change, attempt.id)
+    yield "commit"
+    landed = table.commit(transaction, attempt.id)  # from here on the rows are the table's, and its place says so
+    if not landed:
+        yield from give_back(table, attempt)
+    return landed
+
+
+def bounds_of(file: DataFile, field_id: int) -> tuple[int, int]:
+    """The smallest and the largest value of an integer column."""
+    lower, upper = file.lower_bounds[field_id], file.upper_bounds[field_id]
+    return int.from_bytes(lower, "little", signed=True), int.from_bytes(upper, "little", signed=True)
+
+
+def first_splits(parts: list[PlannedSplit], count: int) -> list[PlannedSplit]:
+    return list(islice(parts, max(1, count)))
+
+
+def _without(batch: pa.RecordBatch, start: Offset, end: Offset) -> pa.RecordBatch:
+    offsets = batch.column("offset")
+    return batch.filter(pc.or_(pc.less(offsets, int(start)), pc.greater_equal(offsets, int(end))))

@@ -1,0 +1,189 @@
+"""Keeping a table as its topic is: one commit after another, each computed from the table's own place.
+
+    topic of another id              the table stops
+    rows of a branch the log left    taken out, by a commit of their own
+    rows below the log start         taken out, unless the table is an archive
+    what is new                      appended
+
+Any number of followers may keep one table: of two that are at it, one is first, and the other reads the place again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ..leader.act import Act
+from ..state.errors import InvalidRequest, LineageUnconfirmed, Unavailable, ViewBehind
+from ..state.offsets import Offset
+from .table import LakeTable
+from .table_commit import append, first_splits, take_out
+from .table_files import Attempt
+from .table_log import TopicLog
+from .table_place import Reach, TablePlace, common_end
+
+FILE_BYTES = 128 * 2**20
+COMMIT_BYTES = 1024 * 2**20
+
+Keep = Callable[[Mapping[int, tuple[Offset, Offset]]], None]
+"""Keeps these ranges from being deleted while they are read."""
+
+
+class Step(StrEnum):
+    """What a round did."""
+
+    NOTHING = "nothing"
+    APPENDED = "appended"
+    EXPIRED = "expired"
+    """Rows that the log deleted are gone."""
+    LOST_BRANCH = "lost branch"
+    """Rows that the log lost are gone."""
+    RACED = "raced"
+    """Another writer was first, or the log changed its lineage: nothing was done."""
+
+
+@dataclass
+class Round:
+    """``waiting``: partitions that nobody could tell about, and why. ``missed``: of an archive, offsets that the log
+    deleted before they were rows.
+    """
+
+    step: Step
+    rows: int = 0
+    files: int = 0
+    waiting: dict[int, Unavailable] = field(default_factory=dict)
+    missed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableLimits:
+    """In bytes of log: of a file, and of a commit."""
+
+    file_bytes: int = FILE_BYTES
+    commit_bytes: int = COMMIT_BYTES
+
+
+def no_lease(ranges: Mapping[int, tuple[Offset, Offset]]) -> None:
+    """A `Keep` that keeps nothing."""
+
+
+@dataclass
+class Look:
+    """The table beside the log, as both are now."""
+
+    place: TablePlace
+    waiting: dict[int, Unavailable] = field(default_factory=dict)
+    lost: dict[int, Offset] = field(default_factory=dict)
+    starts: dict[int, Offset] = field(default_factory=dict)
+    news: dict[int, tuple[Offset, Offset]] = field(default_factory=dict)
+
+    @property
+    def lag(self) -> int:
+        """Offsets that are to become rows."""
+        return sum(end - start for start, end in self.news.values())
+
+
+def follow_round(
+    table: LakeTable, log: TopicLog, look: Look, attempt_id: str, limits: TableLimits, keep: Keep = no_lease
+) -> Act[Round]:
+    """One commit, or none. ``look``: of this table as it was loaded. Raises what reading and writing do."""
+    attempt, place = Attempt(attempt_id), look.place
+    if look.lost:
+        ranges = {number: (end, place.partitions[number].end) for number, end in look.lost.items()}
+        cut = place.with_({number: place.partitions[number].cut(end) for number, end in look.lost.items()})
+        landed = yield from take_out(table, attempt, cut, ranges)
+        return _round(Step.LOST_BRANCH if landed else Step.RACED, attempt, look)
+    gone = below(table, look)
+    if gone:
+        ranges = {number: (reach.start, min(reach.end, look.starts[number])) for number, reach in gone.items()}
+        begun = place.with_({number: reach.from_(look.starts[number]) for number, reach in gone.items()})
+        landed = yield from take_out(table, attempt, begun, ranges)
+        return _round(Step.EXPIRED if landed else Step.RACED, attempt, look)
+    if not look.news:
+        return Round(Step.NOTHING, waiting=look.waiting)
+    return (yield from _append(table, log, attempt, look, limits, keep))
+
+
+def _append(
+    table: LakeTable, log: TopicLog, attempt: Attempt, look: Look, limits: TableLimits, keep: Keep
+) -> Act[Round]:
+    keep(look.news)
+    share = limits.commit_bytes // len(look.news) // limits.file_bytes
+    lineages = {number: log.lineage(number) for number in look.news}
+    splits = {
+        number: first_splits(log.splits(number, start, end, limits.file_bytes), share)
+        for number, (start, end) in look.news.items()
+    }
+    reaches = {}
+    missed = 0
+    for number, parts in splits.items():
+        start = look.news[number][0]
+        before = look.place.partitions.get(number, Reach(start, start))
+        missed += start - before.end
+        reaches[number] = Reach(before.start, start, before.lineage).to(parts[-1].end, lineages[number])
+    landed = yield from append(table, log, attempt, look.place.with_(reaches), splits)
+    done = _round(Step.APPENDED if landed else Step.RACED, attempt, look)
+    done.missed = missed if landed else 0
+    return done
+
+
+def look_at(table: LakeTable, log: TopicLog) -> Look:
+    """What is to be done. The table has just been loaded, or was `refresh`ed.
+
+    Raises InvalidRequest and CorruptData where the table cannot go on, Unavailable where nobody can tell.
+    """
+    facts = table.facts
+    if (found := log.topic_id()) != facts.topic_id:
+        raise InvalidRequest(
+            "the topic was made anew, and the rows of this table are the old one's; create another table for it",
+            table=table.name,
+            topic=facts.topic,
+            followed=facts.topic_id,
+            found=found,
+        )
+    look = Look(table.place())
+    for number in range(log.partitions()):
+        try:
+            _look_at(look, log, number)
+        except (LineageUnconfirmed, ViewBehind) as error:
+            look.waiting[number] = error
+    return look
+
+
+def _look_at(look: Look, log: TopicLog, number: int) -> None:
+    start, end = log.extent(number)
+    lineage = log.lineage(number)
+    if lineage.last_epoch is None:
+        return  # nothing was ever said of it, and nothing copied
+    look.starts[number] = start
+    reach = look.place.partitions.get(number)
+    if reach is None:
+        if end > start:
+            look.news[number] = start, end
+        return
+    known = reach.lineage.last_epoch
+    if known is not None and known > lineage.last_epoch:
+        # another follower knows more: what looks like a lost branch here is what this view has not heard of yet
+        raise ViewBehind("the table has rows of a later leader epoch than this view knows", partition=number)
+    if (shared := common_end(reach, lineage, start)) < reach.end:
+        look.lost[number] = shared
+        return
+    begin = max(reach.end, start)
+    if end > begin:
+        look.news[number] = begin, end
+
+
+def below(table: LakeTable, look: Look) -> dict[int, Reach]:
+    """Partitions with rows that the log deleted; none of an archive."""
+    if table.facts.keep:
+        return {}
+    return {
+        number: reach
+        for number, reach in look.place.partitions.items()
+        if (start := look.starts.get(number)) is not None and reach.start < start
+    }
+
+
+def _round(step: Step, attempt: Attempt, look: Look) -> Round:
+    return Round(step, attempt.rows, len(attempt.files), look.waiting)

@@ -1,0 +1,200 @@
+"""Tables kept as their topics are, for as long as a process runs: each looked at in turn, each for itself.
+
+A table that cannot go on says why and is looked at again, so that it goes on once the reason is gone; the others never
+wait for it longer than one commit takes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from structlog.typing import FilteringBoundLogger
+
+from ..leader.act import run
+from ..runtime.clock import Clock
+from ..runtime.metrics import Metrics, Sample
+from ..state.errors import TierstateError, Unavailable, UnknownOutcome
+from .export import MOVED, TRIES
+from .table import LakeTable
+from .table_catalog import LakeCatalog
+from .table_facts import TableFacts
+from .table_follow import Keep, Look, Round, Step, TableLimits, below, follow_round, look_at, no_lease
+from .table_log import TopicLog
+
+LOOK_S = 5.0
+"""Between two looks at a table that has nothing to commit yet."""
+AGAIN = (*MOVED, UnknownOutcome)
+"""What was read went meanwhile, or nobody said whether a commit landed: the table's place tells how to go on."""
+
+
+@dataclass
+class CaughtUp:
+    """What was committed. ``waiting``: partitions that nobody could tell about."""
+
+    commits: int = 0
+    rows: int = 0
+    files: int = 0
+    missed: int = 0
+    waiting: dict[int, Unavailable] = field(default_factory=dict)
+
+    def count(self, done: Round) -> None:
+        self.waiting = done.waiting
+        if done.step in (Step.NOTHING, Step.RACED):
+            return
+        self.commits += 1
+        self.rows += done.rows if done.step is Step.APPENDED else 0
+        self.files += done.files
+        self.missed += done.missed
+
+
+def catch_up(
+    catalog: LakeCatalog,
+    name: str,
+    log: TopicLog,
+    limits: TableLimits,
+    attempt_id: Callable[[], str],
+    keep: Keep = no_lease,
+) -> CaughtUp:
+    """Until the table has what is there now. Raises what a round does, `AGAIN` only when it came up `TRIES` times."""
+    done, tries = CaughtUp(), TRIES
+    while True:
+        table = catalog.table(name)
+        try:
+            round_ = run(follow_round(table, log, look_at(table, log), attempt_id(), limits, keep))
+        except AGAIN:
+            tries -= 1
+            if not tries:
+                raise
+            continue
+        done.count(round_)
+        if round_.step is Step.NOTHING:
+            return done
+
+
+@dataclass(frozen=True, slots=True)
+class FollowPace:
+    """``interval_s``: how long what is new waits for more of it."""
+
+    clock: Clock
+    interval_s: float
+    attempt_id: Callable[[], str]
+
+
+@dataclass
+class Kept:
+    """How a table is. ``stopped``: why it cannot go on, for people; ``behind_since``: by the monotonic clock."""
+
+    done: CaughtUp = field(default_factory=CaughtUp)
+    lag: int = 0
+    behind_since: float | None = None
+    due: float = 0.0
+    failures: int = 0
+    stopped: str | None = None
+
+
+class Keeper:
+    """Its `work` is a service's; the rest may be asked from other threads."""
+
+    def __init__(
+        self,
+        catalog: LakeCatalog,
+        names: tuple[str, ...],
+        log: Callable[[TableFacts], TopicLog],
+        limits: TableLimits,
+        pace: FollowPace,
+        logger: FilteringBoundLogger,
+    ) -> None:
+        """``names``: empty for all of the catalog that follow a topic, new ones too."""
+        self._catalog, self._names, self._log, self._limits = catalog, names, log, limits
+        self._pace, self._logger = pace, logger
+        self.tables: dict[str, Kept] = {}
+
+    def work(self, stopping: threading.Event) -> None:
+        while not stopping.is_set():
+            if not self.turn(stopping):
+                stopping.wait(min(LOOK_S, max(self._pace.interval_s, 0.1)))
+
+    def turn(self, stopping: threading.Event) -> bool:
+        """A look at each table, and a commit where one is due. False: nothing was done."""
+        acted = False
+        for name in self._ours():
+            if stopping.is_set():
+                return acted
+            kept = self.tables.setdefault(name, Kept())
+            try:
+                acted = self._keep(name, kept, stopping) or acted
+            except TierstateError as error:
+                kept.failures += 1
+                if kept.stopped != str(error):
+                    self._logger.warning("table waits", table=name, reason=str(error))
+                kept.stopped = str(error)
+        return acted
+
+    def lag_seconds(self, kept: Kept) -> float:
+        """Since it was first seen that something is not in the table that is there by now."""
+        return 0.0 if kept.behind_since is None else self._pace.clock.monotonic() - kept.behind_since
+
+    def stopped(self) -> list[str]:
+        return [f"table {name}: {kept.stopped}" for name, kept in self.tables.items() if kept.stopped]
+
+    def _ours(self) -> tuple[str, ...]:
+        if self._names:
+            return self._names
+        try:
+            return tuple(self._catalog.ours())
+        except TierstateError as error:
+            self._logger.warning("the catalog does not say which tables there are", reason=str(error))
+            return tuple(self.tables)
+
+    def _keep(self, name: str, kept: Kept, stopping: threading.Event) -> bool:
+        table = self._catalog.table(name)
+        log = self._log(table.facts)
+        look = look_at(table, log)
+        self._saw(kept, look)
+        if not self._is_due(table, log, look, kept):
+            kept.stopped = None
+            return False
+        round_ = run(follow_round(table, log, look, self._pace.attempt_id(), self._limits), stopping)
+        if round_ is None:
+            return False
+        kept.done.count(round_)
+        kept.stopped = None
+        if round_.step is not Step.RACED:
+            self._logger.info("table", table=name, step=str(round_.step), rows=round_.rows, files=round_.files)
+            left = look_at(table, log)
+            self._saw(kept, left)
+            kept.due = self._pace.clock.monotonic() + self._pace.interval_s
+        return True
+
+    def _saw(self, kept: Kept, look: Look) -> None:
+        kept.lag = look.lag
+        if not look.lag:
+            kept.behind_since = None
+        elif kept.behind_since is None:
+            kept.behind_since = self._pace.clock.monotonic()
+
+    def _is_due(self, table: LakeTable, log: TopicLog, look: Look, kept: Kept) -> bool:
+        if look.lost or below(table, look):
+            return True
+        if not look.news:
+            return False
+        if self._pace.clock.monotonic() >= kept.due:
+            return True
+        waiting = sum(log.log_bytes(number, *extent) for number, extent in look.news.items())
+        return waiting >= self._limits.commit_bytes
+
+
+def feed_table_metrics(metrics: Metrics, keeper: Keeper) -> None:
+    def told(value: Callable[[Kept], float]) -> Callable[[], Iterable[Sample]]:
+        return lambda: [((name,), value(kept)) for name, kept in sorted(keeper.tables.items())]
+
+    metrics.gauge("tierstate_table_lag_records", told(lambda kept: kept.lag))
+    metrics.gauge("tierstate_table_lag_seconds", told(keeper.lag_seconds))
+    metrics.gauge("tierstate_table_stopped", told(lambda kept: 1.0 if kept.stopped else 0.0))
+    metrics.tally("tierstate_table_commits_total", told(lambda kept: kept.done.commits))
+    metrics.tally("tierstate_table_rows_total", told(lambda kept: kept.done.rows))
+    metrics.tally("tierstate_table_files_total", told(lambda kept: kept.done.files))
+    metrics.tally("tierstate_table_failures_total", told(lambda kept: kept.failures))
+    metrics.tally("tierstate_table_missed_records_total", told(lambda kept: kept.done.missed))

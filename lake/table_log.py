@@ -1,0 +1,70 @@
+"""What a table follows: one topic's log, as both tiers show it now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager
+
+import pyarrow as pa
+
+from ..app.split_reads import Reads
+from ..fetch.piece import records
+from ..fetch.plan import Groups, planned
+from ..fetch.planned_split import PlannedSplit
+from ..fetch.reader import LogReader
+from ..fetch.split import read_split
+from ..state.epochs import Lineage
+from ..state.ids import TopicId
+from ..state.offsets import Offset
+from ..state.routing import Isolation, Tier
+
+Open = Callable[[Iterable[PlannedSplit]], AbstractContextManager[Reads]]
+"""What splits are read with: `app.split_reads.Access.reads`, with a clock."""
+
+
+class TopicLog:
+    """Of the topic that has this name now. Raises UnknownTopic, LineageUnconfirmed, what reading raises."""
+
+    def __init__(self, reader: LogReader, topic: str, isolation: Isolation, reads: Open, *, local: bool) -> None:
+        """``local``: up to the last stable offset; else finished segments of the remote tier alone."""
+        self._reader, self.topic, self._isolation, self._reads = reader, topic, isolation, reads
+        self._tier = Tier.AUTO if local else Tier.REMOTE
+
+    def topic_id(self) -> TopicId:
+        return self._reader.topic(self.topic).topic_id
+
+    def partitions(self) -> int:
+        return self._reader.topic(self.topic).partitions
+
+    def extent(self, partition: int) -> tuple[Offset, Offset]:
+        """Where the log begins, and where what is followed ends (exclusive)."""
+        start, end = self._reader.extent(self.topic, partition, isolation=self._isolation, tier=self._tier)
+        return start, Offset(max(start, min(end, self._sure_end(partition))))
+
+    def lineage(self, partition: int) -> Lineage:
+        """Of the leader's log below `extent`'s end; empty while nobody told it."""
+        return self._reader.partition(self.topic, partition).view().lineage
+
+    def splits(
+        self, partition: int, start: Offset, end: Offset, split_bytes: int, tier: Tier = Tier.PREFER_REMOTE
+    ) -> list[PlannedSplit]:
+        """That range, cut at about every ``split_bytes`` of log."""
+        ranges = {(self.topic, partition): (start, end)}
+        found = planned(self._reader, ranges, isolation=self._isolation, tier=tier)
+        return [split for each in found for split, _ in each.cut(Groups(split_bytes, split_bytes))]
+
+    def log_bytes(self, partition: int, start: Offset, end: Offset) -> int:
+        """About."""
+        ranges = {(self.topic, partition): (start, end)}
+        return sum(each.log_bytes for each in planned(self._reader, ranges, isolation=self._isolation))
+
+    def read(self, split: PlannedSplit) -> Generator[pa.RecordBatch, None, None]:
+        """Exactly its records. To be closed."""
+        with self._reads([split]) as reads:
+            for piece in read_split(split, reads.store, reads.local, keys=reads.keys):
+                yield from records(piece, split.topic, split.partition)
+
+    def _sure_end(self, partition: int) -> Offset:
+        """Beyond it the lineage that a commit would tell is not known to be that of the log which is read."""
+        log = self._reader.partition(self.topic, partition)
+        return log.sure_end(log.fresh_view(), log.local_bounds())

@@ -1,0 +1,69 @@
+"""Wiring: settings -> a catalog, and the log that a table follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..app.connection import Connection
+from ..app.split_reads import access_by
+from ..fetch.reader import LogReader
+from ..runtime.clock import Clock
+from ..runtime.id_source import RandomIds
+from ..runtime.settings import Settings
+from ..state.ids import FactId
+from .kept import leased
+from .table_catalog import LakeCatalog
+from .table_facts import TableFacts
+from .table_follow import Keep, TableLimits
+from .table_log import Open, TopicLog
+
+if TYPE_CHECKING:
+    from ..app.bucket_connection import BucketConnection
+
+
+@contextmanager
+def open_catalog(settings: Settings) -> Iterator[LakeCatalog]:
+    """For as long as the block lasts. Raises InvalidRequest, StorageUnavailable, AccessDenied."""
+    with closing(LakeCatalog(catalog_properties(settings))) as catalog:
+        yield catalog
+
+
+def catalog_properties(settings: Settings) -> Mapping[str, str]:
+    """Of ``[catalog]``, or of the embedded one, whose folder is made."""
+    if settings.catalog:
+        return settings.catalog
+    folder = settings.table.folder.absolute()
+    (folder / "warehouse").mkdir(parents=True, exist_ok=True)
+    return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": (folder / "warehouse").as_uri()}
+
+
+def limits_of(settings: Settings) -> TableLimits:
+    return TableLimits(settings.table.file_bytes, settings.table.commit_bytes)
+
+
+def reads_of(settings: Settings, clock: Clock) -> Open:
+    return partial(access_by(settings).reads, clock=clock)
+
+
+def log_of(reader: LogReader, facts: TableFacts, reads: Open, *, local: bool) -> TopicLog:
+    return TopicLog(reader, facts.topic, facts.isolation, reads, local=local)
+
+
+@contextmanager
+def open_log(
+    connection: Connection | BucketConnection, facts: TableFacts, tell: Callable[[str], None], *, local: bool
+) -> Iterator[tuple[TopicLog, Keep]]:
+    """What a command reads a table's topic with, and what keeps it from being deleted meanwhile."""
+    view = connection.view(None)
+    reader = connection.reader(view)
+    reads = reads_of(connection.settings, connection.clock)
+    with leased(connection, view, facts.topic_id, "table", tell) as keep:
+        yield log_of(reader, facts, reads, local=local), keep
+
+
+def fresh_attempt() -> str:
+    """What an attempt's files are named after."""
+    return FactId.of(RandomIds().uuid())

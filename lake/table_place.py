@@ -1,0 +1,134 @@
+"""How far a table is, as each commit says it in its snapshot's summary: the table's place, kept nowhere else.
+
+tierstate.offsets   {"0": 1200}                 rows of partition 0 end there, exclusive
+tierstate.starts    {"0": 0}                    and begin there: what lies below was deleted, or was never followed
+tierstate.epochs    {"0": [[3, 0], [5, 900]]}   the newest leader epochs of its rows, and where each began
+tierstate.topic-id  x2Qk…                       of this topic, and of no other one of its name
+tierstate.attempt   4f…                         which attempt made the snapshot
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
+from ..state.errors import CorruptData, InvalidRequest
+from ..state.ids import TopicId
+from ..state.offsets import Offset, OffsetRange
+
+OFFSETS, STARTS, EPOCHS = "tierstate.offsets", "tierstate.starts", "tierstate.epochs"
+TOPIC_ID, ATTEMPT = "tierstate.topic-id", "tierstate.attempt"
+
+EMPTY = Lineage()
+KEPT_EPOCHS = 8
+"""Of a partition, the newest: every commit says them again. A branch that was lost further down stops the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The rows of one partition: ``[start, end)``, written under ``lineage``, as far down as that is known."""
+
+    start: Offset
+    end: Offset
+    lineage: Lineage = EMPTY
+
+    def to(self, end: Offset, log: Lineage) -> Reach:
+        """With rows up to ``end``, the new ones of the log that has the lineage ``log``."""
+        before = self.lineage.entries if self.end > self.start else ()
+        known = {entry.epoch: entry for entry in _within(log, self.end, end)}
+        known.update({entry.epoch: entry for entry in before})  # an epoch that goes on began where it began
+        entries = sorted(known.values())[-KEPT_EPOCHS:]
+        return Reach(self.start, end, Lineage(tuple(entries)))
+
+    def cut(self, end: Offset) -> Reach:
+        """Without the rows from ``end`` on."""
+        kept = tuple(entry for entry in self.lineage.entries if entry.start_offset < end)
+        return Reach(self.start, end, Lineage(kept))
+
+    def from_(self, start: Offset) -> Reach:
+        """Without the rows below ``start``."""
+        end = max(self.end, start)
+        return Reach(start, end, Lineage(_within(self.lineage, start, end)))
+
+
+def common_end(reach: Reach, log: Lineage, log_start: Offset) -> Offset:
+    """Up to which offset (exclusive) the rows are the log's: below ``reach.end`` where the log lost a branch.
+
+    An epoch is one leader's, so an offset that both have under one epoch is the same record, and all below it are
+    (decision 0016). What the log has deleted is held to be its own. Raises InvalidRequest where that cannot be known.
+    """
+    lowest = max(reach.start, log_start)
+    if not reach.lineage.entries or log.first_offset is None or reach.end <= max(lowest, log.first_offset):
+        return reach.end
+    ends = [entry.start_offset for entry in reach.lineage.entries[1:]] + [reach.end]
+    for entry, end in reversed(list(zip(reach.lineage.entries, ends, strict=True))):
+        owned = log.owned_by(entry.epoch)
+        if owned is None:
+            continue
+        shared = end if owned[1] is None else min(end, owned[1])
+        if shared > max(owned[0], entry.start_offset):
+            return shared
+    if max(reach.lineage.entries[0].start_offset, log.first_offset) <= lowest:
+        return lowest  # no row of what the log still has is its own
+    raise InvalidRequest(
+        "the log left the branch that this table follows further down than the table knows its leader epochs; "
+        "drop the table and create it again",
+        known_from=reach.lineage.entries[0].start_offset,
+        end=reach.end,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """By partition. One that is not there has no row yet."""
+
+    partitions: Mapping[int, Reach]
+
+    def with_(self, changed: Mapping[int, Reach]) -> TablePlace:
+        return TablePlace({**self.partitions, **changed})
+
+    def as_summary(self, topic_id: TopicId, attempt: str) -> dict[str, str]:
+        reaches = sorted(self.partitions.items())
+        epochs = {
+            number: [[entry.epoch, entry.start_offset] for entry in reach.lineage.entries] for number, reach in reaches
+        }
+        return {
+            OFFSETS: _said({number: reach.end for number, reach in reaches}),
+            STARTS: _said({number: reach.start for number, reach in reaches}),
+            EPOCHS: _said(epochs),
+            TOPIC_ID: str(topic_id),
+            ATTEMPT: attempt,
+        }
+
+    @classmethod
+    def of_summary(cls, said: Mapping[str, str], topic_id: TopicId) -> TablePlace:
+        """Raises CorruptData for what is none, or is another topic's."""
+        if said.get(TOPIC_ID) != str(topic_id):
+            raise CorruptData(
+                "a snapshot of this table is of another topic", topic_id=said.get(TOPIC_ID), expected=topic_id
+            )
+        try:
+            offsets, starts, epochs = (json.loads(said[name]) for name in (OFFSETS, STARTS, EPOCHS))
+            reaches = {
+                int(number): Reach(
+                    Offset(int(starts[number])),
+                    Offset(int(end)),
+                    Lineage(tuple(EpochEntry(LeaderEpoch(epoch), Offset(at)) for epoch, at in epochs[number])),
+                )
+                for number, end in offsets.items()
+            }
+        except (KeyError, TypeError, ValueError, AttributeError, InvalidRequest) as error:
+            raise CorruptData("a snapshot's summary does not say a place", reason=repr(error)) from error
+        return cls(reaches)
+
+
+def _within(lineage: Lineage, start: Offset, end: Offset) -> tuple[EpochEntry, ...]:
+    if start >= end:
+        return ()
+    return lineage.within(OffsetRange(start, Offset(end - 1))).entries
+
+
+def _said(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

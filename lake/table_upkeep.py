@@ -1,0 +1,239 @@
+"""What a table needs beside its rows: large files instead of many small ones, and no files that nobody needs.
+
+    compact   the small files of a partition's day, made one; the rows are the same, digest by digest
+    expire    snapshots that are old and not among the newest; never the one that says the table's place
+    sweep     files that no snapshot names, once they are older than any attempt can be
+
+Each of them again does nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+from pyarrow.fs import FileSelector, FileType
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import DataFile
+
+from ..leader.act import Act, run
+from ..log.record_digest import RecordDigest
+from ..state.errors import CorruptData, InvalidRequest
+from ..state.offsets import TimestampMs
+from .table import Change, LakeTable, foreign
+from .table_commit import bounds_of
+from .table_files import Attempt, day_folder, give_back, nothing_left, require_single, rewrite, rows_of_file
+from .table_place import OFFSETS
+
+TARGET_BYTES = 128 * 2**20
+"""Of a compacted file; one of half of that is left as it is."""
+
+
+COMMIT_BINS = 8
+"""Compacted files of one commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Small files that follow each other, of one partition and one day."""
+
+    partition: int
+    day: str
+    files: tuple[DataFile, ...]
+    first_offset: int
+
+
+def bins(table: LakeTable, target_bytes: int = TARGET_BYTES) -> list[Bin]:
+    """What is to be compacted now."""
+    offset_id = table.iceberg.schema().find_field("offset").field_id
+    partition_id = table.iceberg.schema().find_field("partition").field_id
+    groups: dict[tuple[int, str], list[tuple[int, DataFile]]] = defaultdict(list)
+    for file in table.data_files():
+        number = require_single(file, table, partition_id)
+        groups[number, day_folder(file)].append((bounds_of(file, offset_id)[0], file))
+    found = []
+    for (number, day), files in sorted(groups.items()):
+        for small in _runs(sorted(files, key=lambda each: each[0]), target_bytes):
+            found.append(Bin(number, day, tuple(file for _, file in small), small[0][0]))
+    return found
+
+
+def _runs(files: Sequence[tuple[int, DataFile]], target_bytes: int) -> Iterator[list[tuple[int, DataFile]]]:
+    """Of two small files or more, in the order of offsets, with ``target_bytes`` at most."""
+    run: list[tuple[int, DataFile]] = []
+    size = 0
+    for each in files:
+        bytes_ = each[1].file_size_in_bytes
+        small = bytes_ < target_bytes // 2
+        if run and (not small or size + bytes_ > target_bytes):
+            if len(run) > 1:
+                yield run
+            run, size = [], 0
+        if small:
+            run.append(each)
+            size += bytes_
+    if len(run) > 1:
+        yield run
+
+
+@dataclass
+class Compacted:
+    """What was made of what; or would be, of what is there now."""
+
+    small: int = 0
+    large: int = 0
+    commits: int = 0
+
+
+def compact(table: LakeTable, attempt_id: Callable[[], str], *, execute: bool, bins_of: int = COMMIT_BINS) -> Compacted:
+    """Until nothing is left of what is small and can be larger. Raises what reading and writing do."""
+    done = Compacted()
+    while found := bins(table):
+        group = found[:bins_of]
+        if not execute:
+            return Compacted(sum(len(each.files) for each in found), len(found), -(-len(found) // bins_of))
+        if run(compact_bins(table, Attempt(attempt_id()), group)):
+            done.small += sum(len(each.files) for each in group)
+            done.large += len(group)
+            done.commits += 1
+    return done
+
+
+def compact_bins(table: LakeTable, attempt: Attempt, group: Sequence[Bin]) -> Act[bool]:
+    """One commit for these. False: what was read is not the table's any more, or a writer was always first.
+
+    Rows that come meanwhile do not disturb it: only that all of its files are still there counts.
+    """
+    with nothing_left(table, attempt):
+        for each in group:
+            before = RecordDigest()
+            name = f"{each.day}/{attempt.id}-{each.partition:05d}-{each.first_offset:020d}-compacted.parquet"
+            batches = chain.from_iterable(rows_of_file(table, file) for file in each.files)
+            after = yield from rewrite(table, attempt, name, _digested(batches, before))
+            _require_same(table, attempt.files[-1], after, before)
+    drop = [file for each in group for file in each.files]
+    while True:
+        with nothing_left(table, attempt):
+            yield "write manifests"
+            transaction = table.prepared(Change(table.place(), tuple(attempt.files), drop), attempt.id)
+        yield "commit"
+        if table.commit(transaction, attempt.id):
+            return True
+        there = {file.file_path for file in table.data_files()}
+        if not all(file.file_path in there for file in drop):
+            yield from give_back(table, attempt)
+            return False
+
+
+def _require_same(table: LakeTable, file: DataFile, after: str | None, before: RecordDigest) -> None:
+    """What was written is read again: nothing goes before its rows are known to be somewhere else."""
+    written = RecordDigest()
+    for batch in rows_of_file(table, file):
+        written.update(batch)
+    if not written.hexdigest() == after == before.hexdigest():
+        raise CorruptData(
+            "a compacted file does not have the rows that were read", table=table.name, file=file.file_path
+        )
+
+
+def _digested(batches: Iterator[pa.RecordBatch], digest: RecordDigest) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        digest.update(batch)
+        yield batch
+
+
+def old_snapshots(table: LakeTable, keep: int, older_than: TimestampMs) -> list[int]:
+    """Of the main branch, all but the newest ``keep`` (the current one is one of them), and those that are as young.
+
+    What a branch or a tag names stays, and the way from the current one to the newest that says the table's place*: it
+    is found by going from child to parent.
+    """
+    if keep < 1:
+        raise InvalidRequest("a table keeps one snapshot at least", keep=keep)
+    named = {each.snapshot_id for each in table.iceberg.refs().values()}
+    at = table.iceberg.current_snapshot()
+    while at is not None:
+        named.add(at.snapshot_id)
+        if at.summary is not None and OFFSETS in at.summary.additional_properties:
+            break
+        at = None if at.parent_snapshot_id is None else table.iceberg.snapshot_by_id(at.parent_snapshot_id)
+    by_age = sorted(table.iceberg.snapshots(), key=lambda each: each.sequence_number or 0, reverse=True)
+    return [
+        each.snapshot_id for each in by_age[keep:] if each.timestamp_ms < older_than and each.snapshot_id not in named
+    ]
+
+
+def expire(table: LakeTable, snapshots: Sequence[int]) -> bool:
+    """False: another writer was first, nothing went."""
+    if not snapshots:
+        return True
+    with foreign(table=table.name):
+        try:
+            table.iceberg.maintenance.expire_snapshots().by_ids(list(snapshots)).commit()
+        except CommitFailedException:
+            table.refresh()
+            return False
+    table.refresh()
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A file below the table's location that no snapshot names."""
+
+    url: str
+    bytes: int
+
+
+def strays(table: LakeTable, older_than: TimestampMs) -> list[Stray]:
+    """Files are listed before snapshots are asked*: one that is committed in between is named then.
+
+    ``older_than``: when an attempt that is still at work cannot have begun. Raises InvalidRequest for a store that
+    cannot be listed.
+    """
+    io = table.iceberg.io
+    if not isinstance(io, PyArrowFileIO):
+        raise InvalidRequest("only files that pyarrow reads can be listed", table=table.name, io=type(io).__name__)
+    location = table.iceberg.location().rstrip("/")
+    scheme, host, path = PyArrowFileIO.parse_location(location)
+    with foreign(table=table.name):
+        found = io.fs_by_scheme(scheme, host).get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
+    table.refresh()
+    named = _named(table)
+    return [
+        Stray(url, each.size)
+        for each in found
+        if each.type == FileType.File
+        and each.mtime_ns is not None
+        and each.mtime_ns // 1_000_000 < older_than
+        and (url := location + each.path.removeprefix(path)) not in named
+    ]
+
+
+def sweep(table: LakeTable, found: Sequence[Stray], advance: Callable[[int], None]) -> None:
+    for each in found:
+        with suppress(FileNotFoundError):
+            table.remove(each.url)
+        advance(1)
+
+
+def _named(table: LakeTable) -> set[str]:
+    """Everything that any snapshot, or the table itself, needs."""
+    metadata = table.iceberg.metadata
+    named = {table.iceberg.metadata_location, *(each.metadata_file for each in metadata.metadata_log)}
+    named |= {each.statistics_path for each in metadata.statistics}
+    manifests = {}
+    with foreign(table=table.name):
+        for snapshot in table.iceberg.snapshots():
+            named.add(snapshot.manifest_list)
+            manifests.update({each.manifest_path: each for each in snapshot.manifests(table.iceberg.io)})
+        for path, manifest in manifests.items():
+            named.add(path)
+            entries = manifest.fetch_manifest_entry(table.iceberg.io, discard_deleted=True)
+            named |= {entry.data_file.file_path for entry in entries}
+    return named

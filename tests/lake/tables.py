@@ -1,0 +1,121 @@
+"""A table of a golden log, in a SQL catalog in a file: real pyiceberg, real Parquet, no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tests.fetch.two_tiers import Golden
+from tests.lake.exports import EVERY_COLUMN, TOPIC_ID, digest_of
+from tierstate.app.split_reads import Reads
+from tierstate.fetch.piece import records
+from tierstate.fetch.planned_split import PlannedSplit
+from tierstate.lake.table import LakeTable
+from tierstate.lake.table_catalog import LakeCatalog
+from tierstate.lake.table_facts import TableFacts
+from tierstate.lake.table_follow import Round, Step, TableLimits, follow_round, look_at
+from tierstate.lake.table_log import TopicLog
+from tierstate.leader.act import Act, run
+from tierstate.log.record_digest import RecordDigest
+from tierstate.runtime.id_source import RandomIds
+from tierstate.state.ids import FactId
+from tierstate.state.offsets import Offset
+from tierstate.state.routing import Isolation
+
+NAME = "kafka.t"
+SMALL = TableLimits(file_bytes=6_000, commit_bytes=20_000)
+"""So that a golden log makes several commits of several files."""
+
+
+class TableWorld:
+    """One golden log and its table; every `table` is loaded anew, as another process would."""
+
+    def __init__(
+        self,
+        golden: Golden,
+        folder: Path,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        columns: tuple[str, ...] = EVERY_COLUMN,
+        keep: bool = False,
+        limits: TableLimits = SMALL,
+        local: bool = True,
+    ) -> None:
+        self.golden, self.folder, self.limits, self.local = golden, folder, limits, local
+        self.isolation = isolation
+        self._ids = RandomIds()
+        (folder / "warehouse").mkdir(parents=True)
+        facts = TableFacts("t", TOPIC_ID, isolation, columns, keep)
+        with self.catalog() as catalog:
+            catalog.create(NAME, facts)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return {
+            "type": "sql",
+            "uri": f"sqlite:///{self.folder}/catalog.db",
+            "warehouse": f"file://{self.folder}/warehouse",
+        }
+
+    @contextmanager
+    def catalog(self) -> Iterator[LakeCatalog]:
+        catalog = LakeCatalog(self.properties)
+        yield catalog
+        catalog.close()
+
+    def table(self) -> LakeTable:
+        return LakeCatalog(self.properties).table(NAME)
+
+    def log(self) -> TopicLog:
+        return TopicLog(self.golden.reader, "t", self.isolation, self._reads, local=self.local)
+
+    @contextmanager
+    def _reads(self, splits: Iterable[PlannedSplit]) -> Iterator[Reads]:
+        local: Any = self.golden.local
+        yield Reads(self.golden.tiers.store, None, local)
+
+    def round(self, table: LakeTable | None = None) -> Act[Round]:
+        """An act. ``table``: loaded by now."""
+        attempt = FactId.of(self._ids.uuid())
+        table, log = table or self.table(), self.log()
+        return follow_round(table, log, look_at(table, log), attempt, self.limits)
+
+    def follow(self) -> list[Round]:
+        """Rounds until there is nothing to do."""
+        rounds = []
+        while (done := run(self.round())).step is not Step.NOTHING:
+            assert done.step is not Step.RACED
+            rounds.append(done)
+        return rounds
+
+    def rows(self) -> pa.Table:
+        """As any reader of Iceberg sees them, by offset."""
+        return self.table().iceberg.scan().to_arrow().sort_by("offset")
+
+    def table_digest(self) -> tuple[int, str]:
+        return digest_of(self.rows())
+
+    def log_digest(self, start: int = 0, end: int | None = None) -> tuple[int, str]:
+        digest = RecordDigest()
+        first, last = self.log().extent(0)
+        first, last = Offset(max(first, start)), last if end is None else Offset(end)
+        for piece in self.golden.reader.scan("t", 0, first, last, isolation=self.isolation):
+            for batch in records(piece, "t", 0):
+                digest.update(batch)
+        return digest.count, digest.hexdigest()
+
+    def data_files(self) -> set[str]:
+        """That lie there, whether a snapshot names them or not."""
+        return {str(each) for each in self.folder.rglob("*.parquet")}
+
+    def named_files(self) -> set[str]:
+        """That the newest snapshot names."""
+        return {each.file_path.removeprefix("file://") for each in self.table().data_files()}
+
+    def first_offset(self) -> int:
+        """The offset of the log's first record that is shown."""
+        return int(self.rows().column("offset")[0].as_py())

@@ -1,0 +1,128 @@
+"""Whatever is wrong with a table, the check finds it; and finds nothing where nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from tests.fetch.two_tiers import Golden
+from tests.lake.tables import TableWorld
+from tests.lake.test_table_history import delete_below, unclean_election
+from tierstate.lake.table_check import CheckedTable, check_table
+from tierstate.state.errors import CorruptData
+from tierstate.state.routing import Isolation
+
+Make = Callable[..., Golden]
+
+
+@pytest.fixture
+def world(golden_log: Make, tmp_path: Path) -> TableWorld:
+    made = TableWorld(golden_log("transactions"), tmp_path)
+    made.follow()
+    return made
+
+
+def checked(world: TableWorld) -> CheckedTable:
+    return check_table(world.table(), world.log(), window_bytes=30_000)
+
+
+def problems(world: TableWorld) -> list[tuple[str, int | None]]:
+    return [(each.problem, each.offset) for each in checked(world).findings]
+
+
+def change(world: TableWorld, make: Callable[[pa.Table], pa.Table], first: int, last: int) -> None:
+    """Another engine writes the files with these offsets anew; ``make`` gets their rows."""
+    table, attempt = world.table(), "strange"
+    files = table.data_files(f"offset >= {first} and offset <= {last}")
+    rows = [pq.read_table(each.file_path.removeprefix("file://")) for each in files]
+    inside = [pc.and_(pc.greater_equal(each["offset"], first), pc.less_equal(each["offset"], last)) for each in rows]
+    new = [
+        pa.concat_tables([each.filter(pc.invert(at)), make(each.filter(at))])
+        for each, at in zip(rows, inside, strict=True)
+    ]
+    added = []
+    for number, each in enumerate(new):
+        into = pa.BufferOutputStream()
+        pq.write_table(each.cast(table.schema), into)
+        added.append(table.put(table.url(f"{attempt}-{number}.parquet"), [into.getvalue().to_pybytes()]))
+    with table.iceberg.transaction() as transaction, transaction.update_snapshot().overwrite() as snapshot:
+        for file, other in zip(files, added, strict=True):
+            snapshot.delete_data_file(file)
+            snapshot.append_data_file(other)
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+def test_a_table_that_is_its_log_has_its_digest(golden_log: Make, tmp_path: Path, isolation: Isolation) -> None:
+    world = TableWorld(golden_log("transactions"), tmp_path, isolation=isolation)
+    world.follow()
+    done = checked(world)
+    assert not done.findings
+    [only] = done.partitions
+    assert (only.rows, only.digest) == world.log_digest()
+
+
+def test_rows_whose_records_the_log_deleted_are_counted_and_not_compared(golden_log: Make, tmp_path: Path) -> None:
+    world = TableWorld(golden_log("transactions"), tmp_path, keep=True)
+    world.follow()
+    whole = world.rows().num_rows
+    delete_below(world, 777)
+    done = checked(world)
+    assert not done.findings
+    [only] = done.partitions
+    assert (only.rows, only.digest) == world.log_digest()
+    assert only.older == whole - only.rows > 0
+
+
+def test_a_row_that_is_missing_is_found(world: TableWorld) -> None:
+    first = world.first_offset()
+    change(world, lambda rows: rows.slice(1), first, first)
+    assert problems(world) == [("1 records of the log are no rows", first)]
+
+
+def test_a_row_that_is_there_twice_is_found(world: TableWorld) -> None:
+    first = world.first_offset()
+    change(world, lambda rows: pa.concat_tables([rows, rows]), first, first)
+    assert problems(world) == [("1 rows are there again", first)]
+
+
+def test_a_value_that_differs_is_found(world: TableWorld) -> None:
+    def other(rows: pa.Table) -> pa.Table:
+        at = rows.schema.get_field_index("value")
+        return rows.set_column(at, rows.field(at), pa.array([b"forged"] * rows.num_rows, rows.field(at).type))
+
+    change(world, other, 300, 310)
+    [(problem, offset)] = problems(world)
+    assert problem == "the column value is not the log's"
+    assert offset is not None
+    assert 300 <= offset <= 310
+
+
+def test_a_row_that_no_place_names_is_found(world: TableWorld) -> None:
+    def again(rows: pa.Table) -> pa.Table:
+        at = rows.schema.get_field_index("partition")
+        return pa.concat_tables([rows, rows.set_column(at, "partition", pa.array([7], pa.int32()))])
+
+    change(world, again, world.first_offset(), world.first_offset())
+    assert problems(world) == [("1 rows are outside of what the table's place says", None)]
+
+
+def test_rows_of_a_branch_that_the_log_lost_are_found(world: TableWorld) -> None:
+    unclean_election(world, 99, 1500)
+    assert problems(world)[0][0] == "the log ends at 1500, and the table has rows up to 2042"
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_a_file_that_is_missing_or_damaged_is_named(world: TableWorld, how: str) -> None:
+    file = Path(sorted(world.named_files())[0])
+    if how == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(bytes(len(file.read_bytes())))
+    with pytest.raises(CorruptData, match=f"a file of the table is {how}") as found:
+        checked(world)
+    assert file.name in str(found.value)

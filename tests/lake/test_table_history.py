@@ -1,0 +1,244 @@
+"""What happens to the log happens to its table: deleted follows deleted, a lost branch goes, a new topic is another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fetch.two_tiers import Golden
+from tests.lake.tables import TableWorld
+from tierstate.lake.table_follow import Step, TableLimits
+from tierstate.lake.table_place import KEPT_EPOCHS, Reach, TablePlace, common_end
+from tierstate.leader.act import run, run_until
+from tierstate.state.epochs import EpochEntry, LeaderEpoch, Lineage
+from tierstate.state.errors import CorruptData, InvalidRequest
+from tierstate.state.ids import TopicId
+from tierstate.state.offsets import Offset
+
+Make = Callable[..., Golden]
+
+
+@pytest.fixture
+def world(golden_log: Make, tmp_path: Path) -> TableWorld:
+    made = TableWorld(golden_log("transactions"), tmp_path)
+    made.follow()
+    return made
+
+
+def delete_below(world: TableWorld, offset: int) -> None:
+    """As `tierstate delete-records` does, and the leader of the topic."""
+    world.golden.tiers.start_log_at(offset)
+    world.golden.local.delete_records(offset)
+    world.golden.tiers.view.require_fresh(0, 0)
+
+
+def unclean_election(world: TableWorld, epoch: int, end: int) -> None:
+    """The new leader's log ends there."""
+    world.golden.local.elect(epoch, end)
+    entries = [each for each in world.golden.folder.lineage().entries if each.start_offset < end]
+    lineage = Lineage((*entries, EpochEntry(LeaderEpoch(epoch), Offset(end))))
+    world.golden.tiers.elect(lineage)
+    world.golden.tiers.view.require_fresh(0, 0)
+
+
+@pytest.mark.parametrize("start", [100, 777, 2042])
+def test_what_the_log_deleted_goes_from_the_table(world: TableWorld, start: int) -> None:
+    delete_below(world, start)
+    [done] = world.follow()
+    assert done.step is Step.EXPIRED
+    assert world.table_digest() == world.log_digest()
+    assert world.table().place().partitions[0].start == start
+    if start < 2042:
+        assert world.rows().column("offset")[0].as_py() >= start
+
+
+def test_deleting_reads_only_the_files_that_keep_some_rows(world: TableWorld) -> None:
+    before = world.named_files()
+    delete_below(world, 777)
+    [done] = world.follow()
+    assert done.files <= 1
+    assert len(before - world.named_files()) > 2
+
+
+def test_an_archive_keeps_what_the_log_deleted(golden_log: Make, tmp_path: Path) -> None:
+    world = TableWorld(golden_log("transactions"), tmp_path, keep=True)
+    run(world.round())
+    before = world.table_digest()
+    delete_below(world, 100)
+    world.follow()
+    assert world.table().place().partitions[0].start == 0
+    whole = world.rows()
+    assert whole.slice(0, before[0]).column("offset")[0].as_py() < 100
+    assert whole.num_rows > before[0]
+
+
+def test_an_archive_counts_what_was_deleted_before_it_was_a_row(golden_log: Make, tmp_path: Path) -> None:
+    world = TableWorld(golden_log("transactions"), tmp_path, keep=True)
+    run(world.round())
+    end = world.table().place().partitions[0].end
+    delete_below(world, end + 50)
+    rounds = world.follow()
+    assert [each.missed for each in rounds if each.missed] == [50]
+
+
+def test_a_table_of_a_log_whose_beginning_is_gone_begins_there(golden_log: Make, tmp_path: Path) -> None:
+    world = TableWorld(golden_log("transactions"), tmp_path)
+    delete_below(world, 500)
+    assert all(each.step is Step.APPENDED for each in world.follow())
+    assert world.table_digest() == world.log_digest()
+
+
+def test_rows_of_a_lost_branch_are_taken_out_by_a_commit_of_their_own(world: TableWorld) -> None:
+    snapshots = len(world.table().iceberg.snapshots())
+    unclean_election(world, 99, 1500)
+    [done] = world.follow()
+    assert done.step is Step.LOST_BRANCH
+    assert len(world.table().iceberg.snapshots()) == snapshots + 1
+    assert world.table_digest() == world.log_digest(end=1500)
+    assert world.table().place().partitions[0].end == 1500
+
+
+def test_what_came_after_a_lost_branch_is_read_again(world: TableWorld) -> None:
+    """The new leader's log has the folder's records again, under another epoch."""
+    unclean_election(world, 99, 1500)
+    world.follow()
+    world.golden.local.high_watermark = world.golden.local.last_stable_offset = world.golden.folder.end()
+    assert {each.step for each in world.follow()} == {Step.APPENDED}
+    assert world.table_digest() == world.log_digest()
+    assert world.table().place().partitions[0].lineage.entries[-1] == EpochEntry(LeaderEpoch(99), Offset(1500))
+
+
+def test_a_lost_branch_is_taken_out_also_when_the_new_log_is_longer_already(world: TableWorld) -> None:
+    unclean_election(world, 99, 1500)
+    world.golden.local.high_watermark = world.golden.local.last_stable_offset = world.golden.folder.end()
+    assert [each.step for each in world.follow()][:2] == [Step.LOST_BRANCH, Step.APPENDED]
+    assert world.table_digest() == world.log_digest()
+
+
+def test_a_view_that_is_behind_the_table_takes_nothing_out(world: TableWorld) -> None:
+    """Another follower committed rows of a later epoch: to this one they look like a lost branch."""
+    unclean_election(world, 99, 1500)
+    world.golden.local.high_watermark = world.golden.local.last_stable_offset = world.golden.folder.end()
+    world.follow()
+    table, place = world.table(), world.table().place()
+    reach = place.partitions[0]
+    later = Reach(reach.start, reach.end, Lineage((*reach.lineage.entries, EpochEntry(LeaderEpoch(120), Offset(1900)))))
+    table.place = lambda: TablePlace({0: later})  # type: ignore[method-assign]
+    done = run(world.round(table))
+    assert done.step is Step.NOTHING
+    assert "later leader epoch" in str(done.waiting[0])
+
+
+@pytest.mark.parametrize("how", ["deleted", "lost"])
+@pytest.mark.parametrize("step", range(3))  # a file that keeps some rows, manifests, the commit
+def test_a_writer_that_dies_while_it_takes_rows_out_leaves_the_table_as_it_was(
+    golden_log: Make, tmp_path: Path, how: str, step: int
+) -> None:
+    world = TableWorld(golden_log("transactions"), tmp_path, limits=TableLimits(40_000, 10**9))
+    world.follow()
+    before = world.table_digest()
+    if how == "deleted":
+        delete_below(world, 777)
+    else:
+        unclean_election(world, 99, 1500)
+    assert len(run_until(world.round(), step)) == step
+    assert world.table_digest() == before
+    [done] = world.follow()
+    assert done.step in (Step.EXPIRED, Step.LOST_BRANCH)
+    assert world.table_digest() == world.log_digest()
+
+
+def test_a_topic_that_was_made_anew_stops_its_table(world: TableWorld) -> None:
+    control = world.golden.control
+    described = control._described
+    control._described = type(described)("t", TopicId.of(b"another-topic-id"), False, described.partitions)
+    world.golden.reader._topics.clear()  # what is believed for some seconds
+    with pytest.raises(InvalidRequest, match="the topic was made anew"):
+        run(world.round())
+
+
+def test_a_foreign_snapshot_leaves_the_place_where_it_was(world: TableWorld) -> None:
+    place = world.table().place()
+    iceberg = world.table().iceberg
+    with iceberg.transaction() as transaction, transaction.update_snapshot().fast_append():
+        pass
+    assert world.table().place() == place
+
+
+def test_a_table_whose_place_was_expired_stops(world: TableWorld) -> None:
+    iceberg = world.table().iceberg
+    with iceberg.transaction() as transaction, transaction.update_snapshot().fast_append():
+        pass
+    head = iceberg.refresh().current_snapshot()
+    assert head is not None
+    others = [each.snapshot_id for each in iceberg.snapshots() if each.snapshot_id != head.snapshot_id]
+    iceberg.maintenance.expire_snapshots().by_ids(others).commit()
+    with pytest.raises(CorruptData, match="were expired by somebody else"):
+        world.table().place()
+
+
+def reach(end: int, *lineage: tuple[int, int], start: int = 0) -> Reach:
+    return Reach(Offset(start), Offset(end), Lineage.of(*lineage))
+
+
+@pytest.mark.parametrize(
+    ("table", "log", "log_start", "shared"),
+    [
+        (reach(100, (0, 0), (2, 50)), [(0, 0), (2, 50)], 0, 100),
+        (reach(100, (0, 0), (2, 50)), [(0, 0), (2, 50), (3, 80)], 0, 80),
+        (reach(100, (0, 0), (2, 50)), [(0, 0), (3, 40)], 0, 40),
+        (reach(100, (0, 0), (2, 50)), [(0, 0), (3, 70)], 0, 50),  # 50 to 70 are of another epoch in the table
+        (reach(100, (0, 0), (2, 50)), [(4, 0)], 0, 0),
+        (reach(100, (0, 0), (2, 50)), [(4, 60)], 60, 60),  # what the log deleted is not compared
+        (reach(100, (0, 0), (2, 50)), [(4, 200)], 200, 100),
+        (reach(100, (0, 0)), [(5, 500)], 0, 100),  # nobody knows the log's epochs so far down
+    ],
+)
+def test_rows_are_the_logs_up_to_where_the_two_leave_one_epoch(
+    table: Reach, log: list[tuple[int, int]], log_start: int, shared: int
+) -> None:
+    assert common_end(table, Lineage.of(*log), Offset(log_start)) == shared
+
+
+def test_a_branch_that_was_lost_below_what_the_table_knows_stops_it() -> None:
+    with pytest.raises(InvalidRequest, match="further down than the table knows"):
+        common_end(reach(100, (7, 90)), Lineage.of((0, 0), (8, 20)), Offset(0))
+
+
+def test_a_place_keeps_the_newest_epochs_and_is_read_as_it_was_said() -> None:
+    known = Reach(Offset(0), Offset(0))
+    for epoch in range(20):
+        known = known.to(Offset(10 * (epoch + 1)), Lineage.of(*((each, 10 * each) for each in range(epoch + 1))))
+    assert known.lineage == Lineage.of(*((each, 10 * each) for each in range(20 - KEPT_EPOCHS, 20)))
+    place, topic_id = TablePlace({0: known, 3: reach(5)}), TopicId.of(b"golden-topic-id!")
+    said = place.as_summary(topic_id, "attempt")
+    assert TablePlace.of_summary(said, topic_id) == place
+    with pytest.raises(CorruptData, match="another topic"):
+        TablePlace.of_summary(said, TopicId.of(b"another-topic-id"))
+
+
+def test_what_was_read_while_the_log_changed_its_lineage_is_not_committed(golden_log: Make, tmp_path: Path) -> None:
+    world = TableWorld(golden_log("transactions"), tmp_path, limits=TableLimits(40_000, 80_000))
+    act = world.round()
+    assert next(act).startswith("put ")
+    unclean_election(world, 99, 1500)
+    assert run(act).step is Step.RACED
+    assert not world.data_files()
+    world.follow()
+    assert world.table_digest() == world.log_digest(end=1500)
+
+
+def test_beyond_what_the_view_knows_of_the_leaders_log_nothing_is_read(golden_log: Make, tmp_path: Path) -> None:
+    """A leader whose agent has not spoken yet: under which epoch its newest records are, nobody could commit."""
+    world = TableWorld(golden_log("transactions"), tmp_path)
+    local = world.golden.local
+    local.elect(99, 1500)
+    local.high_watermark = local.last_stable_offset = world.golden.folder.end()
+    world.follow()
+    assert world.table().place().partitions[0].end == 1500
+    unclean_election(world, 99, 1500)
+    local.high_watermark = local.last_stable_offset = world.golden.folder.end()
+    assert {each.step for each in world.follow()} == {Step.APPENDED}
+    assert world.table_digest() == world.log_digest()

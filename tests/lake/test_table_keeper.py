@@ -1,0 +1,116 @@
+"""A process that keeps tables: what is new waits for more of it, and a table that cannot go on holds up no other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import structlog
+
+from tests.fetch.two_tiers import Golden
+from tests.lake.exports import EVERY_COLUMN, TOPIC_ID
+from tests.lake.tables import NAME, SMALL, TableWorld
+from tierstate.lake.table_catalog import LakeCatalog
+from tierstate.lake.table_facts import TableFacts
+from tierstate.lake.table_follow import TableLimits
+from tierstate.lake.table_keeper import FollowPace, Keeper, feed_table_metrics
+from tierstate.runtime.clock import ManualClock
+from tierstate.runtime.id_source import RandomIds
+from tierstate.runtime.metrics import Metrics
+from tierstate.state.ids import FactId, TopicId
+from tierstate.state.routing import Isolation
+
+Make = Callable[..., Golden]
+RUNS = threading.Event()
+OTHER = "kafka.a_topic_made_anew"
+
+
+def keeper_of(world: TableWorld, clock: ManualClock, limits: TableLimits = SMALL, interval_s: float = 60.0) -> Keeper:
+    pace = FollowPace(clock, interval_s, lambda: FactId.of(RandomIds().uuid()))
+    catalog = LakeCatalog(world.properties)
+    return Keeper(catalog, (), lambda facts: world.log(), limits, pace, structlog.get_logger())
+
+
+@pytest.fixture
+def world(golden_log: Make, tmp_path: Path) -> TableWorld:
+    return TableWorld(golden_log("transactions", copies=2), tmp_path, local=False)
+
+
+def copy_another(world: TableWorld) -> None:
+    golden = world.golden
+    first = golden.segments[-1].offsets.end + 1
+    bases = golden.folder.bases
+    golden.segments.append(golden.tiers.copy(golden.folder, first, bases[bases.index(first) + 1]))
+    golden.tiers.view.require_fresh(0, 0)
+
+
+def test_what_is_new_waits_for_the_interval(world: TableWorld) -> None:
+    clock = ManualClock()
+    keeper = keeper_of(world, clock, TableLimits())
+    assert keeper.turn(RUNS) is True
+    rows = world.rows().num_rows
+    copy_another(world)
+    assert keeper.turn(RUNS) is False
+    kept = keeper.tables[NAME]
+    assert kept.lag > 0
+    clock.advance(59)
+    assert keeper.turn(RUNS) is False
+    assert keeper.lag_seconds(kept) == 59
+    clock.advance(1)
+    assert keeper.turn(RUNS) is True
+    assert (kept.lag, keeper.lag_seconds(kept)) == (0, 0)
+    assert world.rows().num_rows > rows
+    assert world.table_digest() == world.log_digest()
+
+
+def test_so_much_log_does_not_wait(world: TableWorld) -> None:
+    keeper = keeper_of(world, ManualClock(), TableLimits(file_bytes=6_000, commit_bytes=20_000))
+    while keeper.turn(RUNS):
+        pass
+    assert keeper.tables[NAME].done.commits > 2
+    end = world.table().place().partitions[0].end
+    left = world.log().extent(0)[1]
+    assert end < left, "what is left waits"
+    assert world.log().log_bytes(0, end, left) < 20_000
+
+
+def test_a_table_that_cannot_go_on_says_why_and_holds_up_no_other(world: TableWorld) -> None:
+    with world.catalog() as catalog:
+        anew = TableFacts("t", TopicId.of(b"another-topic-id"), Isolation.READ_COMMITTED, EVERY_COLUMN, False)
+        catalog.create(OTHER, anew)
+    keeper = keeper_of(world, ManualClock(), TableLimits())
+    assert keeper.turn(RUNS) is True
+    assert world.table_digest() == world.log_digest()
+    [said] = keeper.stopped()
+    assert said.startswith(f"table {OTHER}: the topic was made anew")
+    metrics = Metrics()
+    feed_table_metrics(metrics, keeper)
+    shown = metrics.exposition().decode()
+    assert f'tierstate_table_stopped{{table="{OTHER}"}} 1.0' in shown
+    assert f'tierstate_table_failures_total{{table="{OTHER}"}} 1.0' in shown
+    assert f'tierstate_table_stopped{{table="{NAME}"}} 0.0' in shown
+
+
+def test_a_table_goes_on_once_its_reason_is_gone(world: TableWorld) -> None:
+    with world.table().iceberg.transaction() as transaction:
+        transaction.set_properties({"commit.retry.num-retries": "4"})
+    keeper = keeper_of(world, ManualClock(), TableLimits())
+    assert keeper.turn(RUNS) is False
+    assert "let" in keeper.stopped()[0]
+    iceberg = LakeCatalog(world.properties)._catalog.load_table(("kafka", "t"))
+    with iceberg.transaction() as transaction:
+        transaction.set_properties({"commit.retry.num-retries": "0"})
+    assert keeper.turn(RUNS) is True
+    assert keeper.stopped() == []
+    assert world.table_digest() == world.log_digest()
+    assert TOPIC_ID == world.table().facts.topic_id
+
+
+def test_asked_to_stop_it_begins_nothing(world: TableWorld) -> None:
+    stopping = threading.Event()
+    stopping.set()
+    keeper = keeper_of(world, ManualClock())
+    keeper.work(stopping)
+    assert not world.data_files()

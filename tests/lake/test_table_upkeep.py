@@ -1,0 +1,171 @@
+"""Upkeep changes no row: large files for small ones, old snapshots and strays gone, and again is nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fetch.two_tiers import Golden
+from tests.lake.tables import TableWorld
+from tests.lake.test_table_history import delete_below
+from tierstate.lake.table_files import Attempt
+from tierstate.lake.table_follow import Step
+from tierstate.lake.table_upkeep import Compacted, bins, compact, compact_bins, expire, old_snapshots, strays, sweep
+from tierstate.leader.act import run, run_until
+from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.id_source import CountingIds
+from tierstate.state.ids import FactId
+from tierstate.state.offsets import TimestampMs
+
+Make = Callable[..., Golden]
+LATER = TimestampMs(SystemClock().now_ms() + 10**9)
+DAYS = 2
+"""Of the golden log's records."""
+IDS = CountingIds(7)
+
+
+def fresh() -> str:
+    return FactId.of(IDS.uuid())
+
+
+@pytest.fixture
+def world(golden_log: Make, tmp_path: Path) -> TableWorld:
+    made = TableWorld(golden_log("transactions"), tmp_path)
+    made.follow()
+    return made
+
+
+def test_small_files_become_one_and_every_row_stays(world: TableWorld) -> None:
+    before, place, files = world.table_digest(), world.table().place(), len(world.named_files())
+    done = compact(world.table(), fresh, execute=True)
+    assert done == Compacted(small=files, large=DAYS, commits=1)
+    assert world.table_digest() == before
+    assert len(world.named_files()) == DAYS
+    assert world.table().place() == place
+    assert not world.follow()
+
+
+def test_compacting_again_does_nothing(world: TableWorld) -> None:
+    compact(world.table(), fresh, execute=True)
+    files = world.data_files()
+    assert compact(world.table(), fresh, execute=True) == Compacted()
+    assert world.data_files() == files
+
+
+def test_a_dry_run_of_compacting_changes_nothing(world: TableWorld) -> None:
+    files, snapshots = world.data_files(), len(world.table().iceberg.snapshots())
+    assert compact(world.table(), fresh, execute=False) == Compacted(small=len(files), large=DAYS, commits=1)
+    assert world.data_files() == files
+    assert len(world.table().iceberg.snapshots()) == snapshots
+
+
+def test_files_stay_below_the_size_that_is_asked_for(world: TableWorld) -> None:
+    largest = 3 * max(each.file_size_in_bytes for each in world.table().data_files())
+    table = world.table()
+    for found in bins(table, largest):
+        assert sum(each.file_size_in_bytes for each in found.files) <= largest
+        assert len(found.files) > 1
+
+
+def test_a_writer_that_dies_while_it_compacts_leaves_the_table_as_it_was(world: TableWorld) -> None:
+    before, step = world.table_digest(), 0
+    while True:
+        table = world.table()
+        taken = run_until(compact_bins(table, Attempt(fresh()), bins(table)), step)
+        if len(taken) < step:
+            break
+        assert world.table_digest() == before
+        if not bins(world.table()):
+            break
+        step += 1
+    assert step == DAYS + 2  # the files, manifests, the commit
+
+
+def test_rows_that_come_while_it_compacts_do_not_disturb_it(golden_log: Make, tmp_path: Path) -> None:
+    world = TableWorld(golden_log("transactions"), tmp_path)
+    run(world.round())
+    run(world.round())
+    table = world.table()
+    act = compact_bins(table, Attempt(fresh()), bins(table))
+    assert next(act).startswith("put ")
+    assert world.follow()
+    end = world.table().place()
+    assert run(act) is True
+    assert world.table().place() == end, "the place is that of the newest commit, not of what it read"
+    assert world.table_digest() == world.log_digest()
+    assert len(bins(world.table())) == DAYS
+
+
+def test_a_file_that_goes_while_it_is_compacted_stops_that_commit(world: TableWorld) -> None:
+    table = world.table()
+    act = compact_bins(table, Attempt(fresh()), bins(table))
+    next(act)
+    delete_below(world, 777)
+    assert [each.step for each in world.follow()] == [Step.EXPIRED]
+    assert run(act) is False
+    assert world.table_digest() == world.log_digest()
+    assert compact(world.table(), fresh, execute=True).commits == 1
+    assert world.table_digest() == world.log_digest()
+
+
+def test_snapshots_that_are_old_go_and_the_place_stays(world: TableWorld) -> None:
+    place, before = world.table().place(), world.table_digest()
+    table = world.table()
+    old = old_snapshots(table, 2, LATER)
+    assert len(old) == len(table.iceberg.snapshots()) - 2
+    assert expire(table, old)
+    assert len(world.table().iceberg.snapshots()) == 2
+    assert world.table().place() == place
+    assert world.table_digest() == before
+    assert not old_snapshots(world.table(), 2, LATER)
+
+
+def test_the_snapshot_that_says_the_place_stays_whatever_came_after_it(world: TableWorld) -> None:
+    for _ in range(4):
+        with world.table().iceberg.transaction() as transaction, transaction.update_snapshot().fast_append():
+            pass
+    place, table = world.table().place(), world.table()
+    assert expire(table, old_snapshots(table, 1, LATER))
+    assert world.table().place() == place
+    assert not world.follow()
+
+
+def test_young_snapshots_stay_however_many_there_are(world: TableWorld) -> None:
+    assert not old_snapshots(world.table(), 1, TimestampMs(0))
+
+
+def test_what_a_dead_writer_left_is_swept_and_nothing_else(golden_log: Make, tmp_path: Path) -> None:
+    world = TableWorld(golden_log("transactions"), tmp_path)
+    run_until(world.round(), 3)
+    left = world.data_files()
+    assert left
+    world.follow()
+    before = world.table_digest()
+    found = strays(world.table(), LATER)
+    assert {each.url.removeprefix("file://") for each in found if each.url.endswith(".parquet")} == left
+    sweep(world.table(), found, lambda _: None)
+    assert world.named_files() == world.data_files()
+    assert world.table_digest() == before
+    assert not strays(world.table(), LATER)
+    assert run(world.round()).step is Step.NOTHING
+
+
+def test_what_an_older_snapshot_names_is_swept_once_that_is_gone(world: TableWorld) -> None:
+    small = world.named_files()
+    compact(world.table(), fresh, execute=True)
+    assert not strays(world.table(), LATER)
+    table = world.table()
+    expire(table, old_snapshots(table, 1, LATER))
+    found = strays(table, LATER)
+    assert small <= {each.url.removeprefix("file://") for each in found}
+    sweep(table, found, lambda _: None)
+    assert world.table_digest() == world.log_digest()
+
+
+def test_what_is_young_is_never_swept(golden_log: Make, tmp_path: Path) -> None:
+    """It may be an attempt that is at work."""
+    world = TableWorld(golden_log("transactions"), tmp_path)
+    run_until(world.round(), 3)
+    assert not strays(world.table(), TimestampMs(SystemClock().now_ms() - 86_400_000))

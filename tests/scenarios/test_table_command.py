@@ -1,0 +1,188 @@
+"""`tierstate table` as somebody runs it: a real broker, both tiers, a catalog in a file, followers that are killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+
+from tests.scenarios.house import House, Running, eventually, get
+from tierstate.sandbox.kafka import KafkaSandbox
+
+pytestmark = pytest.mark.kafka
+RECORDS = 2_000
+
+
+@dataclass
+class Tables:
+    """Topics of two partitions in both tiers, and a folder for tables."""
+
+    house: House
+    folder: Path
+
+    def table(self, name: str) -> Table:
+        """As any reader of Iceberg opens it."""
+        catalog = load_catalog("tierstate", type="sql", uri=f"sqlite:///{self.folder}/catalog.db")
+        return catalog.load_table(name)
+
+    def rows(self, name: str) -> int:
+        return self.table(name).scan().count()
+
+    def follow(self, *flags: str, code: int = 0) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(
+            self.house.run("table", "follow", "--once", *flags, "--json", code=code).stdout
+        )
+        return found
+
+    def check(self, name: str, *flags: str, code: int = 0) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.house.run("table", "check", name, *flags, "--json", code=code).stdout)
+        return found
+
+    def checked(self, name: str, *flags: str) -> list[tuple[int, int, str]]:
+        """As `House.digests`, of a table that is its log."""
+        said = self.check(name, *flags)
+        assert said["findings"] == []
+        return [(each["partition"], each["rows"], each["digest"]) for each in said["partitions"]]
+
+    def create(self, topic: str, *flags: str) -> str:
+        [made] = json.loads(self.house.run("table", "create", topic, *flags, "--json").stdout)
+        return str(made["table"])
+
+
+@pytest.fixture(scope="module")
+def tables(kafka_own: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tables]:
+    folder = tmp_path_factory.mktemp("tables")
+    house = House(kafka_own, tmp_path_factory.mktemp("house"), "tables")
+    with house.config.open("a") as settings:
+        settings.write(f'[table]\nfolder = "{folder}"\ncommit_interval = "0s"\nfile_bytes = "64KiB"\n')
+    house.run("init")
+    try:
+        yield Tables(house, folder)
+    finally:
+        house.close()
+
+
+def made(tables: Tables, name: str, partitions: int = 2) -> str:
+    topic = tables.house.create(name, partitions)
+    for partition in range(partitions):
+        tables.house.append(topic, RECORDS, partition)
+    return topic
+
+
+def all_copied(tables: Tables, topic: str) -> bool:
+    return all(each["local_log_start_offset"] > 0 for each in tables.house.json("describe", topic))
+
+
+def test_a_table_has_the_log_and_every_reader_of_iceberg_reads_it(tables: Tables) -> None:
+    topic = made(tables, "read")
+    name = tables.create(topic)
+    with tables.house.agent():
+        eventually(lambda: all_copied(tables, topic))
+        [said] = tables.follow(name)
+        remote = tables.rows(name)
+        assert said["rows"] == remote
+        assert 0 < remote < 2 * RECORDS, "what the broker alone has is not followed"
+        tables.checked(name)
+        [more] = tables.follow(name, "--local")
+        assert more["rows"] == 2 * RECORDS - remote
+        assert tables.checked(name, "--local") == tables.house.digests(topic)
+        assert tables.follow(name, "--local")[0]["commits"] == 0
+    table = tables.table(name)
+    assert table.scan(row_filter="partition == 1 and offset >= 10 and offset < 20").to_arrow().num_rows == 10
+    files = [each.file.file_path for each in table.scan().plan_files()]
+    counted = duckdb.connect().execute(
+        f'SELECT count(*), max("offset"), count(DISTINCT partition) FROM read_parquet({files})'
+    )
+    assert counted.fetchall() == [(2 * RECORDS, RECORDS - 1, 2)]
+    frame = pl.scan_iceberg(table).filter(pl.col("partition") == 1).collect()
+    assert frame.height == RECORDS
+
+
+def test_added_partitions_join_and_deleted_records_go(tables: Tables) -> None:
+    topic = made(tables, "history")
+    name, kept = tables.create(topic), tables.create(topic, "--keep", "--name", "kafka.kept")
+    with tables.house.agent():
+        eventually(lambda: all_copied(tables, topic))
+        tables.follow(name, kept)
+        admin: Any = AdminClient({**tables.house.kafka.client_config, "log_level": 0})
+        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+        tables.house.append(topic, RECORDS, 2)
+        eventually(lambda: all_copied(tables, topic))
+        tables.house.run("delete-records", f"{topic}:0", "--before", "500", "--execute")
+        whole = tables.rows(kept)
+        tables.follow(name, kept)
+    assert {each["partition"] for each in tables.check(name)["partitions"]} == {0, 1, 2}
+    assert tables.checked(name)[0][1] == tables.checked(kept)[0][1]
+    assert tables.table(name).scan(row_filter="partition == 0 and offset < 500").count() == 0
+    assert tables.table(kept).scan(row_filter="partition == 0 and offset < 500").count() == 500
+    assert tables.rows(kept) > whole
+
+
+def test_a_topic_made_anew_stops_its_table_and_no_other(tables: Tables) -> None:
+    topic, other = made(tables, "anew", 1), made(tables, "other", 1)
+    name, goes_on = tables.create(topic), tables.create(other)
+    admin: Any = AdminClient({**tables.house.kafka.client_config, "log_level": 0})
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    eventually(lambda: topic not in admin.list_topics(timeout=10).topics)
+    made(tables, "anew", 1)
+    with tables.house.agent():
+        eventually(lambda: all_copied(tables, other))
+        done = tables.house.run("table", "follow", "--once", name, goes_on, code=2)
+    assert "the topic was made anew" in done.stderr
+    assert tables.rows(name) == 0
+    assert tables.rows(goes_on) > 0
+
+
+def metrics(running: Running) -> str:
+    answer: bytes = get(f"http://{running.said()['management']}/metrics")[1]
+    return answer.decode()
+
+
+def test_two_services_keep_one_table_and_one_that_is_killed_is_not_missed(tables: Tables) -> None:
+    topic = made(tables, "served")
+    name = tables.create(topic)
+    with tables.house.agent():
+        folders = [f"state_dir={tables.folder / each}" for each in ("first", "second")]
+        both = [tables.house.start("table", "follow", name, "--set", each) for each in folders]
+        eventually(lambda: all(each.out.read_text() for each in both))
+        eventually(lambda: tables.rows(name) > 0)
+        both[0].stop(signal.SIGKILL)
+        before = tables.rows(name)
+        for partition in (0, 1):
+            tables.house.append(topic, RECORDS, partition, first=RECORDS)
+        eventually(lambda: tables.rows(name) > before)
+        eventually(lambda: f'tierstate_table_lag_records{{table="{name}"}} 0.0' in metrics(both[1]))
+        assert f'tierstate_table_stopped{{table="{name}"}} 0.0' in metrics(both[1])
+        assert get(f"http://{both[1].said()['management']}/readyz")[0] == 200
+        assert both[1].stop(signal.SIGTERM, seconds=10.0) == 0
+        tables.follow(name, "--local")
+        assert tables.checked(name, "--local") == tables.house.digests(topic)
+
+
+def test_compacting_makes_few_files_of_many_and_dropping_takes_two_words(tables: Tables) -> None:
+    topic = made(tables, "upkeep")
+    name = tables.create(topic)
+    with tables.house.agent():
+        eventually(lambda: all_copied(tables, topic))
+        tables.follow(name, "--local")
+    before = tables.checked(name, "--local")
+    small = len(list(tables.table(name).scan().plan_files()))
+    assert tables.house.json("table", "compact", name, "--dry-run")["small_files"] == small > 2
+    assert tables.house.json("table", "compact", name, "--execute")["small_files"] == small
+    assert len(list(tables.table(name).scan().plan_files())) == 2
+    assert tables.house.json("table", "compact", name, "--execute")["commits"] == 0
+    assert tables.checked(name, "--local") == before == tables.house.digests(topic)
+    assert tables.house.json("table", "drop", name)["rows"] == 2 * RECORDS
+    assert tables.rows(name) == 2 * RECORDS
+    tables.house.run("table", "drop", name, "--execute")
+    assert name not in tables.house.run("table", "list").stdout
