@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
-from ..app.split_reads import Reads
+from ..app.split_reads import SplitReads
 from ..fetch.piece import records
 from ..fetch.plan import Groups, planned
 from ..fetch.planned_split import PlannedSplit
@@ -18,7 +18,7 @@ from ..state.ids import TopicId
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 
-Open = Callable[[Iterable[PlannedSplit]], AbstractContextManager[Reads]]
+Open = Callable[[Iterable[PlannedSplit]], AbstractContextManager[SplitReads]]
 """What splits are read with: `app.split_reads.Access.reads`, with a clock."""
 
 

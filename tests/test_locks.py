@@ -13,7 +13,11 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = {"agent": ["azure", "gcs"], "gateway": ["azure", "gcs", "gateway", "registry"], "dev": [*PROJECT["optional-dependencies"]]}
+EXTRAS = {
+    "agent": ["azure", "gcs"],
+    "gateway": ["azure", "gcs", "gateway", "registry"],
+    "dev": [*PROJECT["optional-dependencies"]],
+}
 """By lock: what it adds to the core. A store's client is what an agent may need as much as a gateway."""
 
 

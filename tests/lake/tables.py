@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tests.fetch.two_tiers import Golden
 from tests.lake.exports import EVERY_COLUMN, TOPIC_ID, digest_of
-from tierstate.app.split_reads import Reads
+from tierstate.app.split_reads import SplitReads
 from tierstate.fetch.piece import records
 from tierstate.fetch.planned_split import PlannedSplit
 from tierstate.lake.table import LakeTable
@@ -74,9 +74,9 @@ class TableWorld:
         return TopicLog(self.golden.reader, "t", self.isolation, self._reads, local=self.local)
 
     @contextmanager
-    def _reads(self, splits: Iterable[PlannedSplit]) -> Iterator[Reads]:
+    def _reads(self, splits: Iterable[PlannedSplit]) -> Iterator[SplitReads]:
         local: Any = self.golden.local
-        yield Reads(self.golden.tiers.store, None, local)
+        yield SplitReads(self.golden.tiers.store, None, local)
 
     def round(self, table: LakeTable | None = None) -> Act[Round]:
         """An act. ``table``: loaded by now."""
