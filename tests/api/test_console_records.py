@@ -174,8 +174,10 @@ def test_a_view_that_needs_other_records_reads_them_and_every_view_is_in_the_add
 
 def test_the_address_of_a_view_opens_exactly_it_again(seen: Seen, page: Browser) -> None:
     seen("#/t/0/0?count=2&tier=remote&isolation=read_uncommitted&view=hex&contains=%3A%201", "found in")
-    before, address = page.text("found in"), page.run("location.href")
-    assert seen(address.partition("/#")[2].join(("#", "")), "found in") == before
+    shown = "document.getElementById('records').innerText"
+    before, address = page.run(shown), page.run("location.href")
+    seen(address.partition("/#")[2].join(("#", "")), "found in")
+    assert page.run(shown) == before
     assert page.run("document.getElementById('filter').value") == ": 1"
     controls = "['count', 'tier', 'isolation', 'view', 'filter-part'].map((id) => document.getElementById(id).value)"
     assert page.run(controls) == ["2", "remote", "read_uncommitted", "hex", "contains"]
