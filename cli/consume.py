@@ -191,6 +191,9 @@ def _template_writer(template: str) -> Writer:
     parts = [_part(found) for found in re.split(f"({_PARTS.pattern})", template) if found]
 
     def write(batch: pa.RecordBatch, tier: Tier) -> None:
+        if all(isinstance(part, bytes) for part in parts):  # no field: nothing in it is a column
+            sys.stdout.buffer.write(b"".join(part for part in parts if isinstance(part, bytes)) * batch.num_rows)
+            return
         for rows in slices(batch):
             sys.stdout.buffer.write(printed([part if isinstance(part, bytes) else part(rows) for part in parts]))
 

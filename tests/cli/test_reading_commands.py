@@ -169,6 +169,10 @@ def test_the_format_is_kcats(cluster: Cluster) -> None:
     ), notes
 
 
+def test_a_format_without_a_field_is_printed_for_every_record(cluster: Cluster) -> None:
+    assert cluster.call("consume", f"{TOPIC}:0", "-n", "3", "--format", r"x\n")[:2] == (0, "x\n" * 3)
+
+
 def test_a_wrong_format_and_an_unknown_partition_are_usage_errors(cluster: Cluster) -> None:
     assert cluster.call("consume", TOPIC, "--format", "%x")[0] == 2
     assert cluster.call("consume", f"{TOPIC}:9")[0] == 2
