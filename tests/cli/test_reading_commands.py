@@ -170,7 +170,7 @@ def test_the_format_is_kcats(cluster: Cluster) -> None:
 
 
 def test_a_format_without_a_field_is_printed_for_every_record(cluster: Cluster) -> None:
-    assert cluster.call("consume", f"{TOPIC}:0", "-n", "3", "--format", r"x\n")[:2] == (0, "x\n" * 3)
+    assert cluster.call("consume", f"{TOPIC}:0", "-n", "3", "--format", r"x\n")[:2] == (0, b"x\n" * 3)
 
 
 def test_a_wrong_format_and_an_unknown_partition_are_usage_errors(cluster: Cluster) -> None:

@@ -197,9 +197,10 @@ def test_at_the_ends_of_every_segment_chunk_and_batch_and_beside_them_the_answer
     for start in asked:
         before = real.before[isolation, start]
         found = answer(real.reader, isolation, start, Tier.AUTO)
-        if isinstance(found, list) and found[-1][0] < real.local_start <= before[-1][0]:
-            # the border lies within a batch: each tier gives its part of it
-            found += answer(real.reader, isolation, real.local_start, Tier.AUTO)
+        if isinstance(before, list) and isinstance(found, list) and found[-1][0] < real.local_start <= before[-1][0]:
+            rest = answer(real.reader, isolation, real.local_start, Tier.AUTO)
+            assert isinstance(rest, list)
+            found += rest  # the border lies within a batch: each tier gives its part of it
         assert found == before, start
         if 0 <= start < remote_end and isinstance(before, list) and before[0][0] < remote_end:
             assert answer(real.reader, isolation, start, Tier.REMOTE) == before, start
