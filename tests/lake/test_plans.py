@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.lake.exports import EVERY_COLUMN, TOPIC_ID
 from tierstate.lake.ledger import Ledger, document
 from tierstate.lake.names import day_name, plan_key, plan_number
-from tierstate.lake.plan import ExportPlan, ExportTask, Shape, covered, uncovered
+from tierstate.lake.plan import ExportedFile, ExportPlan, ExportTask, Shape, TaskDone, covered, uncovered
 from tierstate.state.errors import CorruptData, InvalidRequest
-from tierstate.state.offsets import Offset
+from tierstate.state.offsets import Offset, TimestampMs
 from tierstate.state.routing import Isolation
 from tierstate.storage.memory import MemoryStore
 
@@ -59,6 +59,18 @@ def test_of_two_plans_of_one_number_the_first_stands_and_both_are_told() -> None
     assert ledger.add(first) == first
     assert ledger.add(second) == first
     assert ledger.plans() == [first]
+
+
+def test_two_runs_of_a_task_say_the_same_or_the_second_is_told() -> None:
+    ledger, plan = Ledger(MemoryStore(), TOPIC_ID), plan_of(0, (0, 0, 10))
+    ledger.commit(plan, TaskDone(0, ()))
+    ledger.commit(plan, TaskDone(0, ()))
+    file = ExportedFile(
+        "t/date=1970-01-01/x.parquet", 0, "1970-01-01", 1, 0, 0, TimestampMs(0), TimestampMs(0), 1, "", ""
+    )
+    with pytest.raises(CorruptData, match="made something else"):
+        ledger.commit(plan, TaskDone(0, (file,)))
+    assert ledger.done(plan) == {0: TaskDone(0, ())}
 
 
 def test_a_plan_that_somebody_moved_or_broke_is_said() -> None:
