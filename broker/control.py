@@ -13,7 +13,7 @@ from typing import Protocol
 from confluent_kafka.admin import AdminClient
 
 from ..state.epochs import LeaderEpoch
-from ..state.errors import BrokerUnavailable, TierstateError
+from ..state.errors import BrokerUnavailable, TierstateError, TimedOut
 from ..state.ids import BrokerId, TopicId
 from ..state.offsets import Offset
 from ..state.routing import LocalBounds
@@ -21,7 +21,7 @@ from ..state.topics import TopicConfig
 from .answers import Address, Place, RawMetadata
 from .bounds import bounds_of_leader, read_bounds, read_bounds_of
 from .existence import may_describe, topic_exists
-from .groups import TopicGroups, read_groups
+from .groups import TopicGroups, look_around, read_groups
 from .leadership import Leadership
 from .local_reads import PATIENCE_S
 from .raw import RawClient
@@ -166,7 +166,11 @@ class KafkaControl:
         return self.groups_of([topic])[topic]
 
     def groups_of(self, topics: Collection[str]) -> dict[str, TopicGroups]:
-        return read_groups(self.admin, topics, ADMIN_SECONDS)
+        try:
+            return read_groups(self.admin, topics, ADMIN_SECONDS)
+        except TimedOut:
+            look_around(self.admin, ADMIN_SECONDS)
+            raise
 
     def delete_records_on(
         self, broker: BrokerId, topic: str, partition: int, before: Offset, timeout: float = LONGEST_SECONDS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +86,14 @@ def read_groups(admin: AdminClient, topics: Collection[str], timeout: float) -> 
         )
         for topic, found in positions.items()
     }
+
+
+def look_around(admin: AdminClient, timeout: float) -> None:
+    """After a TimedOut, so that the next listing asks those that live: librdkafka goes on asking a broker that died for
+    as long as its metadata names it, and reads that again every five minutes.
+    """
+    with suppress(KafkaException):
+        admin.list_topics(timeout=timeout)
 
 
 def _sees_all_groups(admin: AdminClient, timeout: float) -> bool:
