@@ -161,7 +161,7 @@ class BucketConnection:
         tell: Callable[[ViewAge], None] = to_log,
     ) -> None:
         self._parts = Connection(settings, clock, listener=listener, progress=progress)
-        self.settings, self.clock, self._tell = settings, self._parts.clock, tell
+        self.settings, self.clock, self.progress, self._tell = settings, self._parts.clock, progress, tell
         self._opened = ExitStack()
 
     def __enter__(self) -> Self:

@@ -95,9 +95,9 @@ def command(
     run = _by_spark() if spark else _by_processes(count)
     note = context.output.note
     needed = () if context.settings.view.source == "bucket" else ("kafka.bootstrap.servers", "store.url")
-    with context.reading(*needed) as connection, context.output.progress("exporting") as advance:
+    with context.reading(*needed) as connection:
         making = execute and not check
-        opened = open_export(connection, topic.topic, topic.partition, into, run, note, advance, make=making)
+        opened = open_export(connection, topic.topic, topic.partition, into, run, note, make=making)
         with opened as found:
             if check:
                 _check(context, found.export, topic.topic)

@@ -8,9 +8,10 @@ whether it was killed, is run beside itself, or asks for more than last time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from ..app.connection import Advance, ShowProgress
 from ..app.split_reads import Access
 from ..fetch.plan import Groups, planned
 from ..fetch.planned_split import PlannedPart, PlannedSplit
@@ -27,6 +28,7 @@ from ..state.ids import TopicId
 from ..state.offsets import Offset, OffsetRange
 from ..state.routing import Tier
 from .jobs import Job, Place, Run, job_of
+from .kept import Keep
 from .ledger import Ledger
 from .parquet import WRITER
 from .plan import ExportPlan, ExportTask, Ranges, Shape, TaskDone, covered, uncovered
@@ -65,13 +67,9 @@ class Exported:
         self.bytes += sum(each.bytes for each in done.files)
 
 
-Keep = Callable[[Mapping[int, tuple[Offset, Offset]]], None]
-"""Keeps these ranges from being deleted while they are read; asked again and again."""
-
-
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Of one topic into one place. ``keep``: leases. ``advance``: tells log bytes that are done."""
+    """Of one topic into one place. ``keep``: leases. ``progress``: in offsets."""
 
     reader: LogReader
     ledger: Ledger
@@ -79,7 +77,7 @@ class Export:
     place: Place
     run: Run
     keep: Keep
-    advance: Callable[[int], None]
+    progress: ShowProgress
 
     def next_plan(self, wanted: Wanted) -> ExportPlan | None:
         """What is to be done next, not written yet: what was begun, or what is left. None: all of it is there.
@@ -126,15 +124,16 @@ class Export:
         counted.plans.append(plan)
         counted.tasks += len(plan.tasks)
         counted.found += len(done)
-        for each in done.values():
-            counted.count(each)
         left = [task for task in plan.tasks if task.number not in done]
-        for last in (*[False] * (TRIES - 1), True):
-            left = self._try(plan, left, done, counted, last) if left else []
+        with self.progress(f"exporting {plan.topic}", sum(task.end - task.start for task in left)) as advance:
+            for last in (*[False] * (TRIES - 1), True):
+                left = self._try(plan, left, done, advance, last) if left else []
+        for task in plan.tasks:
+            counted.count(done[task.number])
         self.ledger.finish(plan, [done[task.number] for task in plan.tasks])
 
     def _try(
-        self, plan: ExportPlan, tasks: list[ExportTask], done: dict[int, TaskDone], counted: Exported, last: bool
+        self, plan: ExportPlan, tasks: list[ExportTask], done: dict[int, TaskDone], advance: Advance, last: bool
     ) -> list[ExportTask]:
         """Tasks that are left, because what they read went meanwhile: none are, the ``last`` time."""
         numbered = {task.number: task for task in tasks}
@@ -147,7 +146,7 @@ class Export:
                 raise outcome
             elif isinstance(outcome, TaskDone):
                 done[number] = outcome
-                counted.count(outcome)
+                advance(task.end - task.start)
             self.keep(spans(each for each in tasks if each.number not in done))
         return again
 

@@ -18,6 +18,9 @@ from ..state.termless_facts import ReaderLease
 
 LEASE_S = 7200.0
 
+Keep = Callable[[Mapping[int, tuple[Offset, Offset]]], None]
+"""Keeps these ranges of a topic's partitions from being deleted while they are read; asked again and again."""
+
 
 class Leases:
     """On partitions of one topic. Where nobody may write them, ``tell`` hears it once, and nothing is kept."""
@@ -57,7 +60,7 @@ class Leases:
 @contextmanager
 def leased(
     connection: object, view: object, topic_id: TopicId, what: str, tell: Callable[[str], None]
-) -> Iterator[Callable[[Mapping[int, tuple[Offset, Offset]]], None]]:
+) -> Iterator[Keep]:
     """What keeps ranges, for as long as the block lasts. From the bucket alone nobody is told anything."""
     if not (isinstance(connection, Connection) and isinstance(view, Follower)):
         yield lambda ranges: None

@@ -46,7 +46,6 @@ def open_export(
     into: str,
     run: Run,
     tell: Callable[[str], None],
-    advance: Callable[[int], None],
     *,
     make: bool,
 ) -> Iterator[OpenExport]:
@@ -67,5 +66,5 @@ def open_export(
         leased(connection, view, topic_id, f"export into {into} by", tell) as keep,
     ):
         access = access_by(connection.settings)
-        export = Export(reader, Ledger(store, topic_id), access, place, run, keep, advance)
+        export = Export(reader, Ledger(store, topic_id), access, place, run, keep, connection.progress)
         yield OpenExport(export, reader, topic_id)

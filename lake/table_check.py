@@ -16,9 +16,10 @@ from ..log.record_block import record_schema
 from ..log.record_digest import RecordDigest
 from ..state.errors import InvalidRequest
 from ..state.offsets import Offset
+from .kept import Keep
 from .table import LakeTable
 from .table_files import between, rows_between
-from .table_follow import Keep, no_lease
+from .table_follow import no_lease
 from .table_log import TopicLog
 from .table_place import Reach
 

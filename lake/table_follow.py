@@ -10,13 +10,14 @@ Any number of followers may keep one table: of two that are at it, one is first,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..leader.act import Act
 from ..state.errors import InvalidRequest, LineageUnconfirmed, Unavailable, ViewBehind
 from ..state.offsets import Offset
+from .kept import Keep
 from .table import LakeTable
 from .table_commit import append, first_splits, take_out
 from .table_files import Attempt
@@ -25,9 +26,6 @@ from .table_place import Reach, TablePlace, common_end
 
 FILE_BYTES = 128 * 2**20
 COMMIT_BYTES = 1024 * 2**20
-
-Keep = Callable[[Mapping[int, tuple[Offset, Offset]]], None]
-"""Keeps these ranges from being deleted while they are read."""
 
 
 class Step(StrEnum):

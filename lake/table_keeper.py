@@ -17,10 +17,11 @@ from ..runtime.clock import Clock
 from ..runtime.metrics import Metrics, Sample
 from ..state.errors import TierstateError, Unavailable, UnknownOutcome
 from .export import MOVED, TRIES
+from .kept import Keep
 from .table import LakeTable
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
-from .table_follow import Keep, Look, Round, Step, TableLimits, below, follow_round, look_at, no_lease
+from .table_follow import Look, Round, Step, TableLimits, below, follow_round, look_at, no_lease
 from .table_log import TopicLog
 
 LOOK_S = 5.0

@@ -14,10 +14,10 @@ from ..runtime.clock import Clock
 from ..runtime.id_source import RandomIds
 from ..runtime.settings import Settings
 from ..state.ids import FactId
-from .kept import leased
+from .kept import Keep, leased
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
-from .table_follow import Keep, TableLimits
+from .table_follow import TableLimits
 from .table_log import Open, TopicLog
 
 if TYPE_CHECKING:

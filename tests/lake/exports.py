@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.fetch.two_tiers import Golden
+from tierstate.app.connection import Advance
 from tierstate.app.split_reads import Access
 from tierstate.fetch.packed_splits import unpacked
 from tierstate.fetch.piece import records
@@ -58,9 +60,18 @@ class World:
         self.shape = Shape(columns, isolation, group_bytes, WRITER)
         self.file_bytes = file_bytes
         self.kept: list[Any] = []
+        self.told: list[tuple[str, int | None, list[int]]] = []
+        """Label, total, and what was done of it."""
         self.piece_bytes = 8 << 20
         self.dies_at: int | None = None
         """Before so many of all tasks' steps; None: it lives."""
+
+    @contextmanager
+    def progress(self, label: str, total: int | None = None, /) -> Iterator[Advance]:
+        """A `ShowProgress` that keeps what it was told."""
+        advanced: list[int] = []
+        self.told.append((label, total, advanced))
+        yield advanced.append
 
     @property
     def ledger(self) -> Ledger:
@@ -74,7 +85,7 @@ class World:
             Place("memory:", StoreOptions()),
             run or self.here,
             self.kept.append,
-            lambda _: None,
+            self.progress,
         )
 
     def wanted(self, start: int = 0, end: int | None = None) -> Wanted:

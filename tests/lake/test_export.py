@@ -265,6 +265,21 @@ def test_what_is_left_is_kept_while_it_runs(world: World) -> None:
     assert world.kept[-1] == {}
 
 
+def test_how_far_it_is_is_told_in_offsets_that_are_left(world: World) -> None:
+    world.dies_at = 3
+    with pytest.raises(Killed):
+        world.export().do(world.wanted())
+    world.dies_at = None
+    [plan] = world.ledger.plans()
+    had = sum(plan.tasks[number].end - plan.tasks[number].start for number in world.ledger.done(plan))
+    world.told.clear()
+    world.export().do(world.wanted())
+    [(label, total, done)] = world.told
+    assert label == "exporting t"
+    assert total == sum(done) == world.end - had
+    assert 0 < had < world.end
+
+
 def test_a_topic_made_anew_is_not_mixed_with_the_old_one(world: World, golden_log: Make) -> None:
     plan = world.export().next_plan(world.wanted())
     assert plan is not None
