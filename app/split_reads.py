@@ -5,7 +5,7 @@ An executor of Spark, a worker of an export: settings would cost them half their
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,8 @@ from ..storage.open import open_store
 from ..storage.options import StoreOptions
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ..fetch.local import LocalTier
     from ..fetch.planned_split import PlannedSplit
     from ..fetch.split import LocalReads
@@ -33,6 +35,14 @@ class SplitReads:
     store: ObjectReads
     keys: KeyUnwrapper | None
     local: LocalReads | None
+
+    def records(self, split: PlannedSplit) -> Generator[pa.RecordBatch, None, None]:
+        """Exactly its records, with all columns. To be closed. Raises as `fetch.split.read_split`."""
+        from ..fetch.piece import records
+        from ..fetch.split import read_split
+
+        for piece in read_split(split, self.store, self.local, keys=self.keys):
+            yield from records(piece, split.topic, split.partition)
 
 
 @dataclass(frozen=True, slots=True)

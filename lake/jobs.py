@@ -11,9 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..app.split_reads import Access, SplitReads
 from ..fetch.packed_splits import SplitWriter, unpacked
-from ..fetch.piece import records
 from ..fetch.planned_split import PlannedSplit
-from ..fetch.split import read_split
 from ..leader.act import run
 from ..runtime.clock import SystemClock
 from ..state.errors import TierstateError
@@ -93,8 +91,7 @@ def _records(job: Job) -> Iterator[Iterator[pa.RecordBatch]]:
 
 def _decoded(splits: tuple[PlannedSplit, ...], reads: SplitReads) -> Generator[pa.RecordBatch, None, None]:
     for split in splits:
-        for piece in read_split(split, reads.store, reads.local, keys=reads.keys):
-            yield from records(piece, split.topic, split.partition)
+        yield from reads.records(split)
 
 
 def here(jobs: list[Job]) -> Iterator[tuple[int, Outcome]]:

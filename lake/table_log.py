@@ -8,11 +8,9 @@ from contextlib import AbstractContextManager
 import pyarrow as pa
 
 from ..app.split_reads import SplitReads
-from ..fetch.piece import records
 from ..fetch.plan import Groups, planned
 from ..fetch.planned_split import PlannedSplit
 from ..fetch.reader import LogReader
-from ..fetch.split import read_split
 from ..state.epochs import Lineage
 from ..state.ids import TopicId
 from ..state.offsets import Offset
@@ -61,8 +59,7 @@ class TopicLog:
     def read(self, split: PlannedSplit) -> Generator[pa.RecordBatch, None, None]:
         """Exactly its records. To be closed."""
         with self._reads([split]) as reads:
-            for piece in read_split(split, reads.store, reads.local, keys=reads.keys):
-                yield from records(piece, split.topic, split.partition)
+            yield from reads.records(split)
 
     def _sure_end(self, partition: int) -> Offset:
         """Beyond it the lineage that a commit would tell is not known to be that of the log which is read."""
