@@ -57,6 +57,10 @@ class ParquetFile:
         self.last_offset = offsets[-1].as_py()
         self.records += records.num_rows
         self._digest.update(records)
+        self.write(rows)
+
+    def write(self, rows: pa.Table) -> None:
+        """A row group, of which nothing is told: no digest, no first and last."""
         with _typed():
             self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 

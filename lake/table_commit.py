@@ -24,17 +24,17 @@ from .plan import ExportTask
 from .table import Change, LakeTable
 from .table_files import (
     Attempt,
-    between,
     day_folder,
     give_back,
+    grouped,
     nothing_left,
     require_single,
     rewrite,
-    rows_of_file,
     write_rows,
 )
 from .table_log import TopicLog
 from .table_place import TablePlace
+from .table_rows import between, rows_of_file
 
 
 def append(
@@ -72,7 +72,7 @@ def take_out(
                 first, last = bounds_of(file, offset_id)
                 if first >= start and last < end:
                     continue
-                kept = (_without(batch, start, end) for batch in rows_of_file(table, file))
+                kept = grouped(_without(rows, start, end) for rows in rows_of_file(table, file))
                 name = f"{day_folder(file)}/{attempt.id}-{number:05d}-{first:020d}-kept.parquet"
                 yield from rewrite(table, attempt, name, kept)
     return (yield from commit(table, attempt, Change(place, tuple(attempt.files), drop)))
@@ -100,6 +100,6 @@ def first_splits(parts: list[PlannedSplit], count: int) -> list[PlannedSplit]:
     return list(islice(parts, max(1, count)))
 
 
-def _without(batch: pa.RecordBatch, start: Offset, end: Offset) -> pa.RecordBatch:
-    offsets = batch.column("offset")
-    return batch.filter(pc.or_(pc.less(offsets, int(start)), pc.greater_equal(offsets, int(end))))
+def _without(rows: pa.Table, start: Offset, end: Offset) -> pa.Table:
+    offsets = rows.column("offset")
+    return rows.filter(pc.or_(pc.less(offsets, int(start)), pc.greater_equal(offsets, int(end))))

@@ -59,58 +59,32 @@ def write_rows(table: LakeTable, attempt: Attempt, task: ExportTask, batches: It
             yield from _put(table, attempt, f"{day.rpartition('/')[2]}/{attempt.id}-{name}", making.pop(group.key))
 
 
-def rewrite(table: LakeTable, attempt: Attempt, name: str, records: Iterable[pa.RecordBatch]) -> Act[str | None]:
-    """Rows of one partition and day, by offset, as one file; its record digest. None: there were none."""
-    made = ParquetFile(table.schema, {})
+def rewrite(table: LakeTable, attempt: Attempt, name: str, groups: Iterable[pa.Table]) -> Act[None]:
+    """Rows of one partition and day, by offset and in the schema of the table, as one file: each of ``groups`` is a row
+    group. None where there are no rows.
+    """
+    made, count = ParquetFile(table.schema, {}), 0
     with ExitStack() as opened:
         opened.callback(made.close)
-        for group in row_groups(records, ROW_GROUP_BYTES):
-            _add(table, made, group)
-        if not made.records:
-            return None
-        yield from _put(table, attempt, name, made)
-        return made.digest
+        for rows in groups:
+            made.write(rows)
+            count += rows.num_rows
+        if count:
+            yield from _put(table, attempt, name, made)
 
 
-def rows_of_file(table: LakeTable, file: DataFile, start: int = 0, end: int = 2**63) -> Iterator[pa.RecordBatch]:
-    """As `log.decode` makes records; columns that the table does not have are null. Memory: a row group.
-
-    Row groups without an offset of ``[start, end)`` are left out. Not by pyiceberg's own scan, which shows the headers
-    of a record that has none as an empty list.
-    """
-    with table.opened(file.file_path) as source:
-        found = pq.ParquetFile(source)
-        leaf = next(at for at in range(found.metadata.num_columns) if found.schema.column(at).path == "offset")
-        for at in range(found.num_row_groups):
-            told = found.metadata.row_group(at).column(leaf).statistics
-            if told is None or not told.has_min_max or (told.max >= start and told.min < end):
-                yield from as_records(found.read_row_group(at))
-
-
-def rows_between(table: LakeTable, partition: int, start: int, end: int) -> pa.Table:
-    """The rows of these offsets, by offset, as `log.decode` makes records."""
-    found = []
-    for file in table.data_files(between(partition, start, end)):
-        for batch in rows_of_file(table, file, start, end):
-            offsets = batch.column("offset")
-            inside = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
-            found.append(batch.filter(pc.and_(inside, pc.equal(batch.column("partition"), partition))))
-    return pa.Table.from_batches(found, record_schema()).sort_by("offset")
-
-
-def between(partition: int, start: int, end: int) -> str:
-    """As a condition on rows."""
-    return f"partition == {partition} and offset >= {start} and offset < {end}"
-
-
-def as_records(rows: pa.Table) -> list[pa.RecordBatch]:
-    """Rows of a table in the schema of `record_block.record_schema`."""
-    schema = record_schema()
-    columns = [
-        rows.column(each.name).cast(each.type) if each.name in rows.column_names else pa.nulls(rows.num_rows, each.type)
-        for each in schema
-    ]
-    return list(pa.table(columns, schema=schema).combine_chunks().to_batches())
+def grouped(parts: Iterable[pa.Table], group_bytes: int = ROW_GROUP_BYTES) -> Iterator[pa.Table]:
+    """The same rows, in groups of one chunk each that have about so many bytes in memory. None of them is empty."""
+    waiting, size = [], 0
+    for each in parts:
+        if each.num_rows:
+            waiting.append(each)
+            size += each.nbytes
+        if size >= group_bytes:
+            yield pa.concat_tables(waiting).combine_chunks()
+            waiting, size = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting).combine_chunks()
 
 
 def give_back(table: LakeTable, attempt: Attempt) -> Act[None]:
@@ -141,14 +115,9 @@ def _put(table: LakeTable, attempt: Attempt, name: str, made: ParquetFile) -> Ac
     made.finish()
     url = table.url(name)
     yield f"put {url}"
-    attempt.files.append(table.put(url, made.pieces()))
-    attempt.rows += made.records
+    attempt.files.append(file := table.put(url, made.pieces()))
+    attempt.rows += file.record_count
     made.close()
-
-
-def _add(table: LakeTable, made: ParquetFile, records: pa.Table) -> None:
-    schema = table.schema
-    made.add(records, records.select(schema.names).cast(schema))
 
 
 def _require_day(table: LakeTable, partition: int, key: str, records: pa.Table) -> None:
