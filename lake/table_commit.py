@@ -20,6 +20,7 @@ from pyiceberg.manifest import DataFile
 from ..fetch.planned_split import PlannedSplit
 from ..leader.act import Act
 from ..state.offsets import Offset
+from .columns import Columns
 from .plan import ExportTask
 from .table import Change, LakeTable
 from .table_files import (
@@ -41,14 +42,18 @@ def append(
     table: LakeTable, log: TopicLog, attempt: Attempt, place: TablePlace, splits: Mapping[int, list[PlannedSplit]]
 ) -> Act[bool]:
     """The records of ``splits``, and the place where they bring the table to. False: another was first, or the log
-    changed its lineage meanwhile.
+    changed its lineage meanwhile. Raises ColumnsGrown, and leaves nothing then.
     """
+    made_by = table.new_rows()
     lineages = {number: log.lineage(number) for number in splits}
     with nothing_left(table, attempt):
         for number, parts in splits.items():
             for at, split in enumerate(parts):
                 with closing(log.read(split)) as batches:
-                    yield from write_rows(table, attempt, ExportTask(at, number, split.start, split.end), batches)
+                    yield from write_rows(
+                        table, attempt, ExportTask(at, number, split.start, split.end), batches, made_by
+                    )
+        attempt.corrupt = made_by.corrupt
         if any(log.lineage(number) != known for number, known in lineages.items()):
             yield from give_back(table, attempt)
             return False
@@ -76,6 +81,13 @@ def take_out(
                 name = f"{day_folder(file)}/{attempt.id}-{number:05d}-{first:020d}-kept.parquet"
                 yield from rewrite(table, attempt, name, kept)
     return (yield from commit(table, attempt, Change(place, tuple(attempt.files), drop)))
+
+
+def evolve(table: LakeTable, attempt: Attempt, place: TablePlace, columns: Columns) -> Act[bool]:
+    """The next version of the columns, by an empty snapshot: a writer that read the table before it is not first any
+    more, so no row is ever written by a version that its commit does not say.
+    """
+    return (yield from commit(table, attempt, Change(place, columns=columns)))
 
 
 def commit(table: LakeTable, attempt: Attempt, change: Change) -> Act[bool]:

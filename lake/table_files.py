@@ -12,38 +12,42 @@ from dataclasses import dataclass, field
 from datetime import date
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 
 from ..leader.act import Act
-from ..log.record_block import record_schema
 from ..state.errors import CorruptData, InvalidRequest
+from .columns import Rows
 from .names import date_of, day_name
 from .parquet import WRITER, ParquetFile
 from .parted import laid_out
 from .plan import ExportPlan, ExportTask, Shape
-from .row_groups import row_groups
 from .table import LakeTable
+from .table_rows import aligned
 
 ROW_GROUP_BYTES = 32 * 2**20
 
 
 @dataclass
 class Attempt:
-    """What one writer makes for one commit. ``files``: written, and the table's once the commit landed."""
+    """What one writer makes for one commit. ``files``: written, and the table's once the commit landed. ``corrupt``: of
+    ``rows``, those whose key or value does not parse.
+    """
 
     id: str
     files: list[DataFile] = field(default_factory=list)
     rows: int = 0
+    corrupt: int = 0
 
 
-def write_rows(table: LakeTable, attempt: Attempt, task: ExportTask, batches: Iterable[pa.RecordBatch]) -> Act[None]:
+def write_rows(
+    table: LakeTable, attempt: Attempt, task: ExportTask, batches: Iterable[pa.RecordBatch], made_by: Rows
+) -> Act[None]:
     """The records of a task as files by day. ``batches``: as `parted.laid_out` takes them.
 
-    Raises what ``batches`` do, DiskFull, and InvalidRequest for a record of no day that a table can name.
+    Raises what ``batches`` and ``made_by`` do, DiskFull, and InvalidRequest for a record of no day that a table can
+    name.
     """
-    shape = Shape(table.facts.columns, table.facts.isolation, ROW_GROUP_BYTES, WRITER)
+    shape = Shape(table.facts.columns.names, table.facts.isolation, ROW_GROUP_BYTES, WRITER)
     plan = ExportPlan(table.facts.topic, table.facts.topic_id, 0, shape, ())
     making: dict[str, ParquetFile] = {}
     with ExitStack() as opened:
@@ -53,7 +57,7 @@ def write_rows(table: LakeTable, attempt: Attempt, task: ExportTask, batches: It
                 if group.key not in making:
                     making[group.key] = begun = ParquetFile(table.schema, {})
                     opened.callback(begun.close)
-                _add(table, making[group.key], group.records)
+                making[group.key].write(aligned(made_by.of(group.records), table.schema))
                 continue
             day, _, name = group.key.rpartition("/")
             yield from _put(table, attempt, f"{day.rpartition('/')[2]}/{attempt.id}-{name}", making.pop(group.key))
@@ -93,6 +97,7 @@ def give_back(table: LakeTable, attempt: Attempt) -> Act[None]:
         yield f"remove {each.file_path}"
         table.remove(each.file_path)
     attempt.files.clear()
+    attempt.rows = attempt.corrupt = 0
 
 
 @contextmanager

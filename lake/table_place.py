@@ -81,7 +81,7 @@ class Reach:
         return replace(self, end=end)
 
     def written(self, start: Offset, end: Offset) -> list[Written]:
-        """Of these offsets, by which version."""
+        """Of these offsets, by which version. What lies below the first one an archive has missed."""
         ends = [each.start for each in self.versions[1:]] + [self.end]
         parts = [
             Written(each.version, max(each.start, start), min(until, end))
@@ -131,11 +131,12 @@ class TablePlace:
         epochs = {
             number: [[entry.epoch, entry.start_offset] for entry in reach.lineage.entries] for number, reach in reaches
         }
+        versions = {number: [[each.version, each.start] for each in reach.versions] for number, reach in reaches}
         return {
             OFFSETS: _said({number: reach.end for number, reach in reaches}),
             STARTS: _said({number: reach.start for number, reach in reaches}),
             EPOCHS: _said(epochs),
-            VERSIONS: _said({number: [[each.version, each.start] for each in reach.versions] for number, reach in reaches}),
+            VERSIONS: _said(versions),
             TOPIC_ID: str(topic_id),
             ATTEMPT: attempt,
         }
@@ -148,9 +149,7 @@ class TablePlace:
                 "a snapshot of this table is of another topic", topic_id=said.get(TOPIC_ID), expected=topic_id
             )
         try:
-            offsets, starts, epochs, versions = (
-                json.loads(said[name]) for name in (OFFSETS, STARTS, EPOCHS, VERSIONS)
-            )
+            offsets, starts, epochs, versions = (json.loads(said[name]) for name in (OFFSETS, STARTS, EPOCHS, VERSIONS))
             reaches = {
                 int(number): Reach(
                     Offset(int(starts[number])),

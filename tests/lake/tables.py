@@ -14,6 +14,7 @@ from tests.lake.exports import EVERY_COLUMN, TOPIC_ID, digest_of
 from tierstate.app.split_reads import SplitReads
 from tierstate.fetch.piece import records
 from tierstate.fetch.planned_split import PlannedSplit
+from tierstate.lake.columns import Columns
 from tierstate.lake.table import LakeTable
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_facts import TableFacts
@@ -40,7 +41,7 @@ class TableWorld:
         folder: Path,
         *,
         isolation: Isolation = Isolation.READ_COMMITTED,
-        columns: tuple[str, ...] = EVERY_COLUMN,
+        columns: Columns = Columns(EVERY_COLUMN),
         keep: bool = False,
         limits: TableLimits = SMALL,
         local: bool = True,
@@ -49,7 +50,7 @@ class TableWorld:
         self.isolation = isolation
         self._ids = RandomIds()
         (folder / "warehouse").mkdir(parents=True)
-        facts = TableFacts("t", TOPIC_ID, isolation, columns, keep)
+        facts = TableFacts("t", TOPIC_ID, isolation, (columns,), keep)
         with self.catalog() as catalog:
             catalog.create(NAME, facts)
 

@@ -12,6 +12,7 @@ import structlog
 from tests.fetch.two_tiers import Golden
 from tests.lake.exports import EVERY_COLUMN, TOPIC_ID
 from tests.lake.tables import NAME, SMALL, TableWorld
+from tierstate.lake.columns import Columns
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_facts import TableFacts
 from tierstate.lake.table_follow import TableLimits
@@ -78,7 +79,9 @@ def test_so_much_log_does_not_wait(world: TableWorld) -> None:
 
 def test_a_table_that_cannot_go_on_says_why_and_holds_up_no_other(world: TableWorld) -> None:
     with world.catalog() as catalog:
-        anew = TableFacts("t", TopicId.of(b"another-topic-id"), Isolation.READ_COMMITTED, EVERY_COLUMN, False)
+        anew = TableFacts(
+            "t", TopicId.of(b"another-topic-id"), Isolation.READ_COMMITTED, (Columns(EVERY_COLUMN),), False
+        )
         catalog.create(OTHER, anew)
     keeper = keeper_of(world, ManualClock(), TableLimits())
     assert keeper.turn(RUNS) is True
