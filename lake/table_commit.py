@@ -20,7 +20,6 @@ from pyiceberg.manifest import DataFile
 from ..fetch.planned_split import PlannedSplit
 from ..leader.act import Act
 from ..state.offsets import Offset
-from .columns import Columns
 from .plan import ExportTask
 from .table import Change, LakeTable
 from .table_files import (
@@ -81,13 +80,6 @@ def take_out(
                 name = f"{day_folder(file)}/{attempt.id}-{number:05d}-{first:020d}-kept.parquet"
                 yield from rewrite(table, attempt, name, kept)
     return (yield from commit(table, attempt, Change(place, tuple(attempt.files), drop)))
-
-
-def evolve(table: LakeTable, attempt: Attempt, place: TablePlace, columns: Columns) -> Act[bool]:
-    """The next version of the columns, by an empty snapshot: a writer that read the table before it is not first any
-    more, so no row is ever written by a version that its commit does not say.
-    """
-    return (yield from commit(table, attempt, Change(place, columns=columns)))
 
 
 def commit(table: LakeTable, attempt: Attempt, change: Change) -> Act[bool]:

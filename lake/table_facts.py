@@ -27,8 +27,6 @@ WRITTEN = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
     "write.metadata.metrics.column.value": "none",
-    "write.metadata.metrics.column._corrupt.key": "none",
-    "write.metadata.metrics.column._corrupt.value": "none",
 }
 """Of every table of ours. Retries*: pyiceberg repeats an append by itself when another writer was first, on top of what
 that one wrote; of two followers both would land then. 0 makes the second fail, and it reads its place again.

@@ -21,7 +21,8 @@ from ..state.offsets import Offset
 from .columns import ColumnsGrown
 from .kept import Keep
 from .table import LakeTable
-from .table_commit import append, evolve, first_splits, take_out
+from .table_commit import append, first_splits, take_out
+from .table_evolve import evolve
 from .table_files import Attempt
 from .table_log import TopicLog
 from .table_place import Reach, TablePlace, common_end
