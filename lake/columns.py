@@ -108,7 +108,7 @@ class Rows:
 
 def corrupt_in(column: pa.Array | pa.ChunkedArray) -> int:
     """Records, of a column `_corrupt`."""
-    return len(column) - column.null_count
+    return int(len(column) - column.null_count)
 
 
 def _bytes_of(raw: Mapping[str, pa.Array], bad: Mapping[str, pa.Array], count: int) -> pa.Array:

@@ -20,7 +20,7 @@ from ..log.record_block import record_schema
 from ..state.errors import ObjectExists
 from ..state.offsets import ByteRange
 from ..storage.object_store import ObjectReader, ObjectStore
-from .ledger import Ledger, differs
+from .ledger import Ledger, differs, given_up
 from .names import date_of
 from .parquet import ParquetFile
 from .parted import laid_out, rows_of
@@ -30,7 +30,8 @@ from .plan import ExportedFile, ExportPlan, ExportTask, TaskDone
 def export_task(plan: ExportPlan, task: ExportTask, batches: Iterable[pa.RecordBatch], ledger: Ledger) -> Act[TaskDone]:
     """An act. ``batches``: as `parted.laid_out` takes them.
 
-    Raises what the store and ``batches`` do, DiskFull, and CorruptData where another run made other files.
+    Raises what the store and ``batches`` do, DiskFull, CorruptData where another run made other files, and
+    InvalidRequest where the task was given up meanwhile.
     """
     files: list[ExportedFile] = []
     making: dict[str, ParquetFile] = {}
@@ -50,8 +51,12 @@ def export_task(plan: ExportPlan, task: ExportTask, batches: Iterable[pa.RecordB
             made.close()
     done = TaskDone(task.number, tuple(sorted(files, key=lambda each: each.key)))
     yield "commit the task"
-    ledger.commit(plan, done)  # from here on its records are exported, and no other run of it is needed
-    return done
+    if not ledger.commit(plan, done):
+        for each in done.files:
+            yield f"remove {each.key}"
+            ledger.place.delete(each.key)
+        raise given_up(plan)
+    return done  # from the commit on its records are exported, and no other run of it is needed
 
 
 def _begun(plan: ExportPlan) -> ParquetFile:
