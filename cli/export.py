@@ -139,7 +139,7 @@ def _do(context: Context, export: Export, wanted: Wanted) -> None:
     document = {
         "topic": wanted.topic,
         "topic_id": str(wanted.topic_id),
-        "into": export.place.url,
+        "into": export.access.place.url,
         "exports": [plan.number for plan in done.plans],
         "tasks": done.tasks,
         "tasks_found": done.found,
@@ -150,10 +150,10 @@ def _do(context: Context, export: Export, wanted: Wanted) -> None:
     if context.as_json:
         context.output.document(document)
     elif not done.plans:
-        context.output.line(f"nothing is left to export: {export.place.url} has all of it")
+        context.output.line(f"nothing is left to export: {export.access.place.url} has all of it")
     else:
         context.output.line(
-            f"{done.records:,} records in {done.files:,} files, {done.bytes:,} bytes, in {export.place.url}"
+            f"{done.records:,} records in {done.files:,} files, {done.bytes:,} bytes, in {export.access.place.url}"
         )
 
 
@@ -163,7 +163,7 @@ def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> 
     plan = export.next_plan(wanted)
     said = asdict(quote(export.jobs(plan, plan.tasks) if plan else (), processes))
     if context.as_json:
-        context.output.document({"topic": wanted.topic, "into": export.place.url, "executed": False, **said})
+        context.output.document({"topic": wanted.topic, "into": export.access.place.url, "executed": False, **said})
         return
     context.output.table(("what", "about"), [(name.replace("_", " "), value) for name, value in said.items()])
     context.output.note("nothing was done: this is --dry-run")
@@ -182,7 +182,7 @@ def _give_up(context: Context, export: Export, topic: str) -> None:
             run(give_up(export.ledger, plan))
         rows += [(plan.number, task.partition, task.start, task.end) for task in missing(export.ledger, plan)]
     named = [dict(zip(columns, row, strict=True)) for row in rows]
-    said = {"topic": topic, "into": export.place.url, "executed": execute, "missing": named}
+    said = {"topic": topic, "into": export.access.place.url, "executed": execute, "missing": named}
     context.output.table(columns, rows, said)
     if not rows:
         context.output.note("nothing was begun that is not finished")
@@ -206,7 +206,7 @@ def _check(context: Context, export: Export, topic: str) -> None:
         context.output.table(
             ("file", "problem", "offset"),
             [(each.key, each.problem, each.offset) for each in done.findings],
-            {"topic": topic, "into": export.place.url, "findings": [asdict(each) for each in done.findings], **counts},
+            {"topic": topic, "into": export.access.place.url, "findings": [asdict(each) for each in done.findings], **counts},
         )
     if done.findings:
         raise Difference("an export is not the log", findings=len(done.findings))

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ..app.connection import Advance, ShowProgress
-from ..app.split_reads import Access
 from ..fetch.plan import Groups, planned
 from ..fetch.planned_split import PlannedPart, PlannedSplit
 from ..fetch.reader import LogReader
@@ -27,7 +26,7 @@ from ..state.errors import (
 from ..state.ids import TopicId
 from ..state.offsets import Extent, Offset, OffsetRange
 from ..state.routing import Tier
-from .jobs import Job, Place, Run, job_of
+from .jobs import Job, Run, TaskAccess, job_of
 from .kept import Keep
 from .ledger import Ledger, given_up
 from .parquet import WRITER
@@ -51,18 +50,20 @@ class Wanted:
 
 @dataclass
 class Exported:
-    """What an export did, and found done."""
+    """What an export did, and found done. ``corrupt``: records of which the key or the value does not parse."""
 
     plans: list[ExportPlan] = field(default_factory=list)
     tasks: int = 0
     found: int = 0
     """Tasks that were committed before."""
     records: int = 0
+    corrupt: int = 0
     files: int = 0
     bytes: int = 0
 
     def count(self, done: TaskDone) -> None:
         self.records += done.records
+        self.corrupt += done.corrupt
         self.files += len(done.files)
         self.bytes += sum(each.bytes for each in done.files)
 
@@ -73,8 +74,7 @@ class Export:
 
     reader: LogReader
     ledger: Ledger
-    access: Access
-    place: Place
+    access: TaskAccess
     run: Run
     keep: Keep
     progress: ShowProgress
@@ -171,7 +171,7 @@ class Export:
                     now=found.whole.topic_id,
                 )
             for task in run:
-                yield job_of(plan, task, _within(found.whole, task), self.access, self.place)
+                yield job_of(plan, task, _within(found.whole, task), self.access)
 
 
 def spans(tasks: Iterable[ExportTask]) -> dict[int, Extent]:
@@ -187,7 +187,7 @@ def _require_alike(plan: ExportPlan, shape: Shape) -> None:
     if (plan.shape.columns, plan.shape.isolation) != (shape.columns, shape.isolation):
         raise InvalidRequest(
             "this place has the topic in another shape, and a folder of files has one; export into another place",
-            columns=",".join(plan.shape.columns),
+            **plan.shape.columns.said(),
             isolation=plan.shape.isolation.value,
         )
 

@@ -88,7 +88,8 @@ class Ledger:
         and which ranges are missing.
         """
         files = [each for task in done for each in task.as_json()["files"]]
-        said = {**plan.as_json(), "records": sum(each.records for each in done), "files": files}
+        counts = {"records": sum(each.records for each in done), "corrupt": sum(each.corrupt for each in done)}
+        said = {**plan.as_json(), **counts, "files": files}
         missing = [plan.tasks[each.task] for each in done if each.given_up]
         if missing:
             said["missing"] = [[task.partition, task.start, task.end] for task in missing]

@@ -14,6 +14,7 @@ from ..state.errors import CorruptData, InvalidRequest
 from ..state.ids import TopicId
 from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation
+from .columns import Columns
 
 FORMAT = 1
 """Of the documents below; another one is refused."""
@@ -26,17 +27,23 @@ class Shape:
     ``writer``: whose bytes they are; another version of it makes the same rows of other bytes.
     """
 
-    columns: tuple[str, ...]
+    columns: Columns
     isolation: Isolation
     row_group_bytes: int
     writer: str
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {
+            "columns": self.columns.as_json(),
+            "isolation": self.isolation,
+            "row_group_bytes": self.row_group_bytes,
+            "writer": self.writer,
+        }
 
     @classmethod
     def of_json(cls, said: Mapping[str, Any]) -> Shape:
-        return cls(tuple(said["columns"]), Isolation(said["isolation"]), said["row_group_bytes"], said["writer"])
+        columns = Columns.of_json(said["columns"])
+        return cls(columns, Isolation(said["isolation"]), said["row_group_bytes"], said["writer"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,8 @@ class ExportPlan:
 class ExportedFile:
     """One file. Offsets are inclusive, and in a file ascending; timestamps in ms.
 
-    ``digest``: the record digest (`log/record_digest.py`) of its records; ``sha256``: of the file's bytes.
+    ``digest``: the record digest (`log/record_digest.py`) of its records; ``sha256``: of the file's bytes;
+    ``corrupt``: records of which the key or the value does not parse.
     """
 
     key: str
@@ -105,6 +113,7 @@ class ExportedFile:
     bytes: int
     sha256: str
     digest: str
+    corrupt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +127,10 @@ class TaskDone:
     @property
     def records(self) -> int:
         return sum(each.records for each in self.files)
+
+    @property
+    def corrupt(self) -> int:
+        return sum(each.corrupt for each in self.files)
 
     def as_json(self) -> dict[str, Any]:
         files = [asdict(each) for each in self.files]
