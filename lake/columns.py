@@ -52,9 +52,16 @@ class Columns:
             kinds[name] = form.kind()
         if self.headers == "map" and "headers" in kinds:
             kinds["headers"] = HEADER_MAP
+        for name in self.forms:
+            leaves(name, kinds[name])
         if self.forms:
             kinds[CORRUPT] = CORRUPT_TYPE
         return pa.schema(list(kinds.items()))
+
+    def said(self) -> dict[str, str]:
+        """As the facts of an error."""
+        forms = {name: f"{form.format} {form.schema}".strip() for name, form in self.forms.items()}
+        return {"columns": ",".join(self.names), **forms, "headers": self.headers}
 
     def as_json(self) -> dict[str, Any]:
         forms = {name: form.as_json() for name, form in self.forms.items()}
@@ -64,6 +71,22 @@ class Columns:
     def of_json(cls, said: Mapping[str, Any]) -> Columns:
         forms = {name: Form.of_json(said[name]) for name in ("key", "value") if name in said}
         return cls(tuple(said["names"]), **forms, headers=said["headers"])
+
+
+def leaves(name: str, kind: pa.DataType) -> list[str]:
+    """The columns that Parquet has for one of ours. Raises InvalidRequest for a struct without fields: it has none."""
+    if pa.types.is_struct(kind):
+        if not kind.num_fields:
+            raise InvalidRequest("Parquet has no column for a struct without fields", field=name)
+        return [leaf for each in kind for leaf in leaves(f"{name}.{each.name}", each.type)]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return leaves(f"{name}.list.element", kind.value_type)
+    if pa.types.is_map(kind):
+        return [
+            *leaves(f"{name}.key_value.key", kind.key_type),
+            *leaves(f"{name}.key_value.value", kind.item_type),
+        ]
+    return [name]
 
 
 class ColumnsGrown(Exception):
@@ -109,7 +132,7 @@ class Rows:
 
 def corrupt_in(column: pa.Array | pa.ChunkedArray) -> int:
     """Records, of a column `_corrupt`."""
-    return len(column) - column.null_count
+    return int(len(column) - column.null_count)
 
 
 def _bytes_of(raw: Mapping[str, pa.Array], bad: Mapping[str, pa.Array], count: int) -> pa.Array:

@@ -17,6 +17,7 @@ from ..runtime.clock import SystemClock
 from ..state.errors import TierstateError
 from ..storage.open import open_store
 from ..storage.options import StoreOptions
+from ..values.schema_registry import RegistryAccess
 from .check import Finding, check_task
 from .ledger import Ledger
 from .plan import ExportPlan, ExportTask, TaskDone
@@ -45,14 +46,22 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskAccess:
+    """To the log, to the place, and to a schema registry where there is one; credentials included."""
+
+    log: Access
+    place: Place
+    registry: RegistryAccess | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A task, and how its records are read now. ``plan``: without its tasks. ``done``: to be checked; None: to do."""
 
     plan: ExportPlan
     task: ExportTask
     splits: bytes
-    access: Access
-    place: Place
+    access: TaskAccess
     done: TaskDone | None = None
 
 
@@ -63,8 +72,8 @@ Run: TypeAlias = Callable[[list[Job]], Iterator[tuple[int, Outcome]]]
 outcome; any other passes through, and ends the others. Closed, it ends them too."""
 
 
-def job_of(plan: ExportPlan, task: ExportTask, split: PlannedSplit, access: Access, place: Place) -> Job:
-    return Job(replace(plan, tasks=()), task, SplitWriter().packed([split]), access, place)
+def job_of(plan: ExportPlan, task: ExportTask, split: PlannedSplit, access: TaskAccess) -> Job:
+    return Job(replace(plan, tasks=()), task, SplitWriter().packed([split]), access)
 
 
 def do(job: Job) -> tuple[int, Outcome]:
@@ -76,16 +85,17 @@ def do(job: Job) -> tuple[int, Outcome]:
 
 
 def _made(job: Job) -> Made:
-    with closing(job.place.open()) as place, _records(job) as batches:
+    registry = job.access.registry
+    with closing(job.access.place.open()) as place, _records(job) as batches:
         if job.done is not None:
-            return check_task(job.plan, job.task, job.done, batches, place)
-        return run(export_task(job.plan, job.task, batches, Ledger(place, job.plan.topic_id)))
+            return check_task(job.plan, job.task, job.done, batches, place, registry)
+        return run(export_task(job.plan, job.task, batches, Ledger(place, job.plan.topic_id), registry))
 
 
 @contextmanager
 def _records(job: Job) -> Iterator[Iterator[pa.RecordBatch]]:
     splits = unpacked(job.splits)
-    with job.access.reads(splits, SystemClock()) as reads, closing(_decoded(splits, reads)) as batches:
+    with job.access.log.reads(splits, SystemClock()) as reads, closing(_decoded(splits, reads)) as batches:
         yield batches
 
 

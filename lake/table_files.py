@@ -47,7 +47,7 @@ def write_rows(
     Raises what ``batches`` and ``made_by`` do, DiskFull, and InvalidRequest for a record of no day that a table can
     name.
     """
-    shape = Shape(table.facts.columns.names, table.facts.isolation, ROW_GROUP_BYTES, WRITER)
+    shape = Shape(table.facts.columns, table.facts.isolation, ROW_GROUP_BYTES, WRITER)
     plan = ExportPlan(table.facts.topic, table.facts.topic_id, 0, shape, ())
     making: dict[str, ParquetFile] = {}
     with ExitStack() as opened:

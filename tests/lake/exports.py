@@ -28,7 +28,7 @@ from tierstate.log.record_block import record_schema
 from tierstate.log.record_digest import RecordDigest
 from tierstate.state.errors import TierstateError
 from tierstate.state.ids import TopicId
-from tierstate.state.offsets import Offset
+from tierstate.state.offsets import Extent, Offset
 from tierstate.state.routing import Isolation
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import ObjectStore
@@ -90,7 +90,7 @@ class World:
 
     def wanted(self, start: int = 0, end: int | None = None) -> Wanted:
         last = self.end if end is None else end
-        return Wanted("t", TOPIC_ID, {0: (Offset(start), Offset(last))}, self.shape, self.file_bytes)
+        return Wanted("t", TOPIC_ID, {0: Extent(Offset(start), Offset(last))}, self.shape, self.file_bytes)
 
     @property
     def end(self) -> int:
