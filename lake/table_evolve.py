@@ -6,12 +6,11 @@ Rows that are there stay as they were written: null where a field was added, and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ..leader.act import Act, run
-from ..state.errors import InvalidRequest
 from ..values.evolution import evolved
 from ..values.form import Form
 from .columns import Columns
@@ -54,10 +53,9 @@ def evolve_table(
 
 def evolved_columns(now: Columns, wanted: Mapping[str, Form]) -> Columns:
     """Raises InvalidRequest, which names the field, for what cannot evolve."""
-    for name in wanted:
-        if name not in now.forms:
-            raise InvalidRequest("bytes cannot become typed: create another table", column=name)
-    return replace(now, **{name: evolved(now.forms[name], form) for name, form in wanted.items()})
+    for name, form in wanted.items():
+        now = now.with_form(name, evolved(now.forms[name], form))
+    return now
 
 
 def changes(before: pa.Schema | pa.StructType, after: pa.Schema | pa.StructType, path: str = "") -> Iterator[FieldChange]:
