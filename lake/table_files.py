@@ -19,6 +19,7 @@ from pyiceberg.manifest import DataFile
 from ..leader.act import Act
 from ..log.record_block import record_schema
 from ..state.errors import CorruptData, InvalidRequest
+from .columns import Columns
 from .names import date_of, day_name
 from .parquet import WRITER, ParquetFile
 from .parted import laid_out
@@ -43,7 +44,7 @@ def write_rows(table: LakeTable, attempt: Attempt, task: ExportTask, batches: It
 
     Raises what ``batches`` do, DiskFull, and InvalidRequest for a record of no day that a table can name.
     """
-    shape = Shape(table.facts.columns, table.facts.isolation, ROW_GROUP_BYTES, WRITER)
+    shape = Shape(Columns(table.facts.columns), table.facts.isolation, ROW_GROUP_BYTES, WRITER)
     plan = ExportPlan(table.facts.topic, table.facts.topic_id, 0, shape, ())
     making: dict[str, ParquetFile] = {}
     with ExitStack() as opened:
