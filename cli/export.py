@@ -18,8 +18,10 @@ from .flags import acts, from_bucket, pass_context
 from .positions import PositionType
 from .reading import isolation_option
 from .topic_argument import TopicArgument, TopicType
+from .typed_flags import TypedFlags, latest_schema, typed_options
 
 if TYPE_CHECKING:
+    from ..lake.columns import Columns
     from ..lake.export import Export, Wanted
     from ..lake.jobs import Run
     from ..lake.open import OpenExport
@@ -53,6 +55,7 @@ class SizeType(click.ParamType[int]):
 @isolation_option(Isolation.READ_COMMITTED)
 @from_bucket()
 @click.option("--columns", metavar="NAMES", help="Of key,value,topic,partition,offset,timestamp,timestampType,headers.")
+@typed_options()
 @click.option("--processes", type=click.IntRange(1, 256), help="How many at a time. Without it one for each processor.")
 @click.option("--spark", is_flag=True, help="By the tasks of a Spark job, wherever spark-submit says.")
 @click.option("--file-bytes", type=SizeType(), default="128MiB", show_default=True, help="Log bytes of a file, about.")
@@ -69,6 +72,7 @@ def command(
     end: Position,
     isolation: str,
     columns: str | None,
+    typed: TypedFlags,
     processes: int | None,
     spark: bool,
     file_bytes: int,
@@ -93,8 +97,7 @@ def command(
     if spark and processes is not None:
         raise InvalidRequest("--spark or --processes, not both")
     level = Isolation(isolation)
-    names = columns.split(",") if columns else record_schema().names
-    shape = Shape(tuple(record_schema(columns=names).names), level, row_group_bytes, WRITER)
+    names = record_schema(columns=columns.split(",") if columns else None).names
     count = processes or os.cpu_count() or 1
     run = _by_spark() if spark else _by_processes(count)
     note = context.output.note
@@ -110,6 +113,7 @@ def command(
                 _give_up(context, found.export, topic.topic)
                 return
             ranges = _ranges(found, topic, start, end, level)
+            shape = Shape(_columns(context, found.export, typed, names, topic.topic), level, row_group_bytes, WRITER)
             wanted = Wanted(topic.topic, found.topic_id, ranges, shape, file_bytes)
             if execute:
                 _do(context, found.export, wanted)
@@ -134,27 +138,34 @@ def _ranges(
     return ranges
 
 
+def _columns(context: Context, export: Export, typed: TypedFlags, names: list[str], topic: str) -> Columns:
+    """Where a schema is the registry's, what the place has stays."""
+    plans = export.ledger.plans() if typed.of_registry else []
+    return typed.columns(names, topic, latest_schema(context.settings), plans[0].shape.columns if plans else None)
+
+
 def _do(context: Context, export: Export, wanted: Wanted) -> None:
     done = export.do(wanted)
     document = {
         "topic": wanted.topic,
         "topic_id": str(wanted.topic_id),
-        "into": export.access.place.url,
+        "into": export.into,
         "exports": [plan.number for plan in done.plans],
         "tasks": done.tasks,
         "tasks_found": done.found,
         "records": done.records,
+        "corrupt": done.corrupt,
         "files": done.files,
         "bytes": done.bytes,
     }
     if context.as_json:
         context.output.document(document)
     elif not done.plans:
-        context.output.line(f"nothing is left to export: {export.access.place.url} has all of it")
+        context.output.line(f"nothing is left to export: {export.into} has all of it")
     else:
-        context.output.line(
-            f"{done.records:,} records in {done.files:,} files, {done.bytes:,} bytes, in {export.access.place.url}"
-        )
+        context.output.line(f"{done.records:,} records in {done.files:,} files, {done.bytes:,} bytes, in {export.into}")
+    if done.corrupt and not context.as_json:
+        context.output.note(f"{done.corrupt:,} of them do not parse: their bytes are in the column _corrupt")
 
 
 def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> None:
@@ -163,7 +174,7 @@ def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> 
     plan = export.next_plan(wanted)
     said = asdict(quote(export.jobs(plan, plan.tasks) if plan else (), processes))
     if context.as_json:
-        context.output.document({"topic": wanted.topic, "into": export.access.place.url, "executed": False, **said})
+        context.output.document({"topic": wanted.topic, "into": export.into, "executed": False, **said})
         return
     context.output.table(("what", "about"), [(name.replace("_", " "), value) for name, value in said.items()])
     context.output.note("nothing was done: this is --dry-run")
@@ -182,7 +193,7 @@ def _give_up(context: Context, export: Export, topic: str) -> None:
             run(give_up(export.ledger, plan))
         rows += [(plan.number, task.partition, task.start, task.end) for task in missing(export.ledger, plan)]
     named = [dict(zip(columns, row, strict=True)) for row in rows]
-    said = {"topic": topic, "into": export.access.place.url, "executed": execute, "missing": named}
+    said = {"topic": topic, "into": export.into, "executed": execute, "missing": named}
     context.output.table(columns, rows, said)
     if not rows:
         context.output.note("nothing was begun that is not finished")
@@ -206,7 +217,12 @@ def _check(context: Context, export: Export, topic: str) -> None:
         context.output.table(
             ("file", "problem", "offset"),
             [(each.key, each.problem, each.offset) for each in done.findings],
-            {"topic": topic, "into": export.access.place.url, "findings": [asdict(each) for each in done.findings], **counts},
+            {
+                "topic": topic,
+                "into": export.into,
+                "findings": [asdict(each) for each in done.findings],
+                **counts,
+            },
         )
     if done.findings:
         raise Difference("an export is not the log", findings=len(done.findings))

@@ -15,9 +15,11 @@ from .flags import Decorator
 
 if TYPE_CHECKING:
     from ..lake.columns import Columns, Headers
+    from ..runtime.settings import Settings
     from ..values.form import Form
 
-FORMATS = ["json", "avro"]
+AVRO = "avro"
+FORMATS = ["json", AVRO, "string"]
 Latest = Callable[[str], str]
 """A subject's latest schema in the registry, as text. Raises InvalidRequest where no registry is set."""
 
@@ -34,7 +36,7 @@ class TypedPart:
     @property
     def of_registry(self) -> bool:
         """Whether its schema is the subject's latest."""
-        return self.format == "avro" and self.schema is None
+        return self.format == AVRO and self.schema is None
 
     def form(self, topic: str, latest: Latest, known: Form | None) -> Form | None:
         """``known``: what the place or the table has; it stays, where the schema is the registry's."""
@@ -47,10 +49,9 @@ class TypedPart:
         if self.of_registry:
             if known is not None and known.registered:
                 return known
-            return Form("avro", latest(f"{topic}-{self.name}"), registered=True)
-        if self.schema is None:
-            raise InvalidRequest(f"--{self.name}-format {self.format} needs --{self.name}-schema, a file or the schema")
-        return Form(self.format, _text(self.schema), registered=self.registered and self.format == "avro")
+            return Form(AVRO, latest(f"{topic}-{self.name}"), registered=True)
+        schema = "" if self.schema is None else schema_text(self.schema)
+        return Form(self.format, schema, registered=self.registered and self.format == AVRO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +60,36 @@ class TypedFlags:
     value: TypedPart
     headers: Headers
 
+    @property
+    def of_registry(self) -> bool:
+        return self.key.of_registry or self.value.of_registry
+
     def columns(self, names: Sequence[str], topic: str, latest: Latest, known: Columns | None = None) -> Columns:
         """Raises InvalidRequest for a schema that cannot be read, and what ``latest`` does."""
         from ..lake.columns import Columns
 
-        key = self.key.form(topic, latest, known and known.key)
-        value = self.value.form(topic, latest, known and known.value)
+        if self.key.registered and AVRO not in (self.key.format, self.value.format):
+            raise InvalidRequest("--registered is for --value-format avro or --key-format avro")
+        key = self.key.form(topic, latest, None if known is None else known.key)
+        value = self.value.form(topic, latest, None if known is None else known.value)
         columns = Columns(tuple(names), key, value, self.headers)
         columns.schema()
         return columns
+
+
+def latest_schema(settings: Settings) -> Latest:
+    """From the registry of the settings."""
+
+    def latest(subject: str) -> str:
+        from ..app.registry_access import registry_access
+        from ..runtime.clock import SystemClock
+
+        access = registry_access(settings)
+        if access is None:
+            raise InvalidRequest("avro needs a schema (--value-schema, --key-schema) or a registry: registry.url")
+        return access.open(SystemClock()).latest(subject).text
+
+    return latest
 
 
 def typed_options() -> Decorator:
@@ -109,7 +131,7 @@ def typed_options() -> Decorator:
     return decorated
 
 
-def _text(schema: str) -> str:
+def schema_text(schema: str) -> str:
     """Of a file, where there is one of this name."""
     try:
         path = Path(schema)

@@ -43,6 +43,10 @@ class Columns:
         named = {"key": self.key, "value": self.value}
         return {name: form for name, form in named.items() if form is not None}
 
+    def with_form(self, name: str, form: Form) -> Columns:
+        """``name``: key or value."""
+        return replace(self, key=form) if name == "key" else replace(self, value=form)
+
     def schema(self) -> pa.Schema:
         """Of the rows. Raises InvalidRequest for a name that is no column, and a form that cannot be read."""
         kinds = {each.name: each.type for each in record_schema(columns=self.names)}
@@ -120,7 +124,7 @@ class Rows:
             try:
                 typed = reader.of(raw[name])
             except SchemaGrown as grown:
-                raise ColumnsGrown(replace(self._columns, **{name: grown.form})) from grown
+                raise ColumnsGrown(self._columns.with_form(name, grown.form)) from grown
             made[name], bad[name] = typed.column, typed.corrupt
         if self._readers:
             made[CORRUPT] = _bytes_of(raw, bad, records.num_rows)

@@ -79,6 +79,11 @@ class Export:
     keep: Keep
     progress: ShowProgress
 
+    @property
+    def into(self) -> str:
+        """The place's URL."""
+        return self.access.place.url
+
     def next_plan(self, wanted: Wanted) -> ExportPlan | None:
         """What is to be done next, not written yet: what was begun, or what is left. None: all of it is there.
 

@@ -1,11 +1,20 @@
-"""Tasks in processes of our own, as many as processors: decoding and encoding fill one each."""
+"""Tasks in processes of our own, as many as processors: decoding and encoding fill one each.
+
+They come from a server that has loaded all they need, without a connection of ours, and starts to load when a `Run` is
+made: by the time that tasks are planned it is there, and a process costs next to nothing. Each ends with the process
+that it works for, however that ends.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait as wait_for
+from multiprocessing.forkserver import ensure_running
 
 from ..state.errors import Unavailable
 from .jobs import Job, Outcome, Run, do, here
@@ -18,10 +27,13 @@ def in_processes(count: int) -> Run:
     """A `Run`; one process is this one. Raises Unavailable when one of them was killed."""
     if count == 1:
         return here
+    # not forked from here: this process has threads and connections, which do not survive that
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([f"{__package__}.task_process"])
+    ensure_running()
 
     def run(jobs: list[Job]) -> Iterator[tuple[int, Outcome]]:
-        # not forked: this process has threads and connections, which do not survive that
-        pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+        pool = ProcessPoolExecutor(count, mp_context=context, initializer=end_with_parent)
         left, running = iter(jobs), set[Future[tuple[int, Outcome]]]()
         try:
             while True:
@@ -44,3 +56,15 @@ def in_processes(count: int) -> Run:
             pool.shutdown(wait=True, cancel_futures=True)
 
     return run
+
+
+def end_with_parent() -> None:
+    """Of a new process: killed in its sleep, the one it works for cannot end it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch(sentinel: int) -> None:
+        wait_for([sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, args=(parent.sentinel,), daemon=True, name="parent").start()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lake.exports import EVERY_COLUMN, TOPIC_ID
+from tierstate.lake.columns import Columns
 from tierstate.lake.ledger import Ledger, document
 from tierstate.lake.names import day_name, plan_key, plan_number
 from tierstate.lake.plan import ExportedFile, ExportPlan, ExportTask, Shape, TaskDone, covered, uncovered
@@ -17,7 +18,7 @@ from tierstate.state.offsets import Extent, Offset, TimestampMs
 from tierstate.state.routing import Isolation
 from tierstate.storage.memory import MemoryStore
 
-SHAPE = Shape(EVERY_COLUMN, Isolation.READ_COMMITTED, 1000, "writer")
+SHAPE = Shape(Columns(EVERY_COLUMN), Isolation.READ_COMMITTED, 1000, "writer")
 
 
 def plan_of(number: int, *ranges: tuple[int, int, int]) -> ExportPlan:
