@@ -123,9 +123,7 @@ def check(context: Context, table: str, local: bool) -> None:
 @click.option("--key-schema", metavar="FILE|TEXT", help="Of keys, likewise.")
 @acts(unasked=False)
 @pass_context
-def evolve(
-    context: Context, table: str, value_schema: str | None, key_schema: str | None, execute: bool
-) -> None:
+def evolve(context: Context, table: str, value_schema: str | None, key_schema: str | None, execute: bool) -> None:
     """Add fields to a typed table's columns, and widen types. Nothing is taken away, and rows that are there stay.
 
     Without a schema here the registry's latest, of a table that grows with it: then `follow` does it by itself, once it

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -58,7 +59,10 @@ def evolved_columns(now: Columns, wanted: Mapping[str, Form]) -> Columns:
     return now
 
 
-def changes(before: pa.Schema | pa.StructType, after: pa.Schema | pa.StructType, path: str = "") -> Iterator[FieldChange]:
+Fields: TypeAlias = pa.Schema | pa.StructType
+
+
+def changes(before: Fields, after: Fields, path: str = "") -> Iterator[FieldChange]:
     """Of fields, by their names with dots."""
     for each in after:
         name = f"{path}{each.name}"

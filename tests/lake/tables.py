@@ -31,6 +31,7 @@ from tierstate.state.routing import Isolation
 from tierstate.values.schema_registry import RegistryAccess
 
 NAME = "kafka.t"
+BYTES = Columns(EVERY_COLUMN)
 SMALL = TableLimits(file_bytes=6_000, commit_bytes=20_000)
 """So that a golden log makes several commits of several files."""
 
@@ -44,7 +45,7 @@ class TableWorld:
         folder: Path,
         *,
         isolation: Isolation = Isolation.READ_COMMITTED,
-        columns: Columns = Columns(EVERY_COLUMN),
+        columns: Columns = BYTES,
         keep: bool = False,
         limits: TableLimits = SMALL,
         local: bool = True,

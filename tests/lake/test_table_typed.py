@@ -3,101 +3,46 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
-from tests.fetch.two_tiers import Golden, records
-from tests.lake.exports import EVERY_COLUMN
-from tests.lake.tables import TableWorld
 from tests.lake.test_table_history import delete_below, unclean_election
-from tests.lake.typed_topics import DDL, folder_of, json_topic
-from tierstate.lake.columns import Columns
-from tierstate.lake.table_check import check_table
+from tests.lake.typed_tables import COUNT, Make, TypedWorld, columns_of, json_world
+from tests.lake.typed_topics import DDL, json_topic
 from tierstate.lake.table_evolve import evolve
 from tierstate.lake.table_files import Attempt
-from tierstate.lake.table_follow import Step, TableLimits
+from tierstate.lake.table_follow import Step
 from tierstate.lake.table_upkeep import compact
 from tierstate.leader.act import run
 from tierstate.state.errors import CorruptData, InvalidRequest
-from tierstate.values.form import Form
-
-Make = Callable[..., Golden]
-SMALL = TableLimits(file_bytes=700, commit_bytes=1_500)
-COUNT = 240
-
-
-def columns_of(ddl: str, headers: Any = "list") -> Columns:
-    return Columns(EVERY_COLUMN, value=Form("json", ddl), headers=headers)
-
-
-def typed_world(make: Make, path: Path, ddl: str = DDL[0], **world: Any) -> TableWorld:
-    golden = make(path=folder_of(path / "topic", json_topic(COUNT, Random(3))))
-    return TableWorld(golden, path / "table", columns=columns_of(ddl), **{"limits": SMALL, **world})
-
-
-def follow_to(world: TableWorld, end: int) -> None:
-    local = world.golden.local
-    local.high_watermark = local.last_stable_offset = end
-    world.follow()
-
-
-def require_same(world: TableWorld) -> int:
-    """The table is its log, by the check and by hand: every offset once, its columns what its value says. How many do
-    not parse.
-    """
-    done = check_table(world.table(), world.log(), window_bytes=2_000)
-    assert not done.findings
-    place, rows = world.table().place().partitions[0], world.rows().to_pylist()
-    values = {}
-    for piece in world.golden.reader.scan("t", 0, place.start, place.end, isolation=world.isolation):
-        for batch in records(piece, "t", 0):
-            values.update(zip(batch.column("offset").to_pylist(), batch.column("value").to_pylist(), strict=True))
-    assert [row["offset"] for row in rows] == sorted(values)
-    for row in rows:
-        if row["_corrupt"] is not None:
-            assert row["value"] is None
-            assert row["_corrupt"] == {"key": None, "value": values[row["offset"]]}
-        elif values[row["offset"]] is None:
-            assert row["value"] is None
-        else:
-            said = json.loads(values[row["offset"]])
-            shown = {name: value for name, value in row["value"].items() if value is not None}
-            [written] = place.written(row["offset"], row["offset"] + 1)
-            form = world.table().facts.versions[written.version].value
-            known = form.kind().names
-            assert shown == {name: value for name, value in said.items() if name in known and value is not None}
-    return sum(row["_corrupt"] is not None for row in rows)
 
 
 def test_a_typed_table_is_its_log_and_what_does_not_parse_keeps_its_bytes(golden_log: Make, tmp_path: Path) -> None:
-    world = typed_world(golden_log, tmp_path, DDL[2])
+    world = json_world(golden_log, tmp_path, DDL[2])
     rounds = world.follow()
-    corrupt = require_same(world)
+    corrupt = world.require_same()
     assert sum(each.corrupt for each in rounds) == corrupt > 10
 
 
 def test_headers_as_a_map_are_the_logs(golden_log: Make, tmp_path: Path) -> None:
-    golden = golden_log(path=folder_of(tmp_path / "topic", json_topic(COUNT, Random(3))))
-    world = TableWorld(golden, tmp_path / "table", columns=columns_of(DDL[2], "map"), limits=SMALL)
+    world = TypedWorld(golden_log, tmp_path, json_topic(COUNT, Random(3)), columns_of(DDL[2], "map"))
     world.follow()
-    require_same(world)
+    world.require_same()
     shown = [row["headers"] for row in world.rows().to_pylist() if row["headers"]]
     assert len(shown) > COUNT // 4
     assert {json.dumps(dict(each), default=str) for each in shown} == {'{"a": ["b\'1\'", "b\'2\'"], "b": [null]}'}
 
 
 def test_after_it_evolved_older_rows_have_null_and_wider_numbers(golden_log: Make, tmp_path: Path) -> None:
-    world = typed_world(golden_log, tmp_path)
-    follow_to(world, 100)
+    world = json_world(golden_log, tmp_path)
+    world.follow_to(100)
     world.evolve(columns_of(DDL[1]))
-    follow_to(world, 170)
+    world.follow_to(170)
     world.evolve(columns_of(DDL[2]))
-    follow_to(world, COUNT)
-    require_same(world)
+    world.follow_to(COUNT)
+    world.require_same()
     assert [(each.version, each.start) for each in world.table().place().partitions[0].versions] == [
         (0, 0),
         (1, 100),
@@ -106,55 +51,55 @@ def test_after_it_evolved_older_rows_have_null_and_wider_numbers(golden_log: Mak
     values = [row["value"] for row in world.rows().to_pylist() if row["value"]]
     assert {tuple(each) for each in values} == {("id", "name", "price", "tags")}
     assert values[0]["price"] is None
-    assert values[-1]["price"] is not None
+    assert any(each["price"] is not None for each in values)
     assert values[-1]["id"] > 2**32
 
 
 def test_compacting_and_taking_out_leave_typed_rows_as_they_are(golden_log: Make, tmp_path: Path) -> None:
-    world = typed_world(golden_log, tmp_path)
-    follow_to(world, 100)
+    world = json_world(golden_log, tmp_path)
+    world.follow_to(100)
     world.evolve(columns_of(DDL[2]))
-    follow_to(world, COUNT)
+    world.follow_to(COUNT)
     before = world.rows()
     assert compact(world.table(), world.attempt_id, execute=True).commits
     assert world.rows().to_pylist() == before.to_pylist()
     delete_below(world, 33)
     assert [each.step for each in world.follow()] == [Step.EXPIRED]
     assert world.rows().to_pylist() == before.slice(33).to_pylist()
-    require_same(world)
+    world.require_same()
 
 
 def test_what_is_appended_again_after_a_lost_branch_is_of_the_newer_columns(golden_log: Make, tmp_path: Path) -> None:
-    world = typed_world(golden_log, tmp_path)
-    follow_to(world, 200)
+    world = json_world(golden_log, tmp_path)
+    world.follow_to(200)
     world.evolve(columns_of(DDL[2]))
     unclean_election(world, 9, 150)
     assert [each.step for each in world.follow()] == [Step.LOST_BRANCH]
-    follow_to(world, COUNT)
+    world.follow_to(COUNT)
     [reach] = world.table().place().partitions.values()
     assert [(each.version, each.start) for each in reach.versions] == [(0, 0), (1, 150)]
-    require_same(world)
+    world.require_same()
 
 
 def test_a_row_that_was_read_before_the_table_evolved_is_not_committed_after_it(
     golden_log: Make, tmp_path: Path
 ) -> None:
-    world = typed_world(golden_log, tmp_path)
-    follow_to(world, 100)
-    world.golden.local.high_watermark = world.golden.local.last_stable_offset = COUNT
+    world = json_world(golden_log, tmp_path)
+    world.follow_to(100)
+    world.produce(COUNT)
     act = world.round()
     while not next(act).startswith("write manifests"):
         pass
     world.evolve(columns_of(DDL[2]))
     assert run(act).step is Step.RACED
     world.follow()
-    require_same(world)
+    world.require_same()
     assert world.named_files() == world.data_files()
 
 
 def test_of_two_that_evolve_a_table_one_is_first_and_the_other_does_nothing(golden_log: Make, tmp_path: Path) -> None:
-    world = typed_world(golden_log, tmp_path)
-    follow_to(world, 100)
+    world = json_world(golden_log, tmp_path)
+    world.follow_to(100)
     acts = []
     for ddl in DDL[1:]:
         table = world.table()
@@ -168,16 +113,16 @@ def test_of_two_that_evolve_a_table_one_is_first_and_the_other_does_nothing(gold
 
 
 def test_a_table_can_evolve_before_its_first_row(golden_log: Make, tmp_path: Path) -> None:
-    world = typed_world(golden_log, tmp_path)
+    world = json_world(golden_log, tmp_path)
     world.evolve(columns_of(DDL[2]))
     world.follow()
     assert world.table().place().partitions[0].versions == ((1, 0),)
-    require_same(world)
+    world.require_same()
 
 
 def test_columns_that_the_table_cannot_become_are_refused_and_nothing_happens(golden_log: Make, tmp_path: Path) -> None:
-    world = typed_world(golden_log, tmp_path)
-    follow_to(world, 100)
+    world = json_world(golden_log, tmp_path)
+    world.follow_to(100)
     before = world.table().iceberg.metadata
     with pytest.raises(InvalidRequest, match=r"the columns of a table cannot become these.*value\.name"):
         world.evolve(columns_of("id int, name int"))
@@ -185,6 +130,6 @@ def test_columns_that_the_table_cannot_become_are_refused_and_nothing_happens(go
 
 
 def test_a_version_that_the_table_does_not_tell_is_named(golden_log: Make, tmp_path: Path) -> None:
-    world = typed_world(golden_log, tmp_path)
+    world = json_world(golden_log, tmp_path)
     with pytest.raises(CorruptData, match=r"does not say what these columns were.*version=1"):
         world.table().rows_by(1)
