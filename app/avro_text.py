@@ -14,10 +14,10 @@ from typing import Any
 from fastavro._read_py import schemaless_reader
 
 from ..state.errors import CorruptData
-from .avro_schemas import with_logical_types
+from ..values.avro_schemas import with_logical_types
+from ..values.schema_registry import RegisteredSchema, SchemaRegistry
 from .bounded_json import BoundedJson
 from .registered_schemas import Decoder
-from .schema_registry import RegisteredSchema, SchemaRegistry
 
 MOST_REFERENCES = 64
 """Of a schema, with all that these refer to."""

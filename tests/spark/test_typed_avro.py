@@ -28,8 +28,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tests.servers.schema_registry import registry
 from tests.spark.tiers import Tiers
-from tierstate.spark.typed_values import RowRefused, TypedValue, typed_value
+from tierstate.spark.typed_values import TypedValue, typed_value
 from tierstate.state.errors import AccessDenied, InvalidRequest, Unavailable
+from tierstate.values.row_refused import RowRefused
 
 
 def record(*fields: tuple[str, Any], name: str = "Order") -> str:

@@ -7,55 +7,63 @@ from __future__ import annotations
 
 import re
 
-from pyspark.sql import types as T
+import pyarrow as pa
 
 from ..state.errors import InvalidRequest
 
-SIMPLE: dict[str, T.DataType] = {
-    "boolean": T.BooleanType(),
-    "tinyint": T.ByteType(),
-    "byte": T.ByteType(),
-    "smallint": T.ShortType(),
-    "short": T.ShortType(),
-    "int": T.IntegerType(),
-    "integer": T.IntegerType(),
-    "bigint": T.LongType(),
-    "long": T.LongType(),
-    "float": T.FloatType(),
-    "real": T.FloatType(),
-    "double": T.DoubleType(),
-    "string": T.StringType(),
-    "date": T.DateType(),
-    "timestamp": T.TimestampType(),
+SIMPLE: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "byte": pa.int8(),
+    "smallint": pa.int16(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
 }
 KNOWN = "boolean, tinyint, smallint, int, bigint, float, double, decimal, string, date, timestamp, array, map, struct"
 CORRUPT = "_corrupt_record"
 _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>\w+)|(?P<sign>[<>(),:])|(?P<end>$))")
 
 
-def struct_of(text: str, option: str) -> T.StructType:
-    """Raises InvalidRequest that names the option, and what in it is not understood."""
-    return _Reader(text, option).whole()
+def struct_of(text: str, what: str) -> pa.StructType:
+    """Raises InvalidRequest that names the schema as ``what``, and what in it is not understood."""
+    return _Reader(text, what).whole()
+
+
+def list_of(element: pa.DataType) -> pa.ListType:
+    return pa.list_(pa.field("element", element))
+
+
+def map_of(value: pa.DataType) -> pa.MapType:
+    """Keys are strings."""
+    return pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("value", value))
 
 
 class _Reader:
     """One pass from left to right; ``_found``: the token that stands."""
 
-    def __init__(self, text: str, option: str) -> None:
-        self._text, self._option, self._at = text, option, 0
+    def __init__(self, text: str, what: str) -> None:
+        self._text, self._what, self._at = text, what, 0
         self._found = ""
         self._advance()
 
-    def whole(self) -> T.StructType:
+    def whole(self) -> pa.StructType:
         wrapped = self._found.lower() == "struct" and self._text[self._at :].lstrip().startswith("<")
         kind = self._type() if wrapped else self._fields("")
         if self._found:
             raise self._wrong("the end")
-        assert isinstance(kind, T.StructType)
         return kind
 
-    def _fields(self, end: str) -> T.StructType:
-        fields: list[T.StructField] = []
+    def _fields(self, end: str) -> pa.StructType:
+        fields: list[pa.Field] = []
         names: set[str] = set()
         while True:
             if end and not fields and self._found == end:
@@ -64,43 +72,41 @@ class _Reader:
             if self._found == ":":
                 self._advance()
             if name.lower() in names:
-                raise InvalidRequest(f"option {self._option}: a field is named twice", field=name)
+                raise InvalidRequest(f"{self._what}: a field is named twice", field=name)
             if not end and name == CORRUPT:
-                raise InvalidRequest(f"option {self._option}: from_json fills this field itself", field=name)
+                raise InvalidRequest(f"{self._what}: from_json fills this field itself", field=name)
             names.add(name.lower())
-            fields.append(T.StructField(name, self._type()))
+            fields.append(pa.field(name, self._type()))
             if self._found.upper() == "NOT":
-                raise InvalidRequest(
-                    f"option {self._option}: every field may be null, NOT NULL is not kept", field=name
-                )
+                raise InvalidRequest(f"{self._what}: every field may be null, NOT NULL is not kept", field=name)
             if self._found != ",":
                 break
             self._advance()
-        return T.StructType(fields)
+        return pa.struct(fields)
 
-    def _type(self) -> T.DataType:
+    def _type(self) -> pa.DataType:
         name = self._name().lower()
         if name in ("array", "map", "struct"):
             self._take("<")
-            made: T.DataType
+            made: pa.DataType
             if name == "array":
-                made = T.ArrayType(self._type())
+                made = list_of(self._type())
             elif name == "struct":
                 made = self._fields(">")
             else:
-                if not isinstance(self._type(), T.StringType):
-                    raise InvalidRequest(f"option {self._option}: the keys of a map are strings", got=self._text)
+                if self._type() != pa.string():
+                    raise InvalidRequest(f"{self._what}: the keys of a map are strings", got=self._text)
                 self._take(",")
-                made = T.MapType(T.StringType(), self._type())
+                made = map_of(self._type())
             self._take(">")
             return made
         if name in ("decimal", "dec", "numeric"):
             return self._decimal()
         if name not in SIMPLE:
-            raise InvalidRequest(f"option {self._option}: no type that can be read here", type=name, types=KNOWN)
+            raise InvalidRequest(f"{self._what}: no type that can be read here", type=name, types=KNOWN)
         return SIMPLE[name]
 
-    def _decimal(self) -> T.DecimalType:
+    def _decimal(self) -> pa.DataType:
         precision, scale = "10", "0"
         if self._found == "(":
             self._advance()
@@ -113,7 +119,7 @@ class _Reader:
             raise self._wrong("decimal(precision, scale)")
         if int(scale) > int(precision):
             raise self._wrong("a scale that is not above the precision")
-        return T.DecimalType(int(precision), int(scale))
+        return pa.decimal128(int(precision), int(scale))
 
     def _name(self) -> str:
         found = self._found
@@ -131,12 +137,12 @@ class _Reader:
     def _advance(self) -> None:
         found = _TOKEN.match(self._text, self._at)
         if found is None:
-            raise InvalidRequest(f"option {self._option} is no schema", at=repr(self._text[self._at :][:20]))
+            raise InvalidRequest(f"{self._what} is no schema", at=repr(self._text[self._at :][:20]))
         self._found, self._at = found.group().strip(), found.end()
 
     def _wrong(self, due: str) -> InvalidRequest:
         return InvalidRequest(
-            f"option {self._option} is no schema like id bigint, tags array<string>: {due} is due",
+            f"{self._what} is no schema like id bigint, tags array<string>: {due} is due",
             got=repr(self._found),
             before=repr(self._text[self._at :][:20]),
         )

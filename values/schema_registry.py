@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -47,6 +47,31 @@ class RegisteredSchema:
     kind: str
     text: str
     references: tuple[SchemaReference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryAccess:
+    """How a registry is asked, by any process; `SchemaRegistry` says what each part is. ``timeout``: seconds."""
+
+    url: str
+    user: str = ""
+    password: str = field(default="", repr=False)
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    timeout: float = TIMEOUT_S
+
+    def open(self, clock: Clock, *, retries: int = 0) -> SchemaRegistry:
+        identity = None if self.certificate is None or self.key is None else (self.certificate, self.key)
+        return SchemaRegistry(
+            self.url,
+            clock,
+            basic=(self.user, self.password) if self.user else None,
+            ca=self.ca,
+            identity=identity,
+            timeout=self.timeout,
+            retries=retries,
+        )
 
 
 class SchemaRegistry:
@@ -147,8 +172,8 @@ def is_url(text: str) -> bool:
     return place.scheme in ("http", "https") and bool(place.host)
 
 
-def apart(url: str) -> tuple[str, tuple[str, str] | None]:
-    """A URL without its credentials, and these."""
+def access_by_url(url: str) -> RegistryAccess:
+    """Of a URL that may have name and password in it."""
     place = urllib3.util.parse_url(url)
     name, _, password = unquote(place.auth or "").partition(":")
-    return place._replace(auth=None).url, (name, password) if place.auth else None
+    return RegistryAccess(place._replace(auth=None).url, name, password)
