@@ -9,14 +9,14 @@ from random import Random
 import pytest
 
 from tests.lake.test_table_history import delete_below, unclean_election
-from tests.lake.typed_tables import COUNT, Make, TypedWorld, columns_of, json_world
-from tests.lake.typed_topics import DDL, json_topic
+from tests.lake.typed_tables import COUNT, Make, TypedWorld, answer_of, avro_world, columns_of, json_world
+from tests.lake.typed_topics import DDL, avro_record, json_topic
 from tierstate.lake.table_evolve import evolve
 from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_follow import Step
 from tierstate.lake.table_upkeep import compact
 from tierstate.leader.act import run
-from tierstate.state.errors import CorruptData, InvalidRequest
+from tierstate.state.errors import CorruptData, InvalidRequest, Unavailable
 
 
 def test_a_typed_table_is_its_log_and_what_does_not_parse_keeps_its_bytes(golden_log: Make, tmp_path: Path) -> None:
@@ -133,3 +133,41 @@ def test_a_version_that_the_table_does_not_tell_is_named(golden_log: Make, tmp_p
     world = json_world(golden_log, tmp_path)
     with pytest.raises(CorruptData, match=r"does not say what these columns were.*version=1"):
         world.table().rows_by(1)
+
+
+def test_a_table_grows_with_what_the_registry_has(golden_log: Make, tmp_path: Path) -> None:
+    with avro_world(golden_log, tmp_path) as world:
+        rounds = world.follow()
+        assert [each.step for each in rounds].count(Step.EVOLVED) == 2
+        assert all(each.rows == each.files == 0 for each in rounds if each.step is Step.EVOLVED)
+        assert len(world.table().facts.versions) == 3
+        assert sum(each.corrupt for each in rounds) == world.require_same() > 10
+        assert world.named_files() == world.data_files()
+
+
+def test_a_registry_that_does_not_answer_stops_a_table_and_nothing_is_corrupt(golden_log: Make, tmp_path: Path) -> None:
+    with avro_world(golden_log, tmp_path) as world:
+        said, world.server.answers = world.server.answers, dict.fromkeys(world.server.answers, (500, "away"))
+        with pytest.raises(Unavailable):
+            world.follow()
+        assert not world.data_files()
+        world.server.answers = said
+        world.follow()
+        world.require_same()
+
+
+def test_a_schema_that_the_table_cannot_become_stops_it_and_names_the_field(golden_log: Make, tmp_path: Path) -> None:
+    with avro_world(golden_log, tmp_path) as world:
+        world.follow_to(100)
+        world.server.answers["/schemas/ids/3"] = answer_of(avro_record(("id", "string")))
+        with pytest.raises(InvalidRequest, match="id"):
+            world.follow_to(COUNT)
+        assert world.table().place().partitions[0].end >= 100
+        assert world.named_files() == world.data_files()
+
+
+def test_a_table_that_does_not_grow_leaves_out_what_its_schema_lacks(golden_log: Make, tmp_path: Path) -> None:
+    with avro_world(golden_log, tmp_path, grows=()) as world:
+        world.follow()
+        world.require_same()
+        assert world.table().facts.version == 0
