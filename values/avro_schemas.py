@@ -39,27 +39,6 @@ def with_logical_types(text: str, what: str, named: dict[str, Any]) -> Any:
     return of_json(text, what, lambda schema: _strict(parse_schema(schema, named), dict(named)))
 
 
-def refuse_recursive(schema: Any, named: dict[str, bool]) -> None:
-    """Raises InvalidRequest for a record within itself, of a schema that was parsed: fastavro's compiled reader follows
-    a value into any depth, and ends the process where the stack does. ``named``: whether one is around what is next.
-    """
-    if isinstance(schema, list):
-        for each in schema:
-            refuse_recursive(each, named)
-    elif isinstance(schema, str):
-        if named.get(schema, False):
-            raise InvalidRequest("a record is within itself", name=schema)
-    else:
-        if "fields" in schema:
-            named[schema["name"]] = True
-            for field in schema["fields"]:
-                refuse_recursive(field["type"], named)
-            named[schema["name"]] = False
-        for inner in ("type", "items", "values"):
-            if inner in schema:
-                refuse_recursive(schema[inner], named)
-
-
 def of_json(text: str, what: str, made: Callable[[Any], Any]) -> Any:
     """What is made of a schema. Raises InvalidRequest that names it as ``what``."""
     try:

@@ -7,6 +7,7 @@ with ours. Spark's option ignores bytes behind a value, as `from_avro` does; a `
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
@@ -16,9 +17,12 @@ from fastavro import schemaless_reader
 
 from ..runtime.clock import SystemClock
 from ..state.errors import CorruptData, InvalidRequest
-from .avro_schemas import parsed, refuse_recursive
+from .avro_bounds import refuse_nothing, refuse_recursive
+from .avro_schemas import parsed
+from .avro_tree import text_of, tree_of
 from .avro_type import shaping
-from .form import Form, TypedColumn
+from .evolution import evolved
+from .form import AVRO, Form, SchemaGrown, TypedColumn
 from .row_refused import RowRefused
 from .schema_registry import FRAME, MAGIC, RegistryAccess, access_by_url
 
@@ -63,7 +67,7 @@ class AvroValues:
             reason = f"a value does not begin with 0 and the id of a schema, but with {value[: FRAME.size].hex()}"
             raise RowRefused(row, CorruptData, reason)
         try:
-            return _writer(registry, FRAME.unpack_from(value)[1], None)
+            return _writer(registry, FRAME.unpack_from(value)[1], None).schema
         except CorruptData as error:
             raise RowRefused(row, CorruptData, str(error)) from error
 
@@ -77,7 +81,7 @@ class AvroValues:
 class StrictAvro:
     """Of any schema, as `Form` has it: the whole bytes are one value, or they are corrupt."""
 
-    def __init__(self, form: Form, kind: pa.DataType, registry: RegistryAccess | None) -> None:
+    def __init__(self, form: Form, kind: pa.DataType, registry: RegistryAccess | None, *, grows: bool) -> None:
         """``registry``: None where values are bare. Raises InvalidRequest where they are not."""
         if form.registered and (registry is None or not registry.url):
             raise InvalidRequest("values that name their schema need a schema registry: set registry.url")
@@ -85,11 +89,14 @@ class StrictAvro:
         self._schema = parsed(_wrapped(form.schema, self._around), "the schema")
         self._shape, self._type = shaping(form.schema), kind
         self._registry = registry if form.registered else None
+        self._form, self._grows = form, grows
         self._writers: dict[int, Any] = {}
 
     def of(self, values: pa.Array) -> TypedColumn:
-        """Raises Unavailable, AccessDenied."""
+        """Raises Unavailable, AccessDenied; SchemaGrown, InvalidRequest before anything is decoded."""
         found = values.to_pylist()
+        if self._registry is not None:
+            self._meet({FRAME.unpack_from(value)[1] for value in found if value is not None and _is_framed(value)})
         rows, corrupt = [], []
         for value in found:
             try:
@@ -107,12 +114,30 @@ class StrictAvro:
             column = pa.array(rows, self._type)
         return TypedColumn(column, pa.array(corrupt, pa.bool_()))
 
+    def _meet(self, ids: set[int]) -> None:
+        """The schemas that values were written with."""
+        assert self._registry is not None
+        form = self._form
+        for id in sorted(ids - self._writers.keys()):
+            try:
+                writer = _writer(self._registry, id, self._around)
+            except CorruptData:
+                self._writers[id] = None
+                continue
+            if self._grows:
+                form = _with(form, writer.text, id)
+            self._writers[id] = writer.schema
+        if form is not self._form:
+            raise SchemaGrown(form)
+
     def _row(self, value: bytes) -> Any:
         writer, reader, stream = self._schema, None, BytesIO(value)
         if self._registry is not None:
             if not _is_framed(value):
                 raise _Corrupt
-            writer, reader = self._writer(FRAME.unpack_from(value)[1], self._registry), self._schema
+            writer, reader = self._writers[FRAME.unpack_from(value)[1]], self._schema
+            if writer is None:
+                raise _Corrupt
             stream.seek(FRAME.size)
         try:
             read: Any = schemaless_reader(stream, writer, reader)
@@ -122,16 +147,6 @@ class StrictAvro:
         if stream.tell() != len(value):
             raise _Corrupt
         return made
-
-    def _writer(self, id: int, registry: RegistryAccess) -> Any:
-        if id not in self._writers:
-            try:
-                self._writers[id] = _writer(registry, id, self._around)
-            except (CorruptData, InvalidRequest):
-                self._writers[id] = None
-        if self._writers[id] is None:
-            raise _Corrupt
-        return self._writers[id]
 
     def _fits(self, made: Any) -> bool:
         try:
@@ -145,6 +160,13 @@ class _Corrupt(Exception):
     pass
 
 
+def _with(form: Form, text: str, id: int) -> Form:
+    try:
+        return evolved(form, Form(AVRO, text, registered=True))
+    except InvalidRequest as error:
+        raise InvalidRequest(error.message, **error.facts, schema=id) from error
+
+
 def _is_framed(value: bytes) -> bool:
     return len(value) >= FRAME.size and value[0] == MAGIC
 
@@ -156,14 +178,30 @@ def _wrapped(text: str, around: str | None) -> str:
     return json.dumps({"type": "record", "name": around, "fields": [{"name": "value", "type": json.loads(text)}]})
 
 
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """``text``: of the schema, with all that it refers to."""
+
+    text: str
+    schema: Any
+
+
 @lru_cache(maxsize=1024)
-def _writer(access: RegistryAccess, id: int, around: str | None) -> Any:
-    """Kept for the process: an id never means another schema. Raises CorruptData, InvalidRequest, and as
+def _writer(access: RegistryAccess, id: int, around: str | None) -> _Writer:
+    """Kept for the process: an id never means another schema. Raises CorruptData, also for what cannot be read, and as
     `SchemaRegistry.schema`.
     """
-    found = access.open(SystemClock(), retries=RETRIES).schema(id)
-    if found.kind != "AVRO" or found.references:
-        raise CorruptData("this schema is not Avro's alone", type=found.kind, references=len(found.references))
-    made = parsed(_wrapped(found.text, around), f"schema {id} of the registry")
-    refuse_recursive(made, {})
-    return made
+    registry, what = access.open(SystemClock(), retries=RETRIES), f"schema {id} of the registry"
+    found = registry.schema(id)
+    if found.kind != "AVRO":
+        raise CorruptData(f"{what} is not Avro's", type=found.kind)
+    try:
+        text = text_of(tree_of(registry.whole(found), what)) if found.references else found.text
+        made = parsed(_wrapped(text, around), what)
+        refuse_recursive(made, {})
+        refuse_nothing(json.loads(text), {})
+    except RecursionError as error:
+        raise CorruptData(f"{what} is nested too deep") from error
+    except InvalidRequest as error:
+        raise CorruptData(f"{what} cannot be read: {error}") from error
+    return _Writer(text, made)

@@ -28,6 +28,10 @@ SIMPLE: dict[str, pa.DataType] = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", "UTC"),
 }
+_WRITTEN = {kind: name for name, kind in SIMPLE.items() if name not in ("byte", "short", "integer", "long", "real")} | {
+    pa.binary(): "binary",
+    pa.timestamp("us"): "timestamp_ntz",
+}
 KNOWN = "boolean, tinyint, smallint, int, bigint, float, double, decimal, string, date, timestamp, array, map, struct"
 CORRUPT = "_corrupt_record"
 _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)*`)|(?P<word>\w+)|(?P<sign>[<>(),:])|(?P<end>$))")
@@ -146,3 +150,26 @@ class _Reader:
             got=repr(self._found),
             before=repr(self._text[self._at :][:20]),
         )
+
+
+def ddl_of(kind: pa.DataType) -> str:
+    """As Spark writes the type; of a struct its fields, which `struct_of` reads."""
+    if pa.types.is_struct(kind):
+        return ", ".join(f"{_quoted(field.name)} {_written(field.type)}" for field in kind)
+    return _written(kind)
+
+
+def _written(kind: pa.DataType) -> str:
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{_quoted(field.name)}: {_written(field.type)}' for field in kind)}>"
+    if pa.types.is_list(kind):
+        return f"array<{_written(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<string, {_written(kind.item_type)}>"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return _WRITTEN[kind]
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) else f"`{name.replace('`', '``')}`"

@@ -81,7 +81,7 @@ class Form:
         if self.format == AVRO:
             from .avro_values import StrictAvro
 
-            return StrictAvro(self, kind, registry)
+            return StrictAvro(self, kind, registry, grows=grows)
         from .text_values import TextValues
 
         return TextValues()

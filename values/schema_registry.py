@@ -28,6 +28,8 @@ FRAME = struct.Struct(">bI")
 TIMEOUT_S = 10.0
 MOST_BYTES = 4 * 1024 * 1024
 """Of one answer."""
+MOST_REFERENCES = 64
+"""Of a schema, with all that these refer to."""
 _AGAIN = (429, 500, 502, 503, 504)
 
 
@@ -114,6 +116,30 @@ class SchemaRegistry:
         """As `schema`."""
         subject = quote(reference.subject, safe="")
         return self._asked(f"{self._url}/subjects/{subject}/versions/{reference.version}", serialized)
+
+    def whole(self, schema: RegisteredSchema) -> list[str]:
+        """The texts of all that it refers to, each behind what it refers to itself, then its own.
+
+        Raises CorruptData for too many; and as `schema`.
+        """
+        known: set[str] = set()
+        texts: list[str] = []
+        asked = 0
+
+        def add(found: RegisteredSchema) -> None:
+            nonlocal asked
+            for reference in found.references:
+                if reference.name in known:
+                    continue
+                if asked >= MOST_REFERENCES:
+                    raise CorruptData(f"a schema refers to more than {MOST_REFERENCES} others")
+                asked += 1  # before it is asked for: references may go round
+                add(self.referenced(reference))
+                known.add(reference.name)
+            texts.append(found.text)
+
+        add(schema)
+        return texts
 
     def _asked(self, url: str, serialized: bool) -> RegisteredSchema:
         until = self._clock.monotonic() + self._timeout
