@@ -86,8 +86,9 @@ def _compared(spark: SparkSession, topic: Topic, folder: Path, runs: int, schema
     name, unit = topic.load.name, "µs a record, less is better"
     peer = f"{KAFKA} and from_json" if schema else KAFKA
     limit = [] if schema else [Row(f"{name}, CPU", cpu["ours"], unit, _encoding(topic, folder), LIMIT)]
+    rates = {side: topic.filled / took for side, took in seconds.items()}
     return [
-        Row(name, topic.filled / seconds["ours"], "records/s", topic.filled / seconds[KAFKA], peer, GOALS.get(name, "")),
+        Row(name, rates["ours"], "records/s", rates[KAFKA], peer, GOALS.get(name, "")),
         Row(f"{name}, CPU", cpu["ours"], unit, cpu[KAFKA], peer),
         *limit,
         Row(f"{name}, check", _log_bytes(topic) / seconds["check"] / 1e6, "MB of log a second"),
