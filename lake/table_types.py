@@ -33,13 +33,11 @@ from ..state.errors import InvalidRequest
 
 def iceberg_schema(columns: pa.Schema) -> Schema:
     """Every column and field optional, but for the keys of maps. Raises InvalidRequest for what Iceberg cannot hold."""
-    ids = count(1)
-    schema = Schema(*_fields(columns, ids, ""))
+    fields = _fields(columns, count(1), "")
     try:
-        schema.column_names  # noqa: B018 - Iceberg's names of nested fields have dots, so two may be the same
-    except ValueError as error:
+        return Schema(*fields)
+    except ValueError as error:  # Iceberg joins the names of nested fields by dots
         raise InvalidRequest("two fields of a table would have one name", reason=str(error)) from error
-    return schema
 
 
 def _fields(fields: pa.Schema | pa.StructType, ids: Iterator[int], path: str) -> list[NestedField]:

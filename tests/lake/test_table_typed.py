@@ -6,17 +6,22 @@ import json
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pytest
 
+from tests.lake.test_table_check import change
 from tests.lake.test_table_history import delete_below, unclean_election
 from tests.lake.typed_tables import COUNT, Make, TypedWorld, answer_of, avro_world, columns_of, json_world
-from tests.lake.typed_topics import DDL, avro_record, json_topic
-from tierstate.lake.table_evolve import evolve
+from tests.lake.typed_topics import DDL, Meant, avro_record, json_topic
+from tierstate.lake.table_check import check_table
+from tierstate.lake.table_evolve import FieldChange, evolve, evolve_table
 from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_follow import Step
+from tierstate.lake.table_types import iceberg_schema
 from tierstate.lake.table_upkeep import compact
-from tierstate.leader.act import run
+from tierstate.leader.act import run, run_until
 from tierstate.state.errors import CorruptData, InvalidRequest, Unavailable
+from tierstate.values.form import Form
 
 
 def test_a_typed_table_is_its_log_and_what_does_not_parse_keeps_its_bytes(golden_log: Make, tmp_path: Path) -> None:
@@ -171,3 +176,73 @@ def test_a_table_that_does_not_grow_leaves_out_what_its_schema_lacks(golden_log:
         world.follow()
         world.require_same()
         assert world.table().facts.version == 0
+
+
+@pytest.mark.parametrize("step", range(2))  # manifests, the commit
+def test_a_writer_that_dies_while_it_evolves_a_table_leaves_it_as_it_was(
+    golden_log: Make, tmp_path: Path, step: int
+) -> None:
+    world = json_world(golden_log, tmp_path)
+    world.follow_to(100)
+    table, before = world.table(), world.table().iceberg.metadata
+    act = evolve(table, Attempt(world.attempt_id()), table.place(), columns_of(DDL[1]))
+    assert len(run_until(act, step)) == step
+    assert world.table().iceberg.metadata == before
+    world.evolve(columns_of(DDL[1]))
+    world.follow_to(COUNT)
+    world.require_same()
+
+
+def test_a_value_that_is_not_the_logs_is_found_in_a_typed_column(golden_log: Make, tmp_path: Path) -> None:
+    world = json_world(golden_log, tmp_path, DDL[1])
+    world.follow()
+
+    def forged(rows: pa.Table) -> pa.Table:
+        at = rows.schema.get_field_index("value")
+        others = pa.array([{"id": 7, "name": "forged", "price": 0.0}] * rows.num_rows, rows.field(at).type)
+        return rows.set_column(at, rows.field(at), others)
+
+    change(world, forged, 60, 62)
+    [found] = check_table(world.table(), world.log()).findings
+    assert found.problem == "the column value is not the log's"
+    assert found.offset == 60
+
+
+def test_not_a_number_is_the_same_as_not_a_number(golden_log: Make, tmp_path: Path) -> None:
+    value = {"id": 1, "price": float("nan")}
+    topic = [Meant(b'{"id": 1, "price": NaN}', value)] * 10
+    world = TypedWorld(golden_log, tmp_path, topic, columns_of(DDL[1]))
+    world.follow()
+    assert not check_table(world.table(), world.log()).findings
+    assert compact(world.table(), world.attempt_id, execute=True).commits
+    shown = world.rows().column("value").combine_chunks().field("price").to_pylist()
+    assert [repr(each) for each in shown] == ["nan"] * 10
+
+
+def test_a_table_evolves_to_what_is_wanted_and_again_is_nothing(golden_log: Make, tmp_path: Path) -> None:
+    world = json_world(golden_log, tmp_path)
+    wanted = {"value": Form("json", "id bigint, price double, at struct<x int>, tags array<string>")}
+    found = [
+        FieldChange("value.id", "int32", "int64"),
+        FieldChange("value.price", None, "double"),
+        FieldChange("value.at", None, "struct<x: int32>"),
+        FieldChange("value.tags", None, "list<element: string>"),
+    ]
+    assert evolve_table(world.table(), wanted, world.attempt_id, execute=False) == found
+    assert world.table().facts.version == 0
+    assert evolve_table(world.table(), wanted, world.attempt_id, execute=True) == found
+    assert world.table().facts.version == 1
+    assert world.table().iceberg.schema().find_field("value.name"), "what is gone stays"
+    assert evolve_table(world.table(), wanted, world.attempt_id, execute=True) == []
+    assert world.table().facts.version == 1
+    world.evolve(columns_of("id bigint, name string, price double, at struct<x bigint, y date>, tags array<string>"))
+    world.follow()
+    assert not check_table(world.table(), world.log()).findings
+
+
+def test_what_iceberg_cannot_hold_is_refused_by_the_field_it_is_in() -> None:
+    two = pa.struct([("a", pa.struct([("b", pa.int32())])), ("a.b", pa.int32())])
+    with pytest.raises(InvalidRequest, match=r"two fields of a table would have one name.*value\.a\.b"):
+        iceberg_schema(pa.schema([("value", two)]))
+    with pytest.raises(InvalidRequest, match=r"cannot hold this type.*value\.t"):
+        iceberg_schema(pa.schema([("value", pa.struct([("t", pa.uint64())]))]))
