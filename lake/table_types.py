@@ -14,7 +14,6 @@ from pyiceberg.types import (
     DateType,
     DecimalType,
     DoubleType,
-    FixedType,
     FloatType,
     IcebergType,
     IntegerType,
@@ -56,8 +55,6 @@ def _type(kind: pa.DataType, ids: Iterator[int], path: str) -> IcebergType:
         return MapType(next(ids), key, next(ids), _type(kind.item_type, ids, f"{path}.value"), False)
     if kinds.is_decimal128(kind):
         return DecimalType(kind.precision, kind.scale)
-    if kinds.is_fixed_size_binary(kind):
-        return FixedType(kind.byte_width)
     if kinds.is_timestamp(kind) and kind.unit == "us":
         return TimestampType() if kind.tz is None else TimestamptzType()
     for known, found in PRIMITIVES.items():

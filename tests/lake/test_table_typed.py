@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 
+import duckdb
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -17,6 +21,7 @@ from tierstate.lake.table_check import check_table
 from tierstate.lake.table_evolve import FieldChange, evolve, evolve_table
 from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_follow import Step
+from tierstate.lake.table_rows import rows_between
 from tierstate.lake.table_types import iceberg_schema
 from tierstate.lake.table_upkeep import compact
 from tierstate.leader.act import run, run_until
@@ -246,3 +251,47 @@ def test_what_iceberg_cannot_hold_is_refused_by_the_field_it_is_in() -> None:
         iceberg_schema(pa.schema([("value", two)]))
     with pytest.raises(InvalidRequest, match=r"cannot hold this type.*value\.t"):
         iceberg_schema(pa.schema([("value", pa.struct([("t", pa.uint64())]))]))
+
+
+EVERY_TYPE = (
+    "a boolean, b tinyint, c smallint, d int, e bigint, f float, g double, h decimal(12,2), i string, k date, "
+    "l timestamp, n array<struct<x: int, y: array<string>>>, o map<string, struct<z: double>>"
+)
+ONE = (
+    b'{"a": true, "b": -1, "c": 300, "d": 70000, "e": 5000000000, "f": 0.5, "g": 0.1, "h": 12.50, "i": "\xc3\xa4",'
+    b' "k": "2026-11-25", "l": "2026-11-25T01:02:03.000004Z",'
+    b' "n": [{"x": 1, "y": ["p", null]}, null], "o": {"q": {"z": 1.5}, "r": null}}'
+)
+
+
+def test_a_column_of_every_type_is_read_by_other_engines(golden_log: Make, tmp_path: Path) -> None:
+    topic = [Meant(ONE, {}), Meant(b"{}", {}), Meant(None), Meant(b"?", poison=True)] * 5
+    world = TypedWorld(golden_log, tmp_path, topic, columns_of(EVERY_TYPE))
+    world.follow()
+    assert not check_table(world.table(), world.log()).findings
+    table = world.table()
+    shown = rows_between(table, 0, 0, 3).column("value").to_pylist()
+    assert shown[0] == {
+        "a": True,
+        "b": -1,
+        "c": 300,
+        "d": 70000,
+        "e": 5_000_000_000,
+        "f": 0.5,
+        "g": 0.1,
+        "h": Decimal("12.50"),
+        "i": "ä",
+        "k": date(2026, 11, 25),
+        "l": datetime(2026, 11, 25, 1, 2, 3, 4, tzinfo=UTC),
+        "n": [{"x": 1, "y": ["p", None]}, None],
+        "o": [("q", {"z": 1.5}), ("r", None)],
+    }
+    assert shown[1:] == [dict.fromkeys(shown[0]), None]
+    frame = pl.scan_iceberg(table.iceberg).sort("offset").collect()
+    assert frame["value"].struct.field("h").to_list()[:3] == [Decimal("12.50"), None, None]
+    files = [each.file_path for each in table.data_files()]
+    asked = duckdb.sql(
+        'SELECT count(*), sum(value.h), max(value.n[1].y[1]), count("_corrupt"), sum(octet_length("_corrupt".value))'
+        f" FROM read_parquet({files})"
+    )
+    assert asked.fetchall() == [(20, Decimal("62.50"), "p", 5, 5)]
