@@ -264,7 +264,10 @@ ONE = (
 )
 
 
-def test_a_column_of_every_type_is_read_by_other_engines(golden_log: Make, tmp_path: Path) -> None:
+def test_a_column_of_every_type_is_read_by_other_engines(
+    golden_log: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     topic = [Meant(ONE, {}), Meant(b"{}", {}), Meant(None), Meant(b"?", poison=True)] * 5
     world = TypedWorld(golden_log, tmp_path, topic, columns_of(EVERY_TYPE))
     world.follow()
