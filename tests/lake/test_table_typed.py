@@ -293,7 +293,7 @@ def test_a_column_of_every_type_is_read_by_other_engines(
     frame = pl.scan_iceberg(table.iceberg).sort("offset").collect()
     assert frame["value"].struct.field("h").to_list()[:3] == [Decimal("12.50"), None, None]
     files = [each.file_path for each in table.data_files()]
-    asked = duckdb.sql(
+    asked = duckdb.connect().execute(
         'SELECT count(*), sum(value.h), max(value.n[1].y[1]), count("_corrupt"), sum(octet_length("_corrupt".value))'
         f" FROM read_parquet({files})"
     )
