@@ -132,6 +132,15 @@ def test_a_table_whose_columns_cannot_become_what_is_met_stops_and_no_other(gold
         assert keeper.tables[OTHER].done.rows == COUNT
 
 
+def test_what_new_columns_are_for_does_not_wait_again(golden_log: Make, tmp_path: Path) -> None:
+    with avro_world(golden_log, tmp_path) as world:
+        keeper = keeper_of(world, ManualClock(), TableLimits())
+        while keeper.turn(RUNS):
+            pass
+        assert world.table().facts.version > 0
+        assert keeper.tables[NAME].done.rows == COUNT
+
+
 def test_records_that_do_not_parse_are_counted(world: TableWorld) -> None:
     with world.catalog() as catalog:
         typed = Columns(EVERY_COLUMN, value=Form("json", "id int"))

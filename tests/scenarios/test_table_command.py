@@ -88,7 +88,10 @@ def all_copied(tables: Tables, topic: str) -> bool:
     return all(each["local_log_start_offset"] > 0 for each in tables.house.json("describe", topic))
 
 
-def test_a_table_has_the_log_and_every_reader_of_iceberg_reads_it(tables: Tables) -> None:
+def test_a_table_has_the_log_and_every_reader_of_iceberg_reads_it(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     topic = made(tables, "read")
     name = tables.create(topic)
     with tables.house.agent():
@@ -242,7 +245,7 @@ def test_a_typed_table_shows_values_keeps_what_is_none_and_evolves(tables: Table
     found = listed(tables, name)
     assert (found["keys"], found["values"], found["version"]) == ("string", "json", 1)
     refused = tables.house.run("table", "evolve", name, "--value-schema", "id string", code=2).stderr
-    assert "id" in refused
+    assert "field=id" in refused
 
 
 def test_a_table_of_the_registrys_schema_grows_with_it(tables: Tables) -> None:
@@ -252,7 +255,7 @@ def test_a_table_of_the_registrys_schema_grows_with_it(tables: Tables) -> None:
         latest = f"/subjects/{topic}-value/versions/latest"
         refused = tables.house.run("table", "create", topic, "--value-format", "avro", code=2).stderr
         assert "registry.url" in refused
-        server.answers[latest] = answer_of(AVRO[0])
+        server.answers[latest] = answer_of(AVRO[0], id=1)
         name = tables.create(topic, "--value-format", "avro", "--set", url)
         with tables.house.agent():
             topic_of = avro_topic(60, Random(5))
@@ -261,8 +264,9 @@ def test_a_table_of_the_registrys_schema_grows_with_it(tables: Tables) -> None:
             checked = tables.check(name, "--local", "--set", url)
         assert checked["findings"] == []
         assert checked["partitions"][0]["corrupt_records"] == sum(each.poison for each in topic_of)
-        assert listed(tables, name)["version"] == 2
-        server.answers[latest] = answer_of(avro_record(("id", "long"), ("last", ["null", "string"])))
+        assert listed(tables, name)["version"] == 1, "both schemas were met at once"
+        assert "value.tags" in tables.table(name).schema().column_names
+        server.answers[latest] = answer_of(avro_record(("id", "long"), ("last", ["null", "string"])), id=9)
         grown = tables.house.json("table", "evolve", name, "--execute", "--set", url)
         assert grown["changes"] == [{"field": "value.last", "before": "", "after": "string"}]
     everything = tables.table(name).properties | {"metadata": tables.table(name).metadata.model_dump_json()}
