@@ -182,7 +182,7 @@ def _all_right(read: pa.Array) -> TypedColumn:
 
 def _only(lists: pa.Array | None) -> pa.Array | None:
     """The element of each; None: not each has one."""
-    if lists is None or lists.null_count or lists.offset or len(lists.values) != len(lists):
+    if lists is None or lists.null_count or lists.offset:
         return None
     ends = np.frombuffer(lists.buffers()[1], np.int32)[: len(lists) + 1]
     return lists.values if np.array_equal(ends, np.arange(len(ends))) else None
