@@ -23,7 +23,7 @@ class Registry(Section):
         default=3.0,
         gt=0,
         le=60,
-        description="How long one answer of a gateway waits for all schemas that it needs, and an export or a table for one.",
+        description="How long one answer of a gateway waits for all its schemas, and an export or a table for one.",
     )
     cache: Size = Field(default=16 * 2**20, description="Bytes of schemas that a gateway keeps.")
 
