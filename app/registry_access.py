@@ -1,0 +1,21 @@
+"""The schema registry of the settings, as any process of ours asks it."""
+
+from __future__ import annotations
+
+from ..runtime.registry_settings import Registry
+from ..values.schema_registry import RegistryAccess
+
+
+def registry_access(settings: Registry) -> RegistryAccess | None:
+    """None: no registry is set."""
+    if not settings.url:
+        return None
+    return RegistryAccess(
+        settings.url,
+        settings.user,
+        "" if settings.password is None else settings.password.get_secret_value(),
+        settings.ca,
+        settings.certificate,
+        settings.key,
+        settings.timeout,
+    )
