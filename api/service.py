@@ -53,7 +53,7 @@ PARTITIONS = 100_000
 """Partitions whose local start is remembered."""
 
 
-class Reader(Protocol):
+class GatewayReader(Protocol):
     """What the gateway needs of `fetch.reader.LogReader`. Thread-safe, blocking."""
 
     def topics(self) -> list[str]: ...
@@ -130,7 +130,7 @@ class FetchService:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: GatewayReader,
         settings: Gateway,
         clock: Clock,
         hidden: Iterable[str] = (),
