@@ -117,8 +117,8 @@ class Pools:
             pool.close()
 
 
-class ClientLeft(Exception):
-    """Nobody waits for the answer any more."""
+class ClientLeft(BaseException):
+    """Nobody waits for the answer any more. Past every handler that would make one, to the connection."""
 
 
 class FetchService:
