@@ -85,7 +85,7 @@ def folder_of(
     path: Path, records: Sequence[Pair], a_batch: int = 50, a_segment: int = 200, apart_ms: int = 60_000
 ) -> Path:
     """As a broker leaves it. Each third record has headers of which a key comes twice."""
-    path.mkdir()
+    path.mkdir(parents=True)
     (path / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     for base in range(0, len(records), a_segment):
         data = b""

@@ -16,11 +16,13 @@ from typing import Any
 import fastavro
 
 DDL = (
-    "id int, name string",
-    "id int, name string, price double",
-    "id bigint, name string, price double, tags array<string>",
+    "id int, name string, few tinyint",
+    "id int, name string, few smallint",
+    "id int, name string, few int",
+    "id int, name string, few int, price double",
+    "id bigint, name string, few int, price double, tags array<string>",
 )
-"""Of writers, each younger than the one before."""
+"""Of writers, each younger than the one before. The first three are one to Iceberg, which has no smaller integer."""
 NOTHING_OF_JSON = (b"", b"null", b"[]", b"{", b'{"id": "x"}', b'{"id": 1} 2', b"\xff\xfe", b'{"name": 7, "id": [1]}')
 
 
@@ -50,11 +52,13 @@ def _json(at: int, writer: int, random: Random) -> Meant:
 
 def _value(at: int, writer: int, random: Random) -> dict[str, Any]:
     """Of the ``writer``-th schema."""
-    value: dict[str, Any] = {"id": at if writer < 2 else at + 2**40, "name": random.choice(["ä", "bob", None])}
+    value: dict[str, Any] = {"id": at, "name": random.choice(["ä", "bob", None]), "few": 100}
     if writer >= 1:
+        value["few"] = random.choice([1, 300, 70_000])
+    if writer >= 3:
         value["price"] = random.choice([at / 8, None])
-    if writer >= 2:
-        value["tags"] = random.choice([[], None, ["x", None]])
+    if writer >= 4:
+        value |= {"id": at + 2**40, "tags": random.choice([[], None, ["x", None]])}
     return value
 
 
@@ -62,11 +66,12 @@ def avro_record(*fields: tuple[str, Any]) -> dict[str, Any]:
     return {"type": "record", "name": "Order", "fields": [{"name": name, "type": kind} for name, kind in fields]}
 
 
-_NAME, _PRICE = ("name", ["null", "string"]), ("price", ["null", "double"])
+_NAME, _FEW, _PRICE = ("name", ["null", "string"]), ("few", "int"), ("price", ["null", "double"])
+_TAGS = ("tags", ["null", {"type": "array", "items": ["null", "string"]}])
 AVRO = (
-    avro_record(("id", "int"), _NAME),
-    avro_record(("id", "int"), _NAME, _PRICE),
-    avro_record(("id", "long"), _NAME, _PRICE, ("tags", ["null", {"type": "array", "items": ["null", "string"]}])),
+    avro_record(("id", "int"), _NAME, _FEW),
+    avro_record(("id", "int"), _NAME, _FEW, _PRICE),
+    avro_record(("id", "long"), _NAME, _FEW, _PRICE, _TAGS),
 )
 """Of writers, as `DDL`. The id of each at the registry is its place here, from 1 on."""
 
@@ -77,7 +82,7 @@ def avro_topic(count: int, random: Random) -> list[Meant]:
 
 
 def _registered(at: int, writer: int, random: Random) -> Meant:
-    kind, value = random.random(), _value(at, writer, random)
+    kind, value = random.random(), _value(at, (0, 3, 4)[writer], random)
     if kind < 0.1:
         return Meant(None)
     data = io.BytesIO()
