@@ -50,7 +50,7 @@ class TypedPart:
             if known is not None and known.registered:
                 return known
             return latest(f"{topic}-{self.name}")
-        schema = "" if self.schema is None else _text(self.schema)
+        schema = "" if self.schema is None else schema_text(self.schema)
         return Form(self.format, schema, registered=self.registered and self.format == AVRO)
 
 
@@ -131,7 +131,7 @@ def typed_options() -> Decorator:
     return decorated
 
 
-def _text(schema: str) -> str:
+def schema_text(schema: str) -> str:
     """Of a file, where there is one of this name."""
     try:
         path = Path(schema)

@@ -8,7 +8,7 @@ So no byte of a record is lost: it is in its column, or there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -92,11 +92,12 @@ class Rows:
     the key or the value does not parse.
     """
 
-    def __init__(self, columns: Columns, registry: RegistryAccess | None, *, grows: bool = False) -> None:
+    def __init__(self, columns: Columns, registry: RegistryAccess | None, *, grows: Collection[str] = ()) -> None:
+        """``grows``: of `key` and `value`, which may have what a writer's schema has."""
         self.schema = columns.schema()
         self.corrupt = 0
         self._columns = columns
-        self._readers = {name: form.reader(registry, grows=grows) for name, form in columns.forms.items()}
+        self._readers = {name: form.reader(registry, grows=name in grows) for name, form in columns.forms.items()}
 
     def of(self, records: pa.Table) -> pa.Table:
         """``records``: as `log.decode` makes them, headers among them; as many rows, in their order.

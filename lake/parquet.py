@@ -62,6 +62,10 @@ class ParquetFile:
         self._digest.update(records)
         if CORRUPT in rows.column_names:
             self.corrupt += corrupt_in(rows.column(CORRUPT))
+        self.write(rows)
+
+    def write(self, rows: pa.Table) -> None:
+        """A row group, of which nothing is told: no digest, no first and last."""
         with _typed():
             self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 

@@ -38,6 +38,7 @@ class CaughtUp:
     rows: int = 0
     files: int = 0
     missed: int = 0
+    corrupt: int = 0
     waiting: dict[int, Unavailable] = field(default_factory=dict)
 
     def count(self, done: Round) -> None:
@@ -48,6 +49,7 @@ class CaughtUp:
         self.rows += done.rows if done.step is Step.APPENDED else 0
         self.files += done.files
         self.missed += done.missed
+        self.corrupt += done.corrupt
 
 
 def catch_up(
@@ -93,6 +95,13 @@ class Kept:
     due: float = 0.0
     failures: int = 0
     stopped: str | None = None
+    facts: TableFacts | None = None
+
+    @property
+    def format(self) -> str:
+        """Of values; bytes where they are not typed, or nobody could look yet."""
+        form = None if self.facts is None else self.facts.columns.value
+        return "bytes" if form is None else form.format
 
 
 class Keeper:
@@ -151,6 +160,7 @@ class Keeper:
 
     def _keep(self, name: str, kept: Kept, stopping: threading.Event) -> bool:
         table = self._catalog.table(name)
+        kept.facts = table.facts
         log = self._log(table.facts)
         look = look_at(table, log)
         self._saw(kept, look)
@@ -161,12 +171,13 @@ class Keeper:
         if round_ is None:
             return False
         kept.done.count(round_)
-        kept.stopped = None
+        kept.stopped, kept.facts = None, table.facts
         if round_.step is not Step.RACED:
             self._logger.info("table", table=name, step=str(round_.step), rows=round_.rows, files=round_.files)
             left = look_at(table, log)
             self._saw(kept, left)
-            kept.due = self._pace.clock.monotonic() + self._pace.interval_s
+            if round_.step is not Step.EVOLVED:  # what the new columns are for has waited long enough
+                kept.due = self._pace.clock.monotonic() + self._pace.interval_s
         return True
 
     def _saw(self, kept: Kept, look: Look) -> None:
@@ -193,9 +204,18 @@ def feed_table_metrics(metrics: Metrics, keeper: Keeper) -> None:
 
     metrics.gauge("tierstate_table_lag_records", told(lambda kept: kept.lag))
     metrics.gauge("tierstate_table_lag_seconds", told(keeper.lag_seconds))
+    metrics.gauge(
+        "tierstate_table_version",
+        lambda: [
+            ((name, kept.format), kept.facts.version)
+            for name, kept in sorted(keeper.tables.items())
+            if kept.facts is not None
+        ],
+    )
     metrics.gauge("tierstate_table_stopped", told(lambda kept: 1.0 if kept.stopped else 0.0))
     metrics.tally("tierstate_table_commits_total", told(lambda kept: kept.done.commits))
     metrics.tally("tierstate_table_rows_total", told(lambda kept: kept.done.rows))
     metrics.tally("tierstate_table_files_total", told(lambda kept: kept.done.files))
     metrics.tally("tierstate_table_failures_total", told(lambda kept: kept.failures))
+    metrics.tally("tierstate_table_corrupt_records_total", told(lambda kept: kept.done.corrupt))
     metrics.tally("tierstate_table_missed_records_total", told(lambda kept: kept.done.missed))

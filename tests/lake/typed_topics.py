@@ -1,0 +1,89 @@
+"""Topics whose values mean something: JSON objects, or Avro that names its schema at a registry, of writers that grow.
+
+What each record means is kept beside its bytes: what a typed table must show.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import fastavro
+
+DDL = (
+    "id int, name string",
+    "id int, name string, price double",
+    "id bigint, name string, price double, tags array<string>",
+)
+"""Of writers, each younger than the one before."""
+NOTHING_OF_JSON = (b"", b"null", b"[]", b"{", b'{"id": "x"}', b'{"id": 1} 2', b"\xff\xfe", b'{"name": 7, "id": [1]}')
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """``value``: None for a tombstone. ``poison``: the bytes are no value of any schema."""
+
+    data: bytes | None
+    value: Mapping[str, Any] | None = None
+    poison: bool = False
+
+
+def json_topic(count: int, random: Random) -> list[Meant]:
+    """Objects whose writers' schemas grow as in `DDL`."""
+    return [_json(at, at * len(DDL) // count, random) for at in range(count)]
+
+
+def _json(at: int, writer: int, random: Random) -> Meant:
+    kind = random.random()
+    if kind < 0.1:
+        return Meant(random.choice(NOTHING_OF_JSON), poison=True)
+    if kind < 0.2:
+        return Meant(None)
+    value = _value(at, writer, random)
+    return Meant(json.dumps(value).encode(), value)
+
+
+def _value(at: int, writer: int, random: Random) -> dict[str, Any]:
+    """Of the ``writer``-th schema."""
+    value: dict[str, Any] = {"id": at if writer < 2 else at + 2**40, "name": random.choice(["ä", "bob", None])}
+    if writer >= 1:
+        value["price"] = random.choice([at / 8, None])
+    if writer >= 2:
+        value["tags"] = random.choice([[], None, ["x", None]])
+    return value
+
+
+def avro_record(*fields: tuple[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": "Order", "fields": [{"name": name, "type": kind} for name, kind in fields]}
+
+
+_NAME, _PRICE = ("name", ["null", "string"]), ("price", ["null", "double"])
+AVRO = (
+    avro_record(("id", "int"), _NAME),
+    avro_record(("id", "int"), _NAME, _PRICE),
+    avro_record(("id", "long"), _NAME, _PRICE, ("tags", ["null", {"type": "array", "items": ["null", "string"]}])),
+)
+"""Of writers, as `DDL`. The id of each at the registry is its place here, from 1 on."""
+
+
+def avro_topic(count: int, random: Random) -> list[Meant]:
+    """Registered; now and then cut short, with more behind it, or by an id that the registry does not have."""
+    return [_registered(at, at * len(AVRO) // count, random) for at in range(count)]
+
+
+def _registered(at: int, writer: int, random: Random) -> Meant:
+    kind, value = random.random(), _value(at, writer, random)
+    if kind < 0.1:
+        return Meant(None)
+    data = io.BytesIO()
+    fastavro.schemaless_writer(data, fastavro.parse_schema(AVRO[writer]), value)
+    framed = struct.pack(">bI", 0, writer + 1) + data.getvalue()
+    if kind < 0.2:
+        poison = (b"", framed[:5], framed + b"\0", b"\1" + framed[1:], struct.pack(">bI", 0, 99) + framed[5:])
+        return Meant(random.choice(poison), poison=True)
+    return Meant(framed, value)
