@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 from pyiceberg.exceptions import (
     CommitFailedException,
     ForbiddenError,
@@ -25,7 +26,15 @@ from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from sqlalchemy.exc import SQLAlchemyError
 
-from ..state.errors import AccessDenied, CorruptData, InvalidRequest, StorageFull, StorageUnavailable, UnknownOutcome
+from ..state.errors import (
+    AccessDenied,
+    CorruptData,
+    InvalidRequest,
+    StorageFull,
+    StorageUnavailable,
+    Unavailable,
+    UnknownOutcome,
+)
 from .table_facts import TableFacts
 from .table_place import ATTEMPT, OFFSETS, TablePlace
 
@@ -157,22 +166,26 @@ class LakeTable:
 
         Raises UnknownOutcome where nobody says whether it landed: then its files stay, for they may be the table's.
         """
-        failure: Exception | None = None
         try:
             transaction.commit_transaction()
+            return True
         except Exception as error:
             failure = error
-        self.refresh()
-        if failure is None or self.landed(attempt):
-            return True
-        if isinstance(failure, CommitFailedException):
-            return False
-        raise UnknownOutcome(
+        unknown = UnknownOutcome(
             "the catalog did not say whether a commit landed; the table's place says it later",
             table=self.name,
             attempt=attempt,
             reason=repr(failure),
-        ) from failure
+        )
+        try:
+            self.refresh()
+        except Unavailable:  # a catalog that went while it was asked
+            raise unknown from failure
+        if self.landed(attempt):
+            return True
+        if isinstance(failure, CommitFailedException):
+            return False
+        raise unknown from failure
 
     def landed(self, attempt: str) -> bool:
         """Whether a snapshot is of this attempt."""
@@ -195,7 +208,14 @@ def foreign(**facts: Any) -> Iterator[None]:
         raise CorruptData("a file of the table is missing", **facts, reason=str(error)) from error
     except pa.ArrowInvalid as error:
         raise CorruptData("a file of the table is damaged", **facts, reason=str(error)) from error
-    except (RESTError, SQLAlchemyError, OSError) as error:
+    except (NoCredentialsError, PartialCredentialsError) as error:
+        raise AccessDenied("the catalog's credentials are missing", **facts, reason=str(error)) from error
+    except ClientError as error:  # of Glue
+        denied = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 403
+        refused = denied or error.response.get("Error", {}).get("Code", "").startswith("AccessDenied")
+        kind = AccessDenied if refused else StorageUnavailable
+        raise kind("the catalog refuses a request", **facts, reason=str(error)) from error
+    except (RESTError, SQLAlchemyError, BotoCoreError, OSError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise StorageFull("the table's store has no room", **facts) from error
         raise StorageUnavailable(

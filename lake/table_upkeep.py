@@ -204,14 +204,14 @@ def strays(table: LakeTable, older_than: TimestampMs) -> list[Stray]:
     with foreign(table=table.name):
         found = io.fs_by_scheme(scheme, host).get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
     table.refresh()
-    named = _named(table)
+    named = {_place(each) for each in _named(table)}
     return [
         Stray(url, each.size)
         for each in found
         if each.type == FileType.File
         and each.mtime_ns is not None
         and each.mtime_ns // 1_000_000 < older_than
-        and (url := location + each.path.removeprefix(path)) not in named
+        and _place(url := location + each.path.removeprefix(path)) not in named
     ]
 
 
@@ -220,6 +220,12 @@ def sweep(table: LakeTable, found: Sequence[Stray], advance: Callable[[int], Non
         with suppress(FileNotFoundError):
             table.remove(each.url)
         advance(1)
+
+
+def _place(url: str) -> tuple[str, str]:
+    """Bucket and path: a catalog's Java writes ``file:/lake`` and ``s3a://`` where the table's location has others."""
+    _, host, path = PyArrowFileIO.parse_location(url)
+    return host, path
 
 
 def _named(table: LakeTable) -> set[str]:

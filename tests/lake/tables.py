@@ -44,22 +44,21 @@ class TableWorld:
         keep: bool = False,
         limits: TableLimits = SMALL,
         local: bool = True,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
+        """``properties``: of another catalog."""
         self.golden, self.folder, self.limits, self.local = golden, folder, limits, local
         self.isolation = isolation
         self._ids = RandomIds()
+        self.properties = properties or {
+            "type": "sql",
+            "uri": f"sqlite:///{folder}/catalog.db",
+            "warehouse": f"file://{folder}/warehouse",
+        }
         (folder / "warehouse").mkdir(parents=True)
         facts = TableFacts("t", TOPIC_ID, isolation, columns, keep)
         with self.catalog() as catalog:
             catalog.create(NAME, facts)
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        return {
-            "type": "sql",
-            "uri": f"sqlite:///{self.folder}/catalog.db",
-            "warehouse": f"file://{self.folder}/warehouse",
-        }
 
     @contextmanager
     def catalog(self) -> Iterator[LakeCatalog]:
