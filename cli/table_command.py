@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..state.errors import Difference, MissingExtra, TierstateError
+from ..state.errors import Difference, InvalidRequest, MissingExtra, TierstateError
 from ..state.routing import Isolation
 from .context import Context
 from .flags import DurationType, acts, from_bucket, pass_context
 from .reading import isolation_option
+from .task_runs import by_processes, by_spark
 from .topic_argument import TopicArgument, TopicType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..lake.jobs import AnyRun
     from ..lake.table import LakeTable
     from ..lake.table_catalog import LakeCatalog
 
@@ -129,31 +131,41 @@ def drop(context: Context, table: str, execute: bool) -> None:
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 @click.option("--once", is_flag=True, help="Until every table has what is there now; then end.")
 @click.option("--local", is_flag=True, help="Up to the last stable offset, not only what was copied.")
+@click.option("--processes", type=click.IntRange(1, 256), help="With --once: so many make a commit's files at a time.")
+@click.option("--spark", is_flag=True, help="With --once: the tasks of a Spark job make them; see spark-submit.")
 @pass_context
-def follow(context: Context, tables: tuple[str, ...], once: bool, local: bool) -> None:
+def follow(
+    context: Context, tables: tuple[str, ...], once: bool, local: bool, processes: int | None, spark: bool
+) -> None:
     """Keep tables as their topics are; without names all of the catalog that follow one.
 
     Any number of followers may keep the same tables. One that cannot go on stops with its reason, the others go on.
     Ends on SIGTERM.
     """
+    if (spark or processes) and not once:
+        raise InvalidRequest("--processes and --spark go with --once: a service reads little at a time")
+    if spark and processes:
+        raise InvalidRequest("--spark or --processes, not both")
     if once:
-        _follow_once(context, tables, local)
+        run = by_spark("table follow --spark") if spark else by_processes(processes) if processes else None
+        _follow_once(context, tables, local, run)
     else:
         _follow(context, tables, local)
 
 
-def _follow_once(context: Context, tables: tuple[str, ...], local: bool) -> None:
+def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: AnyRun | None) -> None:
     failed: list[TierstateError] = []
     rows = []
     with _catalog(context) as catalog, context.connected(*NEEDED) as connection:
         from ..lake.table_keeper import catch_up
-        from ..lake.table_open import fresh_attempt, limits_of, open_log
+        from ..lake.table_open import fresh_attempt, limits_of, means_of, open_log
 
         for name in tables or catalog.ours():
             try:
                 facts = catalog.table(name).facts
                 with open_log(connection, facts, context.output.note, local=local) as (log, keep):
-                    done = catch_up(catalog, name, log, limits_of(context.settings), fresh_attempt, keep)
+                    means = means_of(context.settings, keep, run)
+                    done = catch_up(catalog, name, log, limits_of(context.settings), fresh_attempt, means)
             except TierstateError as error:
                 failed.append(error)
                 context.output.note(f"{name}: {error}")

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
 from ..state.errors import Unavailable
-from .jobs import Job, Outcome, Run, do, here
+from .jobs import AnyJob, AnyRun, do, here
 
 WAITING = 2
 """Jobs that are handed to a process ahead of time."""
 
 
-def in_processes(count: int) -> Run:
-    """A `Run`; one process is this one. Raises Unavailable when one of them was killed."""
-    if count == 1:
-        return here
+def in_processes(count: int) -> AnyRun:
+    """One process is this one. Raises Unavailable when one of them was killed."""
+    return here if count == 1 else Processes(count)
 
-    def run(jobs: list[Job]) -> Iterator[tuple[int, Outcome]]:
-        # not forked: this process has threads and connections, which do not survive that
-        pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
-        left, running = iter(jobs), set[Future[tuple[int, Outcome]]]()
+
+class Processes:
+    """An `AnyRun`. They start with the first job, wait for those of the next call, and end with this object."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __call__(self, jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
+        if self._pool is None:
+            # not forked: this process has threads and connections, which do not survive that
+            self._pool = ProcessPoolExecutor(self._count, mp_context=multiprocessing.get_context("spawn"))
+        left, running = iter(jobs), set[Future[tuple[int, Any]]]()
         try:
             while True:
                 for job in left:
-                    running.add(pool.submit(do, job))
-                    if len(running) == count * WAITING:
+                    running.add(self._pool.submit(do, job))
+                    if len(running) == self._count * WAITING:
                         break
                 if not running:
                     return
@@ -35,12 +44,13 @@ def in_processes(count: int) -> Run:
                 for each in ended:
                     yield each.result()
         except BrokenProcessPool as error:
+            self._pool = None
             raise Unavailable(
-                "a process of the export was killed (by the kernel, when memory is short); what is committed stays, and"
-                " the same command goes on from there",
-                processes=count,
+                "a process that did tasks was killed (by the kernel, when memory is short); what is committed stays,"
+                " and the same command goes on from there",
+                processes=self._count,
             ) from error
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-    return run
+            for each in running:
+                each.cancel()
+            wait(running)  # nobody's task is at work once this is over

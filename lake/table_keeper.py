@@ -17,11 +17,10 @@ from ..runtime.clock import Clock
 from ..runtime.metrics import Metrics, Sample
 from ..state.errors import TierstateError, Unavailable, UnknownOutcome
 from .export import MOVED, TRIES
-from .kept import Keep
 from .table import LakeTable
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
-from .table_follow import Look, Round, Step, TableLimits, below, follow_round, look_at, no_lease
+from .table_follow import ALONE, Look, Means, Round, Step, TableLimits, below, follow_round, look_at
 from .table_log import TopicLog
 
 LOOK_S = 5.0
@@ -56,14 +55,14 @@ def catch_up(
     log: TopicLog,
     limits: TableLimits,
     attempt_id: Callable[[], str],
-    keep: Keep = no_lease,
+    means: Means = ALONE,
 ) -> CaughtUp:
     """Until the table has what is there now. Raises what a round does, `AGAIN` only when it came up `TRIES` times."""
     done, tries = CaughtUp(), TRIES
     while True:
         table = catalog.table(name)
         try:
-            round_ = run(follow_round(table, log, look_at(table, log), attempt_id(), limits, keep))
+            round_ = run(follow_round(table, log, look_at(table, log), attempt_id(), limits, means))
         except AGAIN:
             tries -= 1
             if not tries:

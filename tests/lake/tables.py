@@ -17,7 +17,7 @@ from tierstate.fetch.planned_split import PlannedSplit
 from tierstate.lake.table import LakeTable
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_facts import TableFacts
-from tierstate.lake.table_follow import Round, Step, TableLimits, follow_round, look_at
+from tierstate.lake.table_follow import Means, Round, Step, TableLimits, follow_round, look_at
 from tierstate.lake.table_log import TopicLog
 from tierstate.leader.act import Act, run
 from tierstate.log.record_digest import RecordDigest
@@ -48,7 +48,7 @@ class TableWorld:
     ) -> None:
         """``properties``: of another catalog."""
         self.golden, self.folder, self.limits, self.local = golden, folder, limits, local
-        self.isolation = isolation
+        self.isolation, self.means = isolation, Means()
         self._ids = RandomIds()
         self.properties = properties or {
             "type": "sql",
@@ -81,7 +81,7 @@ class TableWorld:
         """An act. ``table``: loaded by now."""
         attempt = FactId.of(self._ids.uuid())
         table, log = table or self.table(), self.log()
-        return follow_round(table, log, look_at(table, log), attempt, self.limits)
+        return follow_round(table, log, look_at(table, log), attempt, self.limits, self.means)
 
     def follow(self) -> list[Round]:
         """Rounds until there is nothing to do."""
