@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -30,7 +32,8 @@ class Processes:
     def __call__(self, jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
         if self._pool is None:
             # not forked: this process has threads and connections, which do not survive that
-            self._pool = ProcessPoolExecutor(self._count, mp_context=multiprocessing.get_context("spawn"))
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self._count, mp_context=context, initializer=_end_with_parent)
         left, running = iter(jobs), set[Future[tuple[int, Any]]]()
         try:
             while True:
@@ -54,3 +57,15 @@ class Processes:
             for each in running:
                 each.cancel()
             wait(running)  # nobody's task is at work once this is over
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed says nothing, and its queue stays open: a process would wait at it for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def ends() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=ends, daemon=True, name="ends with its parent").start()
