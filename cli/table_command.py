@@ -158,14 +158,15 @@ def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: An
     rows = []
     with _catalog(context) as catalog, context.connected(*NEEDED) as connection:
         from ..lake.table_keeper import catch_up
-        from ..lake.table_open import fresh_attempt, limits_of, means_of, open_log
+        from ..lake.table_open import limits_of, means_of, open_log, pace_of
 
         for name in tables or catalog.ours():
             try:
                 facts = catalog.table(name).facts
                 with open_log(connection, facts, context.output.note, local=local) as (log, keep):
                     means = means_of(context.settings, keep, run)
-                    done = catch_up(catalog, name, log, limits_of(context.settings), fresh_attempt, means)
+                    pace = pace_of(context.settings, connection.clock)
+                    done = catch_up(catalog, name, log, limits_of(context.settings), pace, means)
             except TierstateError as error:
                 failed.append(error)
                 context.output.note(f"{name}: {error}")
@@ -186,8 +187,8 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
     logger = service_logs(context)
     with _catalog(context) as catalog:
         from ..app.services import open_serving_parts
-        from ..lake.table_keeper import FollowPace, Keeper, feed_table_metrics
-        from ..lake.table_open import fresh_attempt, limits_of, log_of, reads_of
+        from ..lake.table_keeper import Keeper, feed_table_metrics
+        from ..lake.table_open import limits_of, log_of, pace_of, reads_of
         from ..runtime.service import Service
 
         listens = settings.management.of_table
@@ -198,7 +199,7 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
                 tables,
                 lambda facts: log_of(parts.reader, facts, reads, local=local),
                 limits_of(settings),
-                FollowPace(parts.clock, settings.table.commit_interval, fresh_attempt),
+                pace_of(settings, parts.clock),
                 logger,
             )
             feed_table_metrics(parts.metrics, keeper)
@@ -214,10 +215,10 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
 @command.command("compact", epilog="Example: tierstate table compact kafka.orders --execute")
 @click.argument("table")
 @click.option("--keep-snapshots", type=click.IntRange(1), default=10, show_default=True, help="The newest, at least.")
-@click.option("--older-than", type=DurationType(), default="5d", show_default=True, help="Snapshots that may go.")
+@click.option("--older-than", type=DurationType(), help="Snapshots that may go; without it `table.snapshot_age`.")
 @acts(unasked=False)
 @pass_context
-def compact(context: Context, table: str, keep_snapshots: int, older_than: float, execute: bool) -> None:
+def compact(context: Context, table: str, keep_snapshots: int, older_than: float | None, execute: bool) -> None:
     """Make large files of small ones, expire old snapshots, and remove what dead attempts left for a day.
 
     Rows stay the same: the record digest of what is written is that of what was read. Run again it does nothing.
@@ -233,7 +234,8 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
 
         found = catalog.table(table)
         files = compact_files(found, fresh_attempt, execute=execute)
-        snapshots = old_snapshots(found, keep_snapshots, TimestampMs(now - int(older_than * 1000)))
+        age = context.settings.table.snapshot_age if older_than is None else older_than
+        snapshots = old_snapshots(found, keep_snapshots, TimestampMs(now - int(age * 1000)))
         expired = execute and expire(found, snapshots)
         left = strays(found, TimestampMs(now - ORPHAN_AGE_MS))
         if execute:

@@ -19,6 +19,7 @@ from .kept import Keep, leased
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
 from .table_follow import Means, TableLimits
+from .table_keeper import FollowPace
 from .table_log import Open, TopicLog
 from .table_tasks import by_tasks
 
@@ -44,6 +45,10 @@ def catalog_properties(settings: Settings) -> Mapping[str, str]:
 
 def limits_of(settings: Settings) -> TableLimits:
     return TableLimits(settings.table.file_bytes, settings.table.commit_bytes)
+
+
+def pace_of(settings: Settings, clock: Clock) -> FollowPace:
+    return FollowPace(clock, settings.table.commit_interval, settings.table.snapshot_age, fresh_attempt)
 
 
 def means_of(settings: Settings, keep: Keep, run: AnyRun | None) -> Means:

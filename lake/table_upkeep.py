@@ -37,6 +37,11 @@ TARGET_BYTES = 128 * 2**20
 COMMIT_BINS = 8
 """Compacted files of one commit."""
 
+KEPT_SNAPSHOTS = 10
+"""The newest, however old."""
+EXPIRED_AT_ONCE = 100
+"""By a follower: that is a commit of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bin:
@@ -180,6 +185,16 @@ def expire(table: LakeTable, snapshots: Sequence[int]) -> bool:
             return False
     table.refresh()
     return True
+
+
+def expire_some(table: LakeTable, older_than: TimestampMs) -> bool:
+    """What a follower does after its commits: snapshots that are older go, once there are `EXPIRED_AT_ONCE` of them.
+
+    Each commit writes all snapshots again, so without it a follower's commits cost ever more: after a week of a commit
+    a minute many seconds each. False: nothing was to go, or another writer was first.
+    """
+    old = old_snapshots(table, KEPT_SNAPSHOTS, older_than)
+    return len(old) >= EXPIRED_AT_ONCE and expire(table, old)
 
 
 @dataclass(frozen=True, slots=True)
