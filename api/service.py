@@ -79,6 +79,8 @@ class Reader(Protocol):
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
     ) -> Fetched | None: ...
 
+    def is_tiered(self, topic: str) -> bool: ...
+
     def tiered_without_brokers(self, topic: str) -> bool: ...
 
     def fetch_without_brokers(
@@ -187,7 +189,7 @@ class FetchService:
 
         def look() -> tuple[frozenset[str], bool]:
             names = frozenset(self.reader.topics())
-            return names, topic in names or self._is_gone(topic)
+            return names, topic in names or self._is_in_view(topic)
 
         try:
             names, found = await self.pools.metadata.run(look)
@@ -198,10 +200,10 @@ class FetchService:
         self._tiered = now, names
         return found
 
-    def _is_gone(self, topic: str) -> bool:
-        """Deleted at the broker, and still in the remote tier."""
+    def _is_in_view(self, topic: str) -> bool:
+        """By a view of this moment; also one that was deleted at the broker, and is still in the remote tier."""
         try:
-            return self.reader.topic(topic).gone
+            return self.reader.topic(topic).gone or self.reader.is_tiered(topic)
         except (UnknownTopic, AccessDenied):  # nor may the gateway itself know of it
             return False
 

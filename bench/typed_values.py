@@ -28,11 +28,11 @@ from pyspark.sql import functions as F
 
 from tests.servers.schema_registry import registry
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.spark.avro_schema import struct_of_avro
-from tierstate.spark.avro_values import AvroValues
-from tierstate.spark.ddl import struct_of
-from tierstate.spark.json_values import JsonValues
 from tierstate.spark.typed_values import Values
+from tierstate.values.avro_type import struct_of_avro
+from tierstate.values.avro_values import AvroValues
+from tierstate.values.ddl import struct_of
+from tierstate.values.json_values import JsonValues
 
 from .agent_site import Site
 from .rows import Row

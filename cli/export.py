@@ -7,10 +7,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ..app.positions import Position, offset_of
 from ..state.errors import Difference, InvalidRequest, UnknownTopic
-from ..state.offsets import Offset
+from ..state.offsets import Extent, Offset
 from ..state.routing import Isolation, Tier
 from .context import Context
 from .flags import acts, from_bucket, pass_context
@@ -18,8 +19,10 @@ from .positions import PositionType
 from .reading import isolation_option
 from .task_runs import by_processes, by_spark
 from .topic_argument import TopicArgument, TopicType
+from .typed_flags import TypedFlags, latest_schema, typed_options
 
 if TYPE_CHECKING:
+    from ..lake.columns import Columns
     from ..lake.export import Export, Wanted
     from ..lake.open import OpenExport
 
@@ -52,11 +55,13 @@ class SizeType(click.ParamType[int]):
 @isolation_option(Isolation.READ_COMMITTED)
 @from_bucket()
 @click.option("--columns", metavar="NAMES", help="Of key,value,topic,partition,offset,timestamp,timestampType,headers.")
+@typed_options()
 @click.option("--processes", type=click.IntRange(1, 256), help="How many at a time. Without it one for each processor.")
 @click.option("--spark", is_flag=True, help="By the tasks of a Spark job, wherever spark-submit says.")
 @click.option("--file-bytes", type=SizeType(), default="128MiB", show_default=True, help="Log bytes of a file, about.")
 @click.option("--row-group-bytes", type=SizeType(), default="32MiB", show_default=True, help="Of keys and values.")
 @click.option("--check", is_flag=True, help="Hold what was exported against the log, row by row; write nothing.")
+@click.option("--give-up", is_flag=True, help="End what was begun as it is; what is missing is said. Needs --execute.")
 @acts(unasked=True)
 @pass_context
 def command(
@@ -67,18 +72,21 @@ def command(
     end: Position,
     isolation: str,
     columns: str | None,
+    typed: TypedFlags,
     processes: int | None,
     spark: bool,
     file_bytes: int,
     row_group_bytes: int,
     check: bool,
+    give_up: bool,
     execute: bool,
 ) -> None:
     """Write a range of both tiers as Parquet files by topic and date: each record exactly once.
 
     Run again it goes on: with what was begun, then with what is asked for and not there yet. Killed at any point, it
     makes the same files. A manifest names every file, its offsets, its count of records and their record digest.
-    --dry-run tells what would be read, written and paid. --check proves the files against the log.
+    --dry-run tells what would be read, written and paid. --check proves the files against the log. An export that
+    cannot be finished, because its range expired, is ended by --give-up.
     """
     from ..lake.export import Wanted
     from ..lake.open import open_export
@@ -89,20 +97,23 @@ def command(
     if spark and processes is not None:
         raise InvalidRequest("--spark or --processes, not both")
     level = Isolation(isolation)
-    names = columns.split(",") if columns else record_schema().names
-    shape = Shape(tuple(record_schema(columns=names).names), level, row_group_bytes, WRITER)
+    names = record_schema(columns=columns.split(",") if columns else None).names
     count = processes or os.cpu_count() or 1
     run = by_spark("export --spark") if spark else by_processes(count)
     note = context.output.note
     needed = () if context.settings.view.source == "bucket" else ("kafka.bootstrap.servers", "store.url")
     with context.reading(*needed) as connection:
-        making = execute and not check
+        making = execute and not check and not give_up
         opened = open_export(connection, topic.topic, topic.partition, into, run, note, make=making)
         with opened as found:
             if check:
                 _check(context, found.export, topic.topic)
                 return
+            if give_up:
+                _give_up(context, found.export, topic.topic)
+                return
             ranges = _ranges(found, topic, start, end, level)
+            shape = Shape(_columns(context, found.export, typed, names, topic.topic), level, row_group_bytes, WRITER)
             wanted = Wanted(topic.topic, found.topic_id, ranges, shape, file_bytes)
             if execute:
                 _do(context, found.export, wanted)
@@ -112,7 +123,7 @@ def command(
 
 def _ranges(
     found: OpenExport, topic: TopicArgument, start: Position, end: Position, isolation: Isolation
-) -> dict[int, tuple[Offset, Offset]]:
+) -> dict[int, Extent]:
     from ..fetch.source import ReaderSource
 
     source = ReaderSource(found.reader)
@@ -123,8 +134,14 @@ def _ranges(
     for number in numbers if topic.partition is None else [topic.partition]:
         first = offset_of(start, source, topic.topic, number, isolation, Tier.AUTO)
         last = offset_of(end, source, topic.topic, number, isolation, Tier.AUTO)
-        ranges[number] = first, Offset(max(first, last))
+        ranges[number] = Extent(first, Offset(max(first, last)))
     return ranges
+
+
+def _columns(context: Context, export: Export, typed: TypedFlags, names: list[str], topic: str) -> Columns:
+    """Where a schema is the registry's, what the place has stays."""
+    plans = export.ledger.plans() if typed.of_registry else []
+    return typed.columns(names, topic, latest_schema(context.settings), plans[0].shape.columns if plans else None)
 
 
 def _do(context: Context, export: Export, wanted: Wanted) -> None:
@@ -132,22 +149,23 @@ def _do(context: Context, export: Export, wanted: Wanted) -> None:
     document = {
         "topic": wanted.topic,
         "topic_id": str(wanted.topic_id),
-        "into": export.place.url,
+        "into": export.into,
         "exports": [plan.number for plan in done.plans],
         "tasks": done.tasks,
         "tasks_found": done.found,
         "records": done.records,
+        "corrupt": done.corrupt,
         "files": done.files,
         "bytes": done.bytes,
     }
     if context.as_json:
         context.output.document(document)
     elif not done.plans:
-        context.output.line(f"nothing is left to export: {export.place.url} has all of it")
+        context.output.line(f"nothing is left to export: {export.into} has all of it")
     else:
-        context.output.line(
-            f"{done.records:,} records in {done.files:,} files, {done.bytes:,} bytes, in {export.place.url}"
-        )
+        context.output.line(f"{done.records:,} records in {done.files:,} files, {done.bytes:,} bytes, in {export.into}")
+    if done.corrupt and not context.as_json:
+        context.output.note(f"{done.corrupt:,} of them do not parse: their bytes are in the column _corrupt")
 
 
 def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> None:
@@ -156,25 +174,60 @@ def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> 
     plan = export.next_plan(wanted)
     said = asdict(quote(export.jobs(plan, plan.tasks) if plan else (), processes))
     if context.as_json:
-        context.output.document({"topic": wanted.topic, "into": export.place.url, "executed": False, **said})
+        context.output.document({"topic": wanted.topic, "into": export.into, "executed": False, **said})
         return
     context.output.table(("what", "about"), [(name.replace("_", " "), value) for name, value in said.items()])
     context.output.note("nothing was done: this is --dry-run")
+
+
+def _give_up(context: Context, export: Export, topic: str) -> None:
+    """Shown, unless ``--execute`` was typed: what is done without asking only adds."""
+    from ..lake.give_up import give_up, missing, open_plans
+    from ..leader.act import run
+
+    asked = click.get_current_context()
+    execute = asked.params["execute"] and asked.get_parameter_source("execute") is ParameterSource.COMMANDLINE
+    columns, rows = ("export", "partition", "start", "end"), []
+    for plan in open_plans(export.ledger):
+        if execute:
+            run(give_up(export.ledger, plan))
+        rows += [(plan.number, task.partition, task.start, task.end) for task in missing(export.ledger, plan)]
+    named = [dict(zip(columns, row, strict=True)) for row in rows]
+    said = {"topic": topic, "into": export.into, "executed": execute, "missing": named}
+    context.output.table(columns, rows, said)
+    if not rows:
+        context.output.note("nothing was begun that is not finished")
+    elif execute:
+        context.output.note("given up: these ranges are missing; the next export may have them")
+    else:
+        context.output.note("nothing was done: --execute gives these ranges up, and removes files that were begun")
 
 
 def _check(context: Context, export: Export, topic: str) -> None:
     from ..lake.checked import check
 
     done = check(export)
-    counts = {"records": done.records, "files": done.files, "files_by_bytes_alone": done.by_bytes}
+    counts = {
+        "records": done.records,
+        "files": done.files,
+        "files_by_bytes_alone": done.by_bytes,
+        "offsets_given_up": done.given_up,
+    }
     if context.as_json or done.findings:
         context.output.table(
             ("file", "problem", "offset"),
             [(each.key, each.problem, each.offset) for each in done.findings],
-            {"topic": topic, "into": export.place.url, "findings": [asdict(each) for each in done.findings], **counts},
+            {
+                "topic": topic,
+                "into": export.into,
+                "findings": [asdict(each) for each in done.findings],
+                **counts,
+            },
         )
     if done.findings:
         raise Difference("an export is not the log", findings=len(done.findings))
     context.output.note(f"{done.records:,} records in {done.files:,} files are the log's, row by row")
     if done.by_bytes:
         context.output.note(f"{done.by_bytes:,} files are as they were written; the log has their records no more")
+    if done.given_up:
+        context.output.note(f"{done.given_up:,} offsets are missing: they were given up")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -15,13 +16,15 @@ from .flags import DurationType, acts, from_bucket, pass_context
 from .reading import isolation_option
 from .task_runs import by_processes, by_spark
 from .topic_argument import TopicArgument, TopicType
+from .typed_flags import TypedFlags, latest_schema, schema_text, typed_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ..lake.jobs import AnyRun
     from ..lake.table import LakeTable
     from ..lake.table_catalog import LakeCatalog
+    from ..values.form import Form
 
 NEEDED = ("kafka.bootstrap.servers", "store.url")
 ORPHAN_AGE_MS = 86_400_000
@@ -39,6 +42,7 @@ def command() -> None:
 @isolation_option(Isolation.READ_COMMITTED)
 @click.option("--columns", metavar="NAMES", help="Of key,value,topic,partition,offset,timestamp,timestampType,headers.")
 @click.option("--keep", is_flag=True, help="Rows stay when the log deletes their records: an archive.")
+@typed_options()
 @acts(unasked=True)
 @pass_context
 def create(
@@ -48,9 +52,14 @@ def create(
     isolation: str,
     columns: str | None,
     keep: bool,
+    typed: TypedFlags,
     execute: bool,
 ) -> None:
-    """Create an empty table that follows a topic. Rows come by `tierstate table follow`."""
+    """Create an empty table that follows a topic. Rows come by `tierstate table follow`.
+
+    --value-format makes a typed column of values; what does not parse keeps its bytes in _corrupt. Where the schema is
+    the registry's latest, the table grows with it.
+    """
     from ..log.record_block import record_schema
 
     with _catalog(context) as catalog, context.connected() as connection:
@@ -59,13 +68,15 @@ def create(
 
         found = connection.control.topic(topic.topic)
         names = tuple(columns.split(",")) if columns else tuple(record_schema().names)
-        facts = TableFacts(found.name, found.topic_id, Isolation(isolation), names, keep)
+        shape = typed.columns(names, found.name, latest_schema(context.settings))
+        grows = tuple(part.name for part in (typed.key, typed.value) if part.of_registry)
+        facts = TableFacts(found.name, found.topic_id, Isolation(isolation), (shape,), keep, grows)
         wanted = name or default_name(found.name)
         if execute:
             _show(context, [catalog.create(wanted, facts)])
             return
         require_new(catalog, wanted, facts)
-        rows = [("table", wanted), ("topic", facts.topic), ("columns", ",".join(facts.columns)), ("keep", facts.keep)]
+        rows = [("table", wanted), ("topic", facts.topic), ("keep", facts.keep), *facts.columns.said().items()]
         context.output.table(("what", "value"), rows, {**dict(rows), "executed": False})
         context.output.note("nothing was made: this is --dry-run")
 
@@ -92,8 +103,11 @@ def check(context: Context, table: str, local: bool) -> None:
         found = catalog.table(table)
         with open_log(connection, found.facts, context.output.note, local=local) as (log, keep):
             done = check_table(found, log, keep=keep)
-    rows = [(each.partition, each.start, each.end, each.rows, each.older, each.digest) for each in done.partitions]
-    columns = ("partition", "start", "end", "rows", "older_rows", "digest")
+    columns = ("partition", "start", "end", "rows", "corrupt_records", "older_rows", "digest")
+    rows = [
+        (each.partition, each.start, each.end, each.rows, each.corrupt, each.older, each.digest)
+        for each in done.partitions
+    ]
     findings = [{"partition": each.partition, "problem": each.problem, "offset": each.offset} for each in done.findings]
     named = [dict(zip(columns, row, strict=True)) for row in rows]
     context.output.table(columns, rows, {"table": found.name, "partitions": named, "findings": findings})
@@ -103,6 +117,49 @@ def check(context: Context, table: str, local: bool) -> None:
         context.output.note(f"{where}{each.problem}{at}")
     if done.findings:
         raise Difference("a table is not its log", table=found.name, findings=len(done.findings))
+
+
+@command.command("evolve", epilog="Example: tierstate table evolve kafka.orders --value-schema orders.ddl --execute")
+@click.argument("table")
+@click.option("--value-schema", metavar="FILE|TEXT", help="What values have by now: DDL or Avro, as the table's.")
+@click.option("--key-schema", metavar="FILE|TEXT", help="Of keys, likewise.")
+@acts(unasked=False)
+@pass_context
+def evolve(context: Context, table: str, value_schema: str | None, key_schema: str | None, execute: bool) -> None:
+    """Add fields to a typed table's columns, and widen types. Nothing is taken away, and rows that are there stay.
+
+    Without a schema here the registry's latest, of a table that grows with it: then `follow` does it by itself, once it
+    meets one. Run again it does nothing.
+    """
+    with _catalog(context) as catalog:
+        from ..lake.table_evolve import evolve_table
+        from ..lake.table_open import fresh_attempt
+
+        found = catalog.table(table)
+        wanted = _wanted(context, found, {"key": key_schema, "value": value_schema})
+        changes = evolve_table(found, wanted, fresh_attempt, execute=execute)
+    columns = ("field", "before", "after")
+    rows = [(each.field, each.before or "", each.after) for each in changes]
+    named = [dict(zip(columns, row, strict=True)) for row in rows]
+    said = {"table": found.name, "version": found.facts.version, "changes": named, "executed": execute}
+    context.output.table(columns, rows, said)
+    if not changes:
+        context.output.note("the table has all of it")
+    elif not execute:
+        context.output.note("nothing was done: --execute does it, and nothing takes it back")
+
+
+def _wanted(context: Context, table: LakeTable, schemas: Mapping[str, str | None]) -> dict[str, Form]:
+    """By the name of the column. Raises InvalidRequest where nothing says what is wanted."""
+    forms = table.facts.columns.forms
+    given = {name: schema_text(said) for name, said in schemas.items() if said is not None}
+    latest = latest_schema(context.settings)
+    said = given or {name: latest(f"{table.facts.topic}-{name}") for name in table.facts.grows}
+    if not said:
+        raise InvalidRequest("nothing says what is wanted: --value-schema or --key-schema", table=table.name)
+    for name in said.keys() - forms.keys():
+        raise InvalidRequest("bytes cannot become typed: create another table", table=table.name, column=name)
+    return {name: replace(forms[name], schema=schema) for name, schema in said.items()}
 
 
 @command.command("drop", epilog="Example: tierstate table drop kafka.orders --execute")
@@ -171,9 +228,9 @@ def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: An
                 failed.append(error)
                 context.output.note(f"{name}: {error}")
                 continue
-            rows.append((name, done.commits, done.rows, done.files, done.missed, len(done.waiting)))
+            rows.append((name, done.commits, done.rows, done.files, done.corrupt, done.missed, len(done.waiting)))
             failed += done.waiting.values()
-    columns = ("table", "commits", "rows", "files", "missed_offsets", "partitions_waiting")
+    columns = ("table", "commits", "rows", "files", "corrupt_records", "missed_offsets", "partitions_waiting")
     context.output.table(columns, rows)
     if failed:
         raise failed[0]
@@ -260,12 +317,16 @@ def default_name(topic: str) -> str:
 
 
 def _show(context: Context, tables: list[LakeTable]) -> None:
+    """``keys``, ``values``: their format; empty: bytes. ``version``: of the columns."""
+    names = ("table", "topic", "topic_id", "isolation", "keep", "keys", "values", "version", "ends")
     rows = []
     for each in tables:
         facts, place = each.facts, each.place()
         ends = " ".join(f"{number}:{reach.end}" for number, reach in sorted(place.partitions.items()))
-        rows.append((each.name, facts.topic, str(facts.topic_id), facts.isolation.value, facts.keep, ends))
-    context.output.table(("table", "topic", "topic_id", "isolation", "keep", "ends"), rows)
+        formats = [form.format if form else "" for form in (facts.columns.key, facts.columns.value)]
+        said = (each.name, facts.topic, str(facts.topic_id), facts.isolation.value, facts.keep)
+        rows.append((*said, *formats, facts.version, ends))
+    context.output.table(names, rows)
 
 
 @contextmanager

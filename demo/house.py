@@ -49,6 +49,11 @@ class House:
         return self.folder / "object-store"
 
     @property
+    def lake(self) -> Path:
+        """Where tables are, and the catalog that names them."""
+        return self.folder / "lake"
+
+    @property
     def settings(self) -> Path:
         return self.folder / "tierstate.toml"
 
@@ -76,6 +81,7 @@ class House:
             f'[trim]\ndelay = "0s"\n'
             f'[management]\nlisten = "127.0.0.1:0"\n'
             f'[gateway]\nlisten = "127.0.0.1:0"\n'
+            f'[table]\nfolder = "{self.lake}"\n'
         )
 
     def spawn_agent(self, *arguments: str) -> None:

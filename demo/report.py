@@ -14,6 +14,7 @@ from rich.text import Text
 
 from .flights import Answer
 from .readers import dumps
+from .table import YearTable
 
 
 @dataclass
@@ -62,6 +63,7 @@ class Report:
     tiers: list[Tiers] = field(default_factory=list)
     spark_answer: list[Answer] = field(default_factory=list)
     csv_answer: list[Answer] = field(default_factory=list)
+    table: YearTable | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -69,6 +71,8 @@ class Report:
         document["readers"] = {name: reader.as_json() for name, reader in self.readers.items()}
         for name in ("spark_answer", "csv_answer"):
             document[name] = [_answer(answer) for answer in getattr(self, name)]
+        if self.table is not None:
+            document["table"]["answer"] = [_answer(answer) for answer in self.table.answer]
         return document
 
 
@@ -122,6 +126,9 @@ def show(report: Report, console: Console) -> None:
     left = f", {dead} of them of the killed agent's attempts" if dead else ""
     figures.add_row("in the object store", f"{human(report.remote_bytes)} in {report.remote_objects} objects{left}")
     figures.add_row("segments copied", f"{report.segments_copied} (agent killed after {report.segments_when_killed})")
+    if report.table is not None:
+        table = report.table
+        figures.add_row("as a table", f"{table.rows:,} rows, {human(table.bytes)} in {table.files} Parquet files")
     figures.add_row("ranges compared", f"{report.ranges_compared} per reader, all equal")
     console.print(figures)
     console.print()
@@ -215,12 +222,24 @@ log. No reader trusts another; each was compared record by record with what the 
 <p>By {len(report.spark_answer)} months and carriers; <span class={"good" if same else "bad"}>
 {"✔ equal to" if same else "✘ differs from"} the answer computed from the CSV without tierstate.</span></p>
 {_chart(report.spark_answer)}
+{_of_table(report)}
 <h2>The view</h2><p>Deleted and rebuilt from the tier-state topic alone.</p>
 <table><tr><td>before</td><td><code>{report.view_digest}</code></td></tr>
 <tr><td>rebuilt</td><td><code>{report.rebuilt_view_digest}</code></td></tr>
 <tr><td>one fact withheld</td><td>{"noticed" if report.withheld_fact_found else "NOT noticed"}</td></tr></table>
 <h2>Seconds</h2><table>{steps}</table></html>
 """
+
+
+def _of_table(report: Report) -> str:
+    table = report.table
+    if table is None:
+        return ""
+    same = table.answer == report.spark_answer
+    return f"""<h2>The year as an Iceberg table</h2>
+<p>{table.rows:,} rows with typed columns in {table.files} Parquet files, {human(table.bytes)}; every row was held
+against the log. DuckDB's answer from it is <span class={"good" if same else "bad"}>
+{"✔ equal to" if same else "✘ different from"} Spark's</span> over both tiers.</p>"""
 
 
 def _tiers_svg(partitions: list[Tiers]) -> str:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable
+from itertools import zip_longest
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -27,6 +28,7 @@ from .readers import (
 from .record_digest import Records, first_difference, topic_digest
 from .report import Reader, Report, Tiers
 from .screen import Screen
+from .table import ask_table, check_table, make_table
 
 ZERO = dict.fromkeys(range(PARTITIONS), 0)
 TOPIC_CONFIG = {
@@ -56,6 +58,7 @@ class Story:
         self._copy_and_trim()
         self._read_back()
         self._spark()
+        self._table()
         self._rebuild_the_view()
         if self.house.keep:
             self.house.spawn_agent()
@@ -265,10 +268,8 @@ class Story:
                 True,
             )
             self.report.spark_answer = result.answer
-            if self.limit is None and result.answer != self.report.csv_answer:
-                pairs = zip(result.answer, self.report.csv_answer, strict=False)
-                first = next((pair for pair in pairs if pair[0] != pair[1]), (None, None))
-                raise DemoFailed(f"Spark's answer is not the CSV's: {first[0]} instead of {first[1]}")
+            if self.limit is None:
+                self._require_answer("Spark's answer", result.answer, "the CSV's", self.report.csv_answer)
             compared = "equal to the CSV's answer" if self.limit is None else "not compared: this is a part of the year"
             told(f"{len(result.answer)} months and carriers, {compared}", None)
 
@@ -278,7 +279,29 @@ class Story:
                 return f"Spark differs in {TOPIC}-{partition} between offset {at} and {end - 1}"
         return f"Spark differs in {TOPIC}-{partition}"
 
-    # --- 6: the view ---------------------------------------------------------------------------------------------
+    # --- 6: a table ----------------------------------------------------------------------------------------------
+
+    def _table(self) -> None:
+        with self.screen.step("table", "The year as an Iceberg table") as told:
+            told("typed columns, from the object store", None)
+            make_table(self.house)
+            told("every row beside the log", None)
+            checked = check_table(self.house)
+            if checked != self.report.records:
+                raise DemoFailed(f"the table has {checked} rows, {self.report.records} were produced")
+            told("the question, by DuckDB", None)
+            self.report.table = ask_table(self.house)
+            self._require_answer(
+                "DuckDB's answer from the table", self.report.table.answer, "Spark's", self.report.spark_answer
+            )
+            told(f"{checked:,} rows, each beside the log; DuckDB answers as Spark and the CSV do", None)
+
+    def _require_answer(self, whose: str, answer: list[data.Answer], other: str, expected: list[data.Answer]) -> None:
+        if answer != expected:
+            first = next(pair for pair in zip_longest(answer, expected) if pair[0] != pair[1])
+            raise DemoFailed(f"{whose} is not {other}: {first[0]} instead of {first[1]}")
+
+    # --- 7: the view ---------------------------------------------------------------------------------------------
 
     def _rebuild_the_view(self) -> None:
         house, report = self.house, self.report

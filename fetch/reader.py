@@ -62,6 +62,16 @@ class LogReader:
         known = {partition.topic_id for partition in self._view.partitions()}
         return [topic.name for topic in self._control.topics() if topic.topic_id in known]
 
+    def is_tiered(self, topic: str) -> bool:
+        """Whether the remote tier has anything of it, by a view that is seconds old: one that is still being read says
+        nothing of what it lacks. Raises UnknownTopic, AccessDenied, BrokerUnavailable, ViewBehind.
+        """
+        described = self.topic(topic)
+        places = [TopicIdPartition(described.topic_id, number) for number in range(described.partitions)]
+        for number in {self._view.tier_partition(place) for place in places}:
+            self._recent.require(number)
+        return not set(places).isdisjoint(self._view.partitions())
+
     def topic(self, name: str) -> LogicalTopic:
         """Raises UnknownTopic, AccessDenied, BrokerUnavailable."""
         now = self._clock.monotonic()

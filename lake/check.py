@@ -15,7 +15,9 @@ from ..log.record_digest import RecordDigest
 from ..state.errors import ObjectNotFound
 from ..state.offsets import ByteRange
 from ..storage.object_store import ObjectReader
-from .parted import laid_out, rows_of
+from ..values.schema_registry import RegistryAccess
+from .columns import Rows
+from .parted import laid_out
 from .plan import ExportedFile, ExportPlan, ExportTask, TaskDone
 from .task import sha256_of
 
@@ -30,15 +32,22 @@ class Finding:
 
 
 def check_task(
-    plan: ExportPlan, task: ExportTask, done: TaskDone, batches: Iterable[pa.RecordBatch], place: ObjectReader
+    plan: ExportPlan,
+    task: ExportTask,
+    done: TaskDone,
+    batches: Iterable[pa.RecordBatch],
+    place: ObjectReader,
+    registry: RegistryAccess | None = None,
 ) -> list[Finding]:
-    """What is wrong with a task's files, read back and held against the log. ``batches``: as `parted.laid_out`.
+    """What is wrong with a task's files, read back and held against the log, whose keys and values are typed again.
+    ``batches``: as `parted.laid_out`.
 
     Memory: two row groups. Disk: the files of a task. Raises what the store and ``batches`` do.
     """
     known = {each.key: each for each in done.files}
     found = [each for file in done.files for each in check_bytes(file, place)]
     damaged = {each.key for each in found}
+    rows = Rows(plan.shape.columns, registry)
     comparing: dict[str, _Compared] = {}
     with ExitStack() as opened:
         for group in laid_out(plan, task, batches):
@@ -51,7 +60,7 @@ def check_task(
                 continue
             if file.key not in comparing:
                 comparing[file.key] = opened.enter_context(_Compared(file, place))
-            problem = comparing[file.key].next(plan, group.records)
+            problem = comparing[file.key].next(rows, group.records)
             if problem is not None:
                 damaged.add(file.key)
                 found.append(Finding(file.key, problem, None if group.records is None else _first(group.records)))
@@ -76,7 +85,7 @@ class _Compared:
     """A file, row group by row group beside the log's."""
 
     def __init__(self, file: ExportedFile, place: ObjectReader) -> None:
-        self._file, self._digest = file, RecordDigest()
+        self._file, self._digest, self._corrupt = file, RecordDigest(), 0
         self._copy: IO[bytes] = tempfile.TemporaryFile(prefix="tierstate-check-")
         for piece in place.stream_range(file.key, ByteRange(0, file.bytes)):
             self._copy.write(piece)
@@ -89,20 +98,24 @@ class _Compared:
     def __exit__(self, *_: object) -> None:
         self._copy.close()
 
-    def next(self, plan: ExportPlan, records: pa.Table | None) -> str | None:
+    def next(self, typed: Rows, records: pa.Table | None) -> str | None:
         """What is wrong with the next row group, or with the whole where there is no other."""
         if records is None:
             if self._at < self._rows.num_row_groups:
                 return "it has rows that the log does not have"
             if self._digest.hexdigest() != self._file.digest or self._digest.count != self._file.records:
                 return "the record digest of the manifest is not that of the log"
+            if self._corrupt != self._file.corrupt:
+                return f"it has {self._corrupt} corrupt records, the manifest says {self._file.corrupt}"
             return None
         if self._at >= self._rows.num_row_groups:
             return "it lacks rows that the log has"
         rows = self._rows.read_row_group(self._at)
         self._at += 1
         self._digest.update(records)
-        if not rows.cast(rows_of(plan, records).schema).equals(rows_of(plan, records)):
+        before, expected = typed.corrupt, typed.of(records)
+        self._corrupt += typed.corrupt - before
+        if not rows.cast(expected.schema).equals(expected):
             return "rows are not the log's"
         return None
 

@@ -12,29 +12,37 @@ from ..state.routing import Tier
 from .check import Finding, check_bytes
 from .export import Export
 from .names import manifest_key
-from .plan import ExportPlan, ExportTask, TaskDone, covered
+from .plan import ExportPlan, ExportTask, TaskDone, covered, kept
 
 
 @dataclass
 class Checked:
-    """``records`` and ``files`` that were compared with the log; ``by_bytes``: files whose records it has no more."""
+    """``records`` and ``files`` that were compared with the log; ``by_bytes``: files whose records it has no more;
+    ``given_up``: offsets of which nothing comes any more.
+    """
 
     findings: list[Finding] = field(default_factory=list)
     records: int = 0
     files: int = 0
     by_bytes: int = 0
+    given_up: int = 0
 
 
 def check(export: Export) -> Checked:
     """Everything. Raises what reading does, and CorruptData where two exports have the same offsets."""
     checked = Checked()
-    plans = export.ledger.plans()
-    covered(plans)
-    for plan in plans:
-        if not export.ledger.is_whole(plan):
+    ledger = export.ledger
+    known = [(plan, ledger.done(plan)) for plan in ledger.plans()]
+    covered(kept(plan, done) for plan, done in known)
+    for plan, done in known:
+        if ledger.is_given_up(plan):
+            strays = ledger.strays(plan, done.values())
+            checked.findings += [Finding(key, "the export that made it was given up: do that again") for key in strays]
+        elif not ledger.is_whole(plan):
             checked.findings.append(Finding(manifest_key(plan), "the export was not finished: run it again"))
-        done = export.ledger.done(plan)
-        there, gone = _split(export, plan, [task for task in plan.tasks if task.number in done])
+        left = kept(plan, done)
+        checked.given_up += plan.offsets - left.offsets
+        there, gone = _split(export, plan, [task for task in left.tasks if task.number in done])
         for task in gone:
             for file in done[task.number].files:
                 checked.findings += check_bytes(file, export.ledger.place)

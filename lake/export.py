@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ..app.connection import Advance, ShowProgress
-from ..app.split_reads import Access
 from ..fetch.plan import Groups, planned
 from ..fetch.planned_split import PlannedPart, PlannedSplit
 from ..fetch.reader import LogReader
@@ -25,13 +24,13 @@ from ..state.errors import (
     TierstateError,
 )
 from ..state.ids import TopicId
-from ..state.offsets import Offset, OffsetRange
+from ..state.offsets import Extent, Offset, OffsetRange
 from ..state.routing import Tier
-from .jobs import Job, Place, Run, job_of
+from .jobs import Job, Run, TaskAccess, job_of
 from .kept import Keep
-from .ledger import Ledger
+from .ledger import Ledger, given_up
 from .parquet import WRITER
-from .plan import ExportPlan, ExportTask, Ranges, Shape, TaskDone, covered, uncovered
+from .plan import ExportPlan, ExportTask, Ranges, Shape, TaskDone, covered, kept, uncovered
 
 TRIES = 3
 """Of a task whose segments went, or were trimmed, while it was read: routed again each time."""
@@ -51,18 +50,20 @@ class Wanted:
 
 @dataclass
 class Exported:
-    """What an export did, and found done."""
+    """What an export did, and found done. ``corrupt``: records of which the key or the value does not parse."""
 
     plans: list[ExportPlan] = field(default_factory=list)
     tasks: int = 0
     found: int = 0
     """Tasks that were committed before."""
     records: int = 0
+    corrupt: int = 0
     files: int = 0
     bytes: int = 0
 
     def count(self, done: TaskDone) -> None:
         self.records += done.records
+        self.corrupt += done.corrupt
         self.files += len(done.files)
         self.bytes += sum(each.bytes for each in done.files)
 
@@ -73,21 +74,29 @@ class Export:
 
     reader: LogReader
     ledger: Ledger
-    access: Access
-    place: Place
+    access: TaskAccess
     run: Run
     keep: Keep
     progress: ShowProgress
+
+    @property
+    def into(self) -> str:
+        """The place's URL."""
+        return self.access.place.url
 
     def next_plan(self, wanted: Wanted) -> ExportPlan | None:
         """What is to be done next, not written yet: what was begun, or what is left. None: all of it is there.
 
         Raises InvalidRequest where the place has the topic in another shape, or begun by another writer.
         """
-        plans = self.ledger.plans()
+        plans, have = self.ledger.plans(), []
         for plan in plans:
             _require_alike(plan, wanted.shape)
-            if not self.ledger.is_whole(plan):
+            if self.ledger.is_whole(plan):
+                have.append(plan)
+            elif self.ledger.is_given_up(plan):
+                have.append(kept(plan, self.ledger.done(plan)))
+            else:
                 if plan.shape.writer != WRITER:
                     raise InvalidRequest(
                         "this export was begun with another version of the library that writes Parquet; finish it with"
@@ -97,9 +106,9 @@ class Export:
                         number=plan.number,
                     )
                 return plan
-        left = uncovered(wanted.ranges, covered(plans))
+        left = uncovered(wanted.ranges, covered(have))
         number = plans[-1].number + 1 if plans else 0
-        tasks = [task for partition, start, end in left for task in self._cut(wanted, partition, start, end)]
+        tasks = [task for partition, start, end in left for task in self._cut(wanted, partition, Extent(start, end))]
         if not tasks:
             return None
         numbered = tuple(replace(task, number=at) for at, task in enumerate(tasks))
@@ -113,14 +122,16 @@ class Export:
                 self._finish(plan, done)
         return done
 
-    def _cut(self, wanted: Wanted, partition: int, start: Offset, end: Offset) -> Iterator[ExportTask]:
+    def _cut(self, wanted: Wanted, partition: int, extent: Extent) -> Iterator[ExportTask]:
         key = wanted.topic, partition
-        for each in planned(self.reader, {key: (start, end)}, isolation=wanted.shape.isolation):
+        for each in planned(self.reader, {key: extent}, isolation=wanted.shape.isolation):
             for split, _ in each.cut(Groups(wanted.file_bytes, wanted.file_bytes)):
                 yield ExportTask(0, partition, split.start, split.end)
 
     def _finish(self, plan: ExportPlan, counted: Exported) -> None:
         done = self.ledger.done(plan)
+        if any(each.given_up for each in done.values()):
+            raise given_up(plan)
         counted.plans.append(plan)
         counted.tasks += len(plan.tasks)
         counted.found += len(done)
@@ -155,7 +166,7 @@ class Export:
         tasks = list(tasks)
         self.keep(spans(tasks))
         for run in _runs(tasks):
-            key, extent = (plan.topic, run[0].partition), (run[0].start, run[-1].end)
+            key, extent = (plan.topic, run[0].partition), Extent(run[0].start, run[-1].end)
             [found] = planned(self.reader, {key: extent}, isolation=plan.shape.isolation, tier=Tier.PREFER_REMOTE)
             if found.whole.topic_id != plan.topic_id:
                 raise InvalidRequest(
@@ -165,15 +176,15 @@ class Export:
                     now=found.whole.topic_id,
                 )
             for task in run:
-                yield job_of(plan, task, _within(found.whole, task), self.access, self.place)
+                yield job_of(plan, task, _within(found.whole, task), self.access)
 
 
-def spans(tasks: Iterable[ExportTask]) -> dict[int, tuple[Offset, Offset]]:
+def spans(tasks: Iterable[ExportTask]) -> dict[int, Extent]:
     """From the first to the last offset of each partition's tasks."""
-    found: dict[int, tuple[Offset, Offset]] = {}
+    found: dict[int, Extent] = {}
     for task in tasks:
         start, end = found.get(task.partition, (task.start, task.end))
-        found[task.partition] = min(start, task.start), max(end, task.end)
+        found[task.partition] = Extent(min(start, task.start), max(end, task.end))
     return found
 
 
@@ -181,7 +192,7 @@ def _require_alike(plan: ExportPlan, shape: Shape) -> None:
     if (plan.shape.columns, plan.shape.isolation) != (shape.columns, shape.isolation):
         raise InvalidRequest(
             "this place has the topic in another shape, and a folder of files has one; export into another place",
-            columns=",".join(plan.shape.columns),
+            **plan.shape.columns.said(),
             isolation=plan.shape.isolation.value,
         )
 

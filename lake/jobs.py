@@ -17,6 +17,7 @@ from ..runtime.clock import SystemClock
 from ..state.errors import TierstateError
 from ..storage.open import open_store
 from ..storage.options import StoreOptions
+from ..values.schema_registry import RegistryAccess
 from .check import Finding, check_task
 from .ledger import Ledger
 from .plan import ExportPlan, ExportTask, TaskDone
@@ -45,14 +46,22 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskAccess:
+    """To the log, to the place, and to a schema registry where there is one; credentials included."""
+
+    log: Access
+    place: Place
+    registry: RegistryAccess | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A task, and how its records are read now. ``plan``: without its tasks. ``done``: to be checked; None: to do."""
 
     plan: ExportPlan
     task: ExportTask
     splits: bytes
-    access: Access
-    place: Place
+    access: TaskAccess
     done: TaskDone | None = None
 
     @property
@@ -60,10 +69,11 @@ class Job:
         return self.task.number
 
     def made(self) -> Made:
-        with closing(self.place.open()) as place, records_of(self.splits, self.access) as batches:
+        registry = self.access.registry
+        with closing(self.access.place.open()) as place, records_of(self.splits, self.access.log) as batches:
             if self.done is not None:
-                return check_task(self.plan, self.task, self.done, batches, place)
-            return run(export_task(self.plan, self.task, batches, Ledger(place, self.plan.topic_id)))
+                return check_task(self.plan, self.task, self.done, batches, place, registry)
+            return run(export_task(self.plan, self.task, batches, Ledger(place, self.plan.topic_id), registry))
 
 
 Made: TypeAlias = TaskDone | list[Finding]
@@ -73,8 +83,8 @@ Run: TypeAlias = Callable[[list[Job]], Iterator[tuple[int, Outcome]]]
 outcome; any other passes through, and ends the others. Closed, it ends them too."""
 
 
-def job_of(plan: ExportPlan, task: ExportTask, split: PlannedSplit, access: Access, place: Place) -> Job:
-    return Job(replace(plan, tasks=()), task, SplitWriter().packed([split]), access, place)
+def job_of(plan: ExportPlan, task: ExportTask, split: PlannedSplit, access: TaskAccess) -> Job:
+    return Job(replace(plan, tasks=()), task, SplitWriter().packed([split]), access)
 
 
 class AnyJob(Protocol):

@@ -1,4 +1,5 @@
-"""What a place has of a topic: its exports in a row, each a plan, what its tasks made, and the manifest that ends it.
+"""What a place has of a topic: its exports in a row, each a plan, what its tasks made, and the manifest that ends it,
+or that it was given up.
 
 Every document is put where nothing is, and none is ever changed: of two writers one is first, and the other finds what
 it wanted to say, or is told that somebody says something else.
@@ -7,10 +8,10 @@ it wanted to say, or is told that somebody says something else.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from ..state.errors import CorruptData, ObjectExists, ObjectNotFound, TierstateError
+from ..state.errors import CorruptData, InvalidRequest, ObjectExists, ObjectNotFound, TierstateError
 from ..state.ids import TopicId
 from ..storage.object_store import Data, ObjectStore
 from . import names
@@ -42,29 +43,65 @@ class Ledger:
 
     def is_whole(self, plan: ExportPlan) -> bool:
         """Whether all of it is there."""
-        try:
-            self.place.head(names.manifest_key(plan))
-        except ObjectNotFound:
-            return False
-        return True
+        return self._has(names.manifest_key(plan))
+
+    def is_given_up(self, plan: ExportPlan) -> bool:
+        """Whether it ended without all of it."""
+        return self._has(names.given_up_key(plan))
 
     def done(self, plan: ExportPlan) -> dict[int, TaskDone]:
-        """What was committed, by number of the task."""
+        """What was committed or given up, by number of the task."""
         found = {}
         for each in self.place.list(names.task_key(plan, 0).removesuffix("000000.json")):
             said = TaskDone.of_json(self._read(each.key))
             found[said.task] = said
         return found
 
-    def commit(self, plan: ExportPlan, done: TaskDone) -> None:
-        """Raises CorruptData where another run of the task made something else."""
-        put_same(self.place, names.task_key(plan, done.task), document(done.as_json()))
+    def commit(self, plan: ExportPlan, done: TaskDone) -> bool:
+        """False: the task was given up before. Raises CorruptData where another run of it made something else."""
+        key = names.task_key(plan, done.task)
+        try:
+            put_same(self.place, key, document(done.as_json()))
+        except CorruptData:
+            if TaskDone.of_json(self._read(key)).given_up:
+                return False
+            raise
+        return True
+
+    def give_up(self, plan: ExportPlan, task: int) -> TaskDone:
+        """What stands of a task: that it is given up, or what somebody committed first."""
+        key, given_up = names.task_key(plan, task), TaskDone(task, (), given_up=True)
+        try:
+            self.place.put_if_absent(key, document(given_up.as_json()))
+        except ObjectExists:
+            return TaskDone.of_json(self._read(key))
+        return given_up
+
+    def strays(self, plan: ExportPlan, done: Collection[TaskDone]) -> list[str]:
+        """Files that runs of tasks left which committed none of it."""
+        named = {file.key for each in done for file in each.files}
+        there = (each.key for each in self.place.list(f"{plan.topic}/"))
+        return [key for key in there if names.is_file_of(plan, key) and key not in named]
 
     def finish(self, plan: ExportPlan, done: Sequence[TaskDone]) -> None:
-        """The manifest: from here on all of it is there."""
+        """The manifest: from here on all of it is there. Where a task was given up, what says that no more of it comes,
+        and which ranges are missing.
+        """
         files = [each for task in done for each in task.as_json()["files"]]
-        said = {**plan.as_json(), "records": sum(each.records for each in done), "files": files}
-        put_same(self.place, names.manifest_key(plan), document(said))
+        counts = {"records": sum(each.records for each in done), "corrupt": sum(each.corrupt for each in done)}
+        said = {**plan.as_json(), **counts, "files": files}
+        missing = [plan.tasks[each.task] for each in done if each.given_up]
+        if missing:
+            said["missing"] = [[task.partition, task.start, task.end] for task in missing]
+        key = names.given_up_key(plan) if missing else names.manifest_key(plan)
+        put_same(self.place, key, document(said))
+
+    def _has(self, key: str) -> bool:
+        try:
+            self.place.head(key)
+        except ObjectNotFound:
+            return False
+        return True
 
     def _plan(self, key: str, number: int) -> ExportPlan:
         said = self._read(key)
@@ -95,6 +132,12 @@ def put_same(place: ObjectStore, key: str, data: Data) -> None:
     except ObjectExists:
         if place.get(key) != bytes(data):
             raise differs(place, key) from None
+
+
+def given_up(plan: ExportPlan) -> TierstateError:
+    return InvalidRequest(
+        "this export is being given up; end that first, with --give-up --execute", topic=plan.topic, number=plan.number
+    )
 
 
 def differs(place: ObjectStore, key: str) -> TierstateError:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..app.bucket_connection import BucketConnection
 from ..app.connection import Connection, store_options
 from ..app.partitions import find_partitions
+from ..app.registry_access import registry_access
 from ..app.split_reads import access_by
 from ..fetch.reader import LogReader
 from ..runtime.settings import Settings
@@ -17,7 +18,7 @@ from ..state.ids import TopicId
 from ..storage.memory import MemoryStore
 from ..storage.options import StoreOptions
 from .export import Export
-from .jobs import Place, Run
+from .jobs import Place, Run, TaskAccess
 from .kept import leased
 from .ledger import Ledger
 
@@ -65,6 +66,6 @@ def open_export(
         closing(place.open() if make or place.is_there() else MemoryStore()) as store,
         leased(connection, view, topic_id, f"export into {into} by", tell) as keep,
     ):
-        access = access_by(connection.settings)
-        export = Export(reader, Ledger(store, topic_id), access, place, run, keep, connection.progress)
+        access = TaskAccess(access_by(connection.settings), place, registry_access(connection.settings))
+        export = Export(reader, Ledger(store, topic_id), access, run, keep, connection.progress)
         yield OpenExport(export, reader, topic_id)

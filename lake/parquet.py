@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from ..log.record_digest import RecordDigest
 from ..state.errors import DiskFull
 from ..state.offsets import TimestampMs
+from .columns import CORRUPT, corrupt_in, leaves
 
 WRITER = f"pyarrow {pa.__version__}"
 DELTAS = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"}
@@ -31,12 +32,13 @@ class ParquetFile:
     """A file that is being made, without a name on disk: it goes with its process. Raises DiskFull."""
 
     def __init__(self, schema: pa.Schema, facts: dict[str, str]) -> None:
-        self.records, self.first_offset, self.last_offset = 0, -1, -1
+        self.records, self.corrupt, self.first_offset, self.last_offset = 0, 0, -1, -1
         self._earliest: int | None = None
         self._latest = 0
         self._digest = RecordDigest()
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="tierstate-export-")
-        named = [name for name in REPEATED if name in schema.names]
+        repeated = (*REPEATED, "value") if CORRUPT in schema.names else REPEATED
+        named = [leaf for name in repeated if name in schema.names for leaf in leaves(name, schema.field(name).type)]
         deltas = {name: how for name, how in DELTAS.items() if name in schema.names}
         self._writer = pq.ParquetWriter(
             self._file,
@@ -57,6 +59,12 @@ class ParquetFile:
         self.last_offset = offsets[-1].as_py()
         self.records += records.num_rows
         self._digest.update(records)
+        if CORRUPT in rows.column_names:
+            self.corrupt += corrupt_in(rows.column(CORRUPT))
+        self.write(rows)
+
+    def write(self, rows: pa.Table) -> None:
+        """A row group, of which nothing is told: no digest, no first and last."""
         with _typed():
             self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ..log.record_block import record_schema
 from .names import file_key
 from .plan import ExportPlan, ExportTask
 from .row_groups import by_date, row_groups
@@ -44,9 +43,3 @@ def laid_out(plan: ExportPlan, task: ExportTask, batches: Iterable[pa.RecordBatc
 def _ended(begun: dict[int, str]) -> Iterator[RowGroup]:
     for day in sorted(begun):
         yield RowGroup(begun.pop(day), None)
-
-
-def rows_of(plan: ExportPlan, records: pa.Table) -> pa.Table:
-    """What is written of records."""
-    schema = record_schema(columns=plan.shape.columns)
-    return records.select(schema.names).cast(schema)

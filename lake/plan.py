@@ -7,13 +7,14 @@ Whoever does a task again makes the same files of the same bytes: everything tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.ids import TopicId
-from ..state.offsets import Offset, TimestampMs
+from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation
+from .columns import Columns
 
 FORMAT = 1
 """Of the documents below; another one is refused."""
@@ -26,17 +27,23 @@ class Shape:
     ``writer``: whose bytes they are; another version of it makes the same rows of other bytes.
     """
 
-    columns: tuple[str, ...]
+    columns: Columns
     isolation: Isolation
     row_group_bytes: int
     writer: str
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {
+            "columns": self.columns.as_json(),
+            "isolation": self.isolation,
+            "row_group_bytes": self.row_group_bytes,
+            "writer": self.writer,
+        }
 
     @classmethod
     def of_json(cls, said: Mapping[str, Any]) -> Shape:
-        return cls(tuple(said["columns"]), Isolation(said["isolation"]), said["row_group_bytes"], said["writer"])
+        columns = Columns.of_json(said["columns"])
+        return cls(columns, Isolation(said["isolation"]), said["row_group_bytes"], said["writer"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,11 @@ class ExportPlan:
     number: int
     shape: Shape
     tasks: tuple[ExportTask, ...]
+
+    @property
+    def offsets(self) -> int:
+        """How many its tasks have."""
+        return sum(task.end - task.start for task in self.tasks)
 
     def as_json(self) -> dict[str, Any]:
         tasks = [[task.partition, task.start, task.end] for task in self.tasks]
@@ -86,7 +98,8 @@ class ExportPlan:
 class ExportedFile:
     """One file. Offsets are inclusive, and in a file ascending; timestamps in ms.
 
-    ``digest``: the record digest (`log/record_digest.py`) of its records; ``sha256``: of the file's bytes.
+    ``digest``: the record digest (`log/record_digest.py`) of its records; ``sha256``: of the file's bytes;
+    ``corrupt``: records of which the key or the value does not parse.
     """
 
     key: str
@@ -100,52 +113,65 @@ class ExportedFile:
     bytes: int
     sha256: str
     digest: str
+    corrupt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TaskDone:
-    """What a task made; none where its range has no record to show."""
+    """What a task made; none where its range has no record to show. ``given_up``: nobody makes anything of it."""
 
     task: int
     files: tuple[ExportedFile, ...]
+    given_up: bool = False
 
     @property
     def records(self) -> int:
         return sum(each.records for each in self.files)
 
+    @property
+    def corrupt(self) -> int:
+        return sum(each.corrupt for each in self.files)
+
     def as_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, "task": self.task, "files": [asdict(each) for each in self.files]}
+        files = [asdict(each) for each in self.files]
+        return {"format": FORMAT, "task": self.task, "files": files, "given_up": self.given_up}
 
     @classmethod
     def of_json(cls, said: Mapping[str, Any]) -> TaskDone:
         names = {each.name for each in fields(ExportedFile)}
         files = [ExportedFile(**{name: each[name] for name in names}) for each in said["files"]]
-        return cls(said["task"], tuple(files))
+        return cls(said["task"], tuple(files), said["given_up"])
 
 
-Ranges = Mapping[int, tuple[Offset, Offset]]
-"""By partition: the first offset, and the one after the last."""
+def kept(plan: ExportPlan, done: Mapping[int, TaskDone]) -> ExportPlan:
+    """Without the tasks that were given up. ``done``: by number."""
+    tasks = (task for task in plan.tasks if task.number not in done or not done[task.number].given_up)
+    return replace(plan, tasks=tuple(tasks))
 
 
-def covered(plans: Iterable[ExportPlan]) -> dict[int, list[tuple[Offset, Offset]]]:
+Ranges = Mapping[int, Extent]
+"""By partition."""
+
+
+def covered(plans: Iterable[ExportPlan]) -> dict[int, list[Extent]]:
     """What these exports have of each partition: ranges, ascending, joined where they meet.
 
     Raises CorruptData where two have the same offset: their files would show it twice.
     """
-    found: dict[int, list[tuple[Offset, Offset]]] = {}
+    found: dict[int, list[Extent]] = {}
     tasks = sorted((task for plan in plans for task in plan.tasks), key=lambda each: (each.partition, each.start))
     for task in tasks:
         known = found.setdefault(task.partition, [])
-        if known and task.start < known[-1][1]:
+        if known and task.start < known[-1].end:
             raise CorruptData("two exports have the same offsets", partition=task.partition, start=task.start)
-        if known and task.start == known[-1][1]:
-            known[-1] = known[-1][0], task.end
+        if known and task.start == known[-1].end:
+            known[-1] = Extent(known[-1].start, task.end)
         else:
-            known.append((task.start, task.end))
+            known.append(Extent(task.start, task.end))
     return found
 
 
-def uncovered(asked: Ranges, have: Mapping[int, list[tuple[Offset, Offset]]]) -> list[tuple[int, Offset, Offset]]:
+def uncovered(asked: Ranges, have: Mapping[int, list[Extent]]) -> list[tuple[int, Offset, Offset]]:
     """What is asked for and not there yet: ``(partition, start, end)``, ascending."""
     left = []
     for partition, (start, end) in sorted(asked.items()):

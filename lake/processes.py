@@ -1,4 +1,9 @@
-"""Tasks in processes of our own, as many as processors: decoding and encoding fill one each."""
+"""Tasks in processes of our own, as many as processors: decoding and encoding fill one each.
+
+They come from a server that has loaded all they need, without a connection of ours, and starts to load when a `Run` is
+made: by the time that tasks are planned it is there, and a process costs next to nothing. Each ends with the process
+that it works for, however that ends.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait as wait_for
+from multiprocessing.forkserver import ensure_running
 from typing import Any
 
 from ..state.errors import Unavailable
@@ -19,27 +26,21 @@ WAITING = 2
 
 def in_processes(count: int) -> AnyRun:
     """One process is this one. Raises Unavailable when one of them was killed."""
-    return here if count == 1 else Processes(count)
+    if count == 1:
+        return here
+    # not forked from here: this process has threads and connections, which do not survive that
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([f"{__package__}.task_process"])
+    ensure_running()
 
-
-class Processes:
-    """An `AnyRun`. They start with the first job, wait for those of the next call, and end with this object."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._pool: ProcessPoolExecutor | None = None
-
-    def __call__(self, jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
-        if self._pool is None:
-            # not forked: this process has threads and connections, which do not survive that
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._count, mp_context=context, initializer=_end_with_parent)
+    def run(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
+        pool = ProcessPoolExecutor(count, mp_context=context, initializer=end_with_parent)
         left, running = iter(jobs), set[Future[tuple[int, Any]]]()
         try:
             while True:
                 for job in left:
-                    running.add(self._pool.submit(do, job))
-                    if len(running) == self._count * WAITING:
+                    running.add(pool.submit(do, job))
+                    if len(running) == count * WAITING:
                         break
                 if not running:
                     return
@@ -47,25 +48,24 @@ class Processes:
                 for each in ended:
                     yield each.result()
         except BrokenProcessPool as error:
-            self._pool = None
             raise Unavailable(
                 "a process that did tasks was killed (by the kernel, when memory is short); what is committed stays,"
                 " and the same command goes on from there",
-                processes=self._count,
+                processes=count,
             ) from error
         finally:
-            for each in running:
-                each.cancel()
-            wait(running)  # nobody's task is at work once this is over
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    return run
 
 
-def _end_with_parent() -> None:
-    """A parent that was killed says nothing, and its queue stays open: a process would wait at it for ever."""
+def end_with_parent() -> None:
+    """Of a new process: killed in its sleep, the one it works for cannot end it."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def ends() -> None:
-        parent.join()
+    def watch(sentinel: int) -> None:
+        wait_for([sentinel])
         os._exit(1)
 
-    threading.Thread(target=ends, daemon=True, name="ends with its parent").start()
+    threading.Thread(target=watch, args=(parent.sentinel,), daemon=True, name="parent").start()

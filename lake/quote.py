@@ -21,14 +21,17 @@ GET_PRICE, PUT_PRICE = 0.4e-6, 5e-6
 STORED_PRICE = 0.023 / 2**30
 """US dollars a byte and month."""
 LOG_BYTES_A_SECOND = 60 * 2**20
-"""Of one process: decoding and encoding, for 120 B to 1 KB records that compress well (docs/benchmarks.md)."""
+"""Assumed of one process, and said: decoding and encoding, for 120 B to 1 KB records that compress well, from a store
+that is near (docs/benchmarks.md). Nothing is measured before it runs.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
     """``remote_bytes``: as they are stored; ``local_offsets``: read from brokers, whose bytes nobody knows before.
 
-    ``seconds``: about. ``dollars``: requests; ``dollars_a_month``: for files as large as the log.
+    ``seconds``: about, of what is remote, by so many processes that do so many bytes of log each.
+    ``dollars``: requests; ``dollars_a_month``: for files as large as the log.
     """
 
     tasks: int
@@ -39,6 +42,8 @@ class Quote:
     gets: int
     puts: int
     seconds: float
+    assumed_processes: int
+    assumed_log_bytes_a_second: int
     dollars: float
     dollars_a_month: float
 
@@ -72,6 +77,8 @@ def quote(jobs: Iterable[Job], processes: int) -> Quote:
         gets,
         puts,
         round(log / LOG_BYTES_A_SECOND / processes, 1),
+        processes,
+        LOG_BYTES_A_SECOND,
         round(gets * GET_PRICE + puts * PUT_PRICE, 6),
         round(log * STORED_PRICE, 6),
     )

@@ -61,8 +61,11 @@ def record_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     """Null is 0."""
-    lengths: npt.NDArray[np.int64] = pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
-    return lengths
+    lengths = pc.binary_length(column)
+    if column.null_count:
+        lengths = pc.fill_null(lengths, 0)
+    found: npt.NDArray[np.int64] = lengths.to_numpy().astype(np.int64)
+    return found
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.Table:

@@ -18,8 +18,10 @@ from pyiceberg.exceptions import (
     ForbiddenError,
     NoSuchNamespaceError,
     NoSuchTableError,
+    ResolveError,
     RESTError,
     UnauthorizedError,
+    ValidationError,
 )
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
@@ -35,8 +37,11 @@ from ..state.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from .table_facts import TableFacts
+from ..values.schema_registry import RegistryAccess
+from .columns import Columns, Rows
+from .table_facts import TableFacts, columns_property
 from .table_place import ATTEMPT, OFFSETS, TablePlace
+from .table_types import iceberg_schema
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
@@ -48,11 +53,14 @@ FIRST_SEQUENCE_NUMBER = 1
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one commit does: files that come, files that go, and the place it brings the table to."""
+    """What one commit does: files that come, files that go, and the place it brings the table to. ``columns``: of its
+    next version.
+    """
 
     place: TablePlace
     add: Sequence[DataFile] = ()
     drop: Sequence[DataFile] = ()
+    columns: Columns | None = None
 
 
 class LakeTable:
@@ -60,8 +68,8 @@ class LakeTable:
     AccessDenied, InvalidRequest for a table that is gone.
     """
 
-    def __init__(self, table: Table, facts: TableFacts) -> None:
-        self.iceberg, self.facts = table, facts
+    def __init__(self, table: Table, facts: TableFacts, registry: RegistryAccess | None = None) -> None:
+        self.iceberg, self.facts, self.registry = table, facts, registry
         self.name = ".".join(table.name())
 
     def refresh(self) -> None:
@@ -96,6 +104,16 @@ class LakeTable:
     def schema(self) -> pa.Schema:
         """Of the files, with Iceberg's field ids."""
         return schema_to_pyarrow(self.iceberg.schema(), include_field_ids=True)
+
+    def rows_by(self, version: int) -> Rows:
+        """What makes rows of records as this version of the columns did. Raises CorruptData for an unknown one."""
+        if version >= len(self.facts.versions):
+            raise CorruptData("the table does not say what these columns were", table=self.name, version=version)
+        return Rows(self.facts.versions[version], self.registry)
+
+    def new_rows(self) -> Rows:
+        """What makes rows that are to be added. It raises ColumnsGrown, where the table grows with its registry."""
+        return Rows(self.facts.columns, self.registry, grows=self.facts.grows)
 
     def data_files(self, where: str | None = None) -> list[DataFile]:
         """Those that may have rows ``where`` this holds. Raises InvalidRequest where another engine deleted rows by
@@ -151,6 +169,8 @@ class LakeTable:
         """All that a commit writes before it is one: manifests, conditional on the snapshot that was read."""
         with foreign(table=self.name):
             transaction = self.iceberg.transaction()
+            if change.columns is not None:
+                self._evolve(transaction, change.columns)
             update = transaction.update_snapshot(
                 snapshot_properties=change.place.as_summary(self.facts.topic_id, attempt)
             )
@@ -160,6 +180,16 @@ class LakeTable:
                 for each in change.add:
                     snapshot.append_data_file(each)
         return transaction
+
+    def _evolve(self, transaction: Transaction, columns: Columns) -> None:
+        try:
+            with transaction.update_schema() as schema:
+                schema.union_by_name(iceberg_schema(columns.schema()))
+        except (ValueError, ValidationError, ResolveError) as error:
+            raise InvalidRequest(
+                "the columns of a table cannot become these", table=self.name, reason=str(error)
+            ) from error
+        transaction.set_properties(columns_property(self.facts.version + 1, columns))
 
     def commit(self, transaction: Transaction, attempt: str) -> bool:
         """False: another writer was first, and nothing landed. The table is as it is now, either way.

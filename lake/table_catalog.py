@@ -11,46 +11,25 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import DayTransform, IdentityTransform
-from pyiceberg.types import (
-    BinaryType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestamptzType,
-)
 
-from ..log.record_block import record_schema
 from ..state.errors import InvalidRequest
+from ..values.schema_registry import RegistryAccess
 from .table import LakeTable, foreign
-from .table_facts import TableFacts, require_columns
+from .table_facts import TOPIC, TableFacts, require_columns
+from .table_types import iceberg_schema
 
 NAME = "tierstate"
 """Of the catalog, where pyiceberg asks for one: a SQL catalog keeps it in its rows."""
 DAY_FIELD_ID = 1000
 """The first one that a partition field may have."""
-TYPES: Mapping[str, IcebergType] = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestamptzType(),
-    "timestampType": IntegerType(),
-    "headers": ListType(
-        101, StructType(NestedField(102, "key", StringType()), NestedField(103, "value", BinaryType())), False
-    ),
-}
-"""Of the columns of `record_block.FIELDS`, every one optional as there. Ids are given anew when a table is made."""
 
 
 class LakeCatalog:
     """Raises StorageUnavailable, AccessDenied, InvalidRequest."""
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(self, properties: Mapping[str, str], registry: RegistryAccess | None = None) -> None:
+        """``registry``: what the records of typed tables are read with, where their schemas are registered."""
+        self._registry = registry
         with foreign(catalog=properties.get("uri")):
             try:
                 self._catalog: Catalog = load_catalog(NAME, **properties)
@@ -64,7 +43,7 @@ class LakeCatalog:
         facts = TableFacts.of_properties(found.properties, name)
         if facts is None:
             raise InvalidRequest("the table was not created by tierstate", table=name)
-        return LakeTable(found, facts)
+        return LakeTable(found, facts, self._registry)
 
     def names(self) -> Iterator[str]:
         """Of all tables, in order, ours or not."""
@@ -79,14 +58,14 @@ class LakeCatalog:
         for name in self.names():
             with foreign(table=name):
                 properties = self._catalog.load_table(_identifier(name)).properties
-            if "tierstate.topic" in properties:
+            if TOPIC in properties:
                 found.append(name)
         return found
 
     def create(self, name: str, facts: TableFacts) -> LakeTable:
         """An empty table. Raises InvalidRequest where there is one."""
         require_columns(facts.columns)
-        schema = _schema(facts.columns)
+        schema = iceberg_schema(facts.columns.schema())
         namespace = _identifier(name)[:-1]
         with foreign(table=name):
             with suppress(NamespaceAlreadyExistsError):
@@ -101,7 +80,7 @@ class LakeCatalog:
                 )
             except TableAlreadyExistsError as error:
                 raise InvalidRequest("there is a table of this name", table=name) from error
-        return LakeTable(made, facts)
+        return LakeTable(made, facts, self._registry)
 
     def drop(self, name: str) -> None:
         """Takes it out of the catalog; its files stay."""
@@ -116,7 +95,7 @@ class LakeCatalog:
 def require_new(catalog: LakeCatalog, name: str, facts: TableFacts) -> None:
     """Raises InvalidRequest where `LakeCatalog.create` would."""
     require_columns(facts.columns)
-    _schema(facts.columns)
+    iceberg_schema(facts.columns.schema())
     _identifier(name)
     if name in catalog.names():
         raise InvalidRequest("there is a table of this name", table=name)
@@ -127,12 +106,6 @@ def _identifier(name: str) -> tuple[str, ...]:
     if len(parts) < 2 or not all(parts):
         raise InvalidRequest("a table is named namespace.table", table=name)
     return parts
-
-
-def _schema(columns: tuple[str, ...]) -> Schema:
-    """Raises InvalidRequest for a column that records do not have."""
-    names = record_schema(columns=columns).names
-    return Schema(*(NestedField(at, name, TYPES[name]) for at, name in enumerate(names, 1)))
 
 
 def _by_day(schema: Schema) -> PartitionSpec:

@@ -1,6 +1,7 @@
 """Whether a table is its log: every row of every partition, beside the record that has its offset.
 
-Memory: `WINDOW_BYTES` of log, decoded twice. The place says which rows there must be, whoever wrote the files.
+Memory: `WINDOW_BYTES` of log, decoded twice. The place says which rows there must be, whoever wrote the files, and by
+which columns: typed ones are made of the records again, by the same.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from ..log.record_block import record_schema
 from ..log.record_digest import RecordDigest
 from ..state.errors import InvalidRequest
 from ..state.offsets import Offset
+from .columns import Columns, Rows
 from .kept import Keep
 from .table import LakeTable
-from .table_files import between, rows_between
 from .table_follow import no_lease
 from .table_log import TopicLog
-from .table_place import Reach
+from .table_place import Reach, Written
+from .table_rows import aligned, between, first_difference, rows_between
 
 WINDOW_BYTES = 64 * 2**20
 
@@ -38,7 +40,8 @@ class TableFinding:
 @dataclass
 class CheckedPartition:
     """Offsets ``[start, end)`` were compared. ``digest``: the record digest of both; empty where they differ, and
-    where the table lacks columns of it. ``older``: rows below the log start: nothing is left to compare them with.
+    where the table lacks columns of it, or has them typed. ``corrupt``: of ``rows``, those that do not parse.
+    ``older``: rows below the log start: nothing is left to compare them with.
     """
 
     partition: int
@@ -47,6 +50,7 @@ class CheckedPartition:
     rows: int = 0
     digest: str = ""
     older: int = 0
+    corrupt: int = 0
 
 
 @dataclass
@@ -94,31 +98,36 @@ def _check_partition(
         done.end = max(start, log_end)
     keep({number: (start, done.end)})
     digest, alike = RecordDigest(), True
-    for first, last, records in _windows(log, number, start, done.end, window_bytes):
-        rows = rows_between(table, number, first, last)
-        done.rows += rows.num_rows
-        if (problem_at := _difference(table, rows, records)) is not None:
-            findings.append(TableFinding(number, *problem_at))
-            alike = False
-        for batch in records.to_batches():
-            digest.update(batch)
-    if alike and set(table.facts.columns) == set(record_schema().names):
+    parts = reach.written(start, done.end)
+    if start < done.end and (not parts or parts[0].start > start):
+        findings.append(TableFinding(number, "the table's place does not say which columns wrote its rows", start))
+        alike = False
+    for written in parts:
+        made_by = table.rows_by(written.version)
+        for first, last, records in _windows(log, number, written, window_bytes):
+            rows = rows_between(table, number, first, last)
+            done.rows += rows.num_rows
+            if (problem_at := _difference(rows, made_by, records)) is not None:
+                findings.append(TableFinding(number, *problem_at))
+                alike = False
+            for batch in records.to_batches():
+                digest.update(batch)
+        done.corrupt += made_by.corrupt
+    if alike and table.facts.columns == Columns(tuple(record_schema().names)):
         done.digest = digest.hexdigest()
     return done
 
 
 def _windows(
-    log: TopicLog, number: int, start: Offset, end: Offset, window_bytes: int
+    log: TopicLog, number: int, written: Written, window_bytes: int
 ) -> Iterator[tuple[Offset, Offset, pa.Table]]:
     """Ranges that follow each other, and the log's records in them."""
-    if start >= end:
-        return
-    for split in log.splits(number, start, end, window_bytes):
+    for split in log.splits(number, written.start, written.end, window_bytes):
         with closing(log.read(split)) as batches:
             yield split.start, split.end, pa.Table.from_batches(list(batches), record_schema())
 
 
-def _difference(table: LakeTable, rows: pa.Table, records: pa.Table) -> tuple[str, int | None] | None:
+def _difference(rows: pa.Table, made_by: Rows, records: pa.Table) -> tuple[str, int | None] | None:
     """What is wrong with the rows of a window, and the offset of the first one."""
     have, want = rows.column("offset").combine_chunks(), records.column("offset").combine_chunks()
     if not have.equals(want):
@@ -129,11 +138,9 @@ def _difference(table: LakeTable, rows: pa.Table, records: pa.Table) -> tuple[st
         counts = pc.value_counts(have)
         twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
         return f"{len(have) - len(want)} rows are there again", twice[0].as_py()
-    for name in table.facts.columns:
-        if not rows.column(name).combine_chunks().equals(records.column(name).combine_chunks()):
-            unlike = next(at for at in range(len(want)) if not rows.column(name)[at].equals(records.column(name)[at]))
-            return f"the column {name} is not the log's", want[unlike].as_py()
-    return None
+    ours = rows.select(made_by.schema.names)
+    unlike = first_difference(ours, aligned(made_by.of(records), ours.schema))
+    return None if unlike is None else (f"the column {unlike[0]} is not the log's", want[unlike[1]].as_py())
 
 
 def _not_in(these: pa.Array, those: pa.Array) -> pa.Array:

@@ -25,17 +25,17 @@ from .plan import ExportTask
 from .table import Change, LakeTable
 from .table_files import (
     Attempt,
-    between,
     day_folder,
     give_back,
+    grouped,
     nothing_left,
     require_single,
     rewrite,
-    rows_of_file,
     write_rows,
 )
 from .table_log import TopicLog
 from .table_place import TablePlace
+from .table_rows import between, rows_of_file
 
 Splits: TypeAlias = Mapping[int, list[PlannedSplit]]
 """By partition, each one's in the order of offsets."""
@@ -47,7 +47,7 @@ def append(
     table: LakeTable, log: TopicLog, attempt: Attempt, place: TablePlace, splits: Splits, write: Write
 ) -> Act[bool]:
     """The records of ``splits``, and the place where they bring the table to. False: another was first, or the log
-    changed its lineage meanwhile.
+    changed its lineage meanwhile. Raises ColumnsGrown, and leaves nothing then.
     """
     lineages = {number: log.lineage(number) for number in splits}
     with nothing_left(table, attempt):
@@ -60,10 +60,13 @@ def append(
 
 def write_here(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Act[None]:
     """In this process, one split after another."""
+    made_by = table.new_rows()
     for number, parts in splits.items():
         for at, split in enumerate(parts):
             with closing(log.read(split)) as batches:
-                yield from write_rows(table, attempt, ExportTask(at, number, split.start, split.end), batches)
+                task = ExportTask(at, number, split.start, split.end)
+                yield from write_rows(table, attempt, task, batches, made_by)
+    attempt.corrupt = made_by.corrupt
 
 
 def take_out(
@@ -83,7 +86,7 @@ def take_out(
                 first, last = bounds_of(file, offset_id)
                 if first >= start and last < end:
                     continue
-                kept = (_without(batch, start, end) for batch in rows_of_file(table, file))
+                kept = grouped(_without(rows, start, end) for rows in rows_of_file(table, file))
                 name = f"{day_folder(file)}/{attempt.id}-{number:05d}-{first:020d}-kept.parquet"
                 yield from rewrite(table, attempt, name, kept)
     return (yield from commit(table, attempt, Change(place, tuple(attempt.files), drop)))
@@ -111,6 +114,6 @@ def first_splits(parts: list[PlannedSplit], count: int) -> list[PlannedSplit]:
     return list(islice(parts, max(1, count)))
 
 
-def _without(batch: pa.RecordBatch, start: Offset, end: Offset) -> pa.RecordBatch:
-    offsets = batch.column("offset")
-    return batch.filter(pc.or_(pc.less(offsets, int(start)), pc.greater_equal(offsets, int(end))))
+def _without(rows: pa.Table, start: Offset, end: Offset) -> pa.Table:
+    offsets = rows.column("offset")
+    return rows.filter(pc.or_(pc.less(offsets, int(start)), pc.greater_equal(offsets, int(end))))

@@ -12,36 +12,40 @@ from dataclasses import dataclass, field
 from datetime import date
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile
 
 from ..leader.act import Act
-from ..log.record_block import record_schema
 from ..state.errors import CorruptData, InvalidRequest
+from .columns import Rows
 from .names import date_of, day_name
 from .parquet import WRITER, ParquetFile
 from .parted import laid_out
 from .plan import ExportPlan, ExportTask, Shape
-from .row_groups import row_groups
 from .table import LakeTable
+from .table_rows import aligned
 
 ROW_GROUP_BYTES = 32 * 2**20
 
 
 @dataclass
 class Attempt:
-    """What one writer makes for one commit. ``files``: written, and the table's once the commit landed."""
+    """What one writer makes for one commit. ``files``: written, and the table's once the commit landed. ``corrupt``: of
+    ``rows``, those whose key or value does not parse.
+    """
 
     id: str
     files: list[DataFile] = field(default_factory=list)
     rows: int = 0
+    corrupt: int = 0
 
 
-def write_rows(table: LakeTable, attempt: Attempt, task: ExportTask, batches: Iterable[pa.RecordBatch]) -> Act[None]:
+def write_rows(
+    table: LakeTable, attempt: Attempt, task: ExportTask, batches: Iterable[pa.RecordBatch], made_by: Rows
+) -> Act[None]:
     """The records of a task as files by day. ``batches``: as `parted.laid_out` takes them.
 
-    Raises what ``batches`` do, DiskFull, and InvalidRequest for a record of no day that a table can name.
+    Raises what ``batches`` and ``made_by`` do, DiskFull, and InvalidRequest for a record of no day that a table can
+    name.
     """
     shape = Shape(table.facts.columns, table.facts.isolation, ROW_GROUP_BYTES, WRITER)
     plan = ExportPlan(table.facts.topic, table.facts.topic_id, 0, shape, ())
@@ -53,64 +57,38 @@ def write_rows(table: LakeTable, attempt: Attempt, task: ExportTask, batches: It
                 if group.key not in making:
                     making[group.key] = begun = ParquetFile(table.schema, {})
                     opened.callback(begun.close)
-                _add(table, making[group.key], group.records)
+                making[group.key].write(aligned(made_by.of(group.records), table.schema))
                 continue
             day, _, name = group.key.rpartition("/")
             yield from _put(table, attempt, f"{day.rpartition('/')[2]}/{attempt.id}-{name}", making.pop(group.key))
 
 
-def rewrite(table: LakeTable, attempt: Attempt, name: str, records: Iterable[pa.RecordBatch]) -> Act[str | None]:
-    """Rows of one partition and day, by offset, as one file; its record digest. None: there were none."""
-    made = ParquetFile(table.schema, {})
+def rewrite(table: LakeTable, attempt: Attempt, name: str, groups: Iterable[pa.Table]) -> Act[None]:
+    """Rows of one partition and day, by offset and in the schema of the table, as one file: each of ``groups`` is a row
+    group. None where there are no rows.
+    """
+    made, count = ParquetFile(table.schema, {}), 0
     with ExitStack() as opened:
         opened.callback(made.close)
-        for group in row_groups(records, ROW_GROUP_BYTES):
-            _add(table, made, group)
-        if not made.records:
-            return None
-        yield from _put(table, attempt, name, made)
-        return made.digest
+        for rows in groups:
+            made.write(rows)
+            count += rows.num_rows
+        if count:
+            yield from _put(table, attempt, name, made)
 
 
-def rows_of_file(table: LakeTable, file: DataFile, start: int = 0, end: int = 2**63) -> Iterator[pa.RecordBatch]:
-    """As `log.decode` makes records; columns that the table does not have are null. Memory: a row group.
-
-    Row groups without an offset of ``[start, end)`` are left out. Not by pyiceberg's own scan, which shows the headers
-    of a record that has none as an empty list.
-    """
-    with table.opened(file.file_path) as source:
-        found = pq.ParquetFile(source)
-        leaf = next(at for at in range(found.metadata.num_columns) if found.schema.column(at).path == "offset")
-        for at in range(found.num_row_groups):
-            told = found.metadata.row_group(at).column(leaf).statistics
-            if told is None or not told.has_min_max or (told.max >= start and told.min < end):
-                yield from as_records(found.read_row_group(at))
-
-
-def rows_between(table: LakeTable, partition: int, start: int, end: int) -> pa.Table:
-    """The rows of these offsets, by offset, as `log.decode` makes records."""
-    found = []
-    for file in table.data_files(between(partition, start, end)):
-        for batch in rows_of_file(table, file, start, end):
-            offsets = batch.column("offset")
-            inside = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
-            found.append(batch.filter(pc.and_(inside, pc.equal(batch.column("partition"), partition))))
-    return pa.Table.from_batches(found, record_schema()).sort_by("offset")
-
-
-def between(partition: int, start: int, end: int) -> str:
-    """As a condition on rows."""
-    return f"partition == {partition} and offset >= {start} and offset < {end}"
-
-
-def as_records(rows: pa.Table) -> list[pa.RecordBatch]:
-    """Rows of a table in the schema of `record_block.record_schema`."""
-    schema = record_schema()
-    columns = [
-        rows.column(each.name).cast(each.type) if each.name in rows.column_names else pa.nulls(rows.num_rows, each.type)
-        for each in schema
-    ]
-    return list(pa.table(columns, schema=schema).combine_chunks().to_batches())
+def grouped(parts: Iterable[pa.Table], group_bytes: int = ROW_GROUP_BYTES) -> Iterator[pa.Table]:
+    """The same rows, in groups of one chunk each that have about so many bytes in memory. None of them is empty."""
+    waiting, size = [], 0
+    for each in parts:
+        if each.num_rows:
+            waiting.append(each)
+            size += each.nbytes
+        if size >= group_bytes:
+            yield pa.concat_tables(waiting).combine_chunks()
+            waiting, size = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting).combine_chunks()
 
 
 def give_back(table: LakeTable, attempt: Attempt) -> Act[None]:
@@ -119,6 +97,7 @@ def give_back(table: LakeTable, attempt: Attempt) -> Act[None]:
         yield f"remove {each.file_path}"
         table.remove(each.file_path)
     attempt.files.clear()
+    attempt.rows = attempt.corrupt = 0
 
 
 @contextmanager
@@ -141,14 +120,9 @@ def _put(table: LakeTable, attempt: Attempt, name: str, made: ParquetFile) -> Ac
     made.finish()
     url = table.url(name)
     yield f"put {url}"
-    attempt.files.append(table.put(url, made.pieces()))
-    attempt.rows += made.records
+    attempt.files.append(file := table.put(url, made.pieces()))
+    attempt.rows += file.record_count
     made.close()
-
-
-def _add(table: LakeTable, made: ParquetFile, records: pa.Table) -> None:
-    schema = table.schema
-    made.add(records, records.select(schema.names).cast(schema))
 
 
 def _require_day(table: LakeTable, partition: int, key: str, records: pa.Table) -> None:

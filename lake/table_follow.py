@@ -4,6 +4,7 @@
     rows of a branch the log left    taken out, by a commit of their own
     rows below the log start         taken out, unless the table is an archive
     what is new                      appended
+    what the columns lack            added first, by a commit of its own: a field of a schema that the registry has
 
 Any number of followers may keep one table: of two that are at it, one is first, and the other reads the place again.
 """
@@ -17,9 +18,11 @@ from enum import StrEnum
 from ..leader.act import Act
 from ..state.errors import InvalidRequest, LineageUnconfirmed, Unavailable, ViewBehind
 from ..state.offsets import Offset
+from .columns import ColumnsGrown
 from .kept import Keep
 from .table import LakeTable
 from .table_commit import Write, append, first_splits, take_out, write_here
+from .table_evolve import evolve
 from .table_files import Attempt
 from .table_log import TopicLog
 from .table_place import Reach, TablePlace, common_end
@@ -37,6 +40,8 @@ class Step(StrEnum):
     """Rows that the log deleted are gone."""
     LOST_BRANCH = "lost branch"
     """Rows that the log lost are gone."""
+    EVOLVED = "evolved"
+    """Fields were added or types widened, as the registry has them; what is new is read again."""
     RACED = "raced"
     """Another writer was first, or the log changed its lineage: nothing was done."""
 
@@ -44,7 +49,7 @@ class Step(StrEnum):
 @dataclass
 class Round:
     """``waiting``: partitions that nobody could tell about, and why. ``missed``: of an archive, offsets that the log
-    deleted before they were rows.
+    deleted before they were rows. ``corrupt``: of ``rows``, those whose key or value does not parse.
     """
 
     step: Step
@@ -52,6 +57,7 @@ class Round:
     files: int = 0
     waiting: dict[int, Unavailable] = field(default_factory=dict)
     missed: int = 0
+    corrupt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +136,12 @@ def _append(
         start = look.news[number][0]
         before = look.place.partitions.get(number, Reach(start, start))
         missed += start - before.end
-        reaches[number] = Reach(before.start, start, before.lineage).to(parts[-1].end, lineages[number])
-    landed = yield from append(table, log, attempt, look.place.with_(reaches), splits, means.write)
+        reaches[number] = before.missing(start).to(parts[-1].end, lineages[number], table.facts.version)
+    try:
+        landed = yield from append(table, log, attempt, look.place.with_(reaches), splits, means.write)
+    except ColumnsGrown as grown:
+        landed = yield from evolve(table, attempt, look.place, grown.columns)
+        return _round(Step.EVOLVED if landed else Step.RACED, attempt, look)
     done = _round(Step.APPENDED if landed else Step.RACED, attempt, look)
     done.missed = missed if landed else 0
     return done
@@ -195,4 +205,4 @@ def below(table: LakeTable, look: Look) -> dict[int, Reach]:
 
 
 def _round(step: Step, attempt: Attempt, look: Look) -> Round:
-    return Round(step, attempt.rows, len(attempt.files), look.waiting)
+    return Round(step, attempt.rows, len(attempt.files), look.waiting, corrupt=attempt.corrupt)

@@ -39,6 +39,7 @@ class CaughtUp:
     rows: int = 0
     files: int = 0
     missed: int = 0
+    corrupt: int = 0
     waiting: dict[int, Unavailable] = field(default_factory=dict)
 
     def count(self, done: Round) -> None:
@@ -49,6 +50,7 @@ class CaughtUp:
         self.rows += done.rows if done.step is Step.APPENDED else 0
         self.files += done.files
         self.missed += done.missed
+        self.corrupt += done.corrupt
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,8 @@ class Keeper:
             expire_some(table, self._pace.expired)
             left = look_at(table, log)
             self._saw(kept, left)
-            kept.due = self._pace.clock.monotonic() + self._pace.interval_s
+            if round_.step is not Step.EVOLVED:  # what the new columns are for has waited long enough
+                kept.due = self._pace.clock.monotonic() + self._pace.interval_s
         return True
 
     def _saw(self, kept: Kept, look: Look) -> None:
@@ -207,4 +210,5 @@ def feed_table_metrics(metrics: Metrics, keeper: Keeper) -> None:
     metrics.tally("tierstate_table_rows_total", told(lambda kept: kept.done.rows))
     metrics.tally("tierstate_table_files_total", told(lambda kept: kept.done.files))
     metrics.tally("tierstate_table_failures_total", told(lambda kept: kept.failures))
+    metrics.tally("tierstate_table_corrupt_records_total", told(lambda kept: kept.done.corrupt))
     metrics.tally("tierstate_table_missed_records_total", told(lambda kept: kept.done.missed))

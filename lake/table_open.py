@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..app.connection import Connection
+from ..app.registry_access import registry_access
 from ..app.split_reads import access_by
 from ..fetch.reader import LogReader
 from ..runtime.clock import Clock
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 @contextmanager
 def open_catalog(settings: Settings) -> Iterator[LakeCatalog]:
     """For as long as the block lasts. Raises InvalidRequest, StorageUnavailable, AccessDenied."""
-    with closing(LakeCatalog(catalog_properties(settings))) as catalog:
+    with closing(LakeCatalog(catalog_properties(settings), registry_access(settings))) as catalog:
         yield catalog
 
 

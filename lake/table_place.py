@@ -3,6 +3,7 @@
 tierstate.offsets   {"0": 1200}                 rows of partition 0 end there, exclusive
 tierstate.starts    {"0": 0}                    and begin there: what lies below was deleted, or was never followed
 tierstate.epochs    {"0": [[3, 0], [5, 900]]}   the newest leader epochs of its rows, and where each began
+tierstate.versions  {"0": [[0, 0], [1, 700]]}   which columns (tierstate.columns.N) wrote its rows, from which offset on
 tierstate.topic-id  x2Qk…                       of this topic, and of no other one of its name
 tierstate.attempt   4f…                         which attempt made the snapshot
 """
@@ -11,7 +12,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ..state.epochs import EpochEntry, LeaderEpoch, Lineage
 from ..state.errors import CorruptData, InvalidRequest
@@ -19,38 +21,73 @@ from ..state.ids import TopicId
 from ..state.offsets import Offset, OffsetRange
 
 OFFSETS, STARTS, EPOCHS = "tierstate.offsets", "tierstate.starts", "tierstate.epochs"
-TOPIC_ID, ATTEMPT = "tierstate.topic-id", "tierstate.attempt"
+VERSIONS, TOPIC_ID, ATTEMPT = "tierstate.versions", "tierstate.topic-id", "tierstate.attempt"
 
 EMPTY = Lineage()
 KEPT_EPOCHS = 8
 """Of a partition, the newest: every commit says them again. A branch that was lost further down stops the table."""
 
 
+class VersionStart(NamedTuple):
+    """From this offset on, up to the next one's, rows were written by this version of the columns."""
+
+    version: int
+    start: Offset
+
+
+class Written(NamedTuple):
+    """The offsets ``[start, end)``, by the version of the columns that wrote their rows."""
+
+    version: int
+    start: Offset
+    end: Offset
+
+
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The rows of one partition: ``[start, end)``, written under ``lineage``, as far down as that is known."""
+    """The rows of one partition: ``[start, end)``, written under ``lineage``, as far down as that is known, and by
+    ``versions`` of the columns, ascending.
+    """
 
     start: Offset
     end: Offset
     lineage: Lineage = EMPTY
+    versions: tuple[VersionStart, ...] = ()
 
-    def to(self, end: Offset, log: Lineage) -> Reach:
-        """With rows up to ``end``, the new ones of the log that has the lineage ``log``."""
-        before = self.lineage.entries if self.end > self.start else ()
+    def to(self, end: Offset, log: Lineage, version: int) -> Reach:
+        """With rows up to ``end``, the new ones of the log that has the lineage ``log``, written by ``version``."""
+        empty = self.end <= self.start
         known = {entry.epoch: entry for entry in _within(log, self.end, end)}
-        known.update({entry.epoch: entry for entry in before})  # an epoch that goes on began where it began
-        entries = sorted(known.values())[-KEPT_EPOCHS:]
-        return Reach(self.start, end, Lineage(tuple(entries)))
+        if not empty:  # an epoch that goes on began where it began
+            known.update({entry.epoch: entry for entry in self.lineage.entries})
+        versions = () if empty else self.versions
+        if end > self.end and (not versions or versions[-1].version != version):
+            versions = (*versions, VersionStart(version, self.end))
+        return Reach(self.start, end, Lineage(tuple(sorted(known.values())[-KEPT_EPOCHS:])), versions)
 
     def cut(self, end: Offset) -> Reach:
         """Without the rows from ``end`` on."""
         kept = tuple(entry for entry in self.lineage.entries if entry.start_offset < end)
-        return Reach(self.start, end, Lineage(kept))
+        return Reach(self.start, end, Lineage(kept), tuple(each for each in self.versions if each.start < end))
 
     def from_(self, start: Offset) -> Reach:
         """Without the rows below ``start``."""
         end = max(self.end, start)
-        return Reach(start, end, Lineage(_within(self.lineage, start, end)))
+        versions = tuple(VersionStart(each.version, each.start) for each in self.written(start, end))
+        return Reach(start, end, Lineage(_within(self.lineage, start, end)), versions)
+
+    def missing(self, end: Offset) -> Reach:
+        """Up to ``end``, of which nobody had the records any more."""
+        return replace(self, end=end)
+
+    def written(self, start: Offset, end: Offset) -> list[Written]:
+        """Of these offsets, by which version. What lies below the first one an archive has missed."""
+        ends = [each.start for each in self.versions[1:]] + [self.end]
+        parts = [
+            Written(each.version, max(each.start, start), min(until, end))
+            for each, until in zip(self.versions, ends, strict=False)
+        ]
+        return [each for each in parts if each.start < each.end]
 
 
 def common_end(reach: Reach, log: Lineage, log_start: Offset) -> Offset:
@@ -94,10 +131,12 @@ class TablePlace:
         epochs = {
             number: [[entry.epoch, entry.start_offset] for entry in reach.lineage.entries] for number, reach in reaches
         }
+        versions = {number: [[each.version, each.start] for each in reach.versions] for number, reach in reaches}
         return {
             OFFSETS: _said({number: reach.end for number, reach in reaches}),
             STARTS: _said({number: reach.start for number, reach in reaches}),
             EPOCHS: _said(epochs),
+            VERSIONS: _said(versions),
             TOPIC_ID: str(topic_id),
             ATTEMPT: attempt,
         }
@@ -110,12 +149,13 @@ class TablePlace:
                 "a snapshot of this table is of another topic", topic_id=said.get(TOPIC_ID), expected=topic_id
             )
         try:
-            offsets, starts, epochs = (json.loads(said[name]) for name in (OFFSETS, STARTS, EPOCHS))
+            offsets, starts, epochs, versions = (json.loads(said[name]) for name in (OFFSETS, STARTS, EPOCHS, VERSIONS))
             reaches = {
                 int(number): Reach(
                     Offset(int(starts[number])),
                     Offset(int(end)),
                     Lineage(tuple(EpochEntry(LeaderEpoch(epoch), Offset(at)) for epoch, at in epochs[number])),
+                    tuple(VersionStart(int(version), Offset(int(at))) for version, at in versions[number]),
                 )
                 for number, end in offsets.items()
             }

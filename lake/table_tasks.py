@@ -24,6 +24,8 @@ from ..leader.act import Act, run
 from ..runtime.id_source import RandomIds
 from ..state.errors import TierstateError
 from ..state.ids import FactId
+from ..values.schema_registry import RegistryAccess
+from .columns import Columns, ColumnsGrown
 from .jobs import AnyRun, records_of
 from .kept import Keep
 from .plan import ExportTask
@@ -46,20 +48,22 @@ FORGOTTEN: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ShippedTable:
-    """A table as a task needs it: where its files go and what they are like; the store's credentials included."""
+    """A table as a task needs it: where its files go and what they are like; credentials included."""
 
     name: tuple[str, ...]
     metadata: TableMetadata
     io: FileIO
     facts: TableFacts
+    registry: RegistryAccess | None
 
     def opened(self) -> LakeTable:
-        return LakeTable(Table(self.name, self.metadata, "", self.io, NoopCatalog("")), self.facts)
+        return LakeTable(Table(self.name, self.metadata, "", self.io, NoopCatalog("")), self.facts, self.registry)
 
 
 def shipped(table: LakeTable) -> ShippedTable:
     iceberg = table.iceberg
-    return ShippedTable(iceberg.name(), iceberg.metadata.model_copy(update=FORGOTTEN), iceberg.io, table.facts)
+    metadata = iceberg.metadata.model_copy(update=FORGOTTEN)
+    return ShippedTable(iceberg.name(), metadata, iceberg.io, table.facts, table.registry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ class Written:
 
     files: tuple[DataFile, ...]
     rows: int
+    corrupt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +89,18 @@ class TableJob:
     def number(self) -> int:
         return self.task.number
 
-    def made(self) -> Written:
+    def made(self) -> Written | Columns:
+        """Columns: what the table's must grow to, before anything of it is a row."""
         # of this run of the task alone: a lost executor may have left a file, or still be writing it
         mine = Attempt(f"{self.attempt}-{FactId.of(RandomIds().uuid())}")
         table = self.table.opened()
-        with records_of(self.split, self.access) as batches, nothing_left(table, mine):
-            run(write_rows(table, mine, self.task, batches))
-        return Written(tuple(mine.files), mine.rows)
+        made_by = table.new_rows()
+        try:
+            with records_of(self.split, self.access) as batches, nothing_left(table, mine):
+                run(write_rows(table, mine, self.task, batches, made_by))
+        except ColumnsGrown as grown:
+            return grown.columns
+        return Written(tuple(mine.files), mine.rows, made_by.corrupt)
 
 
 def by_tasks(run_jobs: AnyRun, access: Access, keep: Keep) -> Write:
@@ -114,8 +124,11 @@ def by_tasks(run_jobs: AnyRun, access: Access, keep: Keep) -> Write:
         for _, outcome in run_jobs(jobs):
             if isinstance(outcome, TierstateError):
                 raise outcome
+            if isinstance(outcome, Columns):
+                raise ColumnsGrown(outcome)
             attempt.files += outcome.files
             attempt.rows += outcome.rows
+            attempt.corrupt += outcome.corrupt
             keep(ranges)
 
     return write

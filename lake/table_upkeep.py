@@ -1,6 +1,6 @@
 """What a table needs beside its rows: large files instead of many small ones, and no files that nobody needs.
 
-    compact   the small files of a partition's day, made one; the rows are the same, digest by digest
+    compact   the small files of a partition's day, made one; the rows are the same, one by one
     expire    snapshots that are old and not among the newest; never the one that says the table's place
     sweep     files that no snapshot names, once they are older than any attempt can be
 
@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, zip_longest
 
 import pyarrow as pa
 from pyarrow.fs import FileSelector, FileType
@@ -22,13 +22,13 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile
 
 from ..leader.act import Act, run
-from ..log.record_digest import RecordDigest
 from ..state.errors import CorruptData, InvalidRequest
 from ..state.offsets import TimestampMs
 from .table import Change, LakeTable, foreign
 from .table_commit import bounds_of
-from .table_files import Attempt, day_folder, give_back, nothing_left, require_single, rewrite, rows_of_file
+from .table_files import Attempt, day_folder, give_back, grouped, nothing_left, require_single, rewrite
 from .table_place import OFFSETS
+from .table_rows import first_difference, rows_of_file
 
 TARGET_BYTES = 128 * 2**20
 """Of a compacted file; one of half of that is left as it is."""
@@ -116,11 +116,9 @@ def compact_bins(table: LakeTable, attempt: Attempt, group: Sequence[Bin]) -> Ac
     """
     with nothing_left(table, attempt):
         for each in group:
-            before = RecordDigest()
             name = f"{each.day}/{attempt.id}-{each.partition:05d}-{each.first_offset:020d}-compacted.parquet"
-            batches = chain.from_iterable(rows_of_file(table, file) for file in each.files)
-            after = yield from rewrite(table, attempt, name, _digested(batches, before))
-            _require_same(table, attempt.files[-1], after, before)
+            yield from rewrite(table, attempt, name, _rows_of(table, each))
+            _require_same(table, attempt.files[-1], each)
     drop = [file for each in group for file in each.files]
     while True:
         with nothing_left(table, attempt):
@@ -135,21 +133,18 @@ def compact_bins(table: LakeTable, attempt: Attempt, group: Sequence[Bin]) -> Ac
             return False
 
 
-def _require_same(table: LakeTable, file: DataFile, after: str | None, before: RecordDigest) -> None:
-    """What was written is read again: nothing goes before its rows are known to be somewhere else."""
-    written = RecordDigest()
-    for batch in rows_of_file(table, file):
-        written.update(batch)
-    if not written.hexdigest() == after == before.hexdigest():
+def _require_same(table: LakeTable, file: DataFile, small: Bin) -> None:
+    """What was written is read beside what it was made of: nothing goes before its rows are somewhere else."""
+    pairs = zip_longest(rows_of_file(table, file), _rows_of(table, small), fillvalue=table.schema.empty_table())
+    if any(have.num_rows != want.num_rows or first_difference(have, want) for have, want in pairs):
         raise CorruptData(
             "a compacted file does not have the rows that were read", table=table.name, file=file.file_path
         )
 
 
-def _digested(batches: Iterator[pa.RecordBatch], digest: RecordDigest) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        digest.update(batch)
-        yield batch
+def _rows_of(table: LakeTable, small: Bin) -> Iterator[pa.Table]:
+    """In the row groups of the file that they become."""
+    return grouped(chain.from_iterable(rows_of_file(table, file) for file in small.files))
 
 
 def old_snapshots(table: LakeTable, keep: int, older_than: TimestampMs) -> list[int]:

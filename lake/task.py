@@ -16,31 +16,40 @@ from contextlib import ExitStack
 import pyarrow as pa
 
 from ..leader.act import Act
-from ..log.record_block import record_schema
 from ..state.errors import ObjectExists
 from ..state.offsets import ByteRange
 from ..storage.object_store import ObjectReader, ObjectStore
-from .ledger import Ledger, differs
+from ..values.schema_registry import RegistryAccess
+from .columns import Rows
+from .ledger import Ledger, differs, given_up
 from .names import date_of
 from .parquet import ParquetFile
-from .parted import laid_out, rows_of
+from .parted import laid_out
 from .plan import ExportedFile, ExportPlan, ExportTask, TaskDone
 
 
-def export_task(plan: ExportPlan, task: ExportTask, batches: Iterable[pa.RecordBatch], ledger: Ledger) -> Act[TaskDone]:
+def export_task(
+    plan: ExportPlan,
+    task: ExportTask,
+    batches: Iterable[pa.RecordBatch],
+    ledger: Ledger,
+    registry: RegistryAccess | None = None,
+) -> Act[TaskDone]:
     """An act. ``batches``: as `parted.laid_out` takes them.
 
-    Raises what the store and ``batches`` do, DiskFull, and CorruptData where another run made other files.
+    Raises what the store and ``batches`` do, DiskFull, CorruptData where another run made other files, and
+    InvalidRequest where the task was given up meanwhile.
     """
+    rows = Rows(plan.shape.columns, registry)
     files: list[ExportedFile] = []
     making: dict[str, ParquetFile] = {}
     with ExitStack() as opened:
         for group in laid_out(plan, task, batches):
             if group.records is not None:
                 if group.key not in making:
-                    making[group.key] = begun = _begun(plan)
+                    making[group.key] = begun = _begun(plan, rows.schema)
                     opened.callback(begun.close)
-                making[group.key].add(group.records, rows_of(plan, group.records))
+                making[group.key].add(group.records, rows.of(group.records))
                 continue
             made = making.pop(group.key)
             size, sha256 = made.finish()
@@ -50,13 +59,17 @@ def export_task(plan: ExportPlan, task: ExportTask, batches: Iterable[pa.RecordB
             made.close()
     done = TaskDone(task.number, tuple(sorted(files, key=lambda each: each.key)))
     yield "commit the task"
-    ledger.commit(plan, done)  # from here on its records are exported, and no other run of it is needed
-    return done
+    if not ledger.commit(plan, done):
+        for each in done.files:
+            yield f"remove {each.key}"
+            ledger.place.delete(each.key)
+        raise given_up(plan)
+    return done  # from the commit on its records are exported, and no other run of it is needed
 
 
-def _begun(plan: ExportPlan) -> ParquetFile:
+def _begun(plan: ExportPlan, schema: pa.Schema) -> ParquetFile:
     facts = {"topic_id": str(plan.topic_id), "isolation": plan.shape.isolation.value}
-    return ParquetFile(record_schema(columns=plan.shape.columns), facts)
+    return ParquetFile(schema, facts)
 
 
 def _put(place: ObjectStore, key: str, made: ParquetFile, size: int, sha256: str) -> None:
@@ -90,4 +103,5 @@ def _described(key: str, task: ExportTask, made: ParquetFile, size: int, sha256:
         bytes=size,
         sha256=sha256,
         digest=made.digest,
+        corrupt=made.corrupt,
     )

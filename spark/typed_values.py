@@ -7,21 +7,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructType
 
-from ..state.errors import InvalidRequest, TierstateError
-from .ddl import struct_of
+from ..state.errors import InvalidRequest
+from ..values.ddl import struct_of
+from ..values.row_refused import RowRefused
 
 FORMAT, SCHEMA, REGISTRY = "value.format", "value.schema", "value.registry.url"
 VALUE, OFFSET = "value", "offset"
-
-
-class RowRefused(Exception):
-    """Of a batch, ``row``: what a query fails with says the place of the record and the reason."""
-
-    def __init__(self, row: int, kind: type[TierstateError], reason: str) -> None:
-        super().__init__(reason)
-        self.row, self.kind = row, kind
 
 
 class Values(Protocol):
@@ -33,21 +27,28 @@ class Values(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TypedValue:
-    """How bytes become ``kind``. ``avro``: the schema, of Avro; None: they are JSON. ``registry``: its URL."""
+    """How bytes become ``arrow``. ``avro``: the schema, of Avro; None: they are JSON. ``registry``: its URL."""
 
-    kind: StructType
+    arrow: pa.StructType
     avro: str | None = None
     registry: str | None = field(default=None, repr=False)
+
+    @property
+    def kind(self) -> StructType:
+        """Spark's."""
+        kind = from_arrow_type(self.arrow)
+        assert isinstance(kind, StructType)
+        return kind
 
     def values(self) -> Values:
         """Made once a task."""
         if self.avro is not None:
-            from .avro_values import AvroValues
+            from ..values.avro_values import AvroValues
 
-            return AvroValues(self.avro, self.kind, self.registry)
-        from .json_values import JsonValues
+            return AvroValues(self.avro, self.arrow, self.registry)
+        from ..values.json_values import JsonValues
 
-        return JsonValues(self.kind)
+        return JsonValues(self.arrow)
 
 
 def typed_value(options: Mapping[str, str]) -> TypedValue | None:
@@ -64,17 +65,17 @@ def typed_value(options: Mapping[str, str]) -> TypedValue | None:
         case "avro":
             if not schema.strip():
                 raise InvalidRequest(f"option {FORMAT}=avro needs {SCHEMA}, the Avro schema as JSON")
-            from ..app.schema_registry import is_url
-            from .avro_schema import struct_of_avro
+            from ..values.avro_type import struct_of_avro
+            from ..values.schema_registry import is_url
 
             if registry is not None and not is_url(registry):
                 raise InvalidRequest(f"option {REGISTRY} is a URL like https://registry:8081")
 
-            return TypedValue(struct_of_avro(schema, SCHEMA), schema, registry)
+            return TypedValue(struct_of_avro(schema, f"option {SCHEMA}"), schema, registry)
         case "json":
             if not schema.strip():
                 raise InvalidRequest(f"option {FORMAT}=json needs {SCHEMA}, like id bigint, tags array<string>")
-            return TypedValue(struct_of(schema, SCHEMA))
+            return TypedValue(struct_of(schema, f"option {SCHEMA}"))
     raise InvalidRequest(f"option {FORMAT} is binary, json or avro", got=repr(options[FORMAT]))
 
 

@@ -39,7 +39,7 @@ OTHERS = {"up": "", "probe_success": "tierstate-ready"}
 """Metrics that are not ours, and the job that a selector of them must name where only one has them."""
 CORE = {"row", "stat", "timeseries", "table"}
 SEVERITIES = {"critical", "warning", "info"}
-LABELS = {"topic": "orders", "partition": "3", "instance": "broker-1:9404"}
+LABELS = {"topic": "orders", "partition": "3", "instance": "broker-1:9404", "table": "kafka.orders"}
 OTHER_PROGRAMS = {"curl", "journalctl", "kafka-configs.sh", "promtool"}
 
 

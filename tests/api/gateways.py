@@ -133,6 +133,9 @@ class MemoryReader:
         served = Tier.LOCAL if offset >= self.local_start else Tier.REMOTE
         return Fetched(data, served, (), Offset(offset), Offset(following), end, bounds)
 
+    def is_tiered(self, topic: str) -> bool:
+        return topic in self.topics()
+
     def tiered_without_brokers(self, topic: str) -> bool:
         return False
 

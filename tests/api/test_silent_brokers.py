@@ -1,4 +1,4 @@
-"""Which topics are served is known without brokers too, once a view has them."""
+"""Which topics are served is known without brokers too, once a view has them; one that is behind says no to nobody."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tierstate.api.credentials import ANYBODY
 from tierstate.api.service import FetchService, Need
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
-from tierstate.state.errors import BrokerUnavailable
+from tierstate.state.errors import BrokerUnavailable, ViewBehind
 
 
 class Dark(MemoryReader):
@@ -39,3 +39,20 @@ def test_a_topic_of_the_view_is_served_while_no_broker_has_ever_named_it(service
 def test_of_a_topic_that_the_view_does_not_have_nobody_says_that_it_is_not_there(service: FetchService) -> None:
     with pytest.raises(BrokerUnavailable):
         asyncio.run(service.permit(ANYBODY, "other", Need.READ))
+
+
+class Behind(MemoryReader):
+    """A gateway that has just begun: its view has not read that ``t`` is tiered."""
+
+    def topics(self) -> list[str]:
+        return []
+
+    def is_tiered(self, topic: str) -> bool:
+        raise ViewBehind("it is being read")
+
+
+def test_while_the_view_is_being_read_a_tiered_topic_is_not_said_to_be_unknown() -> None:
+    service = FetchService(Behind(), Gateway(auth=GatewayAuth(rights="gateway")), ManualClock())
+    with pytest.raises(ViewBehind):
+        asyncio.run(service.permit(ANYBODY, "t", Need.READ))
+    service.close()

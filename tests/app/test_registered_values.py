@@ -20,9 +20,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 from tests.servers.schema_registry import Answer, Registry, registry
 from tierstate.app.registered_schemas import AGAIN_S, MOST_ASKED
 from tierstate.app.registered_values import MOST_JSON, MOST_VALUE, RegisteredValues, open_registered_values
-from tierstate.app.schema_registry import MOST_BYTES
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.registry_settings import Registry as Settings
+from tierstate.values.schema_registry import MOST_BYTES
 
 NESTED = {"type": "record", "name": "L", "fields": [{"name": "n", "type": ["null", "L"]}]}
 ORDER: dict[str, Any] = {

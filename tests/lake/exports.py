@@ -17,8 +17,9 @@ from tierstate.fetch.packed_splits import unpacked
 from tierstate.fetch.piece import records
 from tierstate.fetch.split import read_split
 from tierstate.lake.check import check_task
+from tierstate.lake.columns import Columns
 from tierstate.lake.export import Export, Wanted
-from tierstate.lake.jobs import Job, Outcome, Place, Run
+from tierstate.lake.jobs import Job, Outcome, Place, Run, TaskAccess
 from tierstate.lake.ledger import Ledger
 from tierstate.lake.parquet import WRITER
 from tierstate.lake.plan import Shape, TaskDone
@@ -28,11 +29,12 @@ from tierstate.log.record_block import record_schema
 from tierstate.log.record_digest import RecordDigest
 from tierstate.state.errors import TierstateError
 from tierstate.state.ids import TopicId
-from tierstate.state.offsets import Offset
+from tierstate.state.offsets import Extent, Offset
 from tierstate.state.routing import Isolation
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import ObjectStore
 from tierstate.storage.options import StoreOptions
+from tierstate.values.schema_registry import RegistryAccess
 
 TOPIC_ID = TopicId.of(b"golden-topic-id!")
 NOWHERE = Access({}, "memory:", StoreOptions(), None)
@@ -52,13 +54,16 @@ class World:
         place: ObjectStore | None = None,
         *,
         isolation: Isolation = Isolation.READ_COMMITTED,
-        columns: tuple[str, ...] = EVERY_COLUMN,
+        columns: tuple[str, ...] | Columns = EVERY_COLUMN,
         group_bytes: int = 20_000,
         file_bytes: int = 60_000,
+        registry: RegistryAccess | None = None,
     ) -> None:
         self.golden, self.place = golden, place or MemoryStore()
-        self.shape = Shape(columns, isolation, group_bytes, WRITER)
-        self.file_bytes = file_bytes
+        self.shape = Shape(
+            columns if isinstance(columns, Columns) else Columns(columns), isolation, group_bytes, WRITER
+        )
+        self.file_bytes, self.registry = file_bytes, registry
         self.kept: list[Any] = []
         self.told: list[tuple[str, int | None, list[int]]] = []
         """Label, total, and what was done of it."""
@@ -81,8 +86,7 @@ class World:
         return Export(
             self.golden.reader,
             self.ledger,
-            NOWHERE,
-            Place("memory:", StoreOptions()),
+            TaskAccess(NOWHERE, Place("memory:", StoreOptions()), self.registry),
             run or self.here,
             self.kept.append,
             self.progress,
@@ -90,7 +94,7 @@ class World:
 
     def wanted(self, start: int = 0, end: int | None = None) -> Wanted:
         last = self.end if end is None else end
-        return Wanted("t", TOPIC_ID, {0: (Offset(start), Offset(last))}, self.shape, self.file_bytes)
+        return Wanted("t", TOPIC_ID, {0: Extent(Offset(start), Offset(last))}, self.shape, self.file_bytes)
 
     @property
     def end(self) -> int:
@@ -107,8 +111,8 @@ class World:
     def _made(self, job: Job) -> Outcome:
         batches = self.batches(job)
         if job.done is not None:
-            return check_task(job.plan, job.task, job.done, batches, self.place)
-        done: TaskDone = self._alive(export_task(job.plan, job.task, batches, self.ledger))
+            return check_task(job.plan, job.task, job.done, batches, self.place, self.registry)
+        done: TaskDone = self._alive(export_task(job.plan, job.task, batches, self.ledger, self.registry))
         return done
 
     def batches(self, job: Job) -> Iterator[pa.RecordBatch]:

@@ -14,9 +14,12 @@ from tests.lake.exports import EVERY_COLUMN, TOPIC_ID, digest_of
 from tierstate.app.split_reads import SplitReads
 from tierstate.fetch.piece import records
 from tierstate.fetch.planned_split import PlannedSplit
+from tierstate.lake.columns import Columns
 from tierstate.lake.table import LakeTable
 from tierstate.lake.table_catalog import LakeCatalog
+from tierstate.lake.table_evolve import evolve
 from tierstate.lake.table_facts import TableFacts
+from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_follow import Means, Round, Step, TableLimits, follow_round, look_at
 from tierstate.lake.table_log import TopicLog
 from tierstate.leader.act import Act, run
@@ -25,8 +28,10 @@ from tierstate.runtime.id_source import RandomIds
 from tierstate.state.ids import FactId
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation
+from tierstate.values.schema_registry import RegistryAccess
 
 NAME = "kafka.t"
+BYTES = Columns(EVERY_COLUMN)
 SMALL = TableLimits(file_bytes=6_000, commit_bytes=20_000)
 """So that a golden log makes several commits of several files."""
 
@@ -40,15 +45,17 @@ class TableWorld:
         folder: Path,
         *,
         isolation: Isolation = Isolation.READ_COMMITTED,
-        columns: tuple[str, ...] = EVERY_COLUMN,
+        columns: Columns = BYTES,
         keep: bool = False,
         limits: TableLimits = SMALL,
         local: bool = True,
         properties: Mapping[str, str] | None = None,
+        registry: RegistryAccess | None = None,
+        grows: tuple[str, ...] = (),
     ) -> None:
         """``properties``: of another catalog."""
         self.golden, self.folder, self.limits, self.local = golden, folder, limits, local
-        self.isolation, self.means = isolation, Means()
+        self.isolation, self.registry, self.means = isolation, registry, Means()
         self._ids = RandomIds()
         self.properties = properties or {
             "type": "sql",
@@ -56,18 +63,18 @@ class TableWorld:
             "warehouse": f"file://{folder}/warehouse",
         }
         (folder / "warehouse").mkdir(parents=True)
-        facts = TableFacts("t", TOPIC_ID, isolation, columns, keep)
+        facts = TableFacts("t", TOPIC_ID, isolation, (columns,), keep, grows)
         with self.catalog() as catalog:
             catalog.create(NAME, facts)
 
     @contextmanager
     def catalog(self) -> Iterator[LakeCatalog]:
-        catalog = LakeCatalog(self.properties)
+        catalog = LakeCatalog(self.properties, self.registry)
         yield catalog
         catalog.close()
 
     def table(self) -> LakeTable:
-        return LakeCatalog(self.properties).table(NAME)
+        return LakeCatalog(self.properties, self.registry).table(NAME)
 
     def log(self) -> TopicLog:
         return TopicLog(self.golden.reader, "t", self.isolation, self._reads, local=self.local)
@@ -79,9 +86,8 @@ class TableWorld:
 
     def round(self, table: LakeTable | None = None) -> Act[Round]:
         """An act. ``table``: loaded by now."""
-        attempt = FactId.of(self._ids.uuid())
         table, log = table or self.table(), self.log()
-        return follow_round(table, log, look_at(table, log), attempt, self.limits, self.means)
+        return follow_round(table, log, look_at(table, log), self.attempt_id(), self.limits, self.means)
 
     def follow(self) -> list[Round]:
         """Rounds until there is nothing to do."""
@@ -90,6 +96,15 @@ class TableWorld:
             assert done.step is not Step.RACED
             rounds.append(done)
         return rounds
+
+    def evolve(self, *columns: Columns) -> None:
+        """To each of these, one after another."""
+        for each in columns:
+            table = self.table()
+            assert run(evolve(table, Attempt(self.attempt_id()), table.place(), each))
+
+    def attempt_id(self) -> str:
+        return FactId.of(self._ids.uuid())
 
     def rows(self) -> pa.Table:
         """As any reader of Iceberg sees them, by offset."""

@@ -42,7 +42,7 @@ def problems(world: World) -> list[str]:
 
 def with_object(world: World, key: str, data: bytes | None) -> World:
     """The same place, but for one object; None: without it."""
-    other = World(world.golden, MemoryStore(), columns=world.shape.columns)
+    other = World(world.golden, MemoryStore(), columns=world.shape.columns.names)
     for each, before in world.objects().items():
         if (content := data if each == key else before) is not None:
             other.place.put_if_absent(each, content)

@@ -9,15 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lake.exports import EVERY_COLUMN, TOPIC_ID
+from tierstate.lake.columns import Columns
 from tierstate.lake.ledger import Ledger, document
 from tierstate.lake.names import day_name, plan_key, plan_number
 from tierstate.lake.plan import ExportedFile, ExportPlan, ExportTask, Shape, TaskDone, covered, uncovered
 from tierstate.state.errors import CorruptData, InvalidRequest
-from tierstate.state.offsets import Offset, TimestampMs
+from tierstate.state.offsets import Extent, Offset, TimestampMs
 from tierstate.state.routing import Isolation
 from tierstate.storage.memory import MemoryStore
 
-SHAPE = Shape(EVERY_COLUMN, Isolation.READ_COMMITTED, 1000, "writer")
+SHAPE = Shape(Columns(EVERY_COLUMN), Isolation.READ_COMMITTED, 1000, "writer")
 
 
 def plan_of(number: int, *ranges: tuple[int, int, int]) -> ExportPlan:
@@ -39,7 +40,7 @@ def test_what_is_left_is_what_is_asked_for_and_not_there(
         if not offsets & taken:
             taken |= offsets
             ranges.append((partition, start, start + length))
-    wanted = {partition: (Offset(asked[0]), Offset(asked[0] + asked[1])) for partition in range(3)}
+    wanted = {partition: Extent(Offset(asked[0]), Offset(asked[0] + asked[1])) for partition in range(3)}
     left = uncovered(wanted, covered([plan_of(0, *ranges)]))
     found = [(partition, at) for partition, start, end in left for at in range(start, end)]
     expected = {(p, at) for p in range(3) for at in range(asked[0], asked[0] + asked[1])} - taken

@@ -143,7 +143,7 @@ def both_append(world: TableWorld) -> list[Callable[[], Any]]:
         table = world.table()
         attempt = Attempt(name)
         [split] = world.log().splits(0, BEFORE, BEHIND, 10**9)
-        run(write_rows(table, attempt, ExportTask(0, 0, BEFORE, BEHIND), world.log().read(split)))
+        run(write_rows(table, attempt, ExportTask(0, 0, BEFORE, BEHIND), world.log().read(split), table.new_rows()))
         found.append(table.prepared(Change(TablePlace({}), tuple(attempt.files)), name).commit_transaction)
     return found
 

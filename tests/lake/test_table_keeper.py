@@ -13,6 +13,7 @@ from tests.fetch.two_tiers import Golden
 from tests.lake.exports import EVERY_COLUMN, TOPIC_ID
 from tests.lake.tables import NAME, SMALL, TableWorld
 from tierstate.lake import table_upkeep
+from tierstate.lake.columns import Columns
 from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_facts import TableFacts
 from tierstate.lake.table_follow import TableLimits
@@ -96,7 +97,9 @@ def test_snapshots_that_are_old_go_as_it_follows(world: TableWorld, monkeypatch:
 
 def test_a_table_that_cannot_go_on_says_why_and_holds_up_no_other(world: TableWorld) -> None:
     with world.catalog() as catalog:
-        anew = TableFacts("t", TopicId.of(b"another-topic-id"), Isolation.READ_COMMITTED, EVERY_COLUMN, False)
+        anew = TableFacts(
+            "t", TopicId.of(b"another-topic-id"), Isolation.READ_COMMITTED, (Columns(EVERY_COLUMN),), False
+        )
         catalog.create(OTHER, anew)
     keeper = keeper_of(world, ManualClock(), TableLimits())
     assert keeper.turn(RUNS) is True

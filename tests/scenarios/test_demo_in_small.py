@@ -50,6 +50,12 @@ def test_every_reader_saw_the_year_as_the_broker_had_it(report: Document) -> Non
     assert {reader["records"] for reader in whole.values()} == {20_000}
 
 
+def test_the_table_has_every_flight_with_typed_columns_and_answers_as_spark_does(report: Document) -> None:
+    table = report["table"]
+    assert table["rows"] == 20_000
+    assert table["answer"] == report["spark_answer"] != []
+
+
 def test_the_agent_was_killed_in_the_middle_and_finished_all_the_same(report: Document) -> None:
     assert report["agent_killed_during_copy"] is True
     copied, killed_after = report["segments_copied"], report["segments_when_killed"]

@@ -133,10 +133,32 @@ def test_interrupted_it_ends_soon_and_keeps_what_is_committed(lake: Lake, own: t
     assert lake.digests(folder) == lake.house.digests(lake.topic)
 
 
+def test_what_was_begun_is_given_up_by_order_alone_and_the_next_export_has_the_rest(
+    lake: Lake, own: tuple[Path, str]
+) -> None:
+    folder, into = own
+    flags = ["--file-bytes", "20KiB", "--processes", "1"]
+    running = lake.house.start("export", lake.topic, "--into", into, *flags)
+    eventually(lambda: len(list(folder.rglob("task-*.json"))) >= 3)
+    running.stop(signal.SIGKILL)
+    shown = lake.export(into, "--give-up")
+    assert shown["executed"] is False
+    assert not list(folder.rglob("given-up.json"))
+    done = lake.export(into, "--give-up", "--execute")
+    assert done == {**shown, "executed": True}
+    [said] = [json.loads(each.read_bytes()) for each in folder.rglob("given-up.json")]
+    assert said["missing"] == [[each["partition"], each["start"], each["end"]] for each in done["missing"]]
+    assert lake.export(into, "--give-up", "--execute") == done
+    assert lake.export(into)["exports"] == [1]
+    assert lake.digests(folder) == lake.house.digests(lake.topic)
+    assert lake.export(into, "--check")["findings"] == []
+
+
 def test_a_dry_run_quotes_and_makes_nothing(lake: Lake, own: tuple[Path, str]) -> None:
     folder, into = own
-    said = lake.export(into, "--dry-run")
+    said = lake.export(into, "--dry-run", "--processes", "3")
     assert said["executed"] is False
+    assert (said["assumed_processes"], said["assumed_log_bytes_a_second"] > 0) == (3, True)
     assert said["offsets"] == 2 * RECORDS
     assert 0 < said["local_offsets"] < said["offsets"]
     assert said["remote_bytes"] > 0

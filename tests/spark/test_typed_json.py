@@ -11,14 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tests.spark.json_texts import DDL, MAPS, texts
-from tierstate.spark.ddl import struct_of
-from tierstate.spark.json_rows import JsonRows
-from tierstate.spark.json_tokens import Undecided
-from tierstate.spark.json_values import FEW, JsonValues
-from tierstate.spark.typed_values import RowRefused
+from tierstate.values.ddl import struct_of
+from tierstate.values.json_rows import JsonRows
+from tierstate.values.json_tokens import Undecided
+from tierstate.values.json_values import FEW, JsonValues
+from tierstate.values.row_refused import RowRefused
 
 ORDERS = "id int, name string, at timestamp, tags array<string>, nested struct<a:int>, price double, f float"
 MORE = ", cents decimal(10,2), due date, paid boolean"
@@ -37,7 +38,9 @@ def differences(spark: SparkSession, texts: list[bytes | None], ddl: str) -> lis
     """Of ours from Spark's, the values in question; text of both, so that NaN is NaN and -0.0 is not 0.0."""
     kind = struct_of(ddl, "value.schema")
     table = pa.table({"v": binary(texts), "ours": values_of(ddl).of(binary(texts))})
-    frame = spark.createDataFrame(table, schema=StructType([StructField("v", BinaryType()), StructField("ours", kind)]))
+    frame = spark.createDataFrame(
+        table, schema=StructType([StructField("v", BinaryType()), StructField("ours", from_arrow_type(kind))])
+    )
     theirs = F.from_json(F.col("v").cast("string"), ddl, {"timeZone": "UTC", "mode": "PERMISSIVE"})
     forms = [(F.col("ours").cast("string"), theirs.cast("string")), (F.to_json("ours"), F.to_json(theirs))]
     rows = frame.select("v", *(each for form in forms for each in form)).collect()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -28,6 +28,8 @@ FRAME = struct.Struct(">bI")
 TIMEOUT_S = 10.0
 MOST_BYTES = 4 * 1024 * 1024
 """Of one answer."""
+MOST_REFERENCES = 64
+"""Of a schema, with all that these refer to."""
 _AGAIN = (429, 500, 502, 503, 504)
 
 
@@ -47,6 +49,31 @@ class RegisteredSchema:
     kind: str
     text: str
     references: tuple[SchemaReference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryAccess:
+    """How a registry is asked, by any process; `SchemaRegistry` says what each part is. ``timeout``: seconds."""
+
+    url: str
+    user: str = ""
+    password: str = field(default="", repr=False)
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    timeout: float = TIMEOUT_S
+
+    def open(self, clock: Clock, *, retries: int = 0) -> SchemaRegistry:
+        identity = None if self.certificate is None or self.key is None else (self.certificate, self.key)
+        return SchemaRegistry(
+            self.url,
+            clock,
+            basic=(self.user, self.password) if self.user else None,
+            ca=self.ca,
+            identity=identity,
+            timeout=self.timeout,
+            retries=retries,
+        )
 
 
 class SchemaRegistry:
@@ -89,6 +116,30 @@ class SchemaRegistry:
         """As `schema`."""
         subject = quote(reference.subject, safe="")
         return self._asked(f"{self._url}/subjects/{subject}/versions/{reference.version}", serialized)
+
+    def whole(self, schema: RegisteredSchema) -> list[str]:
+        """The texts of all that it refers to, each behind what it refers to itself, then its own.
+
+        Raises CorruptData for too many; and as `schema`.
+        """
+        known: set[str] = set()
+        texts: list[str] = []
+        asked = 0
+
+        def add(found: RegisteredSchema) -> None:
+            nonlocal asked
+            for reference in found.references:
+                if reference.name in known:
+                    continue
+                if asked >= MOST_REFERENCES:
+                    raise CorruptData(f"a schema refers to more than {MOST_REFERENCES} others")
+                asked += 1  # before it is asked for: references may go round
+                add(self.referenced(reference))
+                known.add(reference.name)
+            texts.append(found.text)
+
+        add(schema)
+        return texts
 
     def _asked(self, url: str, serialized: bool) -> RegisteredSchema:
         until = self._clock.monotonic() + self._timeout
@@ -147,8 +198,8 @@ def is_url(text: str) -> bool:
     return place.scheme in ("http", "https") and bool(place.host)
 
 
-def apart(url: str) -> tuple[str, tuple[str, str] | None]:
-    """A URL without its credentials, and these."""
+def access_by_url(url: str) -> RegistryAccess:
+    """Of a URL that may have name and password in it."""
     place = urllib3.util.parse_url(url)
     name, _, password = unquote(place.auth or "").partition(":")
-    return place._replace(auth=None).url, (name, password) if place.auth else None
+    return RegistryAccess(place._replace(auth=None).url, name, password)

@@ -7,45 +7,51 @@ from collections.abc import Callable
 from decimal import Context, Decimal
 from typing import Any
 
+import pyarrow as pa
 from fastavro.schema import expand_schema
-from pyspark.sql import types as T
 
-from ..app.avro_schemas import of_json, parsed
 from ..state.errors import InvalidRequest
+from .avro_schemas import of_json, parsed
+from .ddl import list_of, map_of
 
-_SIMPLE: dict[str, T.DataType] = {
-    "boolean": T.BooleanType(),
-    "int": T.IntegerType(),
-    "long": T.LongType(),
-    "float": T.FloatType(),
-    "double": T.DoubleType(),
-    "string": T.StringType(),
-    "enum": T.StringType(),
-    "bytes": T.BinaryType(),
-    "fixed": T.BinaryType(),
+_SIMPLE: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "enum": pa.string(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
 }
-_LOGICAL: dict[tuple[str, str], T.DataType] = {
-    ("int", "date"): T.DateType(),
-    ("long", "timestamp-millis"): T.TimestampType(),
-    ("long", "timestamp-micros"): T.TimestampType(),
-    ("long", "local-timestamp-millis"): T.TimestampNTZType(),
-    ("long", "local-timestamp-micros"): T.TimestampNTZType(),
-    ("string", "uuid"): T.StringType(),
+_LOGICAL: dict[tuple[str, str], pa.DataType] = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("us"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("string", "uuid"): pa.string(),
 }
-_WIDENED = ({"int", "long"}, T.LongType()), ({"float", "double"}, T.DoubleType())
+_WIDENED = ({"int", "long"}, pa.int64()), ({"float", "double"}, pa.float64())
 MAX_DIGITS = 38
 Shaped = Callable[[Any], Any]
 
 
-def struct_of_avro(text: str, option: str) -> T.StructType:
-    """Raises InvalidRequest that names the option, and what in the schema cannot be read here."""
-    parsed(text, f"option {option}")
+def type_of_avro(text: str, what: str) -> pa.DataType:
+    """Raises InvalidRequest that names the schema as ``what``, and what in it cannot be read here."""
+    parsed(text, what)
     try:
-        kind = _type(of_json(text, f"option {option}", expand_schema), option)
+        return _type(of_json(text, what, expand_schema), what)
     except RecursionError as error:
-        raise InvalidRequest(f"option {option}: a record is within itself") from error
-    if not isinstance(kind, T.StructType):
-        raise InvalidRequest(f"option {option}: the schema is of a record", got=kind.simpleString())
+        raise InvalidRequest(f"{what}: a record is within itself") from error
+
+
+def struct_of_avro(text: str, what: str) -> pa.StructType:
+    """As `type_of_avro`, of a record."""
+    kind = type_of_avro(text, what)
+    if not pa.types.is_struct(kind):
+        raise InvalidRequest(f"{what}: the schema is of a record", got=kind)
     return kind
 
 
@@ -54,49 +60,45 @@ def shaping(text: str) -> Shaped:
     return _shape(expand_schema(json.loads(text))) or (lambda value: value)
 
 
-def _type(schema: Any, option: str) -> T.DataType:
+def _type(schema: Any, what: str) -> pa.DataType:
     if isinstance(schema, list):
-        return _union(schema, option)
+        return _union(schema, what)
     name = schema if isinstance(schema, str) else schema["type"]
     if not isinstance(name, str):
-        return _type(name, option)
+        return _type(name, what)
     logical = None if isinstance(schema, str) else schema.get("logicalType")
     if logical == "decimal" and name in ("bytes", "fixed"):
         if not 0 < schema.get("precision", 0) <= MAX_DIGITS:
-            raise InvalidRequest(
-                f"option {option}: a decimal has 1 to {MAX_DIGITS} digits", got=schema.get("precision")
-            )
-        return T.DecimalType(schema["precision"], schema.get("scale", 0))
+            raise InvalidRequest(f"{what}: a decimal has 1 to {MAX_DIGITS} digits", got=schema.get("precision"))
+        return pa.decimal128(schema["precision"], schema.get("scale", 0))
     if logical is not None:
         if (name, logical) not in _LOGICAL:
-            raise InvalidRequest(f"option {option}: no logical type that can be read here", type=name, logical=logical)
+            raise InvalidRequest(f"{what}: no logical type that can be read here", type=name, logical=logical)
         return _LOGICAL[name, logical]
     match name:
         case "record":
             names = [field["name"] for field in schema["fields"]]
             if len({name.lower() for name in names}) < len(names):
-                raise InvalidRequest(f"option {option}: a field is named twice", fields=",".join(names))
-            return T.StructType(
-                [T.StructField(field["name"], _type(field["type"], option)) for field in schema["fields"]]
-            )
+                raise InvalidRequest(f"{what}: a field is named twice", fields=",".join(names))
+            return pa.struct([pa.field(field["name"], _type(field["type"], what)) for field in schema["fields"]])
         case "array":
-            return T.ArrayType(_type(schema["items"], option))
+            return list_of(_type(schema["items"], what))
         case "map":
-            return T.MapType(T.StringType(), _type(schema["values"], option))
+            return map_of(_type(schema["values"], what))
     if name not in _SIMPLE:  # the name of a record around it, or null alone
-        raise InvalidRequest(f"option {option}: no type that can be read here", type=name)
+        raise InvalidRequest(f"{what}: no type that can be read here", type=name)
     return _SIMPLE[name]
 
 
-def _union(members: list[Any], option: str) -> T.DataType:
+def _union(members: list[Any], what: str) -> pa.DataType:
     others = [each for each in members if each != "null" and each != {"type": "null"}]
     if len(others) == 1:
-        return _type(others[0], option)
+        return _type(others[0], what)
     names = {each if isinstance(each, str) else str(each.get("logicalType") or each["type"]) for each in others}
     for narrow, wide in _WIDENED:
         if names == narrow:
             return wide
-    raise InvalidRequest(f"option {option}: a union of more than null and one type", types=",".join(sorted(names)))
+    raise InvalidRequest(f"{what}: a union of more than null and one type", types=",".join(sorted(names)))
 
 
 def _shape(schema: Any) -> Shaped | None:

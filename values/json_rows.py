@@ -1,4 +1,4 @@
-"""One JSON text to one value of a Spark type, equal to `from_json` in PERMISSIVE mode: the definition, the slow path.
+"""One JSON text to one value of an Arrow type, equal to `from_json` in PERMISSIVE mode: the definition, the slow path.
 
 A field that cannot be converted is null and the others stay, as Spark has it since 3.4 (partial results); a text that
 is no JSON, or no object, is a row of nulls; an empty text is null. Follows Spark's ``JacksonParser``.
@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import types as T
 
 from .java_times import days, micros
 from .json_tokens import (
@@ -44,10 +43,10 @@ _NOT_A_NUMBER = {
 }
 _LONG = (-(2**63), 2**63 - 1)
 _RANGES = {
-    T.ByteType(): (-128, 255),  # Jackson's: what is above 127 comes around
-    T.ShortType(): (-(2**15), 2**15 - 1),
-    T.IntegerType(): (-(2**31), 2**31 - 1),
-    T.LongType(): _LONG,
+    pa.int8(): (-128, 255),  # Jackson's: what is above 127 comes around
+    pa.int16(): (-(2**15), 2**15 - 1),
+    pa.int32(): (-(2**31), 2**31 - 1),
+    pa.int64(): _LONG,
 }
 _EXACT = decimal.Context(prec=4000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 _BIG_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -65,11 +64,15 @@ class Unconverted(Exception):
         self.partial = partial
 
 
-class JsonRows:
-    """For one type. ``of``: a struct as a dictionary, a map as pairs, a date and a timestamp as whole numbers."""
+class NotStrict(Exception):
+    """A text that is not exactly one object of the type."""
 
-    def __init__(self, kind: T.StructType) -> None:
-        self._fields = {field.name: _converter(field.dataType) for field in kind.fields}
+
+class JsonRows:
+    """For one type. A struct becomes a dictionary, a map pairs, a date and a timestamp whole numbers."""
+
+    def __init__(self, kind: pa.StructType) -> None:
+        self._fields = _converters(kind)
 
     def of(self, value: bytes | None) -> dict[str, Any] | None:
         """Raises Undecided."""
@@ -85,6 +88,21 @@ class JsonRows:
             return dict.fromkeys(self._fields)
         except Unconverted as error:
             return dict(error.partial[0]) if error.partial else dict.fromkeys(self._fields)
+
+    def strictly(self, value: bytes) -> dict[str, Any]:
+        """The same row. Raises NotStrict where a field has another type, and where the text is no object or goes on
+        behind it; Undecided.
+        """
+        tokens = Tokens(java_text(value))
+        try:
+            if tokens.next() != OBJECT:
+                raise NotStrict
+            row = _object(tokens, self._fields)
+            if tokens.next() is not None:
+                raise NotStrict
+        except (BadJson, Unconverted) as error:
+            raise NotStrict from error
+        return row
 
 
 def java_text(value: bytes) -> str:
@@ -157,9 +175,13 @@ def _until(tokens: Tokens, end: str) -> bool:
     return tokens.next() not in (None, end)
 
 
-def _converter(kind: T.DataType) -> Converter:
+def _converters(kind: pa.StructType) -> dict[str, Converter]:
+    return {field.name: _converter(field.type) for field in kind}
+
+
+def _converter(kind: pa.DataType) -> Converter:
     """Of a value: null where JSON has null."""
-    if isinstance(kind, T.StringType):
+    if pa.types.is_string(kind):
         return _string
     of_token = _of_token(kind)
 
@@ -176,33 +198,25 @@ def _converter(kind: T.DataType) -> Converter:
     return convert
 
 
-def _of_token(kind: T.DataType) -> Callable[[str, Tokens], Any]:
-    match kind:
-        case T.BooleanType():
-            return _boolean
-        case T.ByteType() | T.ShortType() | T.IntegerType() | T.LongType():
-            low, high = _RANGES[kind]
-            return lambda token, tokens: _integer(token, tokens, low, high)
-        case T.FloatType():
-            return lambda token, tokens: _double(token, tokens, single=True)
-        case T.DoubleType():
-            return lambda token, tokens: _double(token, tokens, single=False)
-        case T.DecimalType():
-            return lambda token, tokens: _decimal(token, tokens, kind)
-        case T.TimestampType():
-            return _timestamp
-        case T.DateType():
-            return _date
-        case T.StructType():
-            fields = {field.name: _converter(field.dataType) for field in kind.fields}
-            return lambda token, tokens: _object(_expected(token, tokens, OBJECT), fields)
-        case T.ArrayType():
-            element = _converter(kind.elementType)
-            return lambda token, tokens: _array(_expected(token, tokens, ARRAY), element)
-        case T.MapType():
-            value = _converter(kind.valueType)
-            return lambda token, tokens: _map(_expected(token, tokens, OBJECT), value)
-    raise AssertionError(kind)
+def _of_token(kind: pa.DataType) -> Callable[[str, Tokens], Any]:
+    if kind in _RANGES:
+        low, high = _RANGES[kind]
+        return lambda token, tokens: _integer(token, tokens, low, high)
+    if pa.types.is_floating(kind):
+        single = kind == pa.float32()
+        return lambda token, tokens: _double(token, tokens, single=single)
+    if pa.types.is_decimal(kind):
+        return lambda token, tokens: _decimal(token, tokens, kind)
+    if pa.types.is_struct(kind):
+        fields = _converters(kind)
+        return lambda token, tokens: _object(_expected(token, tokens, OBJECT), fields)
+    if pa.types.is_list(kind):
+        element = _converter(kind.value_type)
+        return lambda token, tokens: _array(_expected(token, tokens, ARRAY), element)
+    if pa.types.is_map(kind):
+        value = _converter(kind.item_type)
+        return lambda token, tokens: _map(_expected(token, tokens, OBJECT), value)
+    return _PLAIN[kind]
 
 
 def _expected(token: str, tokens: Tokens, kind: str) -> Tokens:
@@ -252,7 +266,7 @@ def _float(text: str) -> float:
     return found
 
 
-def _decimal(token: str, tokens: Tokens, kind: T.DecimalType) -> decimal.Decimal:
+def _decimal(token: str, tokens: Tokens, kind: pa.Decimal128Type) -> decimal.Decimal:
     if token not in (INT, FLOAT, STRING):
         raise Unconverted
     text = tokens.text()
@@ -288,6 +302,9 @@ def _date(token: str, tokens: Tokens) -> int:
     if found is None:
         raise Unconverted
     return found
+
+
+_PLAIN = {pa.bool_(): _boolean, pa.timestamp("us", "UTC"): _timestamp, pa.date32(): _date}
 
 
 def _string(tokens: Tokens) -> str | None:

@@ -3,9 +3,10 @@
 Arrow reads a whole batch at once and is stricter: what it refuses goes the other way. What it takes, and Spark reads
 otherwise, is this, and is looked for:
 
-    two objects in one value   each value is wrapped, {"v":VALUE}, a line each. A line ends at the outermost level or
-                               the text is broken (a line break cannot stand in a string, and no object follows a value
-                               within another), so that as many rows as values means one object in each
+    two objects in one value,  each value is wrapped, {"v":[[VALUE]]}, a line each. A line ends at the outermost level
+    text behind the object     or the text is broken (a line break cannot stand in a string, and no object follows a
+                               value within another), so that as many rows as values means one line for each. Lists of
+                               one list of one object end with ours, or }]] stands in the value: looked for
     null                       for Spark a row of nulls: Arrow's nulls are counted
     NaN, Inf, a NUL            Arrow takes them in other places
     long numbers, deep nesting Jackson has limits
@@ -18,20 +19,20 @@ Memory: of a batch its values twice more, and the columns made.
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
-from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_type
 
 from ..state.errors import InvalidRequest
-from .json_rows import JsonRows
+from .form import TypedColumn
+from .json_rows import JsonRows, NotStrict
 from .json_tokens import MAX_DEPTH, Undecided
-from .typed_values import RowRefused
+from .row_refused import RowRefused
 
 SOME = 512
 """Rows of a batch that is not plain which are tried together."""
@@ -42,6 +43,8 @@ SURE_BYTES = 1000
 LONG_BYTES = 48_000
 _PIECE_BYTES = 1 << 16
 """What is looked through at once: it stays in the processor's cache."""
+_Made = TypeVar("_Made")
+_OUR_END = re.compile(rb"\}[ \t\r\n]*\][ \t\r\n]*\]")
 _ODD_NUMBER = re.compile(rb"[-:\[,\s](?:NaN|Inf)")
 _IN_ROW = re.compile(r"in row (\d+)$")
 _LONG_NUMBER = re.compile(rb"[0-9.eE+-]{%d}" % SURE_BYTES)
@@ -51,42 +54,45 @@ _PLAIN_DATE = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 
 
 class JsonValues:
-    """For one schema. Holds no values."""
+    """For one schema, as `from_json` in PERMISSIVE mode. Holds no values."""
 
-    def __init__(self, kind: T.StructType) -> None:
+    def __init__(self, kind: pa.StructType) -> None:
         self._rows = JsonRows(kind)
-        self._type = to_arrow_type(kind, timezone="UTC")
-        read = None if _has_map(self._type) else pa.schema([("v", _as_read(self._type))])
+        self._type = kind
+        read = None if _has_map(self._type) else pa.schema([("v", pa.list_(pa.list_(_as_read(self._type))))])
         self._read = read and pj.ParseOptions(explicit_schema=read, unexpected_field_behavior="ignore")
 
     def of(self, values: pa.Array) -> pa.Array:
         """Of a binary array, as many. Raises RowRefused."""
-        if self._read is None or not len(values):
-            return self.one_by_one(values)
         made = self.at_once(values)
         if made is not None:
             return made
-        return pa.concat_arrays(self._in_parts(values))
+        return pa.concat_arrays(self.in_parts(values, lambda read: read, self.one_by_one))
 
-    def _in_parts(self, values: pa.Array) -> list[pa.Array]:
+    def in_parts(
+        self, values: pa.Array, quick: Callable[[pa.Array], _Made], slow: Callable[[pa.Array, int], _Made]
+    ) -> list[_Made]:
         """Cut down to what is odd: one value that is costs its neighbours only. Where all are, tries get fewer.
 
         Arrow says of most errors in which row they are. That is a hint where to cut, and proves nothing.
+        ``quick``: of what Arrow read; ``slow``: of values and the row of the first.
         """
-        parts, slow = [], 0  # slow: times in a row that went one by one
+        if self._read is None or not len(values):
+            return [slow(values, 0)]
+        parts, slowly = [], 0  # times in a row that went one by one
         left = [(at, min(at + SOME, len(values))) for at in reversed(range(0, len(values), SOME))]
         while left:
             at, end = left.pop()
-            few = min(FEW << max(0, slow - 2), SOME // 2)
+            few = min(FEW << max(0, slowly - 2), SOME // 2)
             found = None if end - at <= few else self._try(values.slice(at, end - at))
             if isinstance(found, pa.Array):
-                parts.append(found)
-                slow = 0
+                parts.append(quick(found))
+                slowly = 0
                 continue
             if end - at <= few or (found is not None and found < few):
                 cut = min(at + few, end)
-                parts.append(self.one_by_one(values.slice(at, cut - at), at))
-                slow += 1
+                parts.append(slow(values.slice(at, cut - at), at))
+                slowly += 1
                 rest = [(cut, end)]
             elif found is None:
                 cut = (at + end) // 2
@@ -110,6 +116,8 @@ class JsonValues:
 
     def at_once(self, values: pa.Array) -> pa.Array | None:
         """None: it is not known to be equal."""
+        if self._read is None:
+            return None
         found = self._try(values)
         return found if isinstance(found, pa.Array) else None
 
@@ -119,9 +127,9 @@ class JsonValues:
             texts = values.cast(pa.string())
         except pa.ArrowInvalid:  # no UTF-8
             return None
-        lines = pc.binary_join_element_wise('{"v":', texts.fill_null("null"), "}\n", "")
+        lines = pc.binary_join_element_wise('{"v":[[', texts.fill_null("{}"), "]]}\n", "")
         data = _bytes_of(lines)
-        if not _surely_plain(lines, data):
+        if _OUR_END.search(_bytes_of(texts)) or not _surely_plain(lines, data):
             return None
         try:
             table = pj.read_json(
@@ -133,9 +141,50 @@ class JsonValues:
             place = _IN_ROW.search(str(error))
             return int(place[1]) if place else None
         column = table.column("v")
-        if len(column) != len(values) or column.null_count != values.null_count or column.num_chunks != 1:
+        if len(column) != len(values) or column.num_chunks != 1:
             return None
-        return _converted(column.chunk(0), self._type)
+        found = _only(_only(column.chunk(0)))
+        if found is None or found.null_count:
+            return None
+        made = _converted(found, self._type)
+        return made if made is None or not values.null_count else pc.if_else(values.is_valid(), made, None)
+
+
+class StrictJson:
+    """For one schema, as `Form` has it: exactly one object of it, or corrupt."""
+
+    def __init__(self, kind: pa.StructType) -> None:
+        self._values, self._rows, self._type = JsonValues(kind), JsonRows(kind), kind
+
+    def of(self, values: pa.Array) -> TypedColumn:
+        made = self._values.at_once(values)
+        if made is not None:
+            return _all_right(made)
+        parts = self._values.in_parts(values, _all_right, self._one_by_one)
+        return TypedColumn(
+            pa.concat_arrays([part.column for part in parts]), pa.concat_arrays([part.corrupt for part in parts])
+        )
+
+    def _one_by_one(self, values: pa.Array, first: int) -> TypedColumn:
+        rows: list[dict[str, Any] | None] = []
+        for value in values.to_pylist():
+            try:
+                rows.append(None if value is None else self._rows.strictly(value))
+            except (NotStrict, Undecided):
+                rows.append(None)
+        column = pa.array(rows, self._type)
+        return TypedColumn(column, pc.and_(column.is_null(), values.is_valid()))
+
+
+def _all_right(read: pa.Array) -> TypedColumn:
+    return TypedColumn(read, pa.repeat(False, len(read)))
+
+
+def _only(lists: pa.Array | None) -> pa.Array | None:
+    """The element of each; None: not each has one."""
+    if lists is None or lists.null_count or not pc.all(pc.equal(pc.list_value_length(lists), 1), min_count=0).as_py():
+        return None
+    return lists.flatten()
 
 
 def _surely_plain(lines: pa.Array, data: pa.Buffer) -> bool:
@@ -168,9 +217,11 @@ def _may_have_long_number(raw: npt.NDArray[np.uint8]) -> bool:
     return bool((sampled[:-2] & sampled[1:-1] & sampled[2:]).any())
 
 
-def _bytes_of(lines: pa.Array) -> pa.Buffer:
-    ends = np.frombuffer(lines.buffers()[1], np.int32)
-    return lines.buffers()[2].slice(0, int(ends[len(lines)]))
+def _bytes_of(texts: pa.Array) -> pa.Buffer:
+    """All of them, one behind the other."""
+    ends = np.frombuffer(texts.buffers()[1], np.int32)
+    first, last = int(ends[texts.offset]), int(ends[texts.offset + len(texts)])
+    return (texts.buffers()[2] or pa.py_buffer(b"")).slice(first, last - first)
 
 
 def _has_map(kind: pa.DataType) -> bool:

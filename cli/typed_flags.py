@@ -1,0 +1,140 @@
+"""``--value-format`` and its like: how keys, values and headers become columns, for `export` and `table create`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..state.errors import InvalidRequest
+from .flags import Decorator
+
+if TYPE_CHECKING:
+    from ..lake.columns import Columns, Headers
+    from ..runtime.settings import Settings
+    from ..values.form import Form
+
+AVRO = "avro"
+FORMATS = ["json", AVRO, "string"]
+Latest = Callable[[str], str]
+"""A subject's latest schema in the registry, as text. Raises InvalidRequest where no registry is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypedPart:
+    """Of keys, or of values. ``format`` None: bytes. ``schema`` None: the registry's."""
+
+    name: str
+    format: str | None
+    schema: str | None
+    registered: bool
+
+    @property
+    def of_registry(self) -> bool:
+        """Whether its schema is the subject's latest."""
+        return self.format == AVRO and self.schema is None
+
+    def form(self, topic: str, latest: Latest, known: Form | None) -> Form | None:
+        """``known``: what the place or the table has; it stays, where the schema is the registry's."""
+        from ..values.form import Form
+
+        if self.format is None:
+            if self.schema is not None:
+                raise InvalidRequest(f"--{self.name}-schema needs --{self.name}-format", formats=", ".join(FORMATS))
+            return None
+        if self.of_registry:
+            if known is not None and known.registered:
+                return known
+            return Form(AVRO, latest(f"{topic}-{self.name}"), registered=True)
+        schema = "" if self.schema is None else schema_text(self.schema)
+        return Form(self.format, schema, registered=self.registered and self.format == AVRO)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedFlags:
+    key: TypedPart
+    value: TypedPart
+    headers: Headers
+
+    @property
+    def of_registry(self) -> bool:
+        return self.key.of_registry or self.value.of_registry
+
+    def columns(self, names: Sequence[str], topic: str, latest: Latest, known: Columns | None = None) -> Columns:
+        """Raises InvalidRequest for a schema that cannot be read, and what ``latest`` does."""
+        from ..lake.columns import Columns
+
+        if self.key.registered and AVRO not in (self.key.format, self.value.format):
+            raise InvalidRequest("--registered is for --value-format avro or --key-format avro")
+        key = self.key.form(topic, latest, None if known is None else known.key)
+        value = self.value.form(topic, latest, None if known is None else known.value)
+        columns = Columns(tuple(names), key, value, self.headers)
+        columns.schema()
+        return columns
+
+
+def latest_schema(settings: Settings) -> Latest:
+    """From the registry of the settings."""
+
+    def latest(subject: str) -> str:
+        from ..app.registry_access import registry_access
+        from ..runtime.clock import SystemClock
+
+        access = registry_access(settings)
+        if access is None:
+            raise InvalidRequest("avro needs a schema (--value-schema, --key-schema) or a registry: registry.url")
+        return access.open(SystemClock()).latest(subject).text
+
+    return latest
+
+
+def typed_options() -> Decorator:
+    """Gives a command function ``typed``, a `TypedFlags`."""
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def called(*args: Any, registered: bool, headers: Headers, **kwargs: Any) -> Any:
+            key, value = (
+                TypedPart(name, kwargs.pop(f"{name}_format"), kwargs.pop(f"{name}_schema"), registered)
+                for name in ("key", "value")
+            )
+            return function(*args, typed=TypedFlags(key, value, headers), **kwargs)
+
+        options = [
+            click.option("--value-format", type=click.Choice(FORMATS), help="Of values: a typed column, not bytes."),
+            click.option(
+                "--value-schema",
+                metavar="FILE|TEXT",
+                help="json: id bigint, tags array<string>; avro: a schema as JSON. Without it the registry's latest.",
+            ),
+            click.option("--key-format", type=click.Choice(FORMATS), help="Of keys, likewise."),
+            click.option("--key-schema", metavar="FILE|TEXT", help="Of keys, likewise."),
+            click.option(
+                "--registered", is_flag=True, help="Avro begins with a schema's id; always so without a schema here."
+            ),
+            click.option(
+                "--headers",
+                type=click.Choice(["list", "map"]),
+                default="list",
+                show_default=True,
+                help="A list of (key, value), or a map from key to its values.",
+            ),
+        ]
+        for option in reversed(options):
+            called = option(called)
+        return called
+
+    return decorated
+
+
+def schema_text(schema: str) -> str:
+    """Of a file, where there is one of this name."""
+    try:
+        path = Path(schema)
+        return path.read_text().strip() if path.is_file() else schema
+    except OSError:  # a name that is too long: it is a schema
+        return schema

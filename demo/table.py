@@ -1,0 +1,64 @@
+"""The year as an Iceberg table with typed columns: made from the object store, proven, and asked by DuckDB."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+from pyiceberg.catalog import load_catalog
+
+from .flights import TEXTS, Answer, rows
+from .house import TOPIC, DemoFailed, House
+
+NAME = f"lake.{TOPIC}"
+QUESTION = """
+    SELECT value.month, value.carrier, count(*), avg(value.dep_delay), count(*) FILTER (value.dep_time IS NULL)
+    FROM read_parquet($files) GROUP BY ALL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class YearTable:
+    """``bytes``: of its data files."""
+
+    rows: int
+    files: int
+    bytes: int
+    answer: list[Answer]
+
+
+def make_table(house: House) -> None:
+    """Raises DemoFailed with what a command printed."""
+    typed = ("--key-format", "string", "--value-format", "json", "--value-schema", schema())
+    house.run("table", "create", TOPIC, "--name", NAME, *typed)
+    house.run("table", "follow", NAME, "--once", "--local")
+
+
+def schema() -> str:
+    """Of a flight's JSON, as DDL."""
+    types = dict.fromkeys(TEXTS, "string") | {"time_hour": "timestamp"}
+    return ", ".join(f"{name} {types.get(name, 'int')}" for name in next(rows()) if name)
+
+
+def check_table(house: House) -> int:
+    """Every row beside the log, decoded again; how many. Raises DemoFailed where one differs."""
+    found = house.json("table", "check", NAME, "--local", accept=(0, 1))
+    if found["findings"]:
+        raise DemoFailed(f"the table is not the log: {found['findings'][0]}")
+    return sum(each["rows"] for each in found["partitions"])
+
+
+def ask_table(house: House) -> YearTable:
+    """As anybody reads it: a catalog in a file, Parquet files, DuckDB."""
+    lake = house.lake
+    catalog = load_catalog("tierstate", type="sql", uri=f"sqlite:///{lake}/catalog.db", warehouse=lake.as_uri())
+    files = [task.file for task in catalog.load_table(NAME).scan().plan_files()]
+    catalog.close()
+    names = [each.file_path.removeprefix("file://") for each in files]
+    answer = [Answer(*line) for line in duckdb.execute(QUESTION, {"files": names}).fetchall()]
+    return YearTable(
+        sum(each.record_count for each in files),
+        len(files),
+        sum(each.file_size_in_bytes for each in files),
+        sorted(answer),
+    )

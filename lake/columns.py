@@ -1,0 +1,178 @@
+"""The columns of an export's or a table's rows, and the rows of records: keys and values as bytes, or typed.
+
+    names in their order, `key` and `value` each of its form's type, then, where anything is typed,
+    _corrupt: struct<key: binary, value: binary>      the bytes of what does not parse; null where all does
+
+So no byte of a record is lost: it is in its column, or there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..log.record_block import record_schema
+from ..state.errors import InvalidRequest
+from ..values.form import Form, SchemaGrown
+from ..values.schema_registry import RegistryAccess
+
+CORRUPT = "_corrupt"
+CORRUPT_TYPE = pa.struct([("key", pa.binary()), ("value", pa.binary())])
+HEADER_MAP = pa.map_(pa.string(), pa.list_(pa.field("element", pa.binary())))
+"""A key may come several times: its values in their order."""
+Headers = Literal["list", "map"]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """``names``: of `record_block.record_schema`, in their order. ``key``, ``value``: None: bytes."""
+
+    names: tuple[str, ...]
+    key: Form | None = None
+    value: Form | None = None
+    headers: Headers = "list"
+
+    @property
+    def forms(self) -> dict[str, Form]:
+        """Of what is typed."""
+        named = {"key": self.key, "value": self.value}
+        return {name: form for name, form in named.items() if form is not None}
+
+    def with_form(self, name: str, form: Form) -> Columns:
+        """``name``: key or value."""
+        return replace(self, key=form) if name == "key" else replace(self, value=form)
+
+    def schema(self) -> pa.Schema:
+        """Of the rows. Raises InvalidRequest for a name that is no column, and a form that cannot be read."""
+        kinds = {each.name: each.type for each in record_schema(columns=self.names)}
+        for name, form in self.forms.items():
+            if name not in kinds:
+                raise InvalidRequest("a column is typed and not among those that are written", column=name)
+            kinds[name] = form.kind()
+        if self.headers == "map" and "headers" in kinds:
+            kinds["headers"] = HEADER_MAP
+        for name in self.forms:
+            leaves(name, kinds[name])
+        if self.forms:
+            kinds[CORRUPT] = CORRUPT_TYPE
+        return pa.schema(list(kinds.items()))
+
+    def said(self) -> dict[str, str]:
+        """As the facts of an error."""
+        forms = {name: f"{form.format} {form.schema}".strip() for name, form in self.forms.items()}
+        return {"columns": ",".join(self.names), **forms, "headers": self.headers}
+
+    def as_json(self) -> dict[str, Any]:
+        forms = {name: form.as_json() for name, form in self.forms.items()}
+        return {"names": list(self.names), "headers": self.headers, **forms}
+
+    @classmethod
+    def of_json(cls, said: Mapping[str, Any]) -> Columns:
+        forms = {name: Form.of_json(said[name]) for name in ("key", "value") if name in said}
+        return cls(tuple(said["names"]), **forms, headers=said["headers"])
+
+
+def leaves(name: str, kind: pa.DataType) -> list[str]:
+    """The columns that Parquet has for one of ours. Raises InvalidRequest for a struct without fields: it has none."""
+    if pa.types.is_struct(kind):
+        if not kind.num_fields:
+            raise InvalidRequest("Parquet has no column for a struct without fields", field=name)
+        return [leaf for each in kind for leaf in leaves(f"{name}.{each.name}", each.type)]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return leaves(f"{name}.list.element", kind.value_type)
+    if pa.types.is_map(kind):
+        return [
+            *leaves(f"{name}.key_value.key", kind.key_type),
+            *leaves(f"{name}.key_value.value", kind.item_type),
+        ]
+    return [name]
+
+
+class ColumnsGrown(Exception):
+    """A writer's schema has what ``columns`` had not: these have both. Of rows that grow alone."""
+
+    def __init__(self, columns: Columns) -> None:
+        super().__init__("a schema of the registry has what the columns have not")
+        self.columns = columns
+
+
+class Rows:
+    """Makes rows of records. One for a task: it keeps the schemas that it met. ``corrupt``: records so far, of which
+    the key or the value does not parse.
+    """
+
+    def __init__(self, columns: Columns, registry: RegistryAccess | None, *, grows: Collection[str] = ()) -> None:
+        """``grows``: of `key` and `value`, which may have what a writer's schema has."""
+        self.schema = columns.schema()
+        self.corrupt = 0
+        self._columns = columns
+        self._readers = {name: form.reader(registry, grows=name in grows) for name, form in columns.forms.items()}
+
+    def of(self, records: pa.Table) -> pa.Table:
+        """``records``: as `log.decode` makes them, headers among them; as many rows, in their order.
+
+        Raises Unavailable for a registry that does not answer, and ColumnsGrown.
+        """
+        raw = {name: records.column(name).combine_chunks() for name in self._readers}
+        made, bad = dict(zip(records.column_names, records.columns, strict=True)), {}
+        for name, reader in self._readers.items():
+            try:
+                typed = reader.of(raw[name])
+            except SchemaGrown as grown:
+                raise ColumnsGrown(self._columns.with_form(name, grown.form)) from grown
+            made[name], bad[name] = typed.column, typed.corrupt
+        if self._readers:
+            made[CORRUPT] = _bytes_of(raw, bad, records.num_rows)
+            self.corrupt += corrupt_in(made[CORRUPT])
+        if self._columns.headers == "map":
+            made["headers"] = header_map(records.column("headers").combine_chunks())
+        return pa.table([made[name] for name in self.schema.names], schema=self.schema)
+
+
+def corrupt_in(column: pa.Array | pa.ChunkedArray) -> int:
+    """Records, of a column `_corrupt`."""
+    return int(len(column) - column.null_count)
+
+
+def _bytes_of(raw: Mapping[str, pa.Array], bad: Mapping[str, pa.Array], count: int) -> pa.Array:
+    """The column `_corrupt`."""
+    flags = list(bad.values())
+    some = flags[0] if len(flags) == 1 else pc.or_(*flags)
+    if not pc.any(some).as_py():
+        return pa.nulls(count, CORRUPT_TYPE)
+    nothing = pa.scalar(None, pa.binary())
+    parts = [
+        pc.if_else(bad[each.name], raw[each.name], nothing) if each.name in bad else pa.nulls(count, pa.binary())
+        for each in CORRUPT_TYPE
+    ]
+    return pa.StructArray.from_arrays(parts, fields=list(CORRUPT_TYPE), mask=pc.invert(some))
+
+
+def header_map(headers: pa.Array) -> pa.Array:
+    """Lists of (key, value) as `HEADER_MAP`: keys in the order of their first, each with its values in their order."""
+    pairs = headers.flatten()
+    keys, values = pairs.field("key"), pairs.field("value")
+    lengths = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    rows = np.repeat(np.arange(len(headers)), lengths)
+    names = keys.dictionary_encode()
+    entry = rows * max(1, len(names.dictionary)) + names.indices.to_numpy(zero_copy_only=False)
+    _, first, which = np.unique(entry, return_index=True, return_inverse=True)
+    by_first = np.argsort(first)
+    rank = np.empty(len(first), np.int64)
+    rank[by_first] = np.arange(len(first))
+    entry_of = rank[which.reshape(-1)]
+    counts = np.bincount(entry_of, minlength=len(first))
+    items = pa.ListArray.from_arrays(_ends(counts), values.take(np.argsort(entry_of, kind="stable")))
+    starts = np.sort(first)
+    entries = np.bincount(rows[starts], minlength=len(headers))
+    made = pa.MapArray.from_arrays(_ends(entries), keys.take(starts), items)
+    return pc.if_else(headers.is_valid(), made, pa.scalar(None, made.type)).cast(HEADER_MAP)
+
+
+def _ends(counts: np.ndarray) -> np.ndarray:
+    return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)

@@ -1,0 +1,83 @@
+"""The columns of a table become others: fields are added, types widened, and nothing is taken away.
+
+Rows that are there stay as they were written: null where a field was added, and what did not parse stays in `_corrupt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from ..leader.act import Act, run
+from ..values.evolution import evolved
+from ..values.form import Form
+from .columns import Columns
+from .table import Change, LakeTable
+from .table_commit import commit
+from .table_files import Attempt
+from .table_place import TablePlace
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """``before`` None: it is added."""
+
+    field: str
+    before: str | None
+    after: str
+
+
+def evolve(table: LakeTable, attempt: Attempt, place: TablePlace, columns: Columns) -> Act[bool]:
+    """The next version of the columns, by an empty snapshot of the same place. False: another was first.
+
+    A writer that read the table before it is not first any more, so no row is written by a version that its commit does
+    not say. Raises InvalidRequest for columns that those of the table cannot become.
+    """
+    return (yield from commit(table, attempt, Change(place, columns=columns)))
+
+
+def evolve_table(
+    table: LakeTable, wanted: Mapping[str, Form], attempt_id: Callable[[], str], *, execute: bool
+) -> list[FieldChange]:
+    """To these forms of `key` and `value`; what changed, or would. Raises InvalidRequest where it cannot be."""
+    while True:
+        columns = evolved_columns(table.facts.columns, wanted)
+        found = list(changes(table.facts.columns.schema(), columns.schema()))
+        if columns == table.facts.columns or not execute:
+            return found
+        if run(evolve(table, Attempt(attempt_id()), table.place(), columns)):
+            return found
+
+
+def evolved_columns(now: Columns, wanted: Mapping[str, Form]) -> Columns:
+    """Raises InvalidRequest, which names the field, for what cannot evolve."""
+    for name, form in wanted.items():
+        now = now.with_form(name, evolved(now.forms[name], form))
+    return now
+
+
+Fields: TypeAlias = pa.Schema | pa.StructType
+
+
+def changes(before: Fields, after: Fields, path: str = "") -> Iterator[FieldChange]:
+    """Of fields, by their names with dots."""
+    for each in after:
+        name = f"{path}{each.name}"
+        if each.name not in before.names:
+            yield FieldChange(name, None, str(each.type))
+        else:
+            yield from _changes_of_type(before.field(each.name).type, each.type, name)
+
+
+def _changes_of_type(before: pa.DataType, after: pa.DataType, name: str) -> Iterator[FieldChange]:
+    if pa.types.is_struct(before) and pa.types.is_struct(after):
+        yield from changes(before, after, f"{name}.")
+    elif pa.types.is_list(before) and pa.types.is_list(after):
+        yield from _changes_of_type(before.value_type, after.value_type, f"{name}.element")
+    elif pa.types.is_map(before) and pa.types.is_map(after):
+        yield from _changes_of_type(before.item_type, after.item_type, f"{name}.value")
+    elif before != after:
+        yield FieldChange(name, str(before), str(after))

@@ -1,0 +1,81 @@
+"""Typed tables of topics that mean something, and whether they are what the topics mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from tests.fetch.two_tiers import Golden
+from tests.lake.exports import EVERY_COLUMN
+from tests.lake.tables import TableWorld
+from tests.lake.typed_topics import DDL, Meant, folder_of, json_topic
+from tierstate.lake.columns import Columns
+from tierstate.lake.table_check import check_table
+from tierstate.lake.table_follow import TableLimits
+from tierstate.values.form import Form
+
+Make = Callable[..., Golden]
+SMALL = TableLimits(file_bytes=700, commit_bytes=1_500)
+"""Several commits of several files."""
+COUNT = 240
+"""Records of a topic."""
+
+
+def columns_of(ddl: str, headers: Any = "list") -> Columns:
+    return Columns(EVERY_COLUMN, value=Form("json", ddl), headers=headers)
+
+
+class TypedWorld(TableWorld):
+    """A topic, and its table."""
+
+    def __init__(self, make: Make, path: Path, topic: Sequence[Meant], columns: Columns, **world: Any) -> None:
+        self.topic = topic
+        golden = make(path=folder_of(path / "topic", topic))
+        super().__init__(golden, path / "table", columns=columns, **{"limits": SMALL, **world})
+
+    def produce(self, end: int) -> None:
+        """Up to this offset."""
+        self.golden.local.high_watermark = self.golden.local.last_stable_offset = end
+
+    def follow_to(self, end: int) -> None:
+        self.produce(end)
+        self.follow()
+
+    def require_same(self) -> int:
+        """The table is its log, by its own check and by what each record means. How many do not parse."""
+        assert not check_table(self.table(), self.log(), window_bytes=2_000).findings
+        table, rows = self.table(), self.rows().to_pylist()
+        [reach] = table.place().partitions.values()
+        assert [row["offset"] for row in rows] == list(range(reach.start, reach.end))
+        for row in rows:
+            meant = self.topic[row["offset"]]
+            [written] = reach.written(row["offset"], row["offset"] + 1)
+            form = table.facts.versions[written.version].value
+            assert form is not None
+            value = _as(meant, form.kind())
+            if meant.data is not None and value is None:
+                assert (row["value"], row["_corrupt"]) == (None, {"key": None, "value": meant.data}), row
+            else:
+                shown = row["value"] and {name: each for name, each in row["value"].items() if each is not None}
+                assert (shown, row["_corrupt"]) == (value, None), row
+        return sum(row["_corrupt"] is not None for row in rows)
+
+
+def _as(meant: Meant, kind: pa.StructType) -> dict[str, Any] | None:
+    """Without its nulls, and what the columns lack. None: nothing, or nothing that has the columns' types."""
+    if meant.poison or meant.value is None:
+        return None
+    value = {name: each for name, each in meant.value.items() if name in kind.names and each is not None}
+    try:
+        pa.array([value], kind)
+    except pa.ArrowInvalid:
+        return None
+    return value
+
+
+def json_world(make: Make, path: Path, ddl: str = DDL[0], **world: Any) -> TypedWorld:
+    return TypedWorld(make, path, json_topic(COUNT, Random(3)), columns_of(ddl), **world)

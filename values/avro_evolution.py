@@ -1,0 +1,113 @@
+"""Two Avro schemas as one that reads what either wrote, and has the columns of both.
+
+    a field of both               the wider of its two types; null may be where either allows it
+    a field that is gone          stays; one without a default gets null
+    a field that is added         behind the others, null where it was not written
+    anything else                 refused, and the field is named
+
+Fields and types are found by name, and by the aliases of ours.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+from ..state.errors import InvalidRequest
+from .avro_tree import Tree
+
+NULL = {"type": "null"}
+_WIDER = {frozenset(("int", "long")): "long", frozenset(("float", "double")): "double"}
+_PRIMITIVE = ("boolean", "int", "long", "float", "double", "string", "bytes")
+
+
+def merged(ours: Tree, wanted: Tree, path: str = "") -> Tree:
+    """Raises InvalidRequest."""
+    may_be_null = NULL in _members(ours) or NULL in _members(wanted)
+    kinds = [each for each in (*_members(ours), *_members(wanted)) if each != NULL]
+    if not kinds:
+        raise InvalidRequest("the schema cannot evolve: a field is always null", field=path or None)
+    kind = reduce(lambda one, other: _one(one, other, path), kinds[1:], _one(kinds[0], kinds[0], path))
+    return [NULL, kind] if may_be_null else kind
+
+
+def _members(tree: Tree) -> list[dict[str, Any]]:
+    return tree if isinstance(tree, list) else [tree]
+
+
+def _one(ours: dict[str, Any], wanted: dict[str, Any], path: str) -> dict[str, Any]:
+    """Of two that are no unions."""
+    kind = ours["type"]
+    logical = ours.get("logicalType")
+    if logical != wanted.get("logicalType"):
+        raise _other(path, ours, wanted)
+    if not logical and (wider := _WIDER.get(frozenset((kind, wanted["type"])))):
+        return {"type": wider}
+    if kind != wanted["type"] or ("name" in ours and not _same_name(ours, wanted)):
+        raise _other(path, ours, wanted)
+    match kind:
+        case "record":
+            return ours | {"fields": _fields(ours["fields"], wanted["fields"], path)}
+        case "array":
+            return ours | {"items": merged(ours["items"], wanted["items"], f"{path}.element".lstrip("."))}
+        case "map":
+            return ours | {"values": merged(ours["values"], wanted["values"], f"{path}.value".lstrip("."))}
+        case "enum":
+            return ours | {"symbols": [*dict.fromkeys([*ours["symbols"], *wanted["symbols"]])]}
+    if kind == "fixed" and ours["size"] != wanted["size"]:
+        raise _other(path, ours, wanted)
+    if logical == "decimal":
+        if ours.get("scale", 0) != wanted.get("scale", 0):
+            raise _other(path, ours, wanted)
+        return ours | {"precision": max(ours["precision"], wanted["precision"])}
+    return ours
+
+
+def _fields(ours: list[dict[str, Any]], wanted: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:
+    left = {field["name"]: field for field in wanted}
+    made = []
+    for field in ours:
+        name = next((name for name in (field["name"], *field.get("aliases", ())) if name in left), None)
+        if name is not None:
+            within = f"{path}.{field['name']}".lstrip(".")
+            made.append(_defaulted(field, merged(field["type"], left.pop(name)["type"], within)))
+        else:
+            gone = field["type"] if "default" in field else [*_members(field["type"]), NULL]
+            within = f"{path}.{field['name']}".lstrip(".")
+            made.append(_defaulted({"default": None} | field, merged(gone, gone, within)))
+    for field in left.values():
+        within = f"{path}.{field['name']}".lstrip(".")
+        kind = merged([*_members(field["type"]), NULL], field["type"], within)
+        made.append({"name": field["name"], "type": kind, "default": None})
+    return made
+
+
+def _defaulted(field: dict[str, Any], kind: Tree) -> dict[str, Any]:
+    """A default is of the first type of a union."""
+    if field.get("default") is not None and isinstance(kind, list):
+        kind = kind[::-1]
+    return field | {"type": kind}
+
+
+def _same_name(ours: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """As Avro has it: where a name has a namespace, it counts for nothing."""
+    names = {ours["name"], *ours.get("aliases", ())}
+    return wanted["name"].rpartition(".")[2] in {name.rpartition(".")[2] for name in names}
+
+
+def _other(path: str, ours: dict[str, Any], wanted: dict[str, Any]) -> InvalidRequest:
+    return InvalidRequest(
+        "the schema cannot evolve: a field has another type",
+        field=path or None,
+        type=_said(ours),
+        wanted=_said(wanted),
+    )
+
+
+def _said(kind: dict[str, Any]) -> str:
+    parts = [kind.get("logicalType") or kind["type"], kind.get("name")]
+    if kind.get("logicalType") == "decimal":
+        parts.append(f"({kind['precision']},{kind.get('scale', 0)})")
+    if kind["type"] == "fixed":
+        parts.append(f"({kind['size']})")
+    return " ".join(part for part in parts if part)

@@ -1,0 +1,207 @@
+"""Avro values to one Arrow array, by fastavro, row by row.
+
+With a registry each value says which schema it was written with, and is resolved to ours; without one it was written
+with ours. Spark's option ignores bytes behind a value, as `from_avro` does; a `Form` does not.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+from fastavro import schemaless_reader
+
+from ..runtime.clock import SystemClock
+from ..state.errors import CorruptData, InvalidRequest
+from .avro_bounds import refuse_nothing, refuse_recursive
+from .avro_schemas import parsed
+from .avro_tree import text_of, tree_of
+from .avro_type import shaping
+from .evolution import evolved
+from .form import AVRO, Form, SchemaGrown, TypedColumn
+from .row_refused import RowRefused
+from .schema_registry import FRAME, MAGIC, RegistryAccess, access_by_url
+
+RETRIES = 3
+_AROUND = "TierstateValue"
+_NOT_OF_TYPE = pa.ArrowException, OverflowError, TypeError, ValueError
+
+
+class AvroValues:
+    """Of a record's schema, as `from_avro`. ``registry``: its URL, None: values are bare."""
+
+    def __init__(self, text: str, kind: pa.StructType, registry: str | None) -> None:
+        self._schema = parsed(text, "the reader's schema")
+        self._shape, self._type = shaping(text), kind
+        self._registry = None if registry is None else access_by_url(registry)
+
+    def of(self, values: pa.Array) -> pa.Array:
+        """Raises RowRefused for bytes that are no such value, and what `SchemaRegistry.schema` raises."""
+        rows = [self._row(row, value) for row, value in enumerate(values.to_pylist())]
+        try:
+            return pa.array(rows, self._type)
+        except _NOT_OF_TYPE:
+            for row, made in enumerate(rows):
+                self._checked(row, made)
+            raise
+
+    def _row(self, row: int, value: bytes | None) -> Any:
+        if value is None:
+            return None
+        writer, reader, start = self._schema, None, 0
+        if self._registry is not None:
+            writer, reader, start = self._written(row, value, self._registry), self._schema, FRAME.size
+        try:
+            return self._shape(schemaless_reader(BytesIO(value[start:]), writer, reader))
+        except Exception as error:  # fastavro raises whatever it meets in damaged bytes
+            reason = f"a value is not of the schema: {type(error).__name__}: {error}"
+            raise RowRefused(row, CorruptData, reason) from error
+
+    def _written(self, row: int, value: bytes, registry: RegistryAccess) -> Any:
+        """The schema it was written with."""
+        if not _is_framed(value):
+            reason = f"a value does not begin with 0 and the id of a schema, but with {value[: FRAME.size].hex()}"
+            raise RowRefused(row, CorruptData, reason)
+        try:
+            return _writer(registry, FRAME.unpack_from(value)[1], None).schema
+        except CorruptData as error:
+            raise RowRefused(row, CorruptData, str(error)) from error
+
+    def _checked(self, row: int, made: Any) -> None:
+        try:
+            pa.array([made], self._type)
+        except _NOT_OF_TYPE as error:
+            raise RowRefused(row, CorruptData, f"a value is not of the schema: {error}") from error
+
+
+class StrictAvro:
+    """Of any schema, as `Form` has it: the whole bytes are one value, or they are corrupt."""
+
+    def __init__(self, form: Form, kind: pa.DataType, registry: RegistryAccess | None, *, grows: bool) -> None:
+        """``registry``: None where values are bare. Raises InvalidRequest where they are not."""
+        if form.registered and (registry is None or not registry.url):
+            raise InvalidRequest("values that name their schema need a schema registry: set registry.url")
+        self._around = None if pa.types.is_struct(kind) else _AROUND
+        self._schema = parsed(_wrapped(form.schema, self._around), "the schema")
+        self._shape, self._type = shaping(form.schema), kind
+        self._registry = registry if form.registered else None
+        self._form, self._grows = form, grows
+        self._writers: dict[int, Any] = {}
+
+    def of(self, values: pa.Array) -> TypedColumn:
+        """Raises Unavailable, AccessDenied; SchemaGrown, InvalidRequest before anything is decoded."""
+        found = values.to_pylist()
+        if self._registry is not None:
+            self._meet({FRAME.unpack_from(value)[1] for value in found if value is not None and _is_framed(value)})
+        rows, corrupt = [], []
+        for value in found:
+            try:
+                rows.append(None if value is None else self._row(value))
+                corrupt.append(False)
+            except _Corrupt:
+                rows.append(None)
+                corrupt.append(True)
+        try:
+            column = pa.array(rows, self._type)
+        except _NOT_OF_TYPE:
+            for row, made in enumerate(rows):
+                if not self._fits(made):
+                    rows[row], corrupt[row] = None, True
+            column = pa.array(rows, self._type)
+        return TypedColumn(column, pa.array(corrupt, pa.bool_()))
+
+    def _meet(self, ids: set[int]) -> None:
+        """The schemas that values were written with."""
+        assert self._registry is not None
+        form = self._form
+        for id in sorted(ids - self._writers.keys()):
+            try:
+                writer = _writer(self._registry, id, self._around)
+            except CorruptData:
+                self._writers[id] = None
+                continue
+            if self._grows:
+                form = _with(form, writer.text, id)
+            self._writers[id] = writer.schema
+        if form is not self._form:
+            raise SchemaGrown(form)
+
+    def _row(self, value: bytes) -> Any:
+        writer, reader, stream = self._schema, None, BytesIO(value)
+        if self._registry is not None:
+            if not _is_framed(value):
+                raise _Corrupt
+            writer, reader = self._writers[FRAME.unpack_from(value)[1]], self._schema
+            if writer is None:
+                raise _Corrupt
+            stream.seek(FRAME.size)
+        try:
+            read: Any = schemaless_reader(stream, writer, reader)
+            made = self._shape(read if self._around is None else read["value"])
+        except Exception as error:  # fastavro raises whatever it meets in damaged bytes
+            raise _Corrupt from error
+        if stream.tell() != len(value):
+            raise _Corrupt
+        return made
+
+    def _fits(self, made: Any) -> bool:
+        try:
+            pa.array([made], self._type)
+        except _NOT_OF_TYPE:
+            return False
+        return True
+
+
+class _Corrupt(Exception):
+    pass
+
+
+def _with(form: Form, text: str, id: int) -> Form:
+    try:
+        return evolved(form, Form(AVRO, text, registered=True))
+    except InvalidRequest as error:
+        raise InvalidRequest(error.message, **error.facts, schema=id) from error
+
+
+def _is_framed(value: bytes) -> bool:
+    return len(value) >= FRAME.size and value[0] == MAGIC
+
+
+def _wrapped(text: str, around: str | None) -> str:
+    """Within a record, whose bytes are the value's own: fastavro parses anew what is none, and forgets to be strict."""
+    if around is None:
+        return text
+    return json.dumps({"type": "record", "name": around, "fields": [{"name": "value", "type": json.loads(text)}]})
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """``text``: of the schema, with all that it refers to."""
+
+    text: str
+    schema: Any
+
+
+@lru_cache(maxsize=1024)
+def _writer(access: RegistryAccess, id: int, around: str | None) -> _Writer:
+    """Kept for the process: an id never means another schema. Raises CorruptData, also for what cannot be read, and as
+    `SchemaRegistry.schema`.
+    """
+    registry, what = access.open(SystemClock(), retries=RETRIES), f"schema {id} of the registry"
+    found = registry.schema(id)
+    if found.kind != "AVRO":
+        raise CorruptData(f"{what} is not Avro's", type=found.kind)
+    try:
+        text = text_of(tree_of(registry.whole(found), what)) if found.references else found.text
+        made = parsed(_wrapped(text, around), what)
+        refuse_recursive(made, {})
+        refuse_nothing(json.loads(text), {})
+    except RecursionError as error:
+        raise CorruptData(f"{what} is nested too deep") from error
+    except InvalidRequest as error:
+        raise CorruptData(f"{what} cannot be read: {error}") from error
+    return _Writer(text, made)

@@ -1,0 +1,93 @@
+"""A form, and another that is wanted, as one that has the columns of both: added fields, wider types, none dropped.
+
+    tinyint, smallint, int, bigint    the widest
+    float, double                     double
+    decimal(p,s)                      the larger p, of one s
+    a symbol of an enum               added
+    a field that is gone              stays, and is null from then on
+
+What Iceberg can do to a column without writing its files again, and no more.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ..state.errors import InvalidRequest
+from .avro_evolution import merged
+from .avro_tree import text_of, tree_of
+from .ddl import ddl_of, list_of, map_of, struct_of
+from .form import AVRO, JSON, Form
+
+_NUMBERS = (
+    (pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+    (pa.float32(), pa.float64()),
+)
+
+
+def evolved(form: Form, wanted: Form) -> Form:
+    """``form`` itself where it has all of ``wanted``. Raises InvalidRequest that names what cannot evolve."""
+    if (form.format, form.registered) != (wanted.format, wanted.registered):
+        raise InvalidRequest("values cannot evolve into another format", format=form.format, wanted=wanted.format)
+    if form.format == JSON:
+        ours = struct_of(form.schema, "the schema")
+        kind = widened(ours, struct_of(wanted.schema, "the wanted schema"))
+        return form if kind == ours else Form(JSON, ddl_of(kind))
+    if form.format == AVRO:
+        return _evolved_avro(form, wanted)
+    return form
+
+
+def _evolved_avro(form: Form, wanted: Form) -> Form:
+    ours, other = tree_of([form.schema], "the schema"), tree_of([wanted.schema], "the wanted schema")
+    if not form.registered:
+        if ours == other:
+            return form
+        raise InvalidRequest("bare Avro values cannot evolve: nothing in them says which schema they were written with")
+    both = text_of(merged(ours, other))
+    if both == text_of(merged(ours, ours)):
+        return form
+    made = Form(AVRO, both, registered=True)
+    made.kind()  # what is added may be nothing that can be read
+    return made
+
+
+def widened(ours: pa.DataType, wanted: pa.DataType, path: str = "") -> pa.DataType:
+    """The type that has both. ``path``: of the field. Raises InvalidRequest that names it."""
+    if ours == wanted:
+        return ours
+    if pa.types.is_struct(ours) and pa.types.is_struct(wanted):
+        return pa.struct(_fields(ours, wanted, path))
+    if pa.types.is_list(ours) and pa.types.is_list(wanted):
+        return list_of(widened(ours.value_type, wanted.value_type, f"{path}.element"))
+    if pa.types.is_map(ours) and pa.types.is_map(wanted):
+        return map_of(widened(ours.item_type, wanted.item_type, f"{path}.value"))
+    if pa.types.is_decimal(ours) and pa.types.is_decimal(wanted) and ours.scale == wanted.scale:
+        return max(ours, wanted, key=lambda kind: kind.precision)
+    for kinds in _NUMBERS:
+        if ours in kinds and wanted in kinds:
+            return max(ours, wanted, key=kinds.index)
+    raise InvalidRequest(
+        "the schema cannot evolve: a field has another type",
+        field=path or None,
+        type=ddl_of(ours),
+        wanted=ddl_of(wanted),
+    )
+
+
+def _fields(ours: pa.StructType, wanted: pa.StructType, path: str) -> list[pa.Field]:
+    left = {field.name: field.type for field in wanted}
+    made = []
+    for field in ours:
+        within = f"{path}.{field.name}".lstrip(".")
+        made.append(
+            field if field.name not in left else field.with_type(widened(field.type, left.pop(field.name), within))
+        )
+    taken = {field.name.lower() for field in ours}
+    for name, kind in left.items():
+        if name.lower() in taken:
+            raise InvalidRequest(
+                "the schema cannot evolve: a field is there in other letters", field=f"{path}.{name}".lstrip(".")
+            )
+        made.append(pa.field(name, kind))
+    return made

@@ -1,0 +1,113 @@
+"""How the bytes of a key or of a value become a column of one type, and what is said of those that do not.
+
+    json     exactly one object, whose known fields have their types; the row is what Spark's `from_json` makes of it
+    avro     the whole bytes are one value of the schema, or, with a registry, of the one that they name
+    string   UTF-8
+
+Whatever is anything else is *corrupt*: null in the column, and told, so that whoever asked keeps the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from ..state.errors import InvalidRequest
+from .schema_registry import RegistryAccess
+
+JSON, AVRO, STRING = "json", "avro", "string"
+FORMATS = (JSON, AVRO, STRING)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedColumn:
+    """``column``: null where the bytes are null, and where they are corrupt. ``corrupt``: booleans, never null."""
+
+    column: pa.Array
+    corrupt: pa.Array
+
+
+class Reader(Protocol):
+    def of(self, values: pa.Array) -> TypedColumn:
+        """Of a binary array, as many. Raises Unavailable, AccessDenied of a registry; SchemaGrown, InvalidRequest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """``schema``: of JSON as DDL, ``id bigint, tags array<string>``; of Avro its JSON. ``registered``: each value
+    begins with 0 and the four bytes of a schema's id, and is resolved to ``schema``.
+    """
+
+    format: str
+    schema: str = ""
+    registered: bool = False
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise InvalidRequest(f"a format is one of {', '.join(FORMATS)}", got=repr(self.format))
+        if self.registered and self.format != AVRO:
+            raise InvalidRequest("a schema registry is asked for Avro alone", format=self.format)
+        if bool(self.schema.strip()) == (self.format == STRING):
+            raise InvalidRequest(
+                "a string has no schema" if self.format == STRING else f"{self.format} needs a schema",
+                schema=self.schema or None,
+            )
+
+    def kind(self) -> pa.DataType:
+        """Of the column. Raises InvalidRequest that names what cannot be read."""
+        if self.format == JSON:
+            from .ddl import struct_of
+
+            return struct_of(self.schema, "the schema")
+        if self.format == AVRO:
+            from .avro_type import type_of_avro
+
+            return type_of_avro(self.schema, "the schema")
+        return pa.string()
+
+    def reader(self, registry: RegistryAccess | None, *, grows: bool = False) -> Reader:
+        """For one thread. ``grows``: a schema of the registry that has what ours lacks is told by SchemaGrown.
+
+        Raises InvalidRequest: as `kind`, and where a registry is needed and none is set.
+        """
+        kind = self.kind()
+        if self.format == JSON:
+            from .json_values import StrictJson
+
+            return StrictJson(kind)
+        if self.format == AVRO:
+            from .avro_values import StrictAvro
+
+            return StrictAvro(self, kind, registry, grows=grows)
+        from .text_values import TextValues
+
+        return TextValues()
+
+    def as_json(self) -> dict[str, Any]:
+        return {"format": self.format, "schema": self.schema, "registered": self.registered}
+
+    @classmethod
+    def of_json(cls, said: Mapping[str, Any]) -> Form:
+        """Raises InvalidRequest for what is no such object."""
+        try:
+            format, schema, registered = said["format"], said["schema"], said["registered"]
+        except (KeyError, TypeError) as error:
+            raise InvalidRequest("this is no form of values", got=repr(said)[:200]) from error
+        if not (isinstance(format, str) and isinstance(schema, str) and isinstance(registered, bool)):
+            raise InvalidRequest("this is no form of values", got=repr(said)[:200])
+        return cls(format, schema, registered)
+
+
+class SchemaGrown(Exception):
+    """A schema of the registry has what ours lacks; ``form``: the one that has both."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__("a schema of the registry has what the form lacks")
+        self.form = form
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # it crosses process borders, from the task that met the schema
+        return SchemaGrown, (self.form,)
