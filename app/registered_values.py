@@ -23,6 +23,7 @@ from .avro_text import avro_decoder
 from .bounded_json import BoundedJson, TooMuchJson
 from .protobuf_text import protobuf_decoder
 from .registered_schemas import Decoder, RegisteredSchemas
+from .registry_access import registry_access
 
 MOST_VALUE = 256 * 1024
 """Bytes of a value that is decoded."""
@@ -83,24 +84,14 @@ def _reason(said: dict[str, object], why: str) -> bytes:
 
 def open_registered_values(settings: Registry, clock: Clock) -> RegisteredValues | None:
     """None: no registry is set. MissingExtra: what is needed beside it is not installed."""
-    if not settings.url:
+    access = registry_access(settings)
+    if access is None:
         return None
     try:
         import google.protobuf.descriptor_pool  # noqa: F401
     except ModuleNotFoundError as error:
         raise MissingExtra("registry", "a schema registry") from error
-    password = "" if settings.password is None else settings.password.get_secret_value()
-    identity = None
-    if settings.certificate is not None and settings.key is not None:
-        identity = settings.certificate, settings.key
-    registry = SchemaRegistry(
-        settings.url,
-        clock,
-        basic=(settings.user, password) if settings.user else None,
-        ca=settings.ca,
-        identity=identity,
-        timeout=settings.timeout,
-    )
+    registry = SchemaRegistry(access, clock)
     schemas = RegisteredSchemas(registry.schema, partial(decoder_of, registry), clock, settings.cache)
     return RegisteredValues(schemas, clock, settings.timeout)
 

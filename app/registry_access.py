@@ -1,15 +1,21 @@
-"""temporary"""
+"""The schema registry of the settings, as any process of ours asks it."""
 
 from __future__ import annotations
 
-from ..runtime.settings import Settings
+from ..runtime.registry_settings import Registry
 from ..values.schema_registry import RegistryAccess
 
 
-def registry_access(settings: Settings) -> RegistryAccess | None:
+def registry_access(settings: Registry) -> RegistryAccess | None:
     """None: no registry is set."""
-    said = settings.registry
-    if not said.url:
+    if not settings.url:
         return None
-    password = "" if said.password is None else said.password.get_secret_value()
-    return RegistryAccess(said.url, said.user, password, said.ca, said.certificate, said.key, said.timeout)
+    return RegistryAccess(
+        settings.url,
+        settings.user,
+        "" if settings.password is None else settings.password.get_secret_value(),
+        settings.ca,
+        settings.certificate,
+        settings.key,
+        settings.timeout,
+    )

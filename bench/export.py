@@ -5,7 +5,7 @@ whole: what is not copied yet is read from the broker. Ours is the command as a 
 manifest and all, and the same with ``--check``; the CPU is that of all its processes. The peer is Spark 4.3,
 `local[2]`, its session warm, zstd, partitioned by date as ours; its broker's CPU is not counted. Sides take turns,
 three times after one warm-up. The limit is one process that encodes the same decoded batches from memory with pyarrow,
-and nothing else.
+and nothing else. Typed: the orders of `typed-values`, JSON, their values as a struct; the peer does `from_json`.
 """
 
 from __future__ import annotations
@@ -36,37 +36,44 @@ from tierstate.sandbox.kafka import KafkaSandbox
 
 from .agent_site import TIERSTATE, Site, Spent
 from .rows import Row
-from .spark_scan import KAFKA, LOADS, RUNS, Topic, cpu_of_tree, session_of
+from .spark_scan import KAFKA, LOADS, RUNS, Load, Topic, cpu_of_tree, session_of
+from .typed_values import LOAD, SCHEMA, orders
 
 GOALS = {LOADS[0].name: ">= 4x", LOADS[1].name: ">= 2.5x"}
 LONGER = 3
+JSON = replace(LOAD, name="120 B JSON, typed", records=LOAD.records * LONGER)
+LIMIT = "encoding from memory alone"
 SUBREAPER = 36
 """Of `prctl`: what a process leaves behind is ours to wait for, and so its CPU is counted."""
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """About 12 minutes, 12 GB of disk."""
-    rows: list[Row] = []
+    """About 15 minutes, 12 GB of disk."""
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
-    for load in (replace(each, records=each.records * LONGER) for each in LOADS):
-        with ExitStack() as opened:
-            folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tierstate-bench-")))
-            kafka = opened.enter_context(KafkaSandbox(folder=folder / "kafka"))
-            topic = Topic(Site(kafka, folder / "site", ""), load, quick)
-            with session_of(2) as spark:
-                rows += _compared(spark, topic, folder, 1 if quick else RUNS)
-    return rows
+    bytes_alone = [_measured(replace(each, records=each.records * LONGER), quick) for each in LOADS]
+    return [*itertools.chain(*bytes_alone), *_measured(JSON, quick, SCHEMA)]
 
 
-def _compared(spark: SparkSession, topic: Topic, folder: Path, runs: int) -> list[Row]:
+def _measured(load: Load, quick: bool, schema: str | None = None) -> list[Row]:
+    """``schema``: of JSON values; None: they are bytes."""
+    with ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tierstate-bench-")))
+        kafka = opened.enter_context(KafkaSandbox(folder=folder / "kafka"))
+        topic = Topic(Site(kafka, folder / "site", ""), load, quick, orders(20_000) if schema else None)
+        spark = opened.enter_context(session_of(2))
+        return _compared(spark, topic, folder, 1 if quick else RUNS, schema)
+
+
+def _compared(spark: SparkSession, topic: Topic, folder: Path, runs: int, schema: str | None) -> list[Row]:
+    typed = ["--value-format", "json", "--value-schema", schema] if schema else []
     numbers = itertools.count()
     spent: dict[str, list[Spent]] = {"ours": [], "check": [], KAFKA: []}
     for turn in range(runs + 1):
         place = folder / f"export-{next(numbers)}"
         sides = {
-            "ours": partial(_command, topic, place),
+            "ours": partial(_command, topic, place, *typed),
             "check": partial(_command, topic, place, "--check"),
-            KAFKA: partial(_spark, spark, topic, folder / f"spark-{next(numbers)}"),
+            KAFKA: partial(_spark, spark, topic, folder / f"spark-{next(numbers)}", schema),
         }
         for side, run in sides.items():
             one = run()
@@ -77,11 +84,13 @@ def _compared(spark: SparkSession, topic: Topic, folder: Path, runs: int) -> lis
     seconds = {side: statistics.median(each.seconds for each in all) for side, all in spent.items()}
     cpu = {side: statistics.median(each.cpu_s for each in all) * 1e6 / topic.filled for side, all in spent.items()}
     name, unit = topic.load.name, "µs a record, less is better"
-    limit = _encoding(topic, folder)
+    peer = f"{KAFKA} and from_json" if schema else KAFKA
+    limit = [] if schema else [Row(f"{name}, CPU", cpu["ours"], unit, _encoding(topic, folder), LIMIT)]
+    rates = {side: topic.filled / took for side, took in seconds.items()}
     return [
-        Row(name, topic.filled / seconds["ours"], "records/s", topic.filled / seconds[KAFKA], KAFKA, GOALS[name]),
-        Row(f"{name}, CPU", cpu["ours"], unit, cpu[KAFKA], KAFKA),
-        Row(f"{name}, CPU", cpu["ours"], unit, limit, "encoding from memory alone"),
+        Row(name, rates["ours"], "records/s", rates[KAFKA], peer, GOALS.get(name, "")),
+        Row(f"{name}, CPU", cpu["ours"], unit, cpu[KAFKA], peer),
+        *limit,
         Row(f"{name}, check", _log_bytes(topic) / seconds["check"] / 1e6, "MB of log a second"),
     ]
 
@@ -107,11 +116,13 @@ def _wait_for_its_processes() -> None:
                 os.waitpid(int(child), 0)
 
 
-def _spark(spark: SparkSession, topic: Topic, place: Path) -> Spent:
+def _spark(spark: SparkSession, topic: Topic, place: Path, schema: str | None) -> Spent:
     pid = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     before, began = cpu_of_tree(pid), time.perf_counter()
     options = {"kafka.bootstrap.servers": topic.site.kafka.bootstrap, "subscribe": topic.name, "includeHeaders": "true"}
     frame = spark.read.format("kafka").options(**options).load().withColumn("date", F.to_date("timestamp"))
+    if schema:
+        frame = frame.withColumn("value", F.from_json(F.col("value").cast("string"), schema))
     frame.write.option("compression", "zstd").partitionBy("date").parquet(str(place))
     return Spent(time.perf_counter() - began, cpu_of_tree(pid) - before)
 

@@ -151,15 +151,15 @@ def evolve(context: Context, table: str, value_schema: str | None, key_schema: s
 
 def _wanted(context: Context, table: LakeTable, schemas: Mapping[str, str | None]) -> dict[str, Form]:
     """By the name of the column. Raises InvalidRequest where nothing says what is wanted."""
-    forms = table.facts.columns.forms
-    given = {name: schema_text(said) for name, said in schemas.items() if said is not None}
-    latest = latest_schema(context.settings)
-    said = given or {name: latest(f"{table.facts.topic}-{name}") for name in table.facts.grows}
-    if not said:
-        raise InvalidRequest("nothing says what is wanted: --value-schema or --key-schema", table=table.name)
-    for name in said.keys() - forms.keys():
+    forms, latest = table.facts.columns.forms, latest_schema(context.settings)
+    given = {name: said for name, said in schemas.items() if said is not None}
+    for name in given.keys() - forms.keys():
         raise InvalidRequest("bytes cannot become typed: create another table", table=table.name, column=name)
-    return {name: replace(forms[name], schema=schema) for name, schema in said.items()}
+    if given:
+        return {name: replace(forms[name], schema=schema_text(said)) for name, said in given.items()}
+    if not table.facts.grows:
+        raise InvalidRequest("nothing says what is wanted: --value-schema or --key-schema", table=table.name)
+    return {name: latest(f"{table.facts.topic}-{name}") for name in table.facts.grows}
 
 
 @command.command("drop", epilog="Example: tierstate table drop kafka.orders --execute")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 AVRO = "avro"
 FORMATS = ["json", AVRO, "string"]
-Latest = Callable[[str], str]
-"""A subject's latest schema in the registry, as text. Raises InvalidRequest where no registry is set."""
+Latest = Callable[[str], "Form"]
+"""Of a subject's latest schema in the registry. Raises InvalidRequest where no registry is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class TypedPart:
         if self.of_registry:
             if known is not None and known.registered:
                 return known
-            return Form(AVRO, latest(f"{topic}-{self.name}"), registered=True)
+            return latest(f"{topic}-{self.name}")
         schema = "" if self.schema is None else schema_text(self.schema)
         return Form(self.format, schema, registered=self.registered and self.format == AVRO)
 
@@ -80,14 +80,14 @@ class TypedFlags:
 def latest_schema(settings: Settings) -> Latest:
     """From the registry of the settings."""
 
-    def latest(subject: str) -> str:
+    def latest(subject: str) -> Form:
         from ..app.registry_access import registry_access
-        from ..runtime.clock import SystemClock
+        from ..values.avro_values import latest_form
 
-        access = registry_access(settings)
+        access = registry_access(settings.registry)
         if access is None:
             raise InvalidRequest("avro needs a schema (--value-schema, --key-schema) or a registry: registry.url")
-        return access.open(SystemClock()).latest(subject).text
+        return latest_form(access, subject)
 
     return latest
 

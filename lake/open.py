@@ -66,6 +66,6 @@ def open_export(
         closing(place.open() if make or place.is_there() else MemoryStore()) as store,
         leased(connection, view, topic_id, f"export into {into} by", tell) as keep,
     ):
-        access = TaskAccess(access_by(connection.settings), place, registry_access(connection.settings))
+        access = TaskAccess(access_by(connection.settings), place, registry_access(connection.settings.registry))
         export = Export(reader, Ledger(store, topic_id), access, run, keep, connection.progress)
         yield OpenExport(export, reader, topic_id)

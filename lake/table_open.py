@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @contextmanager
 def open_catalog(settings: Settings) -> Iterator[LakeCatalog]:
     """For as long as the block lasts. Raises InvalidRequest, StorageUnavailable, AccessDenied."""
-    with closing(LakeCatalog(catalog_properties(settings), registry_access(settings))) as catalog:
+    with closing(LakeCatalog(catalog_properties(settings), registry_access(settings.registry))) as catalog:
         yield catalog
 
 

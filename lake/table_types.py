@@ -14,7 +14,6 @@ from pyiceberg.types import (
     DateType,
     DecimalType,
     DoubleType,
-    FixedType,
     FloatType,
     IcebergType,
     IntegerType,
@@ -33,13 +32,11 @@ from ..state.errors import InvalidRequest
 
 def iceberg_schema(columns: pa.Schema) -> Schema:
     """Every column and field optional, but for the keys of maps. Raises InvalidRequest for what Iceberg cannot hold."""
-    ids = count(1)
-    schema = Schema(*_fields(columns, ids, ""))
+    fields = _fields(columns, count(1), "")
     try:
-        schema.column_names  # noqa: B018 - Iceberg's names of nested fields have dots, so two may be the same
-    except ValueError as error:
+        return Schema(*fields)
+    except ValueError as error:  # Iceberg joins the names of nested fields by dots
         raise InvalidRequest("two fields of a table would have one name", reason=str(error)) from error
-    return schema
 
 
 def _fields(fields: pa.Schema | pa.StructType, ids: Iterator[int], path: str) -> list[NestedField]:
@@ -58,8 +55,6 @@ def _type(kind: pa.DataType, ids: Iterator[int], path: str) -> IcebergType:
         return MapType(next(ids), key, next(ids), _type(kind.item_type, ids, f"{path}.value"), False)
     if kinds.is_decimal128(kind):
         return DecimalType(kind.precision, kind.scale)
-    if kinds.is_fixed_size_binary(kind):
-        return FixedType(kind.byte_width)
     if kinds.is_timestamp(kind) and kind.unit == "us":
         return TimestampType() if kind.tz is None else TimestamptzType()
     for known, found in PRIMITIVES.items():

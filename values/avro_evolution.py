@@ -31,6 +31,28 @@ def merged(ours: Tree, wanted: Tree, path: str = "") -> Tree:
     return [NULL, kind] if may_be_null else kind
 
 
+def require_units(ours: Tree, theirs: Tree, path: str = "") -> None:
+    """Raises InvalidRequest for a time or a decimal of ours that theirs has in another unit, or as a number alone."""
+    for one in _members(ours):
+        for other in _members(theirs):
+            if one["type"] != other["type"]:
+                continue
+            if one.get("logicalType", "uuid") != "uuid" and _unit(one) != _unit(other):
+                raise _other(path, one, other)
+            for inner in ("items", "values"):
+                if inner in one:
+                    require_units(one[inner], other[inner], path)
+            written = {field["name"]: field["type"] for field in other.get("fields", ())}
+            for field in one.get("fields", ()):
+                for name in (field["name"], *field.get("aliases", ())):
+                    if name in written:
+                        require_units(field["type"], written[name], f"{path}.{field['name']}".lstrip("."))
+
+
+def _unit(kind: dict[str, Any]) -> tuple[str | None, int]:
+    return kind.get("logicalType"), kind.get("scale", 0)
+
+
 def _members(tree: Tree) -> list[dict[str, Any]]:
     return tree if isinstance(tree, list) else [tree]
 
@@ -74,7 +96,7 @@ def _fields(ours: list[dict[str, Any]], wanted: list[dict[str, Any]], path: str)
         else:
             gone = field["type"] if "default" in field else [*_members(field["type"]), NULL]
             within = f"{path}.{field['name']}".lstrip(".")
-            made.append(_defaulted({"default": None} | field, merged(gone, gone, within)))
+            made.append(_defaulted(field | {"default": field.get("default")}, merged(gone, gone, within)))
     for field in left.values():
         within = f"{path}.{field['name']}".lstrip(".")
         kind = merged([*_members(field["type"]), NULL], field["type"], within)

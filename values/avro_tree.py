@@ -69,13 +69,14 @@ def _schema(tree: Any, written: dict[str, Any]) -> Any:
     if isinstance(tree, list):
         return [_schema(each, written) for each in tree]
     name = tree.get("name")
-    if name is not None:
-        if written.setdefault(name, tree) is not tree:
-            if written[name] != tree:
-                raise InvalidRequest("the schema has two types of one name", name=name)
-            return name
-    elif len(tree) == 1:
+    if name in written:
+        if written[name] != tree:
+            raise InvalidRequest("the schema has two types of one name", name=name)
+        return name
+    if len(tree) == 1:
         return tree["type"]
+    if name is not None:
+        written[name] = tree
     made = dict(tree)
     for inner in ("items", "values"):
         if inner in tree:

@@ -7,6 +7,7 @@ with ours. Spark's option ignores bytes behind a value, as `from_avro` does; a `
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
@@ -18,17 +19,31 @@ from fastavro import schemaless_reader
 from ..runtime.clock import SystemClock
 from ..state.errors import CorruptData, InvalidRequest
 from .avro_bounds import refuse_nothing, refuse_recursive
+from .avro_evolution import require_units
 from .avro_schemas import parsed
 from .avro_tree import text_of, tree_of
 from .avro_type import shaping
 from .evolution import evolved
 from .form import AVRO, Form, SchemaGrown, TypedColumn
 from .row_refused import RowRefused
-from .schema_registry import FRAME, MAGIC, RegistryAccess, access_by_url
+from .schema_registry import FRAME, MAGIC, RegisteredSchema, RegistryAccess, SchemaRegistry, access_by_url
 
 RETRIES = 3
 _AROUND = "TierstateValue"
 _NOT_OF_TYPE = pa.ArrowException, OverflowError, TypeError, ValueError
+
+
+def latest_form(access: RegistryAccess, subject: str) -> Form:
+    """The subject's newest schema, with all that it refers to. Raises InvalidRequest for a subject that is not there,
+    and for a schema that cannot be read; Unavailable, AccessDenied.
+    """
+    registry, what = SchemaRegistry(access, SystemClock(), retries=RETRIES), f"the newest schema of {subject}"
+    found = registry.latest(subject)
+    if found.kind != "AVRO":
+        raise InvalidRequest(f"{what} is not Avro's", type=found.kind, schema=found.id)
+    form = Form(AVRO, _text_of(registry, found, what), registered=True)
+    form.kind()
+    return form
 
 
 class AvroValues:
@@ -118,17 +133,19 @@ class StrictAvro:
         """The schemas that values were written with."""
         assert self._registry is not None
         form = self._form
+        met: dict[int, Any] = {}
         for id in sorted(ids - self._writers.keys()):
-            try:
+            met[id] = None
+            with suppress(CorruptData):
                 writer = _writer(self._registry, id, self._around)
-            except CorruptData:
-                self._writers[id] = None
-                continue
-            if self._grows:
-                form = _with(form, writer.text, id)
-            self._writers[id] = writer.schema
+                if self._grows:
+                    form = _with(form, writer.text, id)
+                elif _of_other_units(self._form, writer.text):
+                    continue
+                met[id] = writer.schema
         if form is not self._form:
             raise SchemaGrown(form)
+        self._writers |= met
 
     def _row(self, value: bytes) -> Any:
         writer, reader, stream = self._schema, None, BytesIO(value)
@@ -167,6 +184,15 @@ def _with(form: Form, text: str, id: int) -> Form:
         raise InvalidRequest(error.message, **error.facts, schema=id) from error
 
 
+def _of_other_units(form: Form, text: str) -> bool:
+    """Whether numbers would come out as others: Avro resolves what is stored, whatever it means."""
+    try:
+        require_units(tree_of([form.schema], "the schema"), tree_of([text], "the schema"))
+    except InvalidRequest:
+        return True
+    return False
+
+
 def _is_framed(value: bytes) -> bool:
     return len(value) >= FRAME.size and value[0] == MAGIC
 
@@ -186,17 +212,21 @@ class _Writer:
     schema: Any
 
 
+def _text_of(registry: SchemaRegistry, found: RegisteredSchema, what: str) -> str:
+    return text_of(tree_of(registry.whole(found), what)) if found.references else found.text
+
+
 @lru_cache(maxsize=1024)
 def _writer(access: RegistryAccess, id: int, around: str | None) -> _Writer:
     """Kept for the process: an id never means another schema. Raises CorruptData, also for what cannot be read, and as
     `SchemaRegistry.schema`.
     """
-    registry, what = access.open(SystemClock(), retries=RETRIES), f"schema {id} of the registry"
+    registry, what = SchemaRegistry(access, SystemClock(), retries=RETRIES), f"schema {id} of the registry"
     found = registry.schema(id)
     if found.kind != "AVRO":
         raise CorruptData(f"{what} is not Avro's", type=found.kind)
     try:
-        text = text_of(tree_of(registry.whole(found), what)) if found.references else found.text
+        text = _text_of(registry, found, what)
         made = parsed(_wrapped(text, around), what)
         refuse_recursive(made, {})
         refuse_nothing(json.loads(text), {})

@@ -44,10 +44,10 @@ def _evolved_avro(form: Form, wanted: Form) -> Form:
         if ours == other:
             return form
         raise InvalidRequest("bare Avro values cannot evolve: nothing in them says which schema they were written with")
-    both = text_of(merged(ours, other))
-    if both == text_of(merged(ours, ours)):
+    both = merged(ours, other)
+    if both == merged(ours, ours):
         return form
-    made = Form(AVRO, both, registered=True)
+    made = Form(AVRO, text_of(both), registered=True)
     made.kind()  # what is added may be nothing that can be read
     return made
 

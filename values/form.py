@@ -61,11 +61,11 @@ class Form:
         if self.format == JSON:
             from .ddl import struct_of
 
-            return struct_of(self.schema, "the schema")
+            return _kept(struct_of(self.schema, "the schema"))
         if self.format == AVRO:
             from .avro_type import type_of_avro
 
-            return type_of_avro(self.schema, "the schema")
+            return _kept(type_of_avro(self.schema, "the schema"))
         return pa.string()
 
     def reader(self, registry: RegistryAccess | None, *, grows: bool = False) -> Reader:
@@ -99,6 +99,15 @@ class Form:
         if not (isinstance(format, str) and isinstance(schema, str) and isinstance(registered, bool)):
             raise InvalidRequest("this is no form of values", got=repr(said)[:200])
         return cls(format, schema, registered)
+
+
+def _kept(kind: pa.DataType) -> pa.DataType:
+    """Raises InvalidRequest for what no column of Parquet can be."""
+    if pa.types.is_struct(kind) and not kind.num_fields:
+        raise InvalidRequest("the schema: a struct without fields is no column")
+    for at in range(kind.num_fields):
+        _kept(kind.field(at).type)
+    return kind
 
 
 class SchemaGrown(Exception):

@@ -160,12 +160,12 @@ class StrictJson:
         made = self._values.at_once(values)
         if made is not None:
             return _all_right(made)
-        parts = self._values.in_parts(values, _all_right, self._one_by_one)
+        parts = self._values.in_parts(values, _all_right, self.one_by_one)
         return TypedColumn(
             pa.concat_arrays([part.column for part in parts]), pa.concat_arrays([part.corrupt for part in parts])
         )
 
-    def _one_by_one(self, values: pa.Array, first: int) -> TypedColumn:
+    def one_by_one(self, values: pa.Array, first: int) -> TypedColumn:
         rows: list[dict[str, Any] | None] = []
         for value in values.to_pylist():
             try:

@@ -3,6 +3,7 @@
     0, four bytes of an id, the value          how a value begins that names its schema
     GET <url>/schemas/ids/7                    {"schema": "…", "schemaType": "AVRO", "references": […]}
     GET <url>/subjects/S/versions/3            the same of a reference
+    GET <url>/subjects/S/versions/latest       the same, with its id
     …?format=serialized                        of Protobuf, the schema as a FileDescriptorProto in base64
 
 Nothing of an answer says where to ask: no redirect is followed. An answer is bounded in bytes and, with its repeats, in
@@ -21,7 +22,7 @@ from urllib.parse import quote, unquote
 import urllib3
 
 from ..runtime.clock import Clock
-from ..state.errors import AccessDenied, CorruptData, TimedOut, Unavailable
+from ..state.errors import AccessDenied, CorruptData, InvalidRequest, TimedOut, Unavailable
 
 MAGIC = 0
 FRAME = struct.Struct(">bI")
@@ -44,16 +45,19 @@ class SchemaReference:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """``kind``: AVRO, JSON, PROTOBUF or what else a registry may have."""
+    """``kind``: AVRO, JSON, PROTOBUF or what else a registry may have. ``id``: where the answer says it."""
 
     kind: str
     text: str
     references: tuple[SchemaReference, ...]
+    id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryAccess:
-    """How a registry is asked, by any process; `SchemaRegistry` says what each part is. ``timeout``: seconds."""
+    """How a registry is asked, by any process. ``ca``: a file of authorities instead of the system's; ``certificate``,
+    ``key``: files of ours. ``timeout``: seconds.
+    """
 
     url: str
     user: str = ""
@@ -63,47 +67,26 @@ class RegistryAccess:
     key: Path | None = None
     timeout: float = TIMEOUT_S
 
-    def open(self, clock: Clock, *, retries: int = 0) -> SchemaRegistry:
-        identity = None if self.certificate is None or self.key is None else (self.certificate, self.key)
-        return SchemaRegistry(
-            self.url,
-            clock,
-            basic=(self.user, self.password) if self.user else None,
-            ca=self.ca,
-            identity=identity,
-            timeout=self.timeout,
-            retries=retries,
-        )
+
+class _NoSuchSchema(CorruptData):
+    pass
 
 
 class SchemaRegistry:
-    """Thread-safe. ``basic``: name and password; ``ca``: a file of authorities instead of the system's; ``identity``:
-    files of our certificate and its key.
-    """
+    """Thread-safe."""
 
-    def __init__(
-        self,
-        url: str,
-        clock: Clock,
-        *,
-        basic: tuple[str, str] | None = None,
-        ca: Path | None = None,
-        identity: tuple[Path, Path] | None = None,
-        timeout: float = TIMEOUT_S,
-        retries: int = 0,
-    ) -> None:
-        self._url, self._clock, self._timeout = url.rstrip("/"), clock, timeout
+    def __init__(self, access: RegistryAccess, clock: Clock, *, retries: int = 0) -> None:
+        self._url, self._clock, self._timeout = access.url.rstrip("/"), clock, access.timeout
         again = urllib3.Retry(
             retries, redirect=False, backoff_factor=0.2, status_forcelist=_AGAIN, raise_on_status=False
         )
-        headers = urllib3.make_headers(basic_auth=None if basic is None else ":".join(basic))
-        certificate, key = identity or (None, None)
+        headers = urllib3.make_headers(basic_auth=f"{access.user}:{access.password}" if access.user else None)
         self._pool = urllib3.PoolManager(
             headers={**headers, "accept-encoding": "identity"},
             retries=again,
-            ca_certs=None if ca is None else str(ca),
-            cert_file=None if certificate is None else str(certificate),
-            key_file=None if key is None else str(key),
+            ca_certs=None if access.ca is None else str(access.ca),
+            cert_file=None if access.certificate is None else str(access.certificate),
+            key_file=None if access.key is None else str(access.key),
         )
 
     def schema(self, id: int, *, serialized: bool = False) -> RegisteredSchema:
@@ -116,6 +99,16 @@ class SchemaRegistry:
         """As `schema`."""
         subject = quote(reference.subject, safe="")
         return self._asked(f"{self._url}/subjects/{subject}/versions/{reference.version}", serialized)
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """With its id. Raises InvalidRequest for a subject that the registry does not have; and as `schema`."""
+        try:
+            found = self._asked(f"{self._url}/subjects/{quote(subject, safe='')}/versions/latest", False)
+        except _NoSuchSchema as error:
+            raise InvalidRequest("the schema registry has no such subject", subject=subject, **error.facts) from error
+        if found.id is None:
+            raise Unavailable("the schema registry does not answer as one", url=self._url)
+        return found
 
     def whole(self, schema: RegisteredSchema) -> list[str]:
         """The texts of all that it refers to, each behind what it refers to itself, then its own.
@@ -161,7 +154,7 @@ class SchemaRegistry:
         if answer.status in (401, 403):
             raise AccessDenied("the schema registry refuses", url=url, status=answer.status)
         if answer.status == 404:
-            raise CorruptData("the schema registry has no schema of this id", url=url)
+            raise _NoSuchSchema("the schema registry has no schema of this id", url=url)
         if answer.status != 200:
             raise Unavailable("the schema registry does not answer as one", url=url, status=answer.status)
         return _schema(data, url)
@@ -184,7 +177,8 @@ def _schema(answer: bytes, url: str) -> RegisteredSchema:
             SchemaReference(str(each["name"]), str(each["subject"]), int(each["version"]))
             for each in found.get("references") or ()
         )
-        return RegisteredSchema(str(found.get("schemaType") or "AVRO"), str(found["schema"]), references)
+        id = None if found.get("id") is None else int(found["id"])
+        return RegisteredSchema(str(found.get("schemaType") or "AVRO"), str(found["schema"]), references, id)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Unavailable("the schema registry does not answer as one", url=url) from error
 

@@ -87,14 +87,15 @@ def test_killed_before_any_of_its_steps_and_done_again_it_leaves_the_very_same_o
         assert given_up(world).objects() == whole.objects()
 
 
-def test_who_still_runs_a_task_that_was_given_up_adds_nothing_to_the_place(golden: Golden) -> None:
+@pytest.mark.parametrize("steps", [1, 2])
+def test_who_still_runs_a_task_that_was_given_up_adds_nothing_to_the_place(golden: Golden, steps: int) -> None:
+    """``steps``: 1: it has yet to put its file; 2: it has yet to commit."""
     world = begun(golden)
     plan = the_plan(world)
     [job] = world.export().jobs(plan, [plan.tasks[2]])
     late = export_task(plan, plan.tasks[2], world.batches(job), world.ledger)
-    for step in late:
-        if step == "commit the task":
-            break
+    for _ in range(steps):
+        next(late)
     given_up(world)
     world.export().do(world.wanted())
     before = world.objects()

@@ -14,7 +14,8 @@ from tests.scenarios.house import eventually
 DRIVER = """
 import time
 from tierstate.app.split_reads import Access
-from tierstate.lake.jobs import Job, Place
+from tierstate.lake.columns import Columns
+from tierstate.lake.jobs import Job, Place, TaskAccess
 from tierstate.lake.parquet import WRITER
 from tierstate.lake.plan import ExportPlan, ExportTask, Shape
 from tierstate.lake.processes import in_processes
@@ -24,12 +25,12 @@ from tierstate.state.routing import Isolation
 from tierstate.storage.options import StoreOptions
 
 if __name__ == "__main__":
-    shape = Shape(("offset",), Isolation.READ_COMMITTED, 1, WRITER)
+    shape = Shape(Columns(("offset",)), Isolation.READ_COMMITTED, 1, WRITER)
     plan = ExportPlan("t", TopicId.of(b"0123456789abcdef"), 0, shape, ())
     nowhere = Place("nowhere:", StoreOptions())
-    access = Access({}, "nowhere:", StoreOptions(), None)
+    access = TaskAccess(Access({}, "nowhere:", StoreOptions(), None), nowhere)
     tasks = [ExportTask(number, 0, 0, 1) for number in range(50)]
-    run = in_processes(2)([Job(plan, task, b"", access, nowhere) for task in tasks])
+    run = in_processes(2)([Job(plan, task, b"", access) for task in tasks])
     number, outcome = next(run)
     assert isinstance(outcome, TierstateError), outcome
     print("working", flush=True)

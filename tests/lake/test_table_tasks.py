@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from tests.fetch.two_tiers import Golden
 from tests.lake.tables import TableWorld
+from tests.lake.typed_tables import avro_world
 from tierstate.app.split_reads import Access
 from tierstate.lake.jobs import AnyJob, AnyRun, do, here
 from tierstate.lake.processes import in_processes
@@ -129,6 +131,18 @@ def test_what_expired_while_a_task_read_it_fails_the_commit_and_no_row_is_there(
         run(world.round())
     assert not world.data_files()
     assert not world.table().place().partitions
+
+
+def test_a_task_says_when_the_columns_must_grow_and_counts_what_does_not_parse(
+    golden_log: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "store").mkdir()
+    make = partial(golden_log, store=DirectoryStore(tmp_path / "store"))
+    with avro_world(make, tmp_path, local=False) as world:
+        by(world, travelled)
+        rounds = world.follow()
+        assert Step.EVOLVED in {each.step for each in rounds}
+        assert sum(each.corrupt for each in rounds) == world.require_same() > 0
 
 
 class Killed(TableJob):

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 
+import duckdb
+import polars as pl
+import pyarrow as pa
 import pytest
 
+from tests.lake.test_table_check import change
 from tests.lake.test_table_history import delete_below, unclean_election
-from tests.lake.typed_tables import COUNT, Make, TypedWorld, columns_of, json_world
-from tests.lake.typed_topics import DDL, json_topic
-from tierstate.lake.table_evolve import evolve
+from tests.lake.typed_tables import COUNT, Make, TypedWorld, answer_of, avro_world, columns_of, json_world
+from tests.lake.typed_topics import DDL, Meant, avro_record, json_topic
+from tierstate.lake.table_check import check_table
+from tierstate.lake.table_evolve import FieldChange, evolve, evolve_table
 from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_follow import Step
+from tierstate.lake.table_rows import rows_between
+from tierstate.lake.table_types import iceberg_schema
 from tierstate.lake.table_upkeep import compact
-from tierstate.leader.act import run
-from tierstate.state.errors import CorruptData, InvalidRequest
+from tierstate.leader.act import run, run_until
+from tierstate.state.errors import CorruptData, InvalidRequest, Unavailable
+from tierstate.values.form import Form
 
 
 def test_a_typed_table_is_its_log_and_what_does_not_parse_keeps_its_bytes(golden_log: Make, tmp_path: Path) -> None:
@@ -133,3 +143,155 @@ def test_a_version_that_the_table_does_not_tell_is_named(golden_log: Make, tmp_p
     world = json_world(golden_log, tmp_path)
     with pytest.raises(CorruptData, match=r"does not say what these columns were.*version=1"):
         world.table().rows_by(1)
+
+
+def test_a_table_grows_with_what_the_registry_has(golden_log: Make, tmp_path: Path) -> None:
+    with avro_world(golden_log, tmp_path) as world:
+        rounds = world.follow()
+        assert [each.step for each in rounds].count(Step.EVOLVED) == 2
+        assert all(each.rows == each.files == 0 for each in rounds if each.step is Step.EVOLVED)
+        assert len(world.table().facts.versions) == 3
+        assert sum(each.corrupt for each in rounds) == world.require_same() > 10
+        assert world.named_files() == world.data_files()
+
+
+def test_a_registry_that_does_not_answer_stops_a_table_and_nothing_is_corrupt(golden_log: Make, tmp_path: Path) -> None:
+    with avro_world(golden_log, tmp_path) as world:
+        said, world.server.answers = world.server.answers, dict.fromkeys(world.server.answers, (500, "away"))
+        with pytest.raises(Unavailable):
+            world.follow()
+        assert not world.data_files()
+        world.server.answers = said
+        world.follow()
+        world.require_same()
+
+
+def test_a_schema_that_the_table_cannot_become_stops_it_and_names_the_field(golden_log: Make, tmp_path: Path) -> None:
+    with avro_world(golden_log, tmp_path) as world:
+        world.follow_to(100)
+        world.server.answers["/schemas/ids/3"] = answer_of(avro_record(("id", "string")))
+        with pytest.raises(InvalidRequest, match="id"):
+            world.follow_to(COUNT)
+        assert world.table().place().partitions[0].end >= 100
+        assert world.named_files() == world.data_files()
+
+
+def test_a_table_that_does_not_grow_leaves_out_what_its_schema_lacks(golden_log: Make, tmp_path: Path) -> None:
+    with avro_world(golden_log, tmp_path, grows=()) as world:
+        world.follow()
+        world.require_same()
+        assert world.table().facts.version == 0
+
+
+@pytest.mark.parametrize("step", range(2))  # manifests, the commit
+def test_a_writer_that_dies_while_it_evolves_a_table_leaves_it_as_it_was(
+    golden_log: Make, tmp_path: Path, step: int
+) -> None:
+    world = json_world(golden_log, tmp_path)
+    world.follow_to(100)
+    table, before = world.table(), world.table().iceberg.metadata
+    act = evolve(table, Attempt(world.attempt_id()), table.place(), columns_of(DDL[1]))
+    assert len(run_until(act, step)) == step
+    assert world.table().iceberg.metadata == before
+    world.evolve(columns_of(DDL[1]))
+    world.follow_to(COUNT)
+    world.require_same()
+
+
+def test_a_value_that_is_not_the_logs_is_found_in_a_typed_column(golden_log: Make, tmp_path: Path) -> None:
+    world = json_world(golden_log, tmp_path, DDL[1])
+    world.follow()
+
+    def forged(rows: pa.Table) -> pa.Table:
+        at = rows.schema.get_field_index("value")
+        others = pa.array([{"id": 7, "name": "forged", "price": 0.0}] * rows.num_rows, rows.field(at).type)
+        return rows.set_column(at, rows.field(at), others)
+
+    change(world, forged, 60, 62)
+    [found] = check_table(world.table(), world.log()).findings
+    assert found.problem == "the column value is not the log's"
+    assert found.offset == 60
+
+
+def test_not_a_number_is_the_same_as_not_a_number(golden_log: Make, tmp_path: Path) -> None:
+    value = {"id": 1, "price": float("nan")}
+    topic = [Meant(b'{"id": 1, "price": NaN}', value)] * 10
+    world = TypedWorld(golden_log, tmp_path, topic, columns_of(DDL[1]))
+    world.follow()
+    assert not check_table(world.table(), world.log()).findings
+    assert compact(world.table(), world.attempt_id, execute=True).commits
+    shown = world.rows().column("value").combine_chunks().field("price").to_pylist()
+    assert [repr(each) for each in shown] == ["nan"] * 10
+
+
+def test_a_table_evolves_to_what_is_wanted_and_again_is_nothing(golden_log: Make, tmp_path: Path) -> None:
+    world = json_world(golden_log, tmp_path)
+    wanted = {"value": Form("json", "id bigint, price double, at struct<x int>, tags array<string>")}
+    found = [
+        FieldChange("value.id", "int32", "int64"),
+        FieldChange("value.price", None, "double"),
+        FieldChange("value.at", None, "struct<x: int32>"),
+        FieldChange("value.tags", None, "list<element: string>"),
+    ]
+    assert evolve_table(world.table(), wanted, world.attempt_id, execute=False) == found
+    assert world.table().facts.version == 0
+    assert evolve_table(world.table(), wanted, world.attempt_id, execute=True) == found
+    assert world.table().facts.version == 1
+    assert world.table().iceberg.schema().find_field("value.name"), "what is gone stays"
+    assert evolve_table(world.table(), wanted, world.attempt_id, execute=True) == []
+    assert world.table().facts.version == 1
+    world.evolve(columns_of("id bigint, name string, price double, at struct<x bigint, y date>, tags array<string>"))
+    world.follow()
+    assert not check_table(world.table(), world.log()).findings
+
+
+def test_what_iceberg_cannot_hold_is_refused_by_the_field_it_is_in() -> None:
+    two = pa.struct([("a", pa.struct([("b", pa.int32())])), ("a.b", pa.int32())])
+    with pytest.raises(InvalidRequest, match=r"two fields of a table would have one name.*value\.a\.b"):
+        iceberg_schema(pa.schema([("value", two)]))
+    with pytest.raises(InvalidRequest, match=r"cannot hold this type.*value\.t"):
+        iceberg_schema(pa.schema([("value", pa.struct([("t", pa.uint64())]))]))
+
+
+EVERY_TYPE = (
+    "a boolean, b tinyint, c smallint, d int, e bigint, f float, g double, h decimal(12,2), i string, k date, "
+    "l timestamp, n array<struct<x: int, y: array<string>>>, o map<string, struct<z: double>>"
+)
+ONE = (
+    b'{"a": true, "b": -1, "c": 300, "d": 70000, "e": 5000000000, "f": 0.5, "g": 0.1, "h": 12.50, "i": "\xc3\xa4",'
+    b' "k": "2026-11-25", "l": "2026-11-25T01:02:03.000004Z",'
+    b' "n": [{"x": 1, "y": ["p", null]}, null], "o": {"q": {"z": 1.5}, "r": null}}'
+)
+
+
+def test_a_column_of_every_type_is_read_by_other_engines(golden_log: Make, tmp_path: Path) -> None:
+    topic = [Meant(ONE, {}), Meant(b"{}", {}), Meant(None), Meant(b"?", poison=True)] * 5
+    world = TypedWorld(golden_log, tmp_path, topic, columns_of(EVERY_TYPE))
+    world.follow()
+    assert not check_table(world.table(), world.log()).findings
+    table = world.table()
+    shown = rows_between(table, 0, 0, 3).column("value").to_pylist()
+    assert shown[0] == {
+        "a": True,
+        "b": -1,
+        "c": 300,
+        "d": 70000,
+        "e": 5_000_000_000,
+        "f": 0.5,
+        "g": 0.1,
+        "h": Decimal("12.50"),
+        "i": "ä",
+        "k": date(2026, 11, 25),
+        "l": datetime(2026, 11, 25, 1, 2, 3, 4, tzinfo=UTC),
+        "n": [{"x": 1, "y": ["p", None]}, None],
+        "o": [("q", {"z": 1.5}), ("r", None)],
+    }
+    assert shown[1:] == [dict.fromkeys(shown[0]), None]
+    frame = pl.scan_iceberg(table.iceberg).sort("offset").collect()
+    assert frame["value"].struct.field("h").to_list()[:3] == [Decimal("12.50"), None, None]
+    files = [each.file_path for each in table.data_files()]
+    asked = duckdb.sql(
+        'SELECT count(*), sum(value.h), max(value.n[1].y[1]), count("_corrupt"), sum(octet_length("_corrupt".value))'
+        f" FROM read_parquet({files})"
+    )
+    assert asked.fetchall() == [(20, Decimal("62.50"), "p", 5, 5)]

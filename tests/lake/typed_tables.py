@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,11 +14,13 @@ import pyarrow as pa
 from tests.fetch.two_tiers import Golden
 from tests.lake.exports import EVERY_COLUMN
 from tests.lake.tables import TableWorld
-from tests.lake.typed_topics import DDL, Meant, folder_of, json_topic
+from tests.lake.typed_topics import AVRO, DDL, Meant, avro_topic, folder_of, json_topic
+from tests.servers.schema_registry import Registry, registry
 from tierstate.lake.columns import Columns
 from tierstate.lake.table_check import check_table
 from tierstate.lake.table_follow import TableLimits
 from tierstate.values.form import Form
+from tierstate.values.schema_registry import RegistryAccess
 
 Make = Callable[..., Golden]
 SMALL = TableLimits(file_bytes=700, commit_bytes=1_500)
@@ -30,7 +34,9 @@ def columns_of(ddl: str, headers: Any = "list") -> Columns:
 
 
 class TypedWorld(TableWorld):
-    """A topic, and its table."""
+    """A topic, and its table. ``server``: the registry, where there is one."""
+
+    server: Registry
 
     def __init__(self, make: Make, path: Path, topic: Sequence[Meant], columns: Columns, **world: Any) -> None:
         self.topic = topic
@@ -79,3 +85,20 @@ def _as(meant: Meant, kind: pa.StructType) -> dict[str, Any] | None:
 
 def json_world(make: Make, path: Path, ddl: str = DDL[0], **world: Any) -> TypedWorld:
     return TypedWorld(make, path, json_topic(COUNT, Random(3)), columns_of(ddl), **world)
+
+
+@contextmanager
+def avro_world(make: Make, path: Path, **world: Any) -> Iterator[TypedWorld]:
+    """Registered, by a registry that runs for as long as the block lasts; the table begins with its first schema."""
+    with registry({at: answer_of(schema) for at, schema in enumerate(AVRO, 1)}) as server:
+        columns = Columns(EVERY_COLUMN, value=Form("avro", json.dumps(AVRO[0]), registered=True))
+        access = RegistryAccess(server.url, timeout=2.0)
+        made = TypedWorld(
+            make, path, avro_topic(COUNT, Random(3)), columns, registry=access, **{"grows": ("value",), **world}
+        )
+        made.server = server
+        yield made
+
+
+def answer_of(schema: Any) -> tuple[int, Any]:
+    return 200, {"schema": json.dumps(schema)}

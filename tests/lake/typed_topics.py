@@ -84,15 +84,15 @@ def _value(at: int, writer: int, random: Random) -> dict[str, Any]:
     return value
 
 
-def _avro(*fields: tuple[str, Any]) -> dict[str, Any]:
+def avro_record(*fields: tuple[str, Any]) -> dict[str, Any]:
     return {"type": "record", "name": "Order", "fields": [{"name": name, "type": kind} for name, kind in fields]}
 
 
 _NAME, _PRICE = ("name", ["null", "string"]), ("price", ["null", "double"])
 AVRO = (
-    _avro(("id", "int"), _NAME),
-    _avro(("id", "int"), _NAME, _PRICE),
-    _avro(("id", "long"), _NAME, _PRICE, ("tags", ["null", {"type": "array", "items": ["null", "string"]}])),
+    avro_record(("id", "int"), _NAME),
+    avro_record(("id", "int"), _NAME, _PRICE),
+    avro_record(("id", "long"), _NAME, _PRICE, ("tags", ["null", {"type": "array", "items": ["null", "string"]}])),
 )
 """Of writers, as `DDL`. The id of each at the registry is its place here, from 1 on."""
 

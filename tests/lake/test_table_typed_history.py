@@ -1,0 +1,146 @@
+"""Whatever happens to a typed topic and to those that keep its table: at the end every record is a row, once.
+
+Histories are drawn from seeds: records come, writers' schemas grow, the log is cut below and loses branches, followers
+append, evolve, compact and take out, two of them at once, and die before any step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.lake.typed_tables import COUNT, Make, TypedWorld, avro_world, columns_of, json_world
+from tests.lake.typed_topics import DDL
+from tierstate.lake.table_evolve import evolve
+from tierstate.lake.table_files import Attempt
+from tierstate.lake.table_upkeep import bins, compact_bins
+from tierstate.leader.act import Act, run, run_until
+from tierstate.state.epochs import EpochEntry, LeaderEpoch, Lineage
+from tierstate.state.offsets import Offset
+
+MOST_STEPS = 14
+"""Of an act of such a world, about."""
+ELECTIONS = 5
+"""Unclean ones of a history: fewer than a table knows leader epochs."""
+
+
+class History:
+    """``said``: what happened so far, for whom it fails."""
+
+    def __init__(self, world: TypedWorld, random: Random) -> None:
+        self.world, self.random = world, random
+        self.said: list[str] = []
+        self._epochs = list(world.golden.folder.lineage().entries)
+        self._elections = 0
+
+    def take(self, turns: int) -> None:
+        self.world.produce(self.random.randrange(1, COUNT // 4))
+        for _ in range(turns):
+            happen = self.random.choices(
+                [
+                    self.records_come,
+                    self.one_acts,
+                    self.one_dies,
+                    self.two_act,
+                    self.the_log_is_cut,
+                    self.a_branch_is_lost,
+                ],
+                [4, 5, 4, 4, 1, 1],
+            )[0]
+            self.said.append(happen.__name__)
+            happen()
+
+    def end(self) -> None:
+        self.world.follow_to(COUNT)
+        self.world.require_same()
+        assert self.world.named_files() <= self.world.data_files()
+
+    def records_come(self) -> None:
+        end = self.world.golden.local.high_watermark
+        self.world.produce(min(COUNT, end + self.random.randrange(1, COUNT // 4)))
+
+    def one_acts(self) -> None:
+        run(self._act())
+
+    def one_dies(self) -> None:
+        self.said += run_until(self._act(), self.random.randrange(MOST_STEPS))
+
+    def two_act(self) -> None:
+        """Both have read the table; then each of their steps is the one's or the other's."""
+        acts = [self._act(), self._act()]
+        while acts:
+            act = self.random.choice(acts)
+            try:
+                self.said.append(f"{acts.index(act)}: {next(act)}")
+            except StopIteration:
+                acts.remove(act)
+
+    def the_log_is_cut(self) -> None:
+        local = self.world.golden.local
+        if local.local_start < local.high_watermark:
+            start = self.random.randrange(local.local_start, local.high_watermark)
+            self.world.golden.tiers.start_log_at(start)
+            local.delete_records(start)
+            self.world.golden.tiers.view.require_fresh(0, 0)
+
+    def a_branch_is_lost(self) -> None:
+        local = self.world.golden.local
+        first = max(local.local_start, self._epochs[-1].start_offset)
+        if self._elections == ELECTIONS or first + 1 >= local.high_watermark:
+            return
+        self._elections += 1
+        end = self.random.randrange(first + 1, local.high_watermark)
+        epoch = LeaderEpoch(10 * self._elections)
+        self._epochs.append(EpochEntry(epoch, Offset(end)))
+        local.elect(epoch, end)
+        self.world.golden.tiers.elect(Lineage(tuple(self._epochs)))
+        self.world.golden.tiers.view.require_fresh(0, 0)
+
+    def _act(self) -> Act[Any]:
+        kinds: list[Callable[[], Act[Any]]] = [self.world.round, self._compacting]
+        return self.random.choice([*kinds, self.world.round, self._evolving])()
+
+    def _compacting(self) -> Act[Any]:
+        table = self.world.table()
+        return compact_bins(table, Attempt(self.world.attempt_id()), bins(table)[:2])
+
+    def _evolving(self) -> Act[Any]:
+        """By settings, to this or a later one."""
+        table = self.world.table()
+        if table.facts.grows:
+            return self.world.round()
+        form = table.facts.columns.value
+        assert form is not None
+        later = self.random.choice(DDL[_number(form.schema) :])
+        return evolve(table, Attempt(self.world.attempt_id()), table.place(), columns_of(later))
+
+
+def _number(ddl: str) -> int:
+    return next(at for at, each in enumerate(DDL) if len(each) == len(ddl))
+
+
+@contextmanager
+def world_of(kind: str, make: Make, path: Path, **world: Any) -> Iterator[TypedWorld]:
+    if kind == "avro":
+        with avro_world(make, path, **world) as made:
+            yield made
+    else:
+        yield json_world(make, path, **world)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("kind", ["json", "avro"])
+def test_whatever_happens_every_record_is_a_row_once(golden_log: Make, tmp_path: Path, kind: str, seed: int) -> None:
+    with world_of(kind, golden_log, tmp_path) as world:
+        history = History(world, Random(seed))
+        try:
+            history.take(14)
+            history.end()
+        except BaseException:
+            print("\n".join(history.said))
+            raise
