@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from ..lake.jobs import AnyRun
 
 
-def by_processes(count: int) -> AnyRun:
+def by_processes(count: int, *needs: str) -> AnyRun:
+    """``needs``: as `lake.processes.in_processes`."""
     from ..lake.processes import in_processes
 
-    return in_processes(count)
+    return in_processes(count, *needs)
 
 
 def by_spark(command: str) -> AnyRun:

@@ -24,13 +24,16 @@ WAITING = 2
 """Jobs that are handed to a process ahead of time."""
 
 
-def in_processes(count: int) -> AnyRun:
-    """One process is this one. Raises Unavailable when one of them was killed."""
+def in_processes(count: int, *needs: str) -> AnyRun:
+    """One process is this one. ``needs``: modules of this room that are loaded beside `task_process`, once for all.
+
+    Raises Unavailable when one of them was killed.
+    """
     if count == 1:
         return here
     # not forked from here: this process has threads and connections, which do not survive that
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([f"{__package__}.task_process"])
+    context.set_forkserver_preload([f"{__package__}.{name}" for name in ("task_process", *needs)])
     ensure_running()
 
     def run(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
