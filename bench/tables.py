@@ -1,6 +1,6 @@
 """A topic as an Iceberg table: how fast it is filled, checked, followed and planned. All in a folder, catalog SQLite.
 
-Filled: 512 MiB in four partitions, segments of 8 MiB, values of 1 kB of random words, all copied before. `tierstate
+Filled: 512 MiB in four partitions, segments of 8 MiB, values of 120 B of random words, all copied before. `tierstate
 table follow --once` as a process, from its start to its end, by two processes and by one, in turns; then `check`. The
 median of three.
 
@@ -53,6 +53,7 @@ from .rows import Row
 
 RUNS = 3
 PARTITIONS, SEGMENT_BYTES, SEGMENTS = 4, 8 * MIB, 16
+VALUE_BYTES = 120
 FOLLOWED = 120
 COMMITS = 10_000
 BESIDE = {"360 snapshots: 6 h of a commit a minute": 360, "10,080 snapshots: a week of it": 10_080}
@@ -76,7 +77,7 @@ def measure(quick: bool = False) -> list[Row]:
 def _filled(site: Site, segments: int, runs: int) -> list[Row]:
     topic = "filled"
     site.create(topic, PARTITIONS, SEGMENT_BYTES)
-    site.fill(topic, PARTITIONS, SEGMENT_BYTES, segments)
+    site.fill(topic, PARTITIONS, SEGMENT_BYTES, segments, VALUE_BYTES)
     tables = site.log_dir.parent / "filled-tables"
     config = site.begin(topic, table=f'folder = "{tables}"\nfile_bytes = "32MiB"')
     site.once(config)
