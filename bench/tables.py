@@ -1,8 +1,8 @@
 """A topic as an Iceberg table: how fast it is filled, checked, followed and planned. All in a folder, catalog SQLite.
 
-Filled: 512 MiB in four partitions, segments of 8 MiB, values of 120 B of random words, all copied before. `tierstate
-table follow --once` as a process, from its start to its end, by two processes and by one, in turns; then `check`. The
-median of three.
+Filled: 768 MiB in four partitions, segments of 8 MiB, values of JSON of 120 B, all copied before. `tierstate table
+follow --once` as a process, from its start to its end, by two processes and by one, in turns; then `check`. The median
+of three.
 
 Followed: an agent and `tierstate table follow` beside a broker that gets 1 MiB every half second, a segment each;
 `table.commit_interval` is 0, and what is new waits up to that long besides. Seconds are from the segment's manifest in
@@ -52,8 +52,8 @@ from .agent_site import TIERSTATE, RunningAgent, Site, spent_by, until
 from .rows import Row
 
 RUNS = 3
-PARTITIONS, SEGMENT_BYTES, SEGMENTS = 4, 8 * MIB, 16
-VALUE_BYTES = 120
+PARTITIONS, SEGMENT_BYTES, SEGMENTS = 4, 8 * MIB, 24
+DDL = "id int, name string, price double, tags array<string>, city string"
 FOLLOWED = 120
 COMMITS = 10_000
 BESIDE = {"360 snapshots: 6 h of a commit a minute": 360, "10,080 snapshots: a week of it": 10_080}
@@ -77,24 +77,34 @@ def measure(quick: bool = False) -> list[Row]:
 def _filled(site: Site, segments: int, runs: int) -> list[Row]:
     topic = "filled"
     site.create(topic, PARTITIONS, SEGMENT_BYTES)
-    site.fill(topic, PARTITIONS, SEGMENT_BYTES, segments, VALUE_BYTES)
+    site.fill_with([_value(number) for number in range(500)], topic, PARTITIONS, segments)
     tables = site.log_dir.parent / "filled-tables"
     config = site.begin(topic, table=f'folder = "{tables}"\nfile_bytes = "32MiB"')
     site.once(config)
     megabytes = sum(each.stat().st_size for each in site.logs(topic)) / 1e6
-    seconds: dict[str, list[float]] = {"two": [], "one": [], "check": []}
+    seconds: dict[str, list[float]] = {}
     for _ in range(runs):
-        for side, flags in (("two", ["--processes", "2"]), ("one", [])):
-            shutil.rmtree(tables, ignore_errors=True)
-            _run(config, "create", topic)
-            seconds[side].append(_run(config, "follow", "--once", *flags))
-        seconds["check"].append(_run(config, "check", f"kafka.{topic}"))
+        for kind, typed in (("bytes", []), ("typed", ["--value-format", "json", "--value-schema", DDL])):
+            for count in ("2", "1"):
+                shutil.rmtree(tables, ignore_errors=True)
+                _run(config, "create", topic, *typed)
+                spent = _run(config, "follow", "--once", "--processes", count)
+                seconds.setdefault(kind + count, []).append(spent)
+            seconds.setdefault(f"check of {kind}", []).append(_run(config, "check", f"kafka.{topic}"))
     rate = {side: megabytes / statistics.median(all_) for side, all_ in seconds.items()}
-    unit = "MB of log a second"
+    unit, peer = "MB of log a second", "one process"
     return [
-        Row(f"follow --once --processes 2, {megabytes:,.0f} MB", rate["two"], unit, rate["one"], "one process"),
-        Row("check", rate["check"], unit),
+        Row(f"fill, bytes, {megabytes:,.0f} MB, two processes", rate["bytes2"], unit, rate["bytes1"], peer),
+        Row("fill, values typed of JSON, two processes", rate["typed2"], unit, rate["typed1"], peer),
+        Row("check, bytes", rate["check of bytes"], unit),
+        Row("check, values typed of JSON", rate["check of typed"], unit),
     ]
+
+
+def _value(number: int) -> bytes:
+    """Of about 120 B."""
+    said = {"id": number, "name": f"customer {number}", "price": number / 7, "tags": ["a", "b"], "city": "x" * 30}
+    return json.dumps(said).encode()
 
 
 def _run(config: Path, *arguments: str) -> float:
