@@ -172,7 +172,7 @@ def _quote(context: Context, export: Export, wanted: Wanted, processes: int) -> 
     from ..lake.quote import quote
 
     plan = export.next_plan(wanted)
-    said = asdict(quote(export.jobs(plan, plan.tasks) if plan else (), processes))
+    said = asdict(quote(export.jobs(plan, plan.tasks) if plan else (), wanted.shape.columns, processes))
     if context.as_json:
         context.output.document({"topic": wanted.topic, "into": export.into, "executed": False, **said})
         return

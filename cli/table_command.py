@@ -204,7 +204,9 @@ def follow(
     if spark and processes:
         raise InvalidRequest("--spark or --processes, not both")
     if once:
-        run = by_spark("table follow --spark") if spark else by_processes(processes, "table_tasks") if processes else None
+        run = (
+            by_spark("table follow --spark") if spark else by_processes(processes, "table_tasks") if processes else None
+        )
         _follow_once(context, tables, local, run)
     else:
         _follow(context, tables, local)

@@ -54,10 +54,10 @@ class Columns:
             if name not in kinds:
                 raise InvalidRequest("a column is typed and not among those that are written", column=name)
             kinds[name] = form.kind()
-        if self.headers == "map" and "headers" in kinds:
+        if self.headers == "map":
+            if "headers" not in kinds:
+                raise InvalidRequest("headers are a map and not among the columns that are written")
             kinds["headers"] = HEADER_MAP
-        for name in self.forms:
-            leaves(name, kinds[name])
         if self.forms:
             kinds[CORRUPT] = CORRUPT_TYPE
         return pa.schema(list(kinds.items()))
@@ -75,22 +75,6 @@ class Columns:
     def of_json(cls, said: Mapping[str, Any]) -> Columns:
         forms = {name: Form.of_json(said[name]) for name in ("key", "value") if name in said}
         return cls(tuple(said["names"]), **forms, headers=said["headers"])
-
-
-def leaves(name: str, kind: pa.DataType) -> list[str]:
-    """The columns that Parquet has for one of ours. Raises InvalidRequest for a struct without fields: it has none."""
-    if pa.types.is_struct(kind):
-        if not kind.num_fields:
-            raise InvalidRequest("Parquet has no column for a struct without fields", field=name)
-        return [leaf for each in kind for leaf in leaves(f"{name}.{each.name}", each.type)]
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return leaves(f"{name}.list.element", kind.value_type)
-    if pa.types.is_map(kind):
-        return [
-            *leaves(f"{name}.key_value.key", kind.key_type),
-            *leaves(f"{name}.key_value.value", kind.item_type),
-        ]
-    return [name]
 
 
 class ColumnsGrown(Exception):

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from ..log.record_digest import RecordDigest
 from ..state.errors import DiskFull
 from ..state.offsets import TimestampMs
-from .columns import CORRUPT, corrupt_in, leaves
+from .columns import CORRUPT, corrupt_in
 
 WRITER = f"pyarrow {pa.__version__}"
 DELTAS = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"}
@@ -37,8 +37,9 @@ class ParquetFile:
         self._latest = 0
         self._digest = RecordDigest()
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="tierstate-export-")
-        repeated = (*REPEATED, "value") if CORRUPT in schema.names else REPEATED
-        named = [leaf for name in repeated if name in schema.names for leaf in leaves(name, schema.field(name).type)]
+        kinds = {each.name: each.type for each in schema}
+        repeated = [name for name in kinds if name in REPEATED or (name == "value" and kinds[name] != pa.binary())]
+        named = [leaf for name in repeated for leaf in _leaves(name, kinds[name])]
         deltas = {name: how for name, how in DELTAS.items() if name in schema.names}
         self._writer = pq.ParquetWriter(
             self._file,
@@ -100,6 +101,17 @@ class ParquetFile:
             with _typed():
                 self._writer.close()
         self._file.close()
+
+
+def _leaves(name: str, kind: pa.DataType) -> list[str]:
+    """The columns that Parquet has for one of ours."""
+    if pa.types.is_struct(kind):
+        return [leaf for each in kind for leaf in _leaves(f"{name}.{each.name}", each.type)]
+    if pa.types.is_list(kind):
+        return _leaves(f"{name}.list.element", kind.value_type)
+    if pa.types.is_map(kind):
+        return [f"{name}.key_value.key", *_leaves(f"{name}.key_value.value", kind.item_type)]
+    return [name]
 
 
 @contextmanager

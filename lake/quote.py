@@ -14,6 +14,7 @@ from ..fetch.packed_splits import unpacked
 from ..state.offsets import OffsetRange
 from ..storage.object_store import DEFAULT_PART_BYTES
 from ..storage.segment.log_chunks import WINDOW_BYTES
+from .columns import Columns
 from .jobs import Job
 
 GET_PRICE, PUT_PRICE = 0.4e-6, 5e-6
@@ -24,6 +25,8 @@ LOG_BYTES_A_SECOND = 60 * 2**20
 """Assumed of one process, and said: decoding and encoding, for 120 B to 1 KB records that compress well, from a store
 that is near (docs/benchmarks.md). Nothing is measured before it runs.
 """
+SLOWER = {"json": 2, "avro": 10}
+"""So many times, where keys or values become columns of a format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,9 @@ class Quote:
     dollars_a_month: float
 
 
-def quote(jobs: Iterable[Job], processes: int) -> Quote:
+def quote(jobs: Iterable[Job], columns: Columns, processes: int) -> Quote:
     """Of these tasks, done by so many processes."""
+    rate = LOG_BYTES_A_SECOND // max([1, *(SLOWER.get(form.format, 1) for form in columns.forms.values())])
     tasks = offsets = local = gets = 0
     remote = log = 0.0
     segments = set()
@@ -76,9 +80,9 @@ def quote(jobs: Iterable[Job], processes: int) -> Quote:
         local,
         gets,
         puts,
-        round(log / LOG_BYTES_A_SECOND / processes, 1),
+        round(log / rate / processes, 1),
         processes,
-        LOG_BYTES_A_SECOND,
+        rate,
         round(gets * GET_PRICE + puts * PUT_PRICE, 6),
         round(log * STORED_PRICE, 6),
     )

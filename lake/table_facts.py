@@ -37,7 +37,7 @@ NEEDED = ("partition", "offset", "timestamp")
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """``versions``: the columns that its rows were written with, the newest last. ``keep``: rows stay when the log
+    """``versions`` of the columns, the newest last: each row was written by one. ``keep``: rows stay when the log
     deletes its own, the table is an archive. ``grows``: of `key` and `value`, whose schemas are the registry's.
     """
 

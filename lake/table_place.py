@@ -73,8 +73,7 @@ class Reach:
     def from_(self, start: Offset) -> Reach:
         """Without the rows below ``start``."""
         end = max(self.end, start)
-        versions = tuple(VersionStart(each.version, each.start) for each in self.written(start, end))
-        return Reach(start, end, Lineage(_within(self.lineage, start, end)), versions)
+        return Reach(start, end, Lineage(_within(self.lineage, start, end)), self.versions)
 
     def missing(self, end: Offset) -> Reach:
         """Up to ``end``, of which nobody had the records any more."""

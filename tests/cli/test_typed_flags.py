@@ -13,7 +13,7 @@ from tierstate.runtime.settings import Settings
 from tierstate.state.errors import InvalidRequest
 from tierstate.values.form import Form
 
-NAMES = ("key", "value", "offset")
+NAMES = ("key", "value", "headers")
 LATEST = Form("avro", '"long"', registered=True)
 
 
@@ -62,7 +62,7 @@ def test_what_a_place_has_of_a_registry_stays_though_the_subject_has_a_newer_sch
         ({"value_format": "json", "value_schema": "nowhere/orders.ddl"}, "is no schema"),
         ({"value_format": "avro", "value_schema": "{"}, "schema"),
         ({"value_format": "json", "value_schema": "id bigint", "registered": True}, "--registered is for"),
-        ({"value_format": "string", "names": ("key", "offset")}, "not among those that are written"),
+        ({"value_format": "string", "names": ("key", "headers")}, "not among those that are written"),
     ],
 )
 def test_what_nothing_can_be_read_by_is_refused(said: dict[str, Any], message: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 
 import pyarrow as pa
@@ -63,10 +62,7 @@ def test_what_no_file_can_have_is_refused_by_name() -> None:
     with pytest.raises(InvalidRequest, match="not among those that are written") as refused:
         Columns(("offset",), value=JSON).schema()
     assert refused.value.facts == {"column": "value"}
+    with pytest.raises(InvalidRequest, match="headers are a map"):
+        Columns(("offset",), headers="map").schema()
     with pytest.raises(InvalidRequest, match="unknown column"):
         Columns(("offset", "valu")).schema()
-    inner = {"name": "b", "type": {"type": "record", "name": "B", "fields": []}}
-    empty = json.dumps({"type": "record", "name": "A", "fields": [inner]})
-    with pytest.raises(InvalidRequest, match="without fields") as nothing:
-        Columns(("value",), value=Form("avro", empty)).schema()
-    assert nothing.value.facts == {"field": "value.b"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ import structlog
 from tests.fetch.two_tiers import Golden
 from tests.lake.exports import EVERY_COLUMN, TOPIC_ID
 from tests.lake.tables import NAME, SMALL, TableWorld
+from tests.lake.typed_tables import COUNT, answer_of, avro_world
+from tests.lake.typed_topics import avro_record
 from tierstate.lake import table_upkeep
 from tierstate.lake.columns import Columns
 from tierstate.lake.table_catalog import LakeCatalog
@@ -23,6 +26,7 @@ from tierstate.runtime.id_source import RandomIds
 from tierstate.runtime.metrics import Metrics
 from tierstate.state.ids import FactId, TopicId
 from tierstate.state.routing import Isolation
+from tierstate.values.form import Form
 
 Make = Callable[..., Golden]
 RUNS = threading.Event()
@@ -32,7 +36,7 @@ OTHER = "kafka.a_topic_made_anew"
 
 def keeper_of(world: TableWorld, clock: ManualClock, limits: TableLimits = SMALL, interval_s: float = 60.0) -> Keeper:
     pace = FollowPace(clock, interval_s, DAY_S, lambda: FactId.of(RandomIds().uuid()))
-    catalog = LakeCatalog(world.properties)
+    catalog = LakeCatalog(world.properties, world.registry)
     return Keeper(catalog, (), lambda facts: world.log(), limits, pace, structlog.get_logger())
 
 
@@ -127,6 +131,47 @@ def test_a_table_goes_on_once_its_reason_is_gone(world: TableWorld) -> None:
     assert keeper.stopped() == []
     assert world.table_digest() == world.log_digest()
     assert TOPIC_ID == world.table().facts.topic_id
+
+
+def test_a_table_whose_columns_cannot_become_what_is_met_stops_and_no_other(golden_log: Make, tmp_path: Path) -> None:
+    with avro_world(golden_log, tmp_path) as world:
+        world.produce(COUNT)
+        with world.catalog() as catalog:
+            catalog.create(OTHER, replace(world.table().facts, versions=(Columns(EVERY_COLUMN),), grows=()))
+        world.server.answers["/schemas/ids/3"] = answer_of(avro_record(("id", "string")))
+        keeper = keeper_of(world, ManualClock(), TableLimits(), interval_s=0.0)
+        while keeper.turn(RUNS):
+            pass
+        [said] = keeper.stopped()
+        assert said.startswith(f"table {NAME}: ")
+        assert "field=id" in said
+        assert "schema=3" in said
+        assert keeper.tables[OTHER].lag == 0
+        assert keeper.tables[OTHER].done.rows == COUNT
+
+
+def test_what_new_columns_are_for_does_not_wait_again(golden_log: Make, tmp_path: Path) -> None:
+    with avro_world(golden_log, tmp_path) as world:
+        keeper = keeper_of(world, ManualClock(), TableLimits())
+        while keeper.turn(RUNS):
+            pass
+        assert world.table().facts.version > 0
+        assert keeper.tables[NAME].done.rows == COUNT
+
+
+def test_records_that_do_not_parse_are_counted(world: TableWorld) -> None:
+    with world.catalog() as catalog:
+        typed = Columns(EVERY_COLUMN, value=Form("json", "id int"))
+        catalog.create(OTHER, replace(world.table().facts, versions=(typed,)))
+        keeper = keeper_of(world, ManualClock(), TableLimits())
+        keeper.turn(RUNS)
+        corrupt = catalog.table(OTHER).iceberg.scan(row_filter="_corrupt is not null").count()
+        rows = catalog.table(OTHER).count("offset >= 0")
+    metrics = Metrics()
+    feed_table_metrics(metrics, keeper)
+    assert rows == world.rows().num_rows
+    assert corrupt > rows / 2
+    assert f'tierstate_table_corrupt_records_total{{table="{OTHER}"}} {corrupt}.0' in metrics.exposition().decode()
 
 
 def test_asked_to_stop_it_begins_nothing(world: TableWorld) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +22,7 @@ from tierstate.lake.table_check import check_table
 from tierstate.lake.table_evolve import FieldChange, evolve, evolve_table
 from tierstate.lake.table_files import Attempt
 from tierstate.lake.table_follow import Step
+from tierstate.lake.table_place import TablePlace
 from tierstate.lake.table_rows import rows_between
 from tierstate.lake.table_types import iceberg_schema
 from tierstate.lake.table_upkeep import compact
@@ -198,6 +200,15 @@ def test_a_writer_that_dies_while_it_evolves_a_table_leaves_it_as_it_was(
     world.require_same()
 
 
+def test_rows_of_which_nothing_says_who_wrote_them_are_found(golden_log: Make, tmp_path: Path) -> None:
+    world = json_world(golden_log, tmp_path)
+    world.follow()
+    table, place = world.table(), world.table().place()
+    table.place = lambda: TablePlace({0: replace(place.partitions[0], versions=())})  # type: ignore[method-assign]
+    [found] = check_table(table, world.log()).findings
+    assert found.problem == "the table's place does not say which columns wrote its rows"
+
+
 def test_a_value_that_is_not_the_logs_is_found_in_a_typed_column(golden_log: Make, tmp_path: Path) -> None:
     world = json_world(golden_log, tmp_path, DDL[1])
     world.follow()
@@ -264,7 +275,10 @@ ONE = (
 )
 
 
-def test_a_column_of_every_type_is_read_by_other_engines(golden_log: Make, tmp_path: Path) -> None:
+def test_a_column_of_every_type_is_read_by_other_engines(
+    golden_log: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     topic = [Meant(ONE, {}), Meant(b"{}", {}), Meant(None), Meant(b"?", poison=True)] * 5
     world = TypedWorld(golden_log, tmp_path, topic, columns_of(EVERY_TYPE))
     world.follow()
@@ -290,7 +304,7 @@ def test_a_column_of_every_type_is_read_by_other_engines(golden_log: Make, tmp_p
     frame = pl.scan_iceberg(table.iceberg).sort("offset").collect()
     assert frame["value"].struct.field("h").to_list()[:3] == [Decimal("12.50"), None, None]
     files = [each.file_path for each in table.data_files()]
-    asked = duckdb.sql(
+    asked = duckdb.connect().execute(
         'SELECT count(*), sum(value.h), max(value.n[1].y[1]), count("_corrupt"), sum(octet_length("_corrupt".value))'
         f" FROM read_parquet({files})"
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.fetch.two_tiers import Golden
@@ -16,6 +18,7 @@ from tierstate.lake.table_upkeep import Compacted, bins, compact, compact_bins, 
 from tierstate.leader.act import run, run_until
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.id_source import CountingIds
+from tierstate.state.errors import CorruptData
 from tierstate.state.ids import FactId
 from tierstate.state.offsets import TimestampMs
 
@@ -81,6 +84,21 @@ def test_a_writer_that_dies_while_it_compacts_leaves_the_table_as_it_was(world: 
             break
         step += 1
     assert step == DAYS + 2  # the files, manifests, the commit
+
+
+def test_rows_that_are_not_those_that_were_read_are_never_committed(world: TableWorld) -> None:
+    """A byte that a store, a disk or a writer of Parquet turned: here a value of a source, once it was read."""
+    before, table = world.named_files(), world.table()
+    act = compact_bins(table, Attempt(fresh()), bins(table))
+    next(act)
+    small = Path(bins(table)[0].files[0].file_path.removeprefix("file://"))
+    rows = pq.read_table(small)
+    at = rows.schema.get_field_index("value")
+    values = pa.array([b"turned", *rows.column("value").to_pylist()[1:]], rows.field(at).type)
+    pq.write_table(rows.set_column(at, rows.field(at), values), small)
+    with pytest.raises(CorruptData, match="does not have the rows that were read"):
+        run(act)
+    assert world.named_files() == before == world.data_files()
 
 
 def test_rows_that_come_while_it_compacts_do_not_disturb_it(golden_log: Make, tmp_path: Path) -> None:

@@ -100,5 +100,5 @@ def avro_world(make: Make, path: Path, **world: Any) -> Iterator[TypedWorld]:
         yield made
 
 
-def answer_of(schema: Any) -> tuple[int, Any]:
-    return 200, {"schema": json.dumps(schema)}
+def answer_of(schema: Any, **more: Any) -> tuple[int, Any]:
+    return 200, {"schema": json.dumps(schema), **more}

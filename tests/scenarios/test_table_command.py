@@ -7,16 +7,21 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import duckdb
 import polars as pl
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
+from tests.lake.typed_tables import answer_of
+from tests.lake.typed_topics import AVRO, avro_record, avro_topic
 from tests.scenarios.house import House, Running, eventually, get
+from tests.servers.schema_registry import registry
 from tierstate.sandbox.kafka import KafkaSandbox
 
 pytestmark = pytest.mark.kafka
@@ -83,7 +88,10 @@ def all_copied(tables: Tables, topic: str) -> bool:
     return all(each["local_log_start_offset"] > 0 for each in tables.house.json("describe", topic))
 
 
-def test_a_table_has_the_log_and_every_reader_of_iceberg_reads_it(tables: Tables) -> None:
+def test_a_table_has_the_log_and_every_reader_of_iceberg_reads_it(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     topic = made(tables, "read")
     name = tables.create(topic)
     with tables.house.agent():
@@ -186,3 +194,80 @@ def test_compacting_makes_few_files_of_many_and_dropping_takes_two_words(tables:
     assert tables.rows(name) == 2 * RECORDS
     tables.house.run("table", "drop", name, "--execute")
     assert name not in tables.house.run("table", "list").stdout
+
+
+def produced(tables: Tables, topic: str, values: list[bytes | None]) -> None:
+    config = {**tables.house.kafka.client_config, "log_level": 0, "enable.idempotence": True}
+    producer: Any = Producer(config)
+    for value in values:
+        producer.produce(topic, value=value, key=b"k", partition=0)
+    assert producer.flush(60) == 0
+
+
+def listed(tables: Tables, name: str) -> dict[str, Any]:
+    return next(each for each in tables.house.json("table", "list") if each["table"] == name)
+
+
+def test_a_typed_table_shows_values_keeps_what_is_none_and_evolves(tables: Tables) -> None:
+    topic = tables.house.create("typed")
+    refused = tables.house.run("table", "create", topic, "--value-format", "json", code=2).stderr
+    assert "json needs a schema" in refused
+    name = tables.create(topic, "--value-format", "json", "--value-schema", "id int", "--key-format", "string")
+    with tables.house.agent():
+        produced(tables, topic, [b'{"id": 1}', b'{"id": 2, "more": true}', None, b"{", b'{"id": 5000000000}'])
+        eventually(lambda: tables.follow(name, "--local") and tables.rows(name) == 5)
+        wider = ["evolve", name, "--value-schema", "id bigint, more boolean"]
+        changes = [
+            {"field": "value.id", "before": "int32", "after": "int64"},
+            {"field": "value.more", "before": "", "after": "bool"},
+        ]
+        shown = tables.house.json("table", *wider)
+        assert (shown["changes"], shown["executed"], shown["version"]) == (changes, False, 0)
+        done = tables.house.json("table", *wider, "--execute")
+        assert (done["changes"], done["executed"], done["version"]) == (changes, True, 1)
+        produced(tables, topic, [b'{"id": 5000000000, "more": false}'])
+        [said] = tables.follow(name, "--local")
+        assert (said["rows"], said["corrupt_records"]) == (1, 0)
+        checked = tables.check(name, "--local")
+    assert checked["findings"] == []
+    [partition] = checked["partitions"]
+    assert (partition["rows"], partition["corrupt_records"], partition["digest"]) == (6, 2, "")
+    rows = tables.table(name).scan().to_arrow().sort_by("offset").to_pylist()
+    assert [(row["key"], row["value"]) for row in rows] == [
+        ("k", {"id": 1, "more": None}),
+        ("k", {"id": 2, "more": None}),
+        ("k", None),
+        ("k", None),
+        ("k", None),
+        ("k", {"id": 5000000000, "more": False}),
+    ]
+    assert [row["_corrupt"] and row["_corrupt"]["value"] for row in rows][3:5] == [b"{", b'{"id": 5000000000}']
+    found = listed(tables, name)
+    assert (found["keys"], found["values"], found["version"]) == ("string", "json", 1)
+    refused = tables.house.run("table", "evolve", name, "--value-schema", "id string", code=2).stderr
+    assert "field=id" in refused
+
+
+def test_a_table_of_the_registrys_schema_grows_with_it(tables: Tables) -> None:
+    topic = tables.house.create("grown")
+    with registry({at: answer_of(each) for at, each in enumerate(AVRO, 1)}) as server:
+        url = f"registry.url={server.url}"
+        latest = f"/subjects/{topic}-value/versions/latest"
+        refused = tables.house.run("table", "create", topic, "--value-format", "avro", code=2).stderr
+        assert "registry.url" in refused
+        server.answers[latest] = answer_of(AVRO[0], id=1)
+        name = tables.create(topic, "--value-format", "avro", "--set", url)
+        with tables.house.agent():
+            topic_of = avro_topic(60, Random(5))
+            produced(tables, topic, [each.data for each in topic_of])
+            eventually(lambda: tables.follow(name, "--local", "--set", url) and tables.rows(name) == 60)
+            checked = tables.check(name, "--local", "--set", url)
+        assert checked["findings"] == []
+        assert checked["partitions"][0]["corrupt_records"] == sum(each.poison for each in topic_of)
+        assert listed(tables, name)["version"] == 1, "both schemas were met at once"
+        assert "value.tags" in tables.table(name).schema().column_names
+        server.answers[latest] = answer_of(avro_record(("id", "long"), ("last", ["null", "string"])), id=9)
+        grown = tables.house.json("table", "evolve", name, "--execute", "--set", url)
+        assert grown["changes"] == [{"field": "value.last", "before": "", "after": "string"}]
+    everything = tables.table(name).properties | {"metadata": tables.table(name).metadata.model_dump_json()}
+    assert not any(server.url in said for said in everything.values()), "the registry is the settings' own"
