@@ -45,7 +45,7 @@ lock:  ## resolve requirements/*.lock again (needs uv)
 	cp requirements/gateway.lock requirements/agent.lock
 	$(RESOLVE) --extra azure --extra gcs -o requirements/agent.lock
 
-demo: java $(STAMP)  ## the main job on real parts: a year of flights, copied, trimmed, read back three ways (KEEP=1 leaves it running)
+demo: java $(STAMP)  ## the main job on real parts: a year of flights, copied, trimmed, read back, made a table (KEEP=1 leaves it running)
 	@$(BIN)/python -m demo $(if $(KEEP),--keep)
 
 # a file a worker, in the order of tests/conftest.py: tests of one file share what they start. Twice as many workers as

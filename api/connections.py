@@ -23,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..runtime.gateway_settings import Gateway
 from .auth import CERTIFICATE
+from .service import ClientLeft
 
 PROGRESS_BYTES = 64 * 1024
 WRITE_HIGH = 64 * 1024
@@ -169,6 +170,8 @@ class HttpProtocol(H11Protocol):
 
             try:
                 await app({**scope, CERTIFICATE: certificate} if certificate else scope, receive, sent)
+            except ClientLeft:
+                self.transport.abort()
             except BaseException:
                 if begun:
                     self._give_up()

@@ -27,7 +27,7 @@ from ..state.errors import InvalidSettings
 from .access_log import AccessLog
 from .app import create_app
 from .connections import Open, protocol_of
-from .service import FetchService, Reader
+from .service import FetchService, GatewayReader
 
 log = logging.getLogger(__name__)
 BACKLOG = 1024
@@ -112,7 +112,7 @@ class _Server(uvicorn.Server):
 
 
 def open_gateway(
-    reader: Reader,
+    reader: GatewayReader,
     settings: Gateway,
     clock: Clock,
     hidden: Iterable[str] = (),

@@ -37,7 +37,7 @@ _ABORTED = struct.Struct(">qqq")
 _COUNT = struct.Struct(">i")
 
 
-class Form(Protocol):
+class RecordForm(Protocol):
     """A media type's body: `begin`, chunks of each block, `end`."""
 
     def begin(self) -> bytes: ...
@@ -47,7 +47,7 @@ class Form(Protocol):
     def end(self) -> bytes: ...
 
 
-def form_of(media_type: str, topic: str, partition: int, encoding: Encoding, values: AnswerValues | None) -> Form:
+def form_of(media_type: str, topic: str, partition: int, encoding: Encoding, values: AnswerValues | None) -> RecordForm:
     """Of one answer; batches have none, they are as they are stored. ``values``: of lines and JSON, decoded too."""
     if values is not None:
         around = (b"[", b",\n", b"]") if media_type == media.JSON else (b"", b"\n", b"\n")

@@ -53,7 +53,7 @@ PARTITIONS = 100_000
 """Partitions whose local start is remembered."""
 
 
-class Reader(Protocol):
+class GatewayReader(Protocol):
     """What the gateway needs of `fetch.reader.LogReader`. Thread-safe, blocking."""
 
     def topics(self) -> list[str]: ...
@@ -117,8 +117,8 @@ class Pools:
             pool.close()
 
 
-class ClientLeft(Exception):
-    """Nobody waits for the answer any more."""
+class ClientLeft(BaseException):
+    """Nobody waits for the answer any more. Past every handler that would make one, to the connection."""
 
 
 class FetchService:
@@ -130,7 +130,7 @@ class FetchService:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: GatewayReader,
         settings: Gateway,
         clock: Clock,
         hidden: Iterable[str] = (),

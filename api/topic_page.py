@@ -16,7 +16,7 @@ from ..broker.groups import GroupPosition
 from ..fetch.piece import LogicalBounds
 from ..state.errors import InvalidRequest, TierstateError, UnknownTopic
 from . import models
-from .service import FetchService, Need, Reader, caller_of, refuse_unknown_parameters
+from .service import FetchService, GatewayReader, Need, caller_of, refuse_unknown_parameters
 from .topics import Asked, TopicName, answer, dumped, known
 
 router = APIRouter(prefix="/v1/topics/{topic}", tags=["topics"], dependencies=[Depends(refuse_unknown_parameters)])
@@ -122,7 +122,7 @@ def _which(service: FetchService, topic: str, partitions: Sequence[int]) -> list
     return wanted
 
 
-def _bounds(reader: Reader, topic: str, partition: int) -> LogicalBounds | None:
+def _bounds(reader: GatewayReader, topic: str, partition: int) -> LogicalBounds | None:
     try:
         return reader.bounds(topic, partition)
     except UnknownTopic:

@@ -19,7 +19,7 @@ from ..state.errors import Unavailable, UnknownTopic
 from ..state.offsets import Offset, OffsetRange
 from ..state.partition_view import PartitionView
 from . import models
-from .service import FetchService, Need, Reader, caller_of, refuse_unknown_parameters, service_of
+from .service import FetchService, GatewayReader, Need, caller_of, refuse_unknown_parameters, service_of
 
 router = APIRouter(prefix="/v1/topics", tags=["topics"], dependencies=[Depends(refuse_unknown_parameters)])
 
@@ -141,7 +141,7 @@ def dumped(found: BaseModel | dict[str, Any]) -> bytes:
     return orjson.dumps(found.model_dump(mode="json") if isinstance(found, BaseModel) else found)
 
 
-def known(reader: Reader, topic: str, partition: int) -> LogicalTopic:
+def known(reader: GatewayReader, topic: str, partition: int) -> LogicalTopic:
     """The topic. Raises UnknownTopic for it or the partition."""
     found = reader.topic(topic)
     if partition >= found.partitions:
@@ -161,7 +161,7 @@ def _topics(service: FetchService, names: Sequence[str]) -> models.TopicList:
     return models.TopicList(topics=[models.TopicSummary.model_validate(asdict(each)) for each in found])
 
 
-def _topic(reader: Reader, name: str, only: Collection[int] | None = None) -> models.Topic:
+def _topic(reader: GatewayReader, name: str, only: Collection[int] | None = None) -> models.Topic:
     described = reader.topic(name)
     found = []
     for number in range(described.partitions) if only is None else sorted(set(only)):

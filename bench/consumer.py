@@ -124,8 +124,12 @@ class TieredPlace:
             producer.produce(topic, os.urandom(900_000))
             producer.poll(0.01)
         producer.flush(120)
-        self._agent("agent", "--once")
+        self.copy()
         return topic
+
+    def copy(self) -> None:
+        """What has rolled."""
+        self._agent("agent", "--once")
 
     def add_segments(self, topic: str, count: int) -> None:
         """Said to be copied, past the end of what is there: to be known, not read."""

@@ -56,7 +56,7 @@ def measure(quick: bool = False) -> list[Row]:
         for number, (what, (value_bytes, codec, count)) in enumerate(SIZES.items()):
             count = count // 20 if quick else count
             place.fill(f"bench-{number}", value_bytes, codec, count)
-            with _gateway(place.settings) as address:
+            with gateway_of(place.settings) as address:
                 path = f"/v1/topics/bench-{number}/partitions/0/records?tier=remote&max_bytes={CALL_BYTES}&offset="
                 rows += rows_of(address, path, count * 3 // 4, what, Path(folder), quick)
     return rows
@@ -75,7 +75,7 @@ def rows_of(address: str, path: str, below: int, what: str, folder: Path, quick:
             for _ in range(1 if quick else RUNS):
                 for clients in CLIENTS:
                     for at in (address, bare):
-                        took = asyncio.run(_taken(at, asked, media_type, clients, 0.5 if quick else SECONDS))
+                        took = asyncio.run(taken(at, asked, media_type, clients, 0.5 if quick else SECONDS))
                         found.setdefault((at, clients), []).append(took)
         rate = {key: statistics.median(each.rate for each in runs) / 2**20 for key, runs in found.items()}
         rows += [
@@ -105,7 +105,7 @@ async def _walk(address: str, path: str, below: int, media_type: str) -> tuple[l
     return asked, bodies
 
 
-async def _taken(address: str, asked: list[str], media_type: str, clients: int, seconds: float) -> Taken:
+async def taken(address: str, asked: list[str], media_type: str, clients: int, seconds: float) -> Taken:
     host, port = address.removeprefix("http://").split(":")
     times: list[float] = []
     total = 0
@@ -154,7 +154,7 @@ async def _call(
 
 
 @contextmanager
-def _gateway(settings: Path) -> Iterator[str]:
+def gateway_of(settings: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "tierstate.cli.main", "gateway", "--listen", "127.0.0.1:0", "--json"]
     with _process([*command, "--config", str(settings)]) as line:
         yield json.loads(line)["address"]

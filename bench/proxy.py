@@ -152,9 +152,9 @@ def _from_s3(kafka: KafkaSandbox, folder: Path, s3: Bucket, runs: int, quick: bo
     rows = _cold(place.settings, s3, s3.server.url, "from S3", count, runs)
     with toxiproxy(folder) as slow:
         away = far(slow.url, s3.server.address)
-        rows += _cold(_by(place.settings, s3, away), s3, away, "from S3, far", count, min(runs, 3))[:1]
+        rows += _cold(by_way_of(place.settings, s3, away), s3, away, "from S3, far", count, min(runs, 3))[:1]
     with toxiproxy(folder) as slow:
-        late = _by(place.settings, s3, far(slow.url, s3.server.address, LATE_MS, None))
+        late = by_way_of(place.settings, s3, far(slow.url, s3.server.address, LATE_MS, None))
         hot: list[float] = []
         alone: list[float] = []
         for _ in range(runs):
@@ -166,7 +166,7 @@ def _from_s3(kafka: KafkaSandbox, folder: Path, s3: Bucket, runs: int, quick: bo
     return rows
 
 
-def _by(settings: Path, s3: Bucket, endpoint: str) -> Path:
+def by_way_of(settings: Path, s3: Bucket, endpoint: str) -> Path:
     """The same settings, by another way to the store."""
     made = settings.with_name(f"{endpoint.rpartition(':')[2]}.toml")
     made.write_text(settings.read_text().replace(s3.server.url, endpoint))

@@ -126,9 +126,8 @@ def show(report: Report, console: Console) -> None:
     left = f", {dead} of them of the killed agent's attempts" if dead else ""
     figures.add_row("in the object store", f"{human(report.remote_bytes)} in {report.remote_objects} objects{left}")
     figures.add_row("segments copied", f"{report.segments_copied} (agent killed after {report.segments_when_killed})")
-    if report.table is not None:
-        table = report.table
-        figures.add_row("as a table", f"{table.rows:,} rows, {human(table.bytes)} in {table.files} Parquet files")
+    if (year := report.table) is not None:
+        figures.add_row("as a table", f"{year.rows:,} rows, {human(year.bytes)} in {year.files} Parquet files")
     figures.add_row("ranges compared", f"{report.ranges_compared} per reader, all equal")
     console.print(figures)
     console.print()

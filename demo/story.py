@@ -294,7 +294,7 @@ class Story:
             self._require_answer(
                 "DuckDB's answer from the table", self.report.table.answer, "Spark's", self.report.spark_answer
             )
-            told(f"{checked:,} rows, each beside the log; DuckDB answers as Spark and the CSV do", None)
+            told(f"{checked:,} rows, each beside the log; DuckDB's answer is Spark's", None)
 
     def _require_answer(self, whose: str, answer: list[data.Answer], other: str, expected: list[data.Answer]) -> None:
         if answer != expected:

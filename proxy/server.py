@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
+import uvloop
+
 from ..app.pool import Pool
 from ..runtime.clock import Clock
 from ..runtime.proxy_settings import Proxy
@@ -91,7 +93,8 @@ class ProxyServer:
 
     def _serve(self, stopping: threading.Event) -> None:
         with loop("proxy"):
-            asyncio.run(self._main(stopping))
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._main(stopping))
 
     def _stop(self) -> None:
         if self._loop is not None and self._over is not None:

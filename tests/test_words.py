@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "words.md").read_text()
-FLOORS = "state schemas runtime rules broker log storage leader follower fetch app".split()
+FLOORS = "state schemas runtime rules broker log storage leader follower fetch values app".split()
 FACES = "api cli consumer proxy sandbox spark".split()
 """Their files are called after commands, routes and options, which have pages of their own: no noun of theirs is asked
 for. But none of their classes takes another one's name."""
@@ -30,19 +30,19 @@ KAFKA = set(
 
 PLAIN = set(
     "access address allocator answer azure block body break builder cache check clock code codec compression"
-    " connection column count decoder deletion description diff difference directory discovery dispatch doc encoding"
-    " encryption end error event existence file filter fingerprint folder form gauge gcs head health info kind"
-    " lifecycle line listing json login management memo members memory metric name observer option overview page pair"
-    " policy probe progress queue raw reference registry replacement report rocksdb row s3 scan schemas scratch search"
-    " section setting setup severity socket sorting spec status target text time tls tool travel turn type unit"
-    " unwrapper url urls values verification wire".split()
+    " connection column count ddl decoder deletion description diff difference directory discovery dispatch doc"
+    " encoding encryption end error event evolution existence file filter fingerprint folder gauge gcs head health info"
+    " kind lifecycle line listing json login management memo members memory metric name observer option overview page"
+    " pair policy probe progress queue raw reference registry replacement report rocksdb row s3 scan schemas scratch"
+    " search section setting setup severity socket sorting spec status target text time tls token tool travel tree turn"
+    " type unit unwrapper url urls values verification wire".split()
 )
 """Plain English, or a programmer's: it means in its file what a dictionary says."""
 
 NO_NOUN = set(
     "aged ahead apply ask before by checked copied decode delete due earliest following given gone kept"
-    " known load local locate malformed missing moved observe observed off open reached read reading rebuilt"
-    " repeatable resume retry rotate satisfiable seen stopped sweeping touched unknown verify watching"
+    " known load local locate malformed missing moved observe observed off open reached read reading rebuilt refused"
+    " repeatable resume retry rotate satisfiable seen stopped sweeping touched unconverted unknown verify watching"
     " whole".split()
 )
 """What a file does, or what is so of a thing: plain with the words before it."""

@@ -4,7 +4,7 @@
     avro     the whole bytes are one value of the schema, or, with a registry, of the one that they name
     string   UTF-8
 
-Whatever is anything else is *corrupt*: null in the column, and told, so that whoever asked keeps the bytes.
+Whatever is anything else is a corrupt value: null in the column, and told, so that whoever asked keeps the bytes.
 """
 
 from __future__ import annotations

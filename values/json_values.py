@@ -129,7 +129,7 @@ class JsonValues:
             return None
         lines = pc.binary_join_element_wise('{"v":[[', texts.fill_null("{}"), "]]}\n", "")
         data = _bytes_of(lines)
-        if _OUR_END.search(_bytes_of(texts)) or not _surely_plain(lines, data):
+        if _has_our_end(_bytes_of(texts)) or not _surely_plain(lines, data):
             return None
         try:
             table = pj.read_json(
@@ -182,9 +182,17 @@ def _all_right(read: pa.Array) -> TypedColumn:
 
 def _only(lists: pa.Array | None) -> pa.Array | None:
     """The element of each; None: not each has one."""
-    if lists is None or lists.null_count or not pc.all(pc.equal(pc.list_value_length(lists), 1), min_count=0).as_py():
+    if lists is None or lists.null_count or lists.offset:
         return None
-    return lists.flatten()
+    ends = np.frombuffer(lists.buffers()[1], np.int32)[: len(lists) + 1]
+    return lists.values if np.array_equal(ends, np.arange(len(ends))) else None
+
+
+def _has_our_end(data: pa.Buffer) -> bool:
+    """Whether a value could end the lists that are put around it: a quick look first."""
+    raw = np.frombuffer(data, np.uint8)
+    behind = raw[1:][raw[:-1] == ord("}")]
+    return bool(((behind == ord("]")) | (behind <= ord(" "))).any()) and _OUR_END.search(data) is not None
 
 
 def _surely_plain(lines: pa.Array, data: pa.Buffer) -> bool:

@@ -91,12 +91,16 @@ def test_a_stopping_gateway_answers_long_polls_at_once(serve: Serve, reader: Mem
         assert waiting.result(PATIENCE).status_code == 200
 
 
-def test_a_client_that_leaves_a_long_poll_is_forgotten(serve: Serve, reader: MemoryReader) -> None:
+def test_a_client_that_leaves_a_long_poll_is_forgotten_without_a_word(
+    serve: Serve, reader: MemoryReader, caplog: pytest.LogCaptureFixture
+) -> None:
     running = serve(reader)
     with socket.create_connection((running.server.address.host, running.server.address.port)) as client:
         client.sendall(f"GET {RECORDS}?offset=50&timeout_ms=60000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         until(lambda: bool(running.service.tail._watches))
     until(lambda: not running.service.tail._watches)
+    assert running.client.get(RECORDS, params={"offset": "0"}).status_code == 200  # whatever was to be said was said
+    assert caplog.messages == []
 
 
 def test_a_client_that_leaves_before_its_turn_is_never_served(serve: Serve, reader: MemoryReader) -> None:

@@ -303,6 +303,13 @@ def test_a_value_without_a_schema_of_the_registry_is_refused_and_its_row_named(v
         assert raised.value.row == 1
 
 
+def test_a_schema_of_the_registry_within_itself_is_refused_before_a_value_is_followed_into_any_depth() -> None:
+    id = next(IDS)
+    with registry({id: (200, {"schema": record(("again", ["null", "Order"]))})}) as server:
+        with pytest.raises(RowRefused, match="a record is within itself"):
+            read(avro(record(("again", ["null", INNER])), server.url), struct.pack(">bI", 0, id) + b"\0")
+
+
 def test_a_registry_that_does_not_answer_is_unavailable_and_one_that_refuses_denies_access() -> None:
     with registry({7: (401, {})}) as server:
         with pytest.raises(AccessDenied, match="the schema registry refuses"):

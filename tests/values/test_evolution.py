@@ -128,6 +128,12 @@ def test_a_form_that_has_all_of_another_is_itself() -> None:
     assert evolved(Form("avro", '"int"'), Form("avro", '{"type": "int"}')).schema == '"int"'
 
 
+def test_a_default_is_of_the_first_type_of_a_union_also_of_one_that_came() -> None:
+    made = evolved(avro(("a", "string", "x")), avro(("a", ["null", "string"]), ("b", ["int", "null"], 5)))
+    fields = {field["name"]: (field["type"], field["default"]) for field in json.loads(made.schema)["fields"]}
+    assert fields == {"a": (["string", "null"], "x"), "b": (["null", "int"], None)}
+
+
 def test_a_field_that_ours_knows_by_an_alias_is_no_new_one() -> None:
     ours = json.loads(record(("new", "long")))
     ours["fields"][0]["aliases"] = ["old"]

@@ -57,8 +57,9 @@ def test_an_object_is_a_row_and_fields_that_nobody_named_are_left_out() -> None:
     assert not any(corrupt)
 
 
-def test_two_objects_in_one_value_never_stand_for_those_of_another() -> None:
-    pair, empty = b'{"id":1}{"id":2}', b""
+@pytest.mark.parametrize("pair", [b'{"id":1}{"id":2}', b'{"id":1},{"id":2}'])
+def test_two_objects_in_one_value_never_stand_for_those_of_another(pair: bytes) -> None:
+    empty = b""
     rows, corrupt = read([*PLAIN[:9], pair, empty, *PLAIN[:9]])
     assert (corrupt[9], corrupt[10], sum(corrupt)) == (True, True, 2)
     assert [each["id"] for each in rows if each is not None] == [*range(9), *range(9)]
