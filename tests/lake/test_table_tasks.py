@@ -45,14 +45,18 @@ def by(world: TableWorld, run_jobs: AnyRun) -> TableWorld:
 
 
 def travelled(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
-    """As to another process and back, in this one; the last first."""
+    """As to an executor and back, in this process; the last first. What is raised there, Spark tells as its own."""
     for job in reversed(jobs):
-        yield pickle.loads(pickle.dumps(do(pickle.loads(pickle.dumps(job)))))
+        try:
+            outcome = pickle.dumps(do(pickle.loads(pickle.dumps(job))))
+        except Exception as error:
+            raise RuntimeError("a task failed") from error
+        yield pickle.loads(outcome)
 
 
 @pytest.fixture(scope="module")
 def processes() -> AnyRun:
-    return in_processes(2)
+    return in_processes(2, "table_tasks")
 
 
 def is_its_log(world: TableWorld) -> bool:
