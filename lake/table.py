@@ -76,6 +76,9 @@ class LakeTable:
         """As it is now."""
         with foreign(table=self.name):
             self.iceberg.refresh()
+        self._read_facts()
+
+    def _read_facts(self) -> None:
         found = TableFacts.of_properties(self.iceberg.properties, self.name)
         if found is None:
             raise InvalidRequest("the table is none of ours any more: its properties are gone", table=self.name)
@@ -198,9 +201,11 @@ class LakeTable:
         """
         try:
             transaction.commit_transaction()
-            return True
         except Exception as error:
             failure = error
+        else:
+            self._read_facts()
+            return True
         unknown = UnknownOutcome(
             "the catalog did not say whether a commit landed; the table's place says it later",
             table=self.name,
