@@ -103,6 +103,13 @@ class Kept:
     due: float = 0.0
     failures: int = 0
     stopped: str | None = None
+    facts: TableFacts | None = None
+
+    @property
+    def format(self) -> str:
+        """Of values; bytes where they are not typed, or nobody could look yet."""
+        form = None if self.facts is None else self.facts.columns.value
+        return "bytes" if form is None else form.format
 
 
 class Keeper:
@@ -161,6 +168,7 @@ class Keeper:
 
     def _keep(self, name: str, kept: Kept, stopping: threading.Event) -> bool:
         table = self._catalog.table(name)
+        kept.facts = table.facts
         log = self._log(table.facts)
         look = look_at(table, log)
         self._saw(kept, look)
@@ -171,7 +179,7 @@ class Keeper:
         if round_ is None:
             return False
         kept.done.count(round_)
-        kept.stopped = None
+        kept.stopped, kept.facts = None, table.facts
         if round_.step is not Step.RACED:
             self._logger.info("table", table=name, step=str(round_.step), rows=round_.rows, files=round_.files)
             expire_some(table, self._pace.expired)
@@ -205,6 +213,14 @@ def feed_table_metrics(metrics: Metrics, keeper: Keeper) -> None:
 
     metrics.gauge("tierstate_table_lag_records", told(lambda kept: kept.lag))
     metrics.gauge("tierstate_table_lag_seconds", told(keeper.lag_seconds))
+    metrics.gauge(
+        "tierstate_table_version",
+        lambda: [
+            ((name, kept.format), kept.facts.version)
+            for name, kept in sorted(keeper.tables.items())
+            if kept.facts is not None
+        ],
+    )
     metrics.gauge("tierstate_table_stopped", told(lambda kept: 1.0 if kept.stopped else 0.0))
     metrics.tally("tierstate_table_commits_total", told(lambda kept: kept.done.commits))
     metrics.tally("tierstate_table_rows_total", told(lambda kept: kept.done.rows))

@@ -56,11 +56,10 @@ class Reach:
 
     def to(self, end: Offset, log: Lineage, version: int) -> Reach:
         """With rows up to ``end``, the new ones of the log that has the lineage ``log``, written by ``version``."""
-        empty = self.end <= self.start
         known = {entry.epoch: entry for entry in _within(log, self.end, end)}
-        if not empty:  # an epoch that goes on began where it began
+        if self.end > self.start:  # an epoch that goes on began where it began
             known.update({entry.epoch: entry for entry in self.lineage.entries})
-        versions = () if empty else self.versions
+        versions = self.versions
         if end > self.end and (not versions or versions[-1].version != version):
             versions = (*versions, VersionStart(version, self.end))
         return Reach(self.start, end, Lineage(tuple(sorted(known.values())[-KEPT_EPOCHS:])), versions)

@@ -155,7 +155,11 @@ def test_what_new_columns_are_for_does_not_wait_again(golden_log: Make, tmp_path
         keeper = keeper_of(world, ManualClock(), TableLimits())
         while keeper.turn(RUNS):
             pass
-        assert world.table().facts.version > 0
+        metrics = Metrics()
+        feed_table_metrics(metrics, keeper)
+        assert (version := world.table().facts.version) > 0
+        shown = metrics.exposition().decode()
+        assert f'tierstate_table_version{{format="avro",table="{NAME}"}} {version}.0' in shown
         assert keeper.tables[NAME].done.rows == COUNT
 
 

@@ -206,6 +206,19 @@ def test_whatever_windows_are_read_the_typed_files_are_the_same_bytes(log_of: Lo
     assert made[0] == made[1] == made[2]
 
 
+def test_in_whatever_pieces_values_are_read_the_files_are_the_same_bytes(
+    log_of: LogOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golden = log_of(orders())
+    made = []
+    for at_once in (7, 1 << 20):
+        monkeypatch.setattr("tierstate.lake.columns.AT_ONCE", at_once)
+        world = World(golden, columns=TYPED)
+        world.export().do(world.wanted())
+        made.append(world.objects())
+    assert made[0] == made[1]
+
+
 def rewritten(world: World, change: Callable[[pa.Table], pa.Table]) -> World:
     """The place with one file's rows changed, and a ledger that vouches for them."""
     from tests.lake.test_check import with_object

@@ -81,20 +81,21 @@ def poisoned(values: Sequence[bytes], every: int = 10) -> list[bytes | None]:
     return made
 
 
-def folder_of(path: Path, records: Sequence[Pair], a_batch: int = 50, a_segment: int = 200) -> Path:
-    """As a broker leaves it. Records are a minute apart, each third has headers of which a key comes twice."""
+def folder_of(
+    path: Path, records: Sequence[Pair], a_batch: int = 50, a_segment: int = 200, apart_ms: int = 60_000
+) -> Path:
+    """As a broker leaves it. Each third record has headers of which a key comes twice."""
     path.mkdir()
     (path / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     for base in range(0, len(records), a_segment):
         data = b""
         for first in range(base, min(base + a_segment, len(records)), a_batch):
             made = [
-                record(at, key, value, _headers(first + at), at * 60_000)
+                record(at, key, value, _headers(first + at), at * apart_ms)
                 for at, (key, value) in enumerate(records[first : first + a_batch])
             ]
-            data += Batch(
-                first, made, ZSTD, time=TIME + first * 60_000, max_time=TIME + (first + len(made) - 1) * 60_000
-            ).bytes
+            time, last = TIME + first * apart_ms, TIME + (first + len(made) - 1) * apart_ms
+            data += Batch(first, made, ZSTD, time=time, max_time=last).bytes
         (path / f"{base:020d}.log").write_bytes(data)
     return path
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 from tests.fetch.two_tiers import Golden
 from tests.lake.exports import EVERY_COLUMN
 from tests.lake.tables import TableWorld
-from tests.lake.typed_topics import AVRO, DDL, Meant, avro_topic, folder_of, json_topic
+from tests.lake.typed_logs import folder_of
+from tests.lake.typed_topics import AVRO, DDL, Meant, avro_topic, json_topic
 from tests.servers.schema_registry import Registry, registry
 from tierstate.lake.columns import Columns
 from tierstate.lake.table_check import check_table
@@ -27,6 +28,8 @@ SMALL = TableLimits(file_bytes=700, commit_bytes=1_500)
 """Several commits of several files."""
 COUNT = 240
 """Records of a topic."""
+HOUR_MS = 3_600_000
+"""Between two of them: a topic of some days."""
 
 
 def columns_of(ddl: str, headers: Any = "list") -> Columns:
@@ -40,7 +43,8 @@ class TypedWorld(TableWorld):
 
     def __init__(self, make: Make, path: Path, topic: Sequence[Meant], columns: Columns, **world: Any) -> None:
         self.topic = topic
-        golden = make(path=folder_of(path / "topic", topic))
+        records = [(b"%d" % offset, meant.data) for offset, meant in enumerate(topic)]
+        golden = make(path=folder_of(path / "topic", records, a_batch=5, a_segment=40, apart_ms=HOUR_MS))
         super().__init__(golden, path / "table", columns=columns, **{"limits": SMALL, **world})
 
     def produce(self, end: int) -> None:

@@ -1,4 +1,4 @@
-"""Topics whose values mean something, as a broker's folder: JSON objects, or Avro that names its schema at a registry.
+"""Topics whose values mean something: JSON objects, or Avro that names its schema at a registry, of writers that grow.
 
 What each record means is kept beside its bytes: what a typed table must show.
 """
@@ -8,18 +8,13 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import fastavro
 
-from tests.log.batches import TIME, ZSTD, Batch, record
-
-HOURS = 5
-"""Between two batches: a topic of some days."""
 DDL = (
     "id int, name string",
     "id int, name string, price double",
@@ -36,27 +31,6 @@ class Meant:
     data: bytes | None
     value: Mapping[str, Any] | None = None
     poison: bool = False
-
-
-def folder_of(path: Path, topic: Sequence[Meant], *, a_batch: int = 5, a_segment: int = 8) -> Path:
-    """``a_batch`` records, ``a_segment`` batches. Every third record has headers, one name twice."""
-    path.mkdir(parents=True)
-    (path / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
-    for first in range(0, len(topic), a_batch * a_segment):
-        batches = []
-        for base in range(first, min(first + a_batch * a_segment, len(topic)), a_batch):
-            records = [
-                record(
-                    at,
-                    b"%d" % (base + at),
-                    meant.data,
-                    [(b"a", b"1"), (b"b", None), (b"a", b"2")] if (base + at) % 3 == 0 else (),
-                )
-                for at, meant in enumerate(topic[base : base + a_batch])
-            ]
-            batches.append(Batch(base, records, ZSTD, time=TIME + base // a_batch * HOURS * 3_600_000).bytes)
-        (path / f"{first:020d}.log").write_bytes(b"".join(batches))
-    return path
 
 
 def json_topic(count: int, random: Random) -> list[Meant]:
