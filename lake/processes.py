@@ -22,10 +22,12 @@ from .jobs import AnyJob, AnyRun, do, here
 
 WAITING = 2
 """Jobs that are handed to a process ahead of time."""
+LOADED = tuple(f"{__package__.rpartition('.')[0]}.{name}" for name in ("lake.jobs", "fetch.split", "log.decode"))
+"""What every task needs, once for all, by the server that processes are forked from. None of them starts a thread."""
 
 
 def in_processes(count: int, *needs: str) -> AnyRun:
-    """One process is this one. ``needs``: modules of this room that are loaded beside `task_process`, once for all.
+    """One process is this one. ``needs``: modules of this room that are loaded beside `LOADED`.
 
     Raises Unavailable when one of them was killed.
     """
@@ -33,7 +35,7 @@ def in_processes(count: int, *needs: str) -> AnyRun:
         return here
     # not forked from here: this process has threads and connections, which do not survive that
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([f"{__package__}.{name}" for name in ("task_process", *needs)])
+    context.set_forkserver_preload([*LOADED, *(f"{__package__}.{name}" for name in needs)])
     ensure_running()
 
     def run(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
