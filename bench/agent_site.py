@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,11 @@ class Site:
         chance = random.Random(7)
         words = [chance.randbytes(chance.randint(3, 9)) for _ in range(2000)]
         values = [b"".join(chance.choices(words, k=value_bytes // 6)) for _ in range(500)]
+        self.fill_with(values, topic, partitions, segments)
+
+    def fill_with(self, values: Sequence[bytes], topic: str, partitions: int, segments: int) -> None:
+        """So many rolled segments in each partition, of these values in turn; batches of 16 KiB or one record."""
+        value_bytes = len(values[0])
         quick = {"queue.buffering.max.kbytes": 262_144, "linger.ms": 20, "batch.size": 16_384, "acks": 1}
         producer: Any = Producer({"bootstrap.servers": self.kafka.bootstrap, "log_level": 0, **quick})
         at = 0

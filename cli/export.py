@@ -10,20 +10,20 @@ import click
 from click.core import ParameterSource
 
 from ..app.positions import Position, offset_of
-from ..state.errors import Difference, InvalidRequest, MissingExtra, UnknownTopic
+from ..state.errors import Difference, InvalidRequest, UnknownTopic
 from ..state.offsets import Extent, Offset
 from ..state.routing import Isolation, Tier
 from .context import Context
 from .flags import acts, from_bucket, pass_context
 from .positions import PositionType
 from .reading import isolation_option
+from .task_runs import by_processes, by_spark
 from .topic_argument import TopicArgument, TopicType
 from .typed_flags import TypedFlags, latest_schema, typed_options
 
 if TYPE_CHECKING:
     from ..lake.columns import Columns
     from ..lake.export import Export, Wanted
-    from ..lake.jobs import Run
     from ..lake.open import OpenExport
 
 EXAMPLE = """\b
@@ -99,7 +99,7 @@ def command(
     level = Isolation(isolation)
     names = record_schema(columns=columns.split(",") if columns else None).names
     count = processes or os.cpu_count() or 1
-    run = _by_spark() if spark else _by_processes(count)
+    run = by_spark("export --spark") if spark else by_processes(count)
     note = context.output.note
     needed = () if context.settings.view.source == "bucket" else ("kafka.bootstrap.servers", "store.url")
     with context.reading(*needed) as connection:
@@ -231,18 +231,3 @@ def _check(context: Context, export: Export, topic: str) -> None:
         context.output.note(f"{done.by_bytes:,} files are as they were written; the log has their records no more")
     if done.given_up:
         context.output.note(f"{done.given_up:,} offsets are missing: they were given up")
-
-
-def _by_processes(count: int) -> Run:
-    from ..lake.processes import in_processes
-
-    return in_processes(count)
-
-
-def _by_spark() -> Run:
-    try:
-        from ..lake.spark_job import by_spark
-        from ..spark.sessions import session
-    except ImportError as error:
-        raise MissingExtra("spark", "export --spark") from error
-    return by_spark(session)

@@ -14,12 +14,14 @@ from ..state.routing import Isolation
 from .context import Context
 from .flags import DurationType, acts, from_bucket, pass_context
 from .reading import isolation_option
+from .task_runs import by_processes, by_spark
 from .topic_argument import TopicArgument, TopicType
 from .typed_flags import TypedFlags, latest_schema, schema_text, typed_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ..lake.jobs import AnyRun
     from ..lake.table import LakeTable
     from ..lake.table_catalog import LakeCatalog
     from ..values.form import Form
@@ -186,31 +188,44 @@ def drop(context: Context, table: str, execute: bool) -> None:
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 @click.option("--once", is_flag=True, help="Until every table has what is there now; then end.")
 @click.option("--local", is_flag=True, help="Up to the last stable offset, not only what was copied.")
+@click.option("--processes", type=click.IntRange(1, 256), help="With --once: so many make a commit's files at a time.")
+@click.option("--spark", is_flag=True, help="With --once: the tasks of a Spark job make them; see spark-submit.")
 @pass_context
-def follow(context: Context, tables: tuple[str, ...], once: bool, local: bool) -> None:
+def follow(
+    context: Context, tables: tuple[str, ...], once: bool, local: bool, processes: int | None, spark: bool
+) -> None:
     """Keep tables as their topics are; without names all of the catalog that follow one.
 
     Any number of followers may keep the same tables. One that cannot go on stops with its reason, the others go on.
     Ends on SIGTERM.
     """
+    if (spark or processes) and not once:
+        raise InvalidRequest("--processes and --spark go with --once: a service reads little at a time")
+    if spark and processes:
+        raise InvalidRequest("--spark or --processes, not both")
     if once:
-        _follow_once(context, tables, local)
+        run = (
+            by_spark("table follow --spark") if spark else by_processes(processes, "table_tasks") if processes else None
+        )
+        _follow_once(context, tables, local, run)
     else:
         _follow(context, tables, local)
 
 
-def _follow_once(context: Context, tables: tuple[str, ...], local: bool) -> None:
+def _follow_once(context: Context, tables: tuple[str, ...], local: bool, run: AnyRun | None) -> None:
     failed: list[TierstateError] = []
     rows = []
     with _catalog(context) as catalog, context.connected(*NEEDED) as connection:
         from ..lake.table_keeper import catch_up
-        from ..lake.table_open import fresh_attempt, limits_of, open_log
+        from ..lake.table_open import limits_of, means_of, open_log, pace_of
 
         for name in tables or catalog.ours():
             try:
                 facts = catalog.table(name).facts
                 with open_log(connection, facts, context.output.note, local=local) as (log, keep):
-                    done = catch_up(catalog, name, log, limits_of(context.settings), fresh_attempt, keep)
+                    means = means_of(context.settings, keep, run)
+                    pace = pace_of(context.settings, connection.clock)
+                    done = catch_up(catalog, name, log, limits_of(context.settings), pace, means)
             except TierstateError as error:
                 failed.append(error)
                 context.output.note(f"{name}: {error}")
@@ -231,8 +246,8 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
     logger = service_logs(context)
     with _catalog(context) as catalog:
         from ..app.services import open_serving_parts
-        from ..lake.table_keeper import FollowPace, Keeper, feed_table_metrics
-        from ..lake.table_open import fresh_attempt, limits_of, log_of, reads_of
+        from ..lake.table_keeper import Keeper, feed_table_metrics
+        from ..lake.table_open import limits_of, log_of, pace_of, reads_of
         from ..runtime.service import Service
 
         listens = settings.management.of_table
@@ -243,7 +258,7 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
                 tables,
                 lambda facts: log_of(parts.reader, facts, reads, local=local),
                 limits_of(settings),
-                FollowPace(parts.clock, settings.table.commit_interval, fresh_attempt),
+                pace_of(settings, parts.clock),
                 logger,
             )
             feed_table_metrics(parts.metrics, keeper)
@@ -259,10 +274,10 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
 @command.command("compact", epilog="Example: tierstate table compact kafka.orders --execute")
 @click.argument("table")
 @click.option("--keep-snapshots", type=click.IntRange(1), default=10, show_default=True, help="The newest, at least.")
-@click.option("--older-than", type=DurationType(), default="5d", show_default=True, help="Snapshots that may go.")
+@click.option("--older-than", type=DurationType(), help="Snapshots that may go; without it `table.snapshot_age`.")
 @acts(unasked=False)
 @pass_context
-def compact(context: Context, table: str, keep_snapshots: int, older_than: float, execute: bool) -> None:
+def compact(context: Context, table: str, keep_snapshots: int, older_than: float | None, execute: bool) -> None:
     """Make large files of small ones, expire old snapshots, and remove what dead attempts left for a day.
 
     Rows stay the same: the record digest of what is written is that of what was read. Run again it does nothing.
@@ -278,7 +293,8 @@ def compact(context: Context, table: str, keep_snapshots: int, older_than: float
 
         found = catalog.table(table)
         files = compact_files(found, fresh_attempt, execute=execute)
-        snapshots = old_snapshots(found, keep_snapshots, TimestampMs(now - int(older_than * 1000)))
+        age = context.settings.table.snapshot_age if older_than is None else older_than
+        snapshots = old_snapshots(found, keep_snapshots, TimestampMs(now - int(age * 1000)))
         expired = execute and expire(found, snapshots)
         left = strays(found, TimestampMs(now - ORPHAN_AGE_MS))
         if execute:

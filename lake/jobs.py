@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from ..app.split_reads import Access, SplitReads
@@ -64,6 +64,17 @@ class Job:
     access: TaskAccess
     done: TaskDone | None = None
 
+    @property
+    def number(self) -> int:
+        return self.task.number
+
+    def made(self) -> Made:
+        registry = self.access.registry
+        with closing(self.access.place.open()) as place, records_of(self.splits, self.access.log) as batches:
+            if self.done is not None:
+                return check_task(self.plan, self.task, self.done, batches, place, registry)
+            return run(export_task(self.plan, self.task, batches, Ledger(place, self.plan.topic_id), registry))
+
 
 Made: TypeAlias = TaskDone | list[Finding]
 Outcome: TypeAlias = Made | TierstateError
@@ -76,26 +87,32 @@ def job_of(plan: ExportPlan, task: ExportTask, split: PlannedSplit, access: Task
     return Job(replace(plan, tasks=()), task, SplitWriter().packed([split]), access)
 
 
-def do(job: Job) -> tuple[int, Outcome]:
+class AnyJob(Protocol):
+    """Plain values that say what is to be done. ``made``: does it, in whatever process; raises errors of ours."""
+
+    @property
+    def number(self) -> int: ...
+
+    def made(self) -> Any: ...
+
+
+AnyRun: TypeAlias = Callable[[Sequence[AnyJob]], Iterator[tuple[int, Any]]]
+"""A `Run` of any jobs: what comes of one is what it `made`, or an error of ours."""
+
+
+def do(job: AnyJob) -> tuple[int, Any]:
     """In whatever process."""
     try:
-        return job.task.number, _made(job)
+        return job.number, job.made()
     except TierstateError as error:
-        return job.task.number, error
-
-
-def _made(job: Job) -> Made:
-    registry = job.access.registry
-    with closing(job.access.place.open()) as place, _records(job) as batches:
-        if job.done is not None:
-            return check_task(job.plan, job.task, job.done, batches, place, registry)
-        return run(export_task(job.plan, job.task, batches, Ledger(place, job.plan.topic_id), registry))
+        return job.number, error
 
 
 @contextmanager
-def _records(job: Job) -> Iterator[Iterator[pa.RecordBatch]]:
-    splits = unpacked(job.splits)
-    with job.access.log.reads(splits, SystemClock()) as reads, closing(_decoded(splits, reads)) as batches:
+def records_of(packed: bytes, access: Access) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Of packed splits, one after another."""
+    splits = unpacked(packed)
+    with access.reads(splits, SystemClock()) as reads, closing(_decoded(splits, reads)) as batches:
         yield batches
 
 
@@ -104,6 +121,6 @@ def _decoded(splits: tuple[PlannedSplit, ...], reads: SplitReads) -> Generator[p
         yield from reads.records(split)
 
 
-def here(jobs: list[Job]) -> Iterator[tuple[int, Outcome]]:
-    """A `Run` in this process, one after another."""
+def here(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
+    """An `AnyRun` in this process, one after another."""
     yield from map(do, jobs)

@@ -10,31 +10,37 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.forkserver import ensure_running
+from typing import Any
 
 from ..state.errors import Unavailable
-from .jobs import Job, Outcome, Run, do, here
+from .jobs import AnyJob, AnyRun, do, here
 
 WAITING = 2
 """Jobs that are handed to a process ahead of time."""
+LOADED = tuple(f"{__package__.rpartition('.')[0]}.{name}" for name in ("lake.jobs", "fetch.split", "log.decode"))
+"""What every task needs, once for all, by the server that processes are forked from. None of them starts a thread."""
 
 
-def in_processes(count: int) -> Run:
-    """A `Run`; one process is this one. Raises Unavailable when one of them was killed."""
+def in_processes(count: int, *needs: str) -> AnyRun:
+    """One process is this one. ``needs``: modules of this room that are loaded beside `LOADED`.
+
+    Raises Unavailable when one of them was killed.
+    """
     if count == 1:
         return here
     # not forked from here: this process has threads and connections, which do not survive that
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([f"{__package__}.task_process"])
+    context.set_forkserver_preload([*LOADED, *(f"{__package__}.{name}" for name in needs)])
     ensure_running()
 
-    def run(jobs: list[Job]) -> Iterator[tuple[int, Outcome]]:
+    def run(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
         pool = ProcessPoolExecutor(count, mp_context=context, initializer=end_with_parent)
-        left, running = iter(jobs), set[Future[tuple[int, Outcome]]]()
+        left, running = iter(jobs), set[Future[tuple[int, Any]]]()
         try:
             while True:
                 for job in left:
@@ -48,8 +54,8 @@ def in_processes(count: int) -> Run:
                     yield each.result()
         except BrokenProcessPool as error:
             raise Unavailable(
-                "a process of the export was killed (by the kernel, when memory is short); what is committed stays, and"
-                " the same command goes on from there",
+                "a process that did tasks was killed (by the kernel, when memory is short); what is committed stays,"
+                " and the same command goes on from there",
                 processes=count,
             ) from error
         finally:

@@ -5,25 +5,26 @@ Spark go the tasks and what came of them.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from .jobs import Job, Outcome, Run, do
+from .jobs import AnyJob, AnyRun, do
 
 SCHEMA = "number int, said binary"
 ARROW = pa.schema([("number", pa.int32()), ("said", pa.binary())])
 
 
-def by_spark(session: Callable[[], SparkSession]) -> Run:
-    """A `Run` in the session's executors; all outcomes come when the last task has ended."""
+def by_spark(session: Callable[[], SparkSession]) -> AnyRun:
+    """In the session's executors; all outcomes come when the last task has ended."""
 
-    def run(jobs: list[Job]) -> Iterator[tuple[int, Outcome]]:
+    def run(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
         if not jobs:
             return
         spark = session()
-        rows = [(job.task.number, pickle.dumps(job)) for job in jobs]
+        rows = [(job.number, pickle.dumps(job)) for job in jobs]
         # one task of Spark each: it is what is repeated when an executor is lost
         frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, len(rows)), SCHEMA)
         for row in frame.mapInArrow(_do_all, SCHEMA).collect():

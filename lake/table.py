@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 from pyiceberg.exceptions import (
     CommitFailedException,
     ForbiddenError,
@@ -27,7 +28,15 @@ from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from sqlalchemy.exc import SQLAlchemyError
 
-from ..state.errors import AccessDenied, CorruptData, InvalidRequest, StorageFull, StorageUnavailable, UnknownOutcome
+from ..state.errors import (
+    AccessDenied,
+    CorruptData,
+    InvalidRequest,
+    StorageFull,
+    StorageUnavailable,
+    Unavailable,
+    UnknownOutcome,
+)
 from ..values.schema_registry import RegistryAccess
 from .columns import Columns, Rows
 from .table_facts import TableFacts, columns_property
@@ -60,13 +69,16 @@ class LakeTable:
     """
 
     def __init__(self, table: Table, facts: TableFacts, registry: RegistryAccess | None = None) -> None:
-        self.iceberg, self.facts, self._registry = table, facts, registry
+        self.iceberg, self.facts, self.registry = table, facts, registry
         self.name = ".".join(table.name())
 
     def refresh(self) -> None:
         """As it is now."""
         with foreign(table=self.name):
             self.iceberg.refresh()
+        self._read_facts()
+
+    def _read_facts(self) -> None:
         found = TableFacts.of_properties(self.iceberg.properties, self.name)
         if found is None:
             raise InvalidRequest("the table is none of ours any more: its properties are gone", table=self.name)
@@ -100,11 +112,11 @@ class LakeTable:
         """What makes rows of records as this version of the columns did. Raises CorruptData for an unknown one."""
         if version >= len(self.facts.versions):
             raise CorruptData("the table does not say what these columns were", table=self.name, version=version)
-        return Rows(self.facts.versions[version], self._registry)
+        return Rows(self.facts.versions[version], self.registry)
 
     def new_rows(self) -> Rows:
         """What makes rows that are to be added. It raises ColumnsGrown, where the table grows with its registry."""
-        return Rows(self.facts.columns, self._registry, grows=self.facts.grows)
+        return Rows(self.facts.columns, self.registry, grows=self.facts.grows)
 
     def data_files(self, where: str | None = None) -> list[DataFile]:
         """Those that may have rows ``where`` this holds. Raises InvalidRequest where another engine deleted rows by
@@ -187,22 +199,28 @@ class LakeTable:
 
         Raises UnknownOutcome where nobody says whether it landed: then its files stay, for they may be the table's.
         """
-        failure: Exception | None = None
         try:
             transaction.commit_transaction()
         except Exception as error:
             failure = error
-        self.refresh()
-        if failure is None or self.landed(attempt):
+        else:
+            self._read_facts()
             return True
-        if isinstance(failure, CommitFailedException):
-            return False
-        raise UnknownOutcome(
+        unknown = UnknownOutcome(
             "the catalog did not say whether a commit landed; the table's place says it later",
             table=self.name,
             attempt=attempt,
             reason=repr(failure),
-        ) from failure
+        )
+        try:
+            self.refresh()
+        except Unavailable:  # a catalog that went while it was asked
+            raise unknown from failure
+        if self.landed(attempt):
+            return True
+        if isinstance(failure, CommitFailedException):
+            return False
+        raise unknown from failure
 
     def landed(self, attempt: str) -> bool:
         """Whether a snapshot is of this attempt."""
@@ -225,7 +243,14 @@ def foreign(**facts: Any) -> Iterator[None]:
         raise CorruptData("a file of the table is missing", **facts, reason=str(error)) from error
     except pa.ArrowInvalid as error:
         raise CorruptData("a file of the table is damaged", **facts, reason=str(error)) from error
-    except (RESTError, SQLAlchemyError, OSError) as error:
+    except (NoCredentialsError, PartialCredentialsError) as error:
+        raise AccessDenied("the catalog's credentials are missing", **facts, reason=str(error)) from error
+    except ClientError as error:  # of Glue
+        denied = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == 403
+        refused = denied or error.response.get("Error", {}).get("Code", "").startswith("AccessDenied")
+        kind = AccessDenied if refused else StorageUnavailable
+        raise kind("the catalog refuses a request", **facts, reason=str(error)) from error
+    except (RESTError, SQLAlchemyError, BotoCoreError, OSError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise StorageFull("the table's store has no room", **facts) from error
         raise StorageUnavailable(

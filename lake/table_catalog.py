@@ -33,7 +33,7 @@ class LakeCatalog:
         with foreign(catalog=properties.get("uri")):
             try:
                 self._catalog: Catalog = load_catalog(NAME, **properties)
-            except (ValueError, ImportError) as error:
+            except (ValueError, TypeError, ImportError) as error:
                 raise InvalidRequest("no such catalog", reason=str(error)) from error
 
     def table(self, name: str) -> LakeTable:

@@ -9,9 +9,10 @@ snapshot. It may be told nothing about its commit: the place says whether it lan
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from itertools import islice
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,27 +37,36 @@ from .table_log import TopicLog
 from .table_place import TablePlace
 from .table_rows import between, rows_of_file
 
+Splits: TypeAlias = Mapping[int, list[PlannedSplit]]
+"""By partition, each one's in the order of offsets."""
+Write: TypeAlias = Callable[[LakeTable, TopicLog, Attempt, Splits], Act[None]]
+"""Makes the attempt's files of the records of splits. An act; what it leaves when it fails is named by no snapshot."""
+
 
 def append(
-    table: LakeTable, log: TopicLog, attempt: Attempt, place: TablePlace, splits: Mapping[int, list[PlannedSplit]]
+    table: LakeTable, log: TopicLog, attempt: Attempt, place: TablePlace, splits: Splits, write: Write
 ) -> Act[bool]:
     """The records of ``splits``, and the place where they bring the table to. False: another was first, or the log
     changed its lineage meanwhile. Raises ColumnsGrown, and leaves nothing then.
     """
-    made_by = table.new_rows()
     lineages = {number: log.lineage(number) for number in splits}
     with nothing_left(table, attempt):
-        for number, parts in splits.items():
-            for at, split in enumerate(parts):
-                with closing(log.read(split)) as batches:
-                    yield from write_rows(
-                        table, attempt, ExportTask(at, number, split.start, split.end), batches, made_by
-                    )
-        attempt.corrupt = made_by.corrupt
+        yield from write(table, log, attempt, splits)
         if any(log.lineage(number) != known for number, known in lineages.items()):
             yield from give_back(table, attempt)
             return False
     return (yield from commit(table, attempt, Change(place, tuple(attempt.files))))
+
+
+def write_here(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Act[None]:
+    """In this process, one split after another."""
+    made_by = table.new_rows()
+    for number, parts in splits.items():
+        for at, split in enumerate(parts):
+            with closing(log.read(split)) as batches:
+                task = ExportTask(at, number, split.start, split.end)
+                yield from write_rows(table, attempt, task, batches, made_by)
+    attempt.corrupt = made_by.corrupt
 
 
 def take_out(

@@ -21,7 +21,7 @@ from ..state.offsets import Offset
 from .columns import ColumnsGrown
 from .kept import Keep
 from .table import LakeTable
-from .table_commit import append, first_splits, take_out
+from .table_commit import Write, append, first_splits, take_out, write_here
 from .table_evolve import evolve
 from .table_files import Attempt
 from .table_log import TopicLog
@@ -72,6 +72,17 @@ def no_lease(ranges: Mapping[int, tuple[Offset, Offset]]) -> None:
     """A `Keep` that keeps nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Means:
+    """How a round reads and writes. ``keep``: from being deleted meanwhile; ``write``: who makes the files."""
+
+    keep: Keep = no_lease
+    write: Write = write_here
+
+
+ALONE = Means()
+
+
 @dataclass
 class Look:
     """The table beside the log, as both are now."""
@@ -89,7 +100,7 @@ class Look:
 
 
 def follow_round(
-    table: LakeTable, log: TopicLog, look: Look, attempt_id: str, limits: TableLimits, keep: Keep = no_lease
+    table: LakeTable, log: TopicLog, look: Look, attempt_id: str, limits: TableLimits, means: Means = ALONE
 ) -> Act[Round]:
     """One commit, or none. ``look``: of this table as it was loaded. Raises what reading and writing do."""
     attempt, place = Attempt(attempt_id), look.place
@@ -106,13 +117,13 @@ def follow_round(
         return _round(Step.EXPIRED if landed else Step.RACED, attempt, look)
     if not look.news:
         return Round(Step.NOTHING, waiting=look.waiting)
-    return (yield from _append(table, log, attempt, look, limits, keep))
+    return (yield from _append(table, log, attempt, look, limits, means))
 
 
 def _append(
-    table: LakeTable, log: TopicLog, attempt: Attempt, look: Look, limits: TableLimits, keep: Keep
+    table: LakeTable, log: TopicLog, attempt: Attempt, look: Look, limits: TableLimits, means: Means
 ) -> Act[Round]:
-    keep(look.news)
+    means.keep(look.news)
     share = limits.commit_bytes // len(look.news) // limits.file_bytes
     lineages = {number: log.lineage(number) for number in look.news}
     splits = {
@@ -127,7 +138,7 @@ def _append(
         missed += start - before.end
         reaches[number] = before.missing(start).to(parts[-1].end, lineages[number], table.facts.version)
     try:
-        landed = yield from append(table, log, attempt, look.place.with_(reaches), splits)
+        landed = yield from append(table, log, attempt, look.place.with_(reaches), splits, means.write)
     except ColumnsGrown as grown:
         landed = yield from evolve(table, attempt, look.place, grown.columns)
         return _round(Step.EVOLVED if landed else Step.RACED, attempt, look)

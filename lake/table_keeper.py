@@ -16,13 +16,14 @@ from ..leader.act import run
 from ..runtime.clock import Clock
 from ..runtime.metrics import Metrics, Sample
 from ..state.errors import TierstateError, Unavailable, UnknownOutcome
+from ..state.offsets import TimestampMs
 from .export import MOVED, TRIES
-from .kept import Keep
 from .table import LakeTable
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
-from .table_follow import Look, Round, Step, TableLimits, below, follow_round, look_at, no_lease
+from .table_follow import ALONE, Look, Means, Round, Step, TableLimits, below, follow_round, look_at
 from .table_log import TopicLog
+from .table_upkeep import expire_some
 
 LOOK_S = 5.0
 """Between two looks at a table that has nothing to commit yet."""
@@ -52,20 +53,35 @@ class CaughtUp:
         self.corrupt += done.corrupt
 
 
+@dataclass(frozen=True, slots=True)
+class FollowPace:
+    """``interval_s``: how long what is new waits for more of it. ``snapshot_age_s``: how long old snapshots stay."""
+
+    clock: Clock
+    interval_s: float
+    snapshot_age_s: float
+    attempt_id: Callable[[], str]
+
+    @property
+    def expired(self) -> TimestampMs:
+        """Snapshots before it may go."""
+        return TimestampMs(self.clock.now_ms() - int(self.snapshot_age_s * 1000))
+
+
 def catch_up(
     catalog: LakeCatalog,
     name: str,
     log: TopicLog,
     limits: TableLimits,
-    attempt_id: Callable[[], str],
-    keep: Keep = no_lease,
+    pace: FollowPace,
+    means: Means = ALONE,
 ) -> CaughtUp:
     """Until the table has what is there now. Raises what a round does, `AGAIN` only when it came up `TRIES` times."""
     done, tries = CaughtUp(), TRIES
     while True:
         table = catalog.table(name)
         try:
-            round_ = run(follow_round(table, log, look_at(table, log), attempt_id(), limits, keep))
+            round_ = run(follow_round(table, log, look_at(table, log), pace.attempt_id(), limits, means))
         except AGAIN:
             tries -= 1
             if not tries:
@@ -74,15 +90,7 @@ def catch_up(
         done.count(round_)
         if round_.step is Step.NOTHING:
             return done
-
-
-@dataclass(frozen=True, slots=True)
-class FollowPace:
-    """``interval_s``: how long what is new waits for more of it."""
-
-    clock: Clock
-    interval_s: float
-    attempt_id: Callable[[], str]
+        expire_some(table, pace.expired)
 
 
 @dataclass
@@ -174,6 +182,7 @@ class Keeper:
         kept.stopped, kept.facts = None, table.facts
         if round_.step is not Step.RACED:
             self._logger.info("table", table=name, step=str(round_.step), rows=round_.rows, files=round_.files)
+            expire_some(table, self._pace.expired)
             left = look_at(table, log)
             self._saw(kept, left)
             if round_.step is not Step.EVOLVED:  # what the new columns are for has waited long enough

@@ -15,11 +15,14 @@ from ..runtime.clock import Clock
 from ..runtime.id_source import RandomIds
 from ..runtime.settings import Settings
 from ..state.ids import FactId
+from .jobs import AnyRun
 from .kept import Keep, leased
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts
-from .table_follow import TableLimits
+from .table_follow import Means, TableLimits
+from .table_keeper import FollowPace
 from .table_log import Open, TopicLog
+from .table_tasks import by_tasks
 
 if TYPE_CHECKING:
     from ..app.bucket_connection import BucketConnection
@@ -43,6 +46,15 @@ def catalog_properties(settings: Settings) -> Mapping[str, str]:
 
 def limits_of(settings: Settings) -> TableLimits:
     return TableLimits(settings.table.file_bytes, settings.table.commit_bytes)
+
+
+def pace_of(settings: Settings, clock: Clock) -> FollowPace:
+    return FollowPace(clock, settings.table.commit_interval, settings.table.snapshot_age, fresh_attempt)
+
+
+def means_of(settings: Settings, keep: Keep, run: AnyRun | None) -> Means:
+    """``run``: None: this process makes the files."""
+    return Means(keep) if run is None else Means(keep, by_tasks(run, access_by(settings), keep))
 
 
 def reads_of(settings: Settings, clock: Clock) -> Open:

@@ -37,6 +37,11 @@ TARGET_BYTES = 128 * 2**20
 COMMIT_BINS = 8
 """Compacted files of one commit."""
 
+KEPT_SNAPSHOTS = 10
+"""The newest, however old."""
+EXPIRED_AT_ONCE = 100
+"""By a follower: that is a commit of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bin:
@@ -177,6 +182,16 @@ def expire(table: LakeTable, snapshots: Sequence[int]) -> bool:
     return True
 
 
+def expire_some(table: LakeTable, older_than: TimestampMs) -> bool:
+    """What a follower does after its commits: snapshots that are older go, once there are `EXPIRED_AT_ONCE` of them.
+
+    Each commit writes all snapshots again, so without it a follower's commits cost ever more: after a week of a commit
+    a minute many seconds each. False: nothing was to go, or another writer was first.
+    """
+    old = old_snapshots(table, KEPT_SNAPSHOTS, older_than)
+    return len(old) >= EXPIRED_AT_ONCE and expire(table, old)
+
+
 @dataclass(frozen=True, slots=True)
 class Stray:
     """A file below the table's location that no snapshot names."""
@@ -199,14 +214,14 @@ def strays(table: LakeTable, older_than: TimestampMs) -> list[Stray]:
     with foreign(table=table.name):
         found = io.fs_by_scheme(scheme, host).get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
     table.refresh()
-    named = _named(table)
+    named = {_place(each) for each in _named(table)}
     return [
         Stray(url, each.size)
         for each in found
         if each.type == FileType.File
         and each.mtime_ns is not None
         and each.mtime_ns // 1_000_000 < older_than
-        and (url := location + each.path.removeprefix(path)) not in named
+        and _place(url := location + each.path.removeprefix(path)) not in named
     ]
 
 
@@ -215,6 +230,12 @@ def sweep(table: LakeTable, found: Sequence[Stray], advance: Callable[[int], Non
         with suppress(FileNotFoundError):
             table.remove(each.url)
         advance(1)
+
+
+def _place(url: str) -> tuple[str, str]:
+    """Bucket and path: a catalog's Java writes ``file:/lake`` and ``s3a://`` where the table's location has others."""
+    _, host, path = PyArrowFileIO.parse_location(url)
+    return host, path
 
 
 def _named(table: LakeTable) -> set[str]:

@@ -24,3 +24,8 @@ class Tables(Section):
         default=2**30, ge=2**20, description="Log bytes of one commit, about; so much does not wait for more."
     )
     file_bytes: Size = Field(default=128 * 2**20, ge=2**16, description="Log bytes of one file, at most about.")
+    snapshot_age: Duration = Field(
+        default=21_600.0,
+        ge=0,
+        description="How long a table's older snapshots stay; the newest ten do. Each commit writes all of them again.",
+    )

@@ -6,18 +6,21 @@ from tests.histories.forger import EVENTS
 from tests.histories.replica import Written
 from tests.histories.restored import broken_by_restores
 from tests.histories.small_world import SmallWorld, Steady
-from tests.histories.topic import DAY, HistoryTopic, ProcessTopic
+from tests.histories.topic import DAY, HOUR, HistoryTopic, ProcessTopic
 from tests.leader.forger import stolen
 from tierstate.follower.follower import Follower
 from tierstate.follower.following import Following
 from tierstate.follower.generations import InMemory
 from tierstate.runtime.clock import ManualClock
+from tierstate.schemas.codec import encode_fact
 from tierstate.state.errors import TierstateError
 from tierstate.state.ids import FactId
-from tierstate.state.keys import parse_key
+from tierstate.state.keys import key_of, parse_key
 from tierstate.state.lineage import FOLDED_AT_ONCE
 from tierstate.state.object_keys import ObjectKind, object_key
-from tierstate.state.termless_facts import ContradictionSettled
+from tierstate.state.offsets import OffsetRange, TimestampMs
+from tierstate.state.segment import SegmentState
+from tierstate.state.termless_facts import ContradictionSettled, ReaderLease
 
 A_KEY, ANOTHER_KEY, KEPT_KEY = (f"AAAAAAAAAAAAAAAAAAAAAQ/0/lease/AAAAAAAAAAAAAAAAAAAAA{letter}" for letter in "gQw")
 
@@ -320,6 +323,25 @@ def a_topic_is_created_again() -> str | None:
     return f"the view holds {sorted(held)}, the topic has {ANOTHER_KEY} alone"
 
 
+def a_reader_reads_on() -> str | None:
+    """What it reads is condemned under its first lease, and would be removed under its second."""
+    world = SmallWorld(2)
+    _take(world, "0*")
+    read = world.promises.live.view().readable[0].offsets
+    _lease(world, read, 1, 2 * HOUR)
+    _take(world, "order", "hour", "0*")
+    states = {each.state for each in world.promises.live.view().segments.values()}
+    assert SegmentState.DELETE_SEGMENT_STARTED in states, "nothing was condemned under the first lease"
+    _lease(world, read, 2, 9 * HOUR)
+    return _told(world, *["hour", "0*"] * 6)
+
+
+def _lease(world: SmallWorld, offsets: OffsetRange, number: int, left: int) -> None:
+    until = TimestampMs(world.clock.now_ms() + left)
+    fact = ReaderLease(world.cluster.partition, FactId.of(bytes(15) + bytes([number])), offsets, "reader", until)
+    world.topic.land(key_of(fact), encode_fact(fact))
+
+
 DIRECTED = {
     "finish needs its start": a_finish_lands_again,
     "leadership before irreversible acts": a_trim_after_two_elections,
@@ -338,4 +360,5 @@ DIRECTED = {
     "age of the position": a_view_sleeps_for_months,
     "topic id": a_topic_is_created_again,
     "anchor": broken_by_restores,
+    "leases that go on": a_reader_reads_on,
 }

@@ -389,6 +389,12 @@ GUARDS: dict[str, Guard] = {
         (("follower.archive:parted", _nothing), ("follower.archives:parted", _nothing)),
     ),
     "leases": Guard("objects only when no live lease covers them", "rules.expire:lease_on", _nothing, 34),
+    "leases that go on": Guard(
+        "a lease that its holder took to read on counts since the first one, which is not erased before it is over",
+        "rules.leases:_goes_on",
+        _no,
+        None,
+    ),
 }
 
 

@@ -20,6 +20,7 @@ lost topics  once the topic is gone and empty again beside a bucket with segment
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.histories.cluster import NAME, HistoryControl
@@ -58,6 +59,15 @@ if TYPE_CHECKING:
 GONE = SegmentState.DELETE_SEGMENT_FINISHED
 
 
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """``since``: the position of the first of the holder's leases that this one goes on from."""
+
+    key: str
+    lease: ReaderLease
+    since: int
+
+
 class Promises:
     """``landed`` is told every record of the tier-state topic; `check` and `captured` raise AssertionError."""
 
@@ -73,7 +83,7 @@ class Promises:
         self._written: dict[str, bytes] = {}
         self._elected: set[Lineage] = set()
         """Whatever branch comes back: what is said of it must not change by erasing."""
-        self._leases: list[LiveFact] = []
+        self._leases: list[Pinned] = []
         self._readers = Readers(world, self._stored)
         self._kept: set[str] = set()
         """Objects that a person said are never to be deleted."""
@@ -116,7 +126,7 @@ class Promises:
         written = self._written.setdefault(entry.key, entry.value)
         assert written == entry.value, f"{entry.key} was written twice, with two values"
         if isinstance(live.fact, ReaderLease):
-            self._leases.append(live)
+            self._leases.append(Pinned(live.key, live.fact, self._read_since(live.fact, live.position)))
         if isinstance(live.fact, IntegrityHold):
             assert live.fact.reason == "seen", f"an agent holds the partition: {live.fact.reason}"
         if isinstance(live.fact, ContradictionSettled) and live.fact.keep:
@@ -270,15 +280,30 @@ class Promises:
             base = meant.subject.object_key
             self._kept |= {info.key for info in listed(self._world) if info.key.rsplit(".", 1)[0] == base}
 
+    def _read_since(self, lease: ReaderLease, position: int) -> int:
+        """From which position on its holder has pinned all of it without a break."""
+        now, live = self._world.clock.now_ms(), {each.key for each in self.live.view().others}
+        before = [
+            each.since
+            for each in self._leases
+            if each.lease.holder == lease.holder
+            and each.lease.offsets == lease.offsets
+            and each.lease.expires_at >= now
+            and each.key in live
+        ]
+        return min(before, default=position)
+
     def _leases_are_kept(self, there: set[str]) -> None:
-        """What a reader pinned before the segment was condemned is there until the lease is over, or was overridden."""
+        """What a reader pinned before the segment was condemned is there until the lease is over, or was overridden. A
+        lease that goes on from another, which was not over, pins since that one.
+        """
         now, history = self._world.clock.now_ms(), self.history.view()
-        self._leases = [each for each in self._leases if _lease(each).expires_at >= now]
+        self._leases = [each for each in self._leases if each.lease.expires_at >= now]
         for each in self._leases:
-            offsets = _lease(each).offsets
+            offsets = each.lease.offsets
             for meant in history.segments.values():
                 whole, deleting = meant.remote, meant.deleting
-                if whole is None or deleting is None or self._first[deleting.key] < each.position:
+                if whole is None or deleting is None or self._first[deleting.key] < each.since:
                     continue
                 forced = any(o.force and (o.before or 0) > whole.offsets.end for o in history.orders)
                 if offsets.overlap(whole.offsets) and not forced:
@@ -368,11 +393,6 @@ class Promises:
 
 def _held(follower: Follower) -> dict[str, tuple[int, bytes | None]]:
     return {entry.key: (entry.position, entry.value) for _, entry in follower.store.entries(0)}
-
-
-def _lease(live: LiveFact) -> ReaderLease:
-    assert isinstance(live.fact, ReaderLease)
-    return live.fact
 
 
 def listed(world: World) -> list[ObjectInfo]:

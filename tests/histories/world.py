@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from random import Random
 
 from tests.histories.cluster import NAME, Cluster, HistoryControl
@@ -300,10 +301,7 @@ class World:
             self.hold_or_release(identity, now)
             return
         if self.rnd.random() < 0.4 and end:
-            first = self.rnd.randrange(end)
-            offsets = OffsetRange(Offset(first), Offset(self.rnd.randrange(first, end)))
-            expires = TimestampMs(now + self.rnd.randint(1, DAY))
-            fact = ReaderLease(self.cluster.partition, identity, offsets, "spark", expires)
+            fact = self.lease(identity, now, end)
         else:
             kinds = [OrderKind.PAUSE, OrderKind.RESUME, OrderKind.RESUME, OrderKind.DELETE_RECORDS]
             kind = self.rnd.choice(kinds)
@@ -313,6 +311,16 @@ class World:
                 return
             fact = OperatorOrder(self.cluster.partition, identity, kind, None, force, "ops", now)
         self.say(fact)
+
+    def lease(self, identity: FactId, now: TimestampMs, end: int) -> ReaderLease:
+        """A reader's first one, or every other time one that it takes while the last is not over, to read on."""
+        first = self.rnd.randrange(end)
+        offsets = OffsetRange(Offset(first), Offset(self.rnd.randrange(first, end)))
+        expires = TimestampMs(now + self.rnd.randint(1, DAY))
+        begun = [each for each in self.promises.live.view().leases if each.expires_at >= now]
+        if begun and self.orders % 2:
+            return replace(begun[-1], id=identity, expires_at=expires)
+        return ReaderLease(self.cluster.partition, identity, offsets, f"spark-{self.orders}", expires)
 
     def hold_or_release(self, identity: FactId, now: TimestampMs) -> None:
         """Some agent saw a contradiction; or a person says that it is cleared up."""

@@ -20,7 +20,7 @@ from tierstate.lake.table_catalog import LakeCatalog
 from tierstate.lake.table_evolve import evolve
 from tierstate.lake.table_facts import TableFacts
 from tierstate.lake.table_files import Attempt
-from tierstate.lake.table_follow import Round, Step, TableLimits, follow_round, look_at
+from tierstate.lake.table_follow import Means, Round, Step, TableLimits, follow_round, look_at
 from tierstate.lake.table_log import TopicLog
 from tierstate.leader.act import Act, run
 from tierstate.log.record_digest import RecordDigest
@@ -49,24 +49,23 @@ class TableWorld:
         keep: bool = False,
         limits: TableLimits = SMALL,
         local: bool = True,
+        properties: Mapping[str, str] | None = None,
         registry: RegistryAccess | None = None,
         grows: tuple[str, ...] = (),
     ) -> None:
+        """``properties``: of another catalog."""
         self.golden, self.folder, self.limits, self.local = golden, folder, limits, local
-        self.isolation, self.registry = isolation, registry
+        self.isolation, self.registry, self.means = isolation, registry, Means()
         self._ids = RandomIds()
+        self.properties = properties or {
+            "type": "sql",
+            "uri": f"sqlite:///{folder}/catalog.db",
+            "warehouse": f"file://{folder}/warehouse",
+        }
         (folder / "warehouse").mkdir(parents=True)
         facts = TableFacts("t", TOPIC_ID, isolation, (columns,), keep, grows)
         with self.catalog() as catalog:
             catalog.create(NAME, facts)
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        return {
-            "type": "sql",
-            "uri": f"sqlite:///{self.folder}/catalog.db",
-            "warehouse": f"file://{self.folder}/warehouse",
-        }
 
     @contextmanager
     def catalog(self) -> Iterator[LakeCatalog]:
@@ -88,7 +87,7 @@ class TableWorld:
     def round(self, table: LakeTable | None = None) -> Act[Round]:
         """An act. ``table``: loaded by now."""
         table, log = table or self.table(), self.log()
-        return follow_round(table, log, look_at(table, log), self.attempt_id(), self.limits)
+        return follow_round(table, log, look_at(table, log), self.attempt_id(), self.limits, self.means)
 
     def follow(self) -> list[Round]:
         """Rounds until there is nothing to do."""

@@ -73,11 +73,11 @@ def delete_started(
     return build.live(position, SegmentDeleteStarted(subject, TERM, position, reason, TimestampMs(NOW - age)))
 
 
-def lease(position: int, start: int, end: int, *, left: int = 1, number: int = 40) -> LiveFact:
+def lease(position: int, start: int, end: int, *, left: int = 1, number: int = 40, holder: str = "spark") -> LiveFact:
     """``left``: milliseconds until nobody's clock can count it any more."""
     expires = TimestampMs(NOW - CLOCK_TOLERANCE_MS + left - 1)
     offsets = OffsetRange(Offset(start), Offset(end))
-    return build.live(position, ReaderLease(build.partition, build.fact_id(number), offsets, "spark", expires))
+    return build.live(position, ReaderLease(build.partition, build.fact_id(number), offsets, holder, expires))
 
 
 def moves(

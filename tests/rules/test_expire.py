@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -344,6 +345,20 @@ def test_a_lease_keeps_the_objects_of_the_segments_it_touches(start: int, end: i
 
 def test_a_lease_taken_after_the_segment_was_condemned_keeps_nothing() -> None:
     assert removal(delete_started(50, 1), lease(51, 100, 199)) == 1
+
+
+def test_a_lease_that_its_holder_took_to_read_on_keeps_what_the_first_one_did() -> None:
+    first, second = lease(49, 100, 199, left=0), lease(51, 100, 199, number=41)
+    assert "of spark" in str(removal(first, delete_started(50, 1), second))
+    assert expired_leases(view_of(first, second), NOW) == []
+
+
+@pytest.mark.parametrize("other", [{"holder": "another"}, {"start": 0, "end": 99}])
+def test_another_holders_lease_and_one_on_other_offsets_go_on_from_none(other: dict[str, Any]) -> None:
+    asked: dict[str, Any] = {"start": 100, "end": 199, **other}
+    first, second = lease(49, 100, 199, left=0), lease(51, number=41, **asked)
+    assert removal(first, delete_started(50, 1), second) == 1
+    assert expired_leases(view_of(first, second), NOW) == [first.key]
 
 
 def test_a_lease_counts_until_nobodys_clock_can_take_it_for_live() -> None:

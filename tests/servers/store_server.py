@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from tests.servers.store_programs import AZURITE, FAKE_GCS, TOXIPROXY, VERSITYGW, StoreProgram, store_program
 from tierstate.sandbox.artifacts import Progress
@@ -58,13 +59,13 @@ class StoreServer:
         assert self._process is not None
         return self._process.pid
 
-    def __enter__(self) -> StoreServer:
+    def __enter__(self) -> Self:
         """Starts it and waits until it accepts connections. Raises Unavailable, TimedOut, InvalidRequest."""
-        program = store_program(self._program, self._progress)
+        self._brought()
         self._folder.mkdir(parents=True, exist_ok=True)
         self._port = self._ports.take()
         try:
-            self.start(str(program))
+            self.start()
         except BaseException:
             self.close()
             raise
@@ -73,9 +74,13 @@ class StoreServer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def start(self, program: str | None = None) -> None:
+    def _brought(self) -> str:
+        """The program's file."""
+        return str(store_program(self._program, self._progress))
+
+    def start(self) -> None:
         """Again, on the same port and folder, after `kill`."""
-        command = [program or str(store_program(self._program)), *self._arguments(self._port, self._folder)]
+        command = [self._brought(), *self._arguments(self._port, self._folder)]
         tether = [sys.executable, "-I", "-S", str(TETHER), str(os.getpid())]
         self._process = self._starter.submit(self._popen, [*tether, *command]).result()
         deadline = time.monotonic() + START_SECONDS

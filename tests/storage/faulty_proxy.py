@@ -10,9 +10,15 @@ from urllib.parse import urlsplit
 
 Fault = Callable[[str, str], str | None]
 """``fault(method, path)``: None, "lose the answer", "deliver twice", "cut the body", "drop the range",
-"drop the condition", "409", "412", "500" or "503"."""
+"drop the condition", "403", "409", "412", "500" or "503"."""
 
-_ERRORS = {"409": "ConditionalRequestConflict", "412": "PreconditionFailed", "500": "InternalError", "503": "SlowDown"}
+_ERRORS = {
+    "403": "AccessDeniedException",
+    "409": "ConditionalRequestConflict",
+    "412": "PreconditionFailed",
+    "500": "InternalError",
+    "503": "SlowDown",
+}
 
 
 class FaultyProxy:

@@ -1,0 +1,271 @@
+"""A topic as an Iceberg table: how fast it is filled, checked, followed and planned. All in a folder, catalog SQLite.
+
+Filled: 2 GiB in four partitions, segments of 8 MiB, values of JSON of 120 B, all copied before. `tierstate table
+follow --once` as a process, from its start to its end, by two processes and by one, in turns; then `check`. The median
+of three.
+
+Followed: an agent and `tierstate table follow` beside a broker that gets 1 MiB every half second, a segment each;
+`table.commit_interval` is 0, and what is new waits up to that long besides. Seconds are from the segment's manifest in
+the store to the snapshot in the catalog that has its rows.
+
+Planned: a table of 10,000 commits of one file each, their rows a minute apart, old snapshots let go as a follower does.
+What pyiceberg takes to name the files of a scan, before `compact` and after it. And what one commit costs beside so
+many snapshots that nobody let go: each of them is written again.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from confluent_kafka import Producer
+
+from tierstate.lake.columns import Columns
+from tierstate.lake.table import Change, LakeTable
+from tierstate.lake.table_catalog import LakeCatalog
+from tierstate.lake.table_facts import TableFacts
+from tierstate.lake.table_place import OFFSETS, Reach, TablePlace
+from tierstate.lake.table_upkeep import compact, expire_some
+from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.id_source import RandomIds
+from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.epochs import Lineage
+from tierstate.state.ids import FactId, TopicId
+from tierstate.state.offsets import Offset
+from tierstate.state.routing import Isolation
+from tierstate.storage.object_store import MIB
+
+from .agent_site import TIERSTATE, RunningAgent, Site, spent_by, until
+from .rows import Row
+
+RUNS = 3
+PARTITIONS, SEGMENT_BYTES, SEGMENTS = 4, 8 * MIB, 64
+DDL = "id int, name string, price double, tags array<string>, city string"
+FOLLOWED = 120
+COMMITS = 10_000
+BESIDE = {"360 snapshots: 6 h of a commit a minute": 360, "10,080 snapshots: a week of it": 10_080}
+NAME = "kafka.t"
+
+
+def measure(quick: bool = False) -> list[Row]:
+    """About 30 minutes, 8 GB of disk."""
+    with ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tierstate-bench-")))
+        rows = _planned(folder / "planned", COMMITS // 50 if quick else COMMITS)
+        rows += [_beside(folder / str(count), what, count // 50 if quick else count) for what, count in BESIDE.items()]
+        kafka = opened.enter_context(KafkaSandbox(folder=folder / "kafka"))
+        site = Site(kafka, folder / "site", "")
+        return rows + _filled(site, 2 if quick else SEGMENTS, 1 if quick else RUNS) + _followed(site, quick)
+
+
+# --- filled and checked -----------------------------------------------------------------------------------------------
+
+
+def _filled(site: Site, segments: int, runs: int) -> list[Row]:
+    topic = "filled"
+    site.create(topic, PARTITIONS, SEGMENT_BYTES)
+    site.fill_with([_value(number) for number in range(500)], topic, PARTITIONS, segments)
+    tables = site.log_dir.parent / "filled-tables"
+    config = site.begin(topic, table=f'folder = "{tables}"\nfile_bytes = "32MiB"')
+    site.once(config)
+    megabytes = sum(each.stat().st_size for each in site.logs(topic)) / 1e6
+    seconds: dict[str, list[float]] = {}
+    for _ in range(runs):
+        for kind, typed in (("bytes", []), ("typed", ["--value-format", "json", "--value-schema", DDL])):
+            for count in ("2", "1"):
+                shutil.rmtree(tables, ignore_errors=True)
+                _run(config, "create", topic, *typed)
+                spent = _run(config, "follow", "--once", "--processes", count)
+                seconds.setdefault(kind + count, []).append(spent)
+            seconds.setdefault(f"check of {kind}", []).append(_run(config, "check", f"kafka.{topic}"))
+    rate = {side: megabytes / statistics.median(all_) for side, all_ in seconds.items()}
+    unit, peer = "MB of log a second", "one process"
+    return [
+        Row(f"fill, bytes, {megabytes:,.0f} MB, two processes", rate["bytes2"], unit, rate["bytes1"], peer),
+        Row("fill, values typed of JSON, two processes", rate["typed2"], unit, rate["typed1"], peer),
+        Row("check, bytes", rate["check of bytes"], unit),
+        Row("check, values typed of JSON", rate["check of typed"], unit),
+    ]
+
+
+def _value(number: int) -> bytes:
+    """Of about 120 B."""
+    said = {"id": number, "name": f"customer {number}", "price": number / 7, "tags": ["a", "b"], "city": "x" * 30}
+    return json.dumps(said).encode()
+
+
+def _run(config: Path, *arguments: str) -> float:
+    return spent_by([*TIERSTATE, "table", *arguments, "--config", str(config)]).seconds
+
+
+# --- followed ---------------------------------------------------------------------------------------------------------
+
+
+def _followed(site: Site, quick: bool) -> list[Row]:
+    topic = "followed"
+    site.create(topic, 1, MIB)
+    tables = site.log_dir.parent / "followed-tables"
+    config = site.begin(topic, table=f'folder = "{tables}"\ncommit_interval = "0s"')
+    _run(config, "create", topic)
+    store, seen = config.parent / "store", dict[int, float]()
+    with RunningAgent(config), (config.parent / "follow.err").open("wb") as err:
+        follower = subprocess.Popen(
+            [*TIERSTATE, "table", "follow", "--config", str(config), "--set", f"state_dir={config.parent / 'other'}"],
+            stdout=subprocess.DEVNULL,
+            stderr=err,
+        )
+        try:
+            place = _Place(tables / "catalog.db")
+            wanted = 12 if quick else FOLLOWED
+            producer: Any = Producer({"bootstrap.servers": site.kafka.bootstrap, "log_level": 0})
+
+            def look() -> int:
+                end = place.end()
+                for base in _copied(store):
+                    if base < end:
+                        seen.setdefault(base, time.time())
+                return len(seen)
+
+            until(lambda: follower.poll() is None and _produced(producer, topic) and look(), 300)
+            # what was copied before waited for the follower to start
+            first = max(_copied(store))
+            while len(copied := [base for base in _copied(store) if base > first]) < wanted:
+                ends = time.monotonic() + 0.5
+                _produced(producer, topic)
+                while time.monotonic() < ends:
+                    look()
+                    time.sleep(0.01)
+            until(lambda: look() and seen.keys() >= set(copied))
+        finally:
+            follower.terminate()
+            follower.wait(20)
+    at = _copied(store)
+    late = sorted(seen[base] - at[base] for base in copied)
+    unit = "s from copied to visible"
+    return [
+        Row(f"follow, p50 of {len(late)} segments", statistics.median(late), unit),
+        Row("follow, p99", late[min(len(late) - 1, int(len(late) * 0.99))], unit),
+    ]
+
+
+def _produced(producer: Any, topic: str) -> bool:
+    """A little more than a segment."""
+    for _ in range(1100):
+        producer.produce(topic, bytes(1000))
+    assert producer.flush(30) == 0
+    return True
+
+
+def _copied(store: Path) -> dict[int, float]:
+    """When each segment's manifest was there, by its first offset."""
+    return {int(path.name.split("-")[0]): path.stat().st_mtime for path in store.rglob("*.rsm-manifest")}
+
+
+class _Place:
+    """How far a table is, as its catalog says by now."""
+
+    def __init__(self, catalog: Path) -> None:
+        self._catalog = sqlite3.connect(f"file:{catalog}?mode=ro", uri=True)
+        self._known, self._end = "", 0
+
+    def end(self) -> int:
+        [found] = self._catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchone()
+        if found != self._known:
+            self._known = found
+            said = json.loads(Path(found.removeprefix("file://")).read_bytes())
+            heads = [each for each in said["snapshots"] if each["snapshot-id"] == said.get("current-snapshot-id")]
+            self._end = max((json.loads(each["summary"][OFFSETS])["0"] for each in heads), default=0)
+        return self._end
+
+
+# --- planned ----------------------------------------------------------------------------------------------------------
+
+
+def _planned(folder: Path, commits: int) -> list[Row]:
+    catalog, table = _empty(folder)
+    took = []
+    for number in range(commits):
+        began = time.perf_counter()
+        _commit(table, number)
+        expire_some(table, SystemClock().now_ms())
+        took.append(time.perf_counter() - began)
+    table = catalog.table(NAME)
+    before = [_seconds(lambda: _files(table)), _seconds(lambda: _files(table, commits // 2))]
+    compact(table, lambda: FactId.of(RandomIds().uuid()), execute=True)
+    table = catalog.table(NAME)
+    after = [_seconds(lambda: _files(table)), _seconds(lambda: _files(table, commits // 2))]
+    catalog.close()
+    first, last = statistics.median(took[:100]), statistics.median(took[-100:])
+    what, unit = f"of {commits:,} commits", "ms, less is better"
+    return [
+        Row(f"plan a scan {what}, compacted", after[0] * 1000, unit, before[0] * 1000, "not compacted"),
+        Row(f"plan a scan of one offset {what}, compacted", after[1] * 1000, unit, before[1] * 1000, "not compacted"),
+        Row("a commit, the last hundred", last * 1000, unit, first * 1000, "the first hundred"),
+    ]
+
+
+def _beside(folder: Path, what: str, count: int) -> Row:
+    """A table that has so many snapshots: those of one real commit, again and again under other numbers."""
+    catalog, table = _empty(folder)
+    _commit(table, 0)
+    location = Path(table.iceberg.metadata_location.removeprefix("file://"))
+    said = json.loads(location.read_bytes())
+    [one] = said["snapshots"]
+    numbers = range(1, count + 1)
+    said["snapshots"] = [{**one, "snapshot-id": each, "sequence-number": each} for each in numbers]
+    said["snapshot-log"] = [{"snapshot-id": each, "timestamp-ms": one["timestamp-ms"]} for each in numbers]
+    said |= {"current-snapshot-id": count, "last-sequence-number": count}
+    said["refs"]["main"]["snapshot-id"] = count
+    many = location.with_name("99999-many.metadata.json")
+    many.write_text(json.dumps(said))
+    catalog.drop(NAME)
+    catalog._catalog.register_table(tuple(NAME.split(".")), many.as_uri())
+    seconds = _seconds(lambda: _commit(catalog.table(NAME), int(time.time_ns())), runs=3)
+    catalog.close()
+    return Row(f"a commit beside {what}", seconds * 1000, "ms, less is better")
+
+
+def _empty(folder: Path) -> tuple[LakeCatalog, LakeTable]:
+    (folder / "warehouse").mkdir(parents=True)
+    properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": (folder / "warehouse").as_uri()}
+    catalog = LakeCatalog(properties)
+    columns = Columns(("partition", "offset", "timestamp"))
+    facts = TableFacts("t", TopicId.of(b"topic-of-a-bench"), Isolation.READ_COMMITTED, (columns,), False)
+    return catalog, catalog.create(NAME, facts)
+
+
+def _commit(table: LakeTable, number: int) -> None:
+    """One row's."""
+    time_ = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number % 525_600)
+    columns = {"partition": [0], "offset": [number], "timestamp": [time_]}
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_pydict(columns, schema=table.schema), file)
+    added = table.put(table.url(f"{number}.parquet"), [file.getvalue()])
+    place = TablePlace({0: Reach(Offset(0), Offset(number + 1), Lineage.of((0, 0)))})
+    assert table.commit(table.prepared(Change(place, [added]), str(number)), str(number))
+
+
+def _files(table: LakeTable, offset: int | None = None) -> int:
+    return len(table.data_files(None if offset is None else f"offset == {offset}"))
+
+
+def _seconds(work: Callable[[], object], runs: int = 5) -> float:
+    found = []
+    for _ in range(runs):
+        began = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - began)
+    return statistics.median(found)

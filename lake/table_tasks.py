@@ -1,0 +1,134 @@
+"""A commit's files by tasks elsewhere: processes of this machine, or executors of Spark. Who commits is the driver.
+
+    splits of one commit  ->  a job each  ->  files of the table  ->  what a manifest says of them  ->  commit
+
+A task that is done twice, because its executor was lost or was slow, writes other files each time, for their names are
+of that one run of it. The driver commits those that it was told of; the others are named by no snapshot, and `compact`
+removes them a day later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from ..app.split_reads import Access
+from ..fetch.packed_splits import SplitWriter
+from ..leader.act import Act, run
+from ..runtime.id_source import RandomIds
+from ..state.errors import TierstateError
+from ..state.ids import FactId
+from ..values.schema_registry import RegistryAccess
+from .columns import Columns, ColumnsGrown
+from .jobs import AnyRun, records_of
+from .kept import Keep
+from .plan import ExportTask
+from .table import LakeTable
+from .table_commit import Splits, Write
+from .table_facts import TableFacts
+from .table_files import Attempt, nothing_left, write_rows
+from .table_log import TopicLog
+
+FORGOTTEN: dict[str, Any] = {
+    "current_snapshot_id": None,
+    "snapshots": [],
+    "snapshot_log": [],
+    "metadata_log": [],
+    "refs": {},
+    "statistics": [],
+}
+"""Of a table's metadata: a task needs the columns, and there may be thousands of snapshots."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedTable:
+    """A table as a task needs it: where its files go and what they are like; credentials included."""
+
+    name: tuple[str, ...]
+    metadata: TableMetadata
+    io: FileIO
+    facts: TableFacts
+    registry: RegistryAccess | None
+
+    def opened(self) -> LakeTable:
+        return LakeTable(Table(self.name, self.metadata, "", self.io, NoopCatalog("")), self.facts, self.registry)
+
+
+def shipped(table: LakeTable) -> ShippedTable:
+    iceberg = table.iceberg
+    metadata = iceberg.metadata.model_copy(update=FORGOTTEN)
+    return ShippedTable(iceberg.name(), metadata, iceberg.io, table.facts, table.registry)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a task made."""
+
+    files: tuple[DataFile, ...]
+    rows: int
+    corrupt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableJob:
+    """One split's rows into files of an attempt."""
+
+    table: ShippedTable
+    attempt: str
+    task: ExportTask
+    split: bytes
+    access: Access
+
+    @property
+    def number(self) -> int:
+        return self.task.number
+
+    def made(self) -> Written | Columns:
+        """Columns: what the table's must grow to, before anything of it is a row."""
+        # of this run of the task alone: a lost executor may have left a file, or still be writing it
+        mine = Attempt(f"{self.attempt}-{FactId.of(RandomIds().uuid())}")
+        table = self.table.opened()
+        made_by = table.new_rows()
+        try:
+            with records_of(self.split, self.access) as batches, nothing_left(table, mine):
+                run(write_rows(table, mine, self.task, batches, made_by))
+        except ColumnsGrown as grown:
+            return grown.columns
+        return Written(tuple(mine.files), mine.rows, made_by.corrupt)
+
+
+def by_tasks(run_jobs: AnyRun, access: Access, keep: Keep) -> Write:
+    """``keep``: asked again as tasks end, for one commit may take hours. Raises what a task does."""
+
+    def write(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Act[None]:
+        ranges = {number: (parts[0].start, parts[-1].end) for number, parts in splits.items()}
+        form = shipped(table)
+        tasks = [(number, split) for number, parts in splits.items() for split in parts]
+        jobs = [
+            TableJob(
+                form,
+                attempt.id,
+                ExportTask(at, number, split.start, split.end),
+                SplitWriter().packed([split]),
+                access,
+            )
+            for at, (number, split) in enumerate(tasks)
+        ]
+        yield f"do {len(jobs)} tasks"
+        for _, outcome in run_jobs(jobs):
+            if isinstance(outcome, TierstateError):
+                raise outcome
+            if isinstance(outcome, Columns):
+                raise ColumnsGrown(outcome)
+            attempt.files += outcome.files
+            attempt.rows += outcome.rows
+            attempt.corrupt += outcome.corrupt
+            keep(ranges)
+
+    return write

@@ -1,0 +1,174 @@
+"""A table in a catalog that is a server: Iceberg's own REST catalog, and Glue, with files in a folder and on S3."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.fetch.two_tiers import Golden
+from tests.lake.catalogs import of_glue, on_s3, rest_on_s3, s3_and_glue
+from tests.lake.tables import NAME, TableWorld
+from tests.servers.rest_catalog import RestCatalog, rest_catalog
+from tests.storage.faulty_proxy import FaultyProxy
+from tierstate.lake.table_catalog import LakeCatalog
+from tierstate.lake.table_follow import Step, TableLimits
+from tierstate.lake.table_upkeep import compact, expire, old_snapshots, strays, sweep
+from tierstate.leader.act import run
+from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.id_source import CountingIds
+from tierstate.state.errors import AccessDenied, InvalidRequest, StorageUnavailable, UnknownOutcome
+from tierstate.state.ids import FactId
+from tierstate.state.offsets import TimestampMs
+
+Make = Callable[..., Golden]
+THREE_COMMITS = TableLimits(file_bytes=40_000, commit_bytes=100_000)
+LATER = TimestampMs(SystemClock().now_ms() + 10**9)
+IDS = CountingIds(11)
+
+
+def fresh() -> str:
+    return FactId.of(IDS.uuid())
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    with s3_and_glue() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(params=["rest", "rest on S3", "glue"])
+def catalog(request: pytest.FixtureRequest, moto: str, tmp_path: Path) -> Iterator[Mapping[str, str]]:
+    """Properties of one without a table."""
+    if request.param == "glue":
+        properties = of_glue(moto)
+        yield properties
+        with closing(LakeCatalog(properties)) as left:
+            left.drop(NAME)  # a Glue of moto's is one for the whole process
+        return
+    if request.param == "rest":
+        with rest_catalog(tmp_path / "rest", f"file://{tmp_path}/lake") as server:
+            yield {"type": "rest", "uri": server.url}
+        return
+    with rest_on_s3(moto, tmp_path / "rest") as server:
+        yield {"type": "rest", "uri": server.url, **on_s3(moto)}
+
+
+def test_a_table_lives_in_any_catalog_from_its_first_row_to_its_last(
+    golden_log: Make, tmp_path: Path, catalog: Mapping[str, str]
+) -> None:
+    """Followed, compacted, its old snapshots expired, its strays swept, and read by whoever opens the catalog."""
+    world = TableWorld(golden_log("transactions"), tmp_path / "world", limits=THREE_COMMITS, properties=catalog)
+    with world.catalog() as opened:
+        assert opened.ours() == [NAME]
+        with pytest.raises(InvalidRequest, match="there is a table of this name"):
+            opened.create(NAME, opened.table(NAME).facts)
+        with pytest.raises(InvalidRequest, match="no such table"):
+            opened.table("kafka.other")
+    assert len(world.follow()) == 3
+    assert world.table_digest() == world.log_digest()
+    table = world.table()
+    assert compact(table, fresh, execute=True).commits == 1
+    assert expire(table, old_snapshots(table, 1, LATER))
+    found = strays(world.table(), LATER)
+    assert [each for each in found if each.url.endswith(".parquet")], "what compaction replaced"
+    sweep(world.table(), found, lambda _: None)
+    assert world.table_digest() == world.log_digest()
+    assert not strays(world.table(), LATER)
+    assert not world.follow()
+
+
+def test_of_two_followers_that_race_the_second_is_told_so(
+    golden_log: Make, tmp_path: Path, catalog: Mapping[str, str]
+) -> None:
+    world = TableWorld(golden_log("transactions"), tmp_path / "world", limits=THREE_COMMITS, properties=catalog)
+    for commits in range(2):  # the first of a table, and a later one
+        acts = [world.round(), world.round()]
+        for act in acts:
+            while next(act) != "commit":
+                pass
+        assert [run(act).step for act in acts] == [Step.APPENDED, Step.RACED], commits
+    world.follow()
+    assert world.table_digest() == world.log_digest()
+
+
+class TestACatalogThatGoes:
+    """A REST catalog that is killed in the middle of a commit, and comes back."""
+
+    @pytest.fixture
+    def server(self, tmp_path: Path) -> Iterator[RestCatalog]:
+        with rest_catalog(tmp_path / "rest", f"file://{tmp_path}/lake") as server:
+            yield server
+
+    @pytest.fixture
+    def proxy(self, server: RestCatalog) -> Iterator[FaultyProxy]:
+        with closing(FaultyProxy(server.url)) as proxy:
+            yield proxy
+
+    @pytest.fixture
+    def world(self, golden_log: Make, tmp_path: Path, proxy: FaultyProxy) -> TableWorld:
+        properties = {"type": "rest", "uri": proxy.endpoint}
+        return TableWorld(golden_log("transactions"), tmp_path / "world", limits=THREE_COMMITS, properties=properties)
+
+    @pytest.mark.parametrize("landed", [False, True])
+    def test_nobody_knows_what_became_of_the_commit_until_the_place_tells(
+        self, world: TableWorld, server: RestCatalog, proxy: FaultyProxy, landed: bool
+    ) -> None:
+        def fault(method: str, path: str) -> str | None:
+            if method == "POST" and path.endswith("/tables/t"):
+                if not landed:
+                    server.kill()
+                return "lose the answer"
+            server.kill()
+            return None
+
+        act = world.round()
+        while next(act) != "commit":
+            pass
+        proxy.fault = fault
+        with pytest.raises(UnknownOutcome, match="did not say whether a commit landed"):
+            run(act)
+        with pytest.raises(StorageUnavailable):
+            world.table()
+        proxy.fault = lambda method, path: None
+        server.start()
+        assert bool(world.table().place().partitions) is landed
+        assert len(world.follow()) == (2 if landed else 3)
+        assert world.table_digest() == world.log_digest()
+
+    def test_an_answer_that_is_lost_alone_is_no_failure(self, world: TableWorld, proxy: FaultyProxy) -> None:
+        proxy.fault = lambda method, path: (
+            "lose the answer" if method == "POST" and path.endswith("/tables/t") else None
+        )
+        assert run(world.round()).step is Step.APPENDED
+        assert len(world.follow()) == 2
+        assert world.table_digest() == world.log_digest()
+
+
+@pytest.mark.parametrize(("answer", "error"), [("403", AccessDenied), ("409", StorageUnavailable)])
+def test_what_glue_answers_is_an_error_of_ours(moto: str, answer: str, error: type[Exception]) -> None:
+    with closing(FaultyProxy(moto)) as proxy:
+        proxy.fault = lambda method, path: answer
+        with pytest.raises(error), closing(LakeCatalog({**of_glue(moto), "glue.endpoint": proxy.endpoint})) as catalog:
+            catalog.table(NAME)
+
+
+def test_a_glue_without_credentials_is_an_error_of_ours(moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = {name: value for name, value in of_glue(moto).items() if not name.endswith(("-key", "-key-id"))}
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    with (
+        pytest.raises(AccessDenied, match="the catalog's credentials"),
+        closing(LakeCatalog(properties)) as catalog,
+    ):
+        catalog.table(NAME)
+
+
+def test_a_property_that_pyiceberg_cannot_take_is_named(moto: str) -> None:
+    with pytest.raises(InvalidRequest, match="no such catalog"):
+        LakeCatalog({**of_glue(moto), "glue.max-retries": "1"})

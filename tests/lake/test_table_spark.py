@@ -1,0 +1,81 @@
+"""Spark's own reader of Iceberg reads our tables: the same rows as pyiceberg's, whatever happened to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.expressions import AlwaysTrue
+
+from tests.fetch.two_tiers import Golden
+from tests.lake.tables import NAME, TableWorld
+from tests.lake.test_table_history import delete_below, unclean_election
+from tests.lake.typed_tables import COUNT, columns_of, json_world
+from tests.lake.typed_topics import DDL
+from tests.servers.rest_catalog import rest_catalog
+from tests.servers.spark_iceberg import needs_spark_iceberg, rows_by_spark
+from tierstate.lake.table_upkeep import compact
+from tierstate.runtime.id_source import CountingIds
+from tierstate.state.ids import FactId
+
+Make = Callable[..., Golden]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
+IDS = CountingIds(23)
+TABLE = f"lake.{NAME}"
+BY_OFFSET = "ORDER BY `offset`"
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> Iterator[str]:
+    needs_spark_iceberg()
+    with rest_catalog(tmp_path / "rest", f"file://{tmp_path}/lake") as server:
+        yield server.url
+
+
+def shown(rows: pa.Table) -> list[dict[str, Any]]:
+    """pyiceberg shows the headers of a record that has none as an empty list."""
+    return [{**row, "headers": row["headers"] or None} for row in rows.to_pylist()]
+
+
+def spark_shows_the_same(world: TableWorld, uri: str, into: Path) -> None:
+    into.mkdir()
+    day = world.rows().column("timestamp")[-1].as_py().date()
+    filters = {
+        "": "",
+        "WHERE `offset` >= 1000 AND `offset` < 1300": "offset >= 1000 and offset < 1300",
+        f"WHERE `timestamp` >= DATE'{day}'": f"timestamp >= '{day}T00:00:00+00:00'",
+    }
+    queries = [f"SELECT * FROM {TABLE} {where} {BY_OFFSET}" for where in filters]
+    for found, (sql, condition) in zip(rows_by_spark(uri, queries, into), filters.items(), strict=True):
+        scan = world.table().iceberg.scan(row_filter=condition or AlwaysTrue())
+        expected = shown(scan.to_arrow().sort_by("offset"))
+        assert shown(found) == expected, sql
+
+
+def test_bytes_after_deletes_a_lost_branch_and_compaction(golden_log: Make, tmp_path: Path, uri: str) -> None:
+    world = TableWorld(golden_log("transactions"), tmp_path / "world", properties={"type": "rest", "uri": uri})
+    world.follow()
+    spark_shows_the_same(world, uri, tmp_path / "appended")
+    delete_below(world, 777)
+    unclean_election(world, 99, 1500)
+    world.follow()
+    spark_shows_the_same(world, uri, tmp_path / "taken-out")
+    assert compact(world.table(), lambda: FactId.of(IDS.uuid()), execute=True).commits
+    spark_shows_the_same(world, uri, tmp_path / "compacted")
+    assert world.table_digest() == world.log_digest(end=1500)
+
+
+def test_typed_columns_that_evolved(golden_log: Make, tmp_path: Path, uri: str) -> None:
+    world = json_world(golden_log, tmp_path / "world", properties={"type": "rest", "uri": uri})
+    world.follow_to(100)
+    world.evolve(columns_of(DDL[1]))
+    world.follow_to(170)
+    world.evolve(columns_of(DDL[2]))
+    world.follow_to(COUNT)
+    assert world.require_same()
+    spark_shows_the_same(world, uri, tmp_path / "evolved")
+    compact(world.table(), lambda: FactId.of(IDS.uuid()), execute=True)
+    spark_shows_the_same(world, uri, tmp_path / "compacted")

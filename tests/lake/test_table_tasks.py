@@ -1,0 +1,173 @@
+"""A commit's files by tasks elsewhere: the same rows, and what is killed, late or twice is no row of the table."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fetch.two_tiers import Golden
+from tests.lake.tables import TableWorld
+from tests.lake.typed_tables import avro_world
+from tierstate.app.split_reads import Access
+from tierstate.lake.jobs import AnyJob, AnyRun, do, here
+from tierstate.lake.processes import in_processes
+from tierstate.lake.table_follow import Means, Step, TableLimits, no_lease
+from tierstate.lake.table_tasks import TableJob, by_tasks
+from tierstate.leader.act import run, run_until
+from tierstate.state.errors import PlannedRangeLost, Unavailable
+from tierstate.storage.directory import DirectoryStore
+from tierstate.storage.options import StoreOptions
+
+Make = Callable[..., Golden]
+LIMITS = TableLimits(file_bytes=20_000, commit_bytes=60_000)
+
+
+@pytest.fixture
+def world(golden_log: Make, tmp_path: Path) -> TableWorld:
+    """Its objects are files, for other processes to read."""
+    (tmp_path / "store").mkdir()
+    golden = golden_log("transactions", store=DirectoryStore(tmp_path / "store"))
+    return TableWorld(golden, tmp_path / "world", limits=LIMITS, local=False)
+
+
+def by(world: TableWorld, run_jobs: AnyRun) -> TableWorld:
+    """Its rounds' files are made so."""
+    access = Access({}, (world.folder.parent / "store").as_uri(), StoreOptions(), None, bucket_alone=True)
+    world.means = Means(write=by_tasks(run_jobs, access, no_lease))
+    return world
+
+
+def travelled(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
+    """As to an executor and back, in this process; the last first. What is raised there, Spark tells as its own."""
+    for job in reversed(jobs):
+        try:
+            outcome = pickle.dumps(do(pickle.loads(pickle.dumps(job))))
+        except Exception as error:
+            raise RuntimeError("a task failed") from error
+        yield pickle.loads(outcome)
+
+
+@pytest.fixture(scope="module")
+def processes() -> AnyRun:
+    return in_processes(2, "table_tasks")
+
+
+def is_its_log(world: TableWorld) -> bool:
+    return world.table_digest() == world.log_digest(end=world.log().extent(0)[1])
+
+
+def test_tasks_in_processes_make_the_rows_that_one_process_makes(world: TableWorld, processes: AnyRun) -> None:
+    by(world, processes)
+    done = world.follow()
+    assert len(done) > 1
+    assert max(each.files for each in done) > 2
+    assert is_its_log(world)
+    assert sum(each.rows for each in done) == world.table_digest()[0]
+    assert world.named_files() == world.data_files()
+
+
+def test_a_task_takes_nothing_of_the_tables_history_with_it(world: TableWorld) -> None:
+    """Ten thousand snapshots would go to each executor, for each task."""
+    sizes: list[int] = []
+
+    def weighed(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
+        sizes.append(max(len(pickle.dumps(job)) for job in jobs))
+        yield from here(jobs)
+
+    by(world, weighed)
+    world.limits = TableLimits(file_bytes=5_000, commit_bytes=5_000)
+    assert len(world.follow()) > 20
+    assert sizes[-1] < sizes[0] + 500
+
+
+def test_a_task_that_is_done_twice_gives_its_rows_once(world: TableWorld) -> None:
+    """An executor that was lost had done it, and another does it again; or both do, at once."""
+
+    def twice(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
+        for job in jobs:
+            do(job)
+            yield do(job)
+
+    by(world, twice).follow()
+    assert is_its_log(world)
+    assert len(world.data_files()) == 2 * len(world.named_files())
+
+
+def test_a_driver_that_dies_before_any_step_loses_nothing_and_repeats_nothing(world: TableWorld) -> None:
+    by(world, travelled)
+    rounds, step = 0, 0
+    while True:
+        taken = run_until(world.round(), step)
+        if len(taken) < step:
+            break
+        rounds, step = rounds + 1, step + 1
+    assert rounds == 4, "the tasks, manifests, the commit, and after it"
+    world.follow()
+    assert is_its_log(world)
+
+
+def test_of_two_drivers_one_is_first_and_the_other_leaves_nothing(world: TableWorld) -> None:
+    by(world, travelled)
+    acts = [world.round(), world.round()]
+    for act in acts:
+        while next(act) != "commit":
+            pass
+    assert [run(act).step for act in acts] == [Step.APPENDED, Step.RACED]
+    assert world.named_files() == world.data_files()
+    world.follow()
+    assert is_its_log(world)
+
+
+def test_what_expired_while_a_task_read_it_fails_the_commit_and_no_row_is_there(world: TableWorld) -> None:
+    def one_is_lost(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
+        yield do(jobs[0])
+        yield jobs[1].number, PlannedRangeLost("gone", start=1)
+
+    by(world, one_is_lost)
+    with pytest.raises(PlannedRangeLost):
+        run(world.round())
+    assert not world.data_files()
+    assert not world.table().place().partitions
+
+
+def test_a_task_says_when_the_columns_must_grow_and_counts_what_does_not_parse(
+    golden_log: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "store").mkdir()
+    make = partial(golden_log, store=DirectoryStore(tmp_path / "store"))
+    with avro_world(make, tmp_path, local=False) as world:
+        by(world, travelled)
+        rounds = world.follow()
+        assert Step.EVOLVED in {each.step for each in rounds}
+        assert sum(each.corrupt for each in rounds) == world.require_same() > 0
+
+
+class Killed(TableJob):
+    """A task whose process is killed once its files are written."""
+
+    def made(self) -> Any:
+        super().made()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_process_fails_the_commit_and_the_same_again_goes_on(world: TableWorld, processes: AnyRun) -> None:
+    def second_is_killed(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
+        assert all(isinstance(job, TableJob) for job in jobs)
+        job: Any = jobs[1]
+        killed = Killed(job.table, job.attempt, job.task, job.split, job.access)
+        yield from processes([jobs[0], killed, *jobs[2:]])
+
+    by(world, second_is_killed)
+    with pytest.raises(Unavailable, match="a process that did tasks was killed"):
+        run(world.round())
+    assert not world.table().place().partitions
+    by(world, processes).follow()
+    assert is_its_log(world)
+    assert world.named_files() < world.data_files(), "what it wrote waits for the sweep"

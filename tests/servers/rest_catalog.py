@@ -1,0 +1,48 @@
+"""Iceberg's REST catalog for tests, a Java process over a SQLite file: once a machine, offline afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.servers.store_programs import StoreProgram
+from tests.servers.store_server import StoreServer
+from tierstate.sandbox.artifacts import Jars, cached, sums_of
+from tierstate.sandbox.java import find_java
+from tierstate.state.errors import Unavailable
+
+HERE = Path(__file__).parent
+RELEASE = "1.10.0"
+
+
+class RestCatalog(StoreServer):
+    """Its tables outlive it: `kill` and `start` are a catalog that went and came back."""
+
+    def __init__(self, folder: Path, warehouse: str, environment: Mapping[str, str]) -> None:
+        """``environment``: more ``CATALOG_…``, as the server reads them (``__`` is ``-``)."""
+        sums = sums_of(HERE / "rest_catalog.sha256")
+        jars = Jars(f"iceberg-rest-{RELEASE}", "a REST catalog", HERE / "rest_catalog.xml", RELEASE, sums, 212)
+        self._jar = cached(jars) / f"iceberg-open-api-{RELEASE}.jar"
+        settings = {"CATALOG_WAREHOUSE": warehouse, "CATALOG_URI": f"jdbc:sqlite:{folder}/rest.db", **environment}
+        program = StoreProgram("iceberg-rest", "java", "", RELEASE, "java")
+        super().__init__(program, lambda port, at: ["-Xmx512m", "-jar", str(self._jar)], folder, settings)
+
+    def _brought(self) -> str:
+        return find_java()
+
+    def start(self) -> None:
+        self._environment["CATALOG_REST_PORT"] = str(self._port)
+        super().start()
+
+
+def rest_catalog(folder: Path, warehouse: str, environment: Mapping[str, str] | None = None) -> RestCatalog:
+    """On a machine that cannot fetch it the test is skipped; with TIERSTATE_CI=1 that is a failure."""
+    try:
+        return RestCatalog(folder, warehouse, environment or {})
+    except Unavailable as error:
+        if os.environ.get("TIERSTATE_CI") == "1":
+            raise
+        pytest.skip(str(error))
