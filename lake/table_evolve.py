@@ -33,9 +33,9 @@ class FieldChange:
 def evolve(table: LakeTable, attempt: Attempt, place: TablePlace, columns: Columns) -> Act[bool]:
     """The next version of the columns, by an empty snapshot of the same place. False: another was first.
 
-    The snapshot makes it conditional: of two that evolve a table to what is one to Iceberg (smallint and int), both would
-    be first otherwise, and the second would change what a version says under rows that are written by it. Raises
-    InvalidRequest for columns that those of the table cannot become.
+    The snapshot makes it conditional. Of two that evolve a table to what is one to Iceberg (smallint and int), both
+    would be first otherwise, and the second change what a version says, under rows that were written by it.
+    Raises InvalidRequest for columns that those of the table cannot become.
     """
     return (yield from commit(table, attempt, Change(place, columns=columns)))
 
