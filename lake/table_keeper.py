@@ -76,7 +76,7 @@ def catch_up(
     pace: FollowPace,
     means: Means = ALONE,
 ) -> CaughtUp:
-    """Until the table has what is there now. Raises what a round does, `AGAIN` only when it came up `TRIES` times."""
+    """Until the table has what is there now. Raises what a round does; `AGAIN` when it came `TRIES` times in a row."""
     done, tries = CaughtUp(), TRIES
     while True:
         table = catalog.table(name)
@@ -87,6 +87,7 @@ def catch_up(
             if not tries:
                 raise
             continue
+        tries = TRIES
         done.count(round_)
         if round_.step is Step.NOTHING:
             return done

@@ -13,14 +13,17 @@ from typing import Any
 import pytest
 
 from tests.fetch.two_tiers import Golden
-from tests.lake.tables import TableWorld
+from tests.lake.tables import NAME, TableWorld
 from tests.lake.typed_tables import avro_world
 from tierstate.app.split_reads import Access
+from tierstate.lake import table_upkeep
 from tierstate.lake.jobs import AnyJob, AnyRun, do, here
 from tierstate.lake.processes import in_processes
 from tierstate.lake.table_follow import Means, Step, TableLimits, no_lease
+from tierstate.lake.table_keeper import FollowPace, catch_up
 from tierstate.lake.table_tasks import TableJob, by_tasks
 from tierstate.leader.act import run, run_until
+from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.state.errors import PlannedRangeLost, Unavailable
 from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.options import StoreOptions
@@ -147,6 +150,29 @@ def test_a_task_says_when_the_columns_must_grow_and_counts_what_does_not_parse(
         rounds = world.follow()
         assert Step.EVOLVED in {each.step for each in rounds}
         assert sum(each.corrupt for each in rounds) == world.require_same() > 0
+
+
+def test_one_call_to_the_end_plans_again_what_expired_under_a_task_and_lets_old_snapshots_go(
+    world: TableWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_upkeep, "EXPIRED_AT_ONCE", 5)
+    calls: list[int] = []
+
+    def lost_at_first(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
+        calls.append(len(jobs))
+        if len(calls) in (2, 3, 5):  # three times in a row would be an end
+            yield jobs[0].number, PlannedRangeLost("gone", start=1)
+        else:
+            yield from travelled(jobs)
+
+    by(world, lost_at_first)
+    later = ManualClock(SystemClock().now_ms() + 10**9)
+    pace = FollowPace(later, 0.0, 3600.0, world.attempt_id)
+    with world.catalog() as catalog:
+        done = catch_up(catalog, NAME, world.log(), TableLimits(2_000, 2_000), pace, world.means)
+    assert len(calls) == done.commits + 3 > 20
+    assert len(world.table().iceberg.snapshots()) < 15
+    assert is_its_log(world)
 
 
 class Killed(TableJob):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 from collections.abc import Iterator, Sequence
@@ -20,9 +21,14 @@ from confluent_kafka import Producer
 from tests.lake.typed_logs import AVRO, DDL, POISON, an_order, avro_order, json_order, poisoned
 from tests.scenarios.house import House, eventually, run
 from tests.servers.schema_registry import registry
+from tierstate.app.connection import Connection
+from tierstate.fetch.gone import place_of
+from tierstate.lake.kept import leased
 from tierstate.log.record_block import record_schema
 from tierstate.log.record_digest import RecordDigest
+from tierstate.runtime.settings_load import load_settings
 from tierstate.sandbox.kafka import KafkaSandbox
+from tierstate.state.offsets import Offset
 
 pytestmark = pytest.mark.kafka
 RECORDS = 3_000
@@ -198,6 +204,22 @@ def test_it_leases_what_it_reads_and_ends_the_lease(lake: Lake, own: tuple[Path,
     assert {each["partition"] for each in held} <= {0, 1}
     assert {each["executed"] for each in held} == {False}
     assert running.process.wait(120) == 0
+    assert leases() == []
+
+
+def test_a_lease_is_taken_again_by_itself_while_what_is_read_says_nothing(lake: Lake) -> None:
+    settings = load_settings(lake.house.config, ("lease.max=3s",), os.environ, None, None)
+
+    def leases() -> list[dict[str, Any]]:
+        return [each for each in lake.house.json("leases", lake.topic) if "a silent job" in each["holder"]]
+
+    with Connection(settings) as connection:
+        place = place_of(connection.broker.control, lake.topic, 0)
+        with leased(connection, connection.view([place]), place.topic_id, "a silent job", pytest.fail) as keep:
+            keep({0: (Offset(0), Offset(100))})
+            first = {each["id"] for each in leases()}
+            assert len(first) == 1
+            eventually(lambda: {each["id"] for each in leases()} - first)
     assert leases() == []
 
 
