@@ -47,6 +47,8 @@ _KAFKA_LZ4 = bytes.fromhex("04224d18604082")
 """The frame header all Kafka clients write: independent blocks of 64 KiB, no checksums (the batch has its own)."""
 _LZ4_BLOCK_BYTES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 _FIRST_BYTES = 2 << 20
+_SOME_BYTES = 256 << 10
+"""Looked through at once: it stays in the processor's cache."""
 
 
 class Scratch:
@@ -259,14 +261,30 @@ def _zstd_frame(
     """Of all frames ``scratch`` takes ``limit`` bytes from ``begun`` on."""
     # A frame may not say its size, and may lie about it: room is made for what comes out, not for what it claims.
     size, before = zstandard.frame_content_size(frame), scratch.used
+    _within(before - begun + size, limit)
+    counted = 0
     room = size if 0 < size <= _FIRST_BYTES else min(8 * len(frame) + 1024, _FIRST_BYTES)
     with unpacker.stream_reader(frame) as reader:
         while read := reader.readinto(scratch.free(max(room, 1))[: limit - (scratch.used - begun) + 1]):
             scratch.used += read
             _within(scratch.used - begun, limit)
             room = min(max(room, scratch.used - before), _FIRST_BYTES)
+            if not counted and scratch.used - before >= _FIRST_BYTES:
+                counted = _zstd_size(frame, limit - (before - begun))
+            if counted:
+                room = counted - (scratch.used - before) + 1  # for the look that finds its end
     if size > 0 and scratch.used - before != size:
         raise ValueError(f"zstd frame says {size} bytes and has {scratch.used - before}")
+
+
+def _zstd_size(frame: bytes | memoryview[int], limit: int) -> int:
+    """Of what comes out of a large frame, whatever it says: memory is taken once, and none for what is refused."""
+    found, some = 0, bytearray(_SOME_BYTES)
+    with zstandard.ZstdDecompressor().stream_reader(frame) as reader:
+        while read := reader.readinto(some):
+            found += read
+            _within(found, limit)
+    return found
 
 
 def _zstd_end(payload: bytes | memoryview[int], at: int) -> int:
