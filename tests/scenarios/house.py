@@ -257,7 +257,7 @@ class House:
 def run(*arguments: str, seconds: float = 60.0) -> Done:
     """A command without settings of its own. Fails the test when it hangs or shows a stack trace."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TIERSTATE_")}
-    done = forked.command(arguments, environment, seconds)
+    done = forked.command([str(each) for each in arguments], environment, seconds)  # as a shell gives them
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
     assert done.returncode != 70, done.stderr
     return done
