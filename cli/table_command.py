@@ -280,7 +280,7 @@ def _follow(context: Context, tables: tuple[str, ...], local: bool) -> None:
 def compact(context: Context, table: str, keep_snapshots: int, older_than: float | None, execute: bool) -> None:
     """Make large files of small ones, expire old snapshots, and remove what dead attempts left for a day.
 
-    Rows stay the same: the record digest of what is written is that of what was read. Run again it does nothing.
+    Rows stay the same: what is written is read again beside what it was made of. Run again it does nothing.
     """
     from ..runtime.clock import SystemClock
     from ..state.offsets import TimestampMs

@@ -269,7 +269,7 @@ def _zstd_frame(
             scratch.used += read
             _within(scratch.used - begun, limit)
             room = min(max(room, scratch.used - before), _FIRST_BYTES)
-            if not counted and scratch.used - before >= _FIRST_BYTES:
+            if not counted and scratch.used - before >= _FIRST_BYTES and len(scratch.data) - scratch.used < room:
                 counted = _zstd_size(frame, limit - (before - begun))
             if counted:
                 room = counted - (scratch.used - before) + 1  # for the look that finds its end
