@@ -181,8 +181,6 @@ def _converters(kind: pa.StructType) -> dict[str, Converter]:
 
 def _converter(kind: pa.DataType) -> Converter:
     """Of a value: null where JSON has null."""
-    if pa.types.is_string(kind):
-        return _string
     of_token = _of_token(kind)
 
     def convert(tokens: Tokens) -> Any:
@@ -304,19 +302,12 @@ def _date(token: str, tokens: Tokens) -> int:
     return found
 
 
-_PLAIN = {pa.bool_(): _boolean, pa.timestamp("us", "UTC"): _timestamp, pa.date32(): _date}
-
-
-def _string(tokens: Tokens) -> str | None:
+def _string(token: str, tokens: Tokens) -> str:
     """What is no string is written as JSON again, as Jackson writes it."""
-    while tokens.token == NAME:
-        tokens.next()
-    token = tokens.token
-    if token is None or token == NULL:
-        return None
-    if token == STRING:
-        return java_string(tokens.text())
-    return "".join(_written(tokens))
+    return java_string(tokens.text()) if token == STRING else "".join(_written(tokens))
+
+
+_PLAIN = {pa.bool_(): _boolean, pa.timestamp("us", "UTC"): _timestamp, pa.date32(): _date, pa.string(): _string}
 
 
 def java_string(text: str) -> str:
