@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from ..app.registered_values import AnswerValues
 from ..fetch.piece import Fetched
-from ..log.decode import RecordBlock, decode_records, record_schema
+from ..log.decode import RecordBlock, bytes_below, decode_records, record_schema
 from ..log.json_lines import CHUNK_BYTES, Encoding
 from ..state.errors import BatchTooLarge, TierstateError
 from ..state.offsets import Offset
@@ -27,7 +27,7 @@ from ..state.routing import Isolation, Tier
 from .answer_memory import Held
 from .content_coding import Coding, coder_of
 from .media import ARROW, BATCHES, KAFKA_JSON, PARQUET
-from .record_forms import batches_trailer, form_of, require_json, stored_bytes
+from .record_forms import batches_trailer, form_of, require_json
 from .scan import Scan, ScanEnd
 
 READY_BYTES = 8 * 1024 * 1024
@@ -217,7 +217,7 @@ class StoredBody:
     def add(self, piece: Fetched) -> Offset:
         """Raises CorruptData."""
         self._held.resize(2 * len(piece.data))
-        size, trailer = stored_bytes(piece, self._source), batches_trailer(piece)
+        size, trailer = bytes_below(piece.data, piece.limit, source=self._source), batches_trailer(piece)
         self.ready = [piece.data if size == len(piece.data) else memoryview(piece.data)[:size], trailer]
         self.size = size + len(trailer)
         return piece.next_offset

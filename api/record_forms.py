@@ -24,7 +24,6 @@ import pyarrow as pa
 
 from ..app.registered_values import AnswerValues
 from ..fetch.piece import Fetched
-from ..log.batch import iter_batches
 from ..log.json_lines import Encoding, Layout, json_records, line_layout, rest_layout
 from ..log.kernels import KEY_AT, VALUE_AT
 from ..log.record_block import RECORD_SCHEMA, RecordBlock
@@ -193,13 +192,3 @@ def batches_trailer(piece: Fetched) -> bytes:
     """The aborted ranges behind the batches."""
     ranges = [_ABORTED.pack(each.producer_id, each.first, each.last) for each in piece.aborted]
     return b"".join(ranges) + _COUNT.pack(len(ranges))
-
-
-def stored_bytes(piece: Fetched, source: str) -> int:
-    """Bytes of the batches that begin below the limit; every CRC is checked. Raises CorruptData."""
-    size = 0
-    for header in iter_batches(piece.data, source=source):
-        if header.base_offset >= piece.limit:
-            break
-        size = header.position + header.size_bytes
-    return size

@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
+from cachetools import LRUCache
+
 from ..state.offsets import OffsetRange
 from ..state.segment import RemoteSegment
 from ..storage.segment.cache import ChunkCache
@@ -26,6 +28,8 @@ from ..storage.segment.log_chunks import windows
 from ..storage.segment.reader import SegmentReader
 
 THREADS = 2
+FOLLOWED = 1024
+"""Places of which is remembered that what follows was looked through; of the one unused longest it is done again."""
 
 Following = Callable[[], Iterable[tuple[RemoteSegment, OffsetRange]]]
 """The segments a reader comes to after the one it reads, in order, and the offsets it wants of each."""
@@ -52,6 +56,8 @@ class Prefetch:
         self._stop = threading.Event()
         self._jobs: deque[_Job] = deque()
         self._underway: set[Hashable] = set()
+        self._followed: LRUCache[Hashable, int] = LRUCache(FOLLOWED)
+        """Evictions of the cache before it: while there are no others, all that was found is still there."""
         self._pending = self._threads = 0
         self.bytes = self.failures = 0
 
@@ -63,8 +69,18 @@ class Prefetch:
         position = -(-position // size) * size  # the chunk before that is the reader's own business
         left = self._budget - self._ahead_in(reader, position, offsets, self._budget)
         if left > self._budget // 2:  # the end of what is wanted of this segment is near
-            name = ("following", reader.log.key, offsets.end)
-            self._submit(_Job(name, 0, lambda: self._load_following(left, following())))
+            name = ("following", reader.log.key, offsets.end, position)
+            evictions = self._cache.counts.evictions
+            with self._lock:
+                if self._followed.get(name) == evictions:
+                    return
+
+            def run() -> None:
+                self._load_following(left, following())
+                with self._lock:
+                    self._followed[name] = evictions
+
+            self._submit(_Job(name, 0, run))
 
     def close(self) -> None:
         """Forgets what waits; loads that are running stop soon, by themselves. Idempotent."""

@@ -14,9 +14,11 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 from cachetools import LRUCache
 
-from ..log.batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches
+from ..log.batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches, read_header
 from ..log.isolation import AbortFilter, MarkerCheck
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, ignore
@@ -41,6 +43,7 @@ from .prefetch import Following, Prefetch
 PLAIN_NAMES = ObjectKeys()
 OPEN_SEGMENTS = 256
 REMEMBERED_POSITIONS = 4096
+_ROWS = 4096
 BATCH_PREFIX = struct.Struct(">qi")
 """Base offset, and the length of what follows it: enough to know where a batch ends."""
 
@@ -277,25 +280,57 @@ class _Taken:
 
 
 def _taken(window: memoryview, source: str, position: int, offsets: OffsetRange, order: BatchOrder) -> _Taken:
-    start = stop = 0
-    first = last = None
-    finished = False
-    of_transactions: list[BatchHeader] = []
-    for header in iter_batches(window, source=source, position=position, verify_crc=False, partial_tail_ok=True):
-        order.check(header)
-        at = header.position - position
-        if header.base_offset > offsets.end:
-            finished = True
-            break
-        stop = at + header.size_bytes
-        if header.last_offset < offsets.start:
-            continue
-        if first is None:
-            first, start = header, at
-        last = header
-        if header.attributes & (TRANSACTIONAL | CONTROL):
-            of_transactions.append(header)
-        if header.last_offset >= offsets.end:
-            finished = True
-            break
+    # not at the top: numba takes longer to load than all else, and who plans or looks takes no batches
+    from ..log import kernels
+
+    rows = _headers(window, offsets.end)
+    lasts, positions = rows[:, kernels.LAST], rows[:, kernels.POSITION]
+    if len(rows) and not order.holds(positions + position, rows[:, kernels.BASE], lasts, rows[:, kernels.SIZE]):
+        for at in positions.tolist():  # one of them says what is wrong
+            order.check(read_header(window, at, source, position))
+    ends = int(np.searchsorted(lasts, offsets.end))
+    finished = ends < len(rows)
+    if not finished:
+        _require_cut_off(window, rows, source, position)
+    count = ends + int(finished and rows[ends, kernels.BASE] <= offsets.end)
+    stop = int(positions[count - 1] + rows[count - 1, kernels.SIZE]) if count else 0
+    wanted = rows[int(np.searchsorted(lasts, offsets.start)) : count]
+    if not len(wanted):
+        return _Taken(window[:0], stop, None, None, finished, ())
+    start = int(wanted[0, kernels.POSITION])
+    of_one = (wanted[:, kernels.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)) != 0
+    first, last, *of_transactions = (
+        read_header(window, at, source, position)
+        for at in (start, int(wanted[-1, kernels.POSITION]), *wanted[of_one, kernels.POSITION].tolist())
+    )
     return _Taken(window[start:stop], stop, first, last, finished, of_transactions)
+
+
+def _headers(window: memoryview, final: Offset) -> npt.NDArray[np.int64]:
+    """Of the whole batches (`kernels.HEADER_COLUMNS`), up to the first that ends at ``final`` or later."""
+    from ..log import kernels
+
+    address, at, after = np.frombuffer(window, np.uint8).ctypes.data, 0, -1
+    found = list[npt.NDArray[np.int64]]()
+    while not found or (len(found[-1]) == _ROWS and after < final):
+        table = np.empty((_ROWS, kernels.HEADER_COLUMNS), np.int64)
+        count, at, after = kernels.scan(address, len(window), at, after, 0, table)
+        found.append(table[:count])
+    rows = found[0] if len(found) == 1 else np.concatenate(found)
+    return rows[: int(np.searchsorted(rows[:, kernels.LAST], final)) + 1]
+
+
+def _require_cut_off(window: memoryview, rows: npt.NDArray[np.int64], source: str, position: int) -> None:
+    """Raises CorruptData where what follows these batches is none, and not the beginning of one."""
+    from ..log import kernels
+
+    at, after = 0, -1
+    if len(rows):
+        at, after = int(rows[-1, kernels.POSITION] + rows[-1, kernels.SIZE]), int(rows[-1, kernels.LAST])
+    if at == len(window):
+        return
+    tail = iter_batches(
+        window[at:], source=source, position=position + at, verify_crc=False, partial_tail_ok=True, after=after
+    )
+    if next(tail, None) is not None:
+        raise CorruptData("not a record batch", file=source, position=position + at)

@@ -87,6 +87,15 @@ def decode_batches(
         yield (block if wanted is None else wanted.of(block)).to_arrow(topic, partition, schema)
 
 
+def bytes_below(data: bytes | memoryview, limit: int, *, source: str) -> int:
+    """Of whole batches: the bytes of those that begin below the offset ``limit``. Every CRC is checked, also of those
+    behind it. Raises CorruptData."""
+    size = 0
+    for rows in _Decoder(data, source, 0, 0, MAX_OFFSET, reuse=True).headers(verify_crc=True):
+        size += int(rows[rows[:, kernels.BASE] < limit, kernels.SIZE].sum())
+    return size
+
+
 class _Decoder:
     """One call's data. With ``reuse`` a block is good until the next one is asked for: its bytes are used again."""
 
@@ -112,7 +121,7 @@ class _Decoder:
         self._held: tuple[npt.NDArray[Any], ...] = ()
 
     def blocks(self, hidden: AbortFilter, verify_crc: bool) -> Iterator[RecordBlock]:
-        for rows in self._scanned(verify_crc):
+        for rows in self.headers(verify_crc):
             shown = self._shown(rows, hidden)
             wanted = rows[shown]
             self._looked(0, int(rows[~shown, kernels.SIZE].sum()))
@@ -127,7 +136,7 @@ class _Decoder:
                     self._looked(len(block), 0)
                     yield block
 
-    def _scanned(self, verify_crc: bool) -> Iterator[Table]:
+    def headers(self, verify_crc: bool) -> Iterator[Table]:
         """Headers, some thousand at a time; positions are within the data."""
         size, at, last = len(self._raw), 0, -1
         table = np.empty((min(_SCAN_ROWS, size // HEADER_BYTES + 1), kernels.HEADER_COLUMNS), np.int64)
