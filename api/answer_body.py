@@ -217,8 +217,10 @@ class StoredBody:
     def add(self, piece: Fetched) -> Offset:
         """Raises CorruptData."""
         self._held.resize(2 * len(piece.data))
-        size, trailer = bytes_below(piece.data, piece.limit, source=self._source), batches_trailer(piece)
-        self.ready = [piece.data if size == len(piece.data) else memoryview(piece.data)[:size], trailer]
+        whole = len(piece.data)
+        size = whole if piece.checked else bytes_below(piece.data, piece.limit, source=self._source)
+        trailer = batches_trailer(piece)
+        self.ready = [piece.data if size == whole else memoryview(piece.data)[:size], trailer]
         self.size = size + len(trailer)
         return piece.next_offset
 

@@ -169,6 +169,8 @@ class HttpProtocol(H11Protocol):
                 await send(message)
 
             try:
+                if self.flow.write_paused:  # by the answer before: nothing is made for who does not take it
+                    await self.flow.drain()
                 await app({**scope, CERTIFICATE: certificate} if certificate else scope, receive, sent)
             except ClientLeft:
                 self.transport.abort()

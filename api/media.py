@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from .problems import NotAcceptable
 
@@ -21,6 +22,7 @@ RECORD_TYPES = (NDJSON, KAFKA_BINARY, KAFKA_JSON, JSON, ARROW, PARQUET, BATCHES)
 _QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")
 
 
+@lru_cache(maxsize=64)
 def negotiate(accept: str | None, served: Sequence[str] = RECORD_TYPES) -> str:
     """The served type the caller wants most; the first of equals. Raises NotAcceptable.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -57,7 +57,7 @@ class Answer:
     """Checked, so that the rest of it cannot fail; that is made in ``pool``. ``tiers``: in the order of the records."""
 
     piece: Fetched
-    """The first."""
+    """The first; its data is the body's."""
     tiers: list[Tier]
     pool: Pool
     next_offset: Offset
@@ -233,15 +233,14 @@ class _Records(StreamingResponse):
 
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        ready, whole = self._body.ready, self._body.whole
-        nth = 0
-        for nth, chunk in enumerate(ready, 1):
-            await send({"type": "http.response.body", "body": chunk, "more_body": not whole or nth < len(ready)})
-        ready.clear()
+        ready, whole, nothing = self._body.ready, self._body.whole, not self._body.ready
+        while ready:  # what is sent is let go: it may be a view of the cache's
+            more = not whole or len(ready) > 1
+            await send({"type": "http.response.body", "body": ready.pop(0), "more_body": more})
         if not whole:
             async for later in self.body_iterator:
                 await send({"type": "http.response.body", "body": later, "more_body": True})
-        if not whole or not nth:
+        if not whole or nothing:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
@@ -320,7 +319,8 @@ def _at_hand(service: FetchService, call: Call, caller: Caller, held: Held) -> A
         return None
     service.charge(caller.principal, len(piece.data))
     body = StoredBody(call, held)
-    return Answer(piece, [piece.tier], service.pools.remote, body.add(piece), body)
+    next_offset = body.add(piece)
+    return Answer(replace(piece, data=b""), [piece.tier], service.pools.remote, next_offset, body)
 
 
 async def _position(service: FetchService, call: Call) -> Offset:

@@ -300,6 +300,7 @@ class LogicalPartition:
             limit=Offset(where.offsets.end + 1),
             bounds=self._logical(view, bounds),
             topic_id=self.partition.topic_id,
+            checked=piece.checked,
         )
 
     def following(self, where: ReadRemote, ask: Ask) -> Iterator[tuple[RemoteSegment, OffsetRange]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..state.errors import LineageUnconfirmed
@@ -78,6 +78,8 @@ class Fetched:
     bounds: LogicalBounds
     view_age_s: float | None = None
     topic_id: TopicId | None = None
+    checked: bool = field(default=False, compare=False)
+    """Whether every CRC of the data was found right, and all of it begins below ``limit``."""
 
 
 def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Iterator[pa.RecordBatch]:

@@ -70,7 +70,7 @@ class Prefetch:
         left = self._budget - self._ahead_in(reader, position, offsets, self._budget)
         if left > self._budget // 2:  # the end of what is wanted of this segment is near
             name = ("following", reader.log.key, offsets.end, position)
-            evictions = self._cache.counts.evictions
+            evictions = self._cache.evictions
             with self._lock:
                 if self._followed.get(name) == evictions:
                     return

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from ..state.ids import TopicIdPartition
 from ..state.object_keys import ObjectKeys
 from ..state.object_name import require_own
 from ..state.offsets import Offset, OffsetRange
-from ..state.routing import Isolation
+from ..state.routing import EVERYTHING, Isolation
 from ..state.segment import AbortedRange, AbortedRanges, RemoteSegment
 from ..storage.object_store import ObjectReader
 from ..storage.segment.cache import ChunkCache
@@ -43,7 +43,8 @@ from .prefetch import Following, Prefetch
 PLAIN_NAMES = ObjectKeys()
 OPEN_SEGMENTS = 256
 REMEMBERED_POSITIONS = 4096
-_ROWS = 4096
+_ROWS, _FEW = 4096, 8
+"""Batches looked at together; and those that are looked at one by one, which is faster."""
 BATCH_PREFIX = struct.Struct(">qi")
 """Base offset, and the length of what follows it: enough to know where a batch ends."""
 
@@ -56,6 +57,20 @@ class RemotePiece:
     data: bytes | memoryview
     aborted: tuple[AbortedRange, ...]
     next_offset: Offset
+    checked: bool = False
+    """Whether every CRC was found right."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Proven:
+    """What a read at hand found, with its CRCs: bytes ``start`` to ``stop`` of the plain log. Good while the cache has
+    evicted nothing more than ``evictions``: then what it has of them are the very bytes that were looked at."""
+
+    evictions: int
+    start: int
+    stop: int
+    piece: RemotePiece
+    """Without its data."""
 
 
 def open_segment(
@@ -127,6 +142,7 @@ class RemoteTier:
         self._open: LRUCache[str, tuple[RemoteSegment, SegmentReader]] = LRUCache(OPEN_SEGMENTS)
         self._positions: LRUCache[tuple[str, int], int] = LRUCache(REMEMBERED_POSITIONS)
         self._ends: LRUCache[tuple[TopicIdPartition, int], None] = LRUCache(REMEMBERED_POSITIONS)
+        self._proven: LRUCache[tuple[str, OffsetRange, int, Isolation], _Proven] = LRUCache(REMEMBERED_POSITIONS)
 
     def open(self, segment: RemoteSegment) -> SegmentReader:
         """As `open_segment`."""
@@ -178,25 +194,49 @@ class RemoteTier:
         isolation: Isolation,
         following: Following = nothing,
     ) -> RemotePiece | None:
-        """As `read`, where it waits for nothing: the segment is open, the place known, the bytes cached. Else None."""
+        """As `read`, where it waits for nothing: the segment is open, the place known, the bytes cached. Else None.
+
+        CRCs are checked, once while the bytes are cached. Raises CorruptData for a wrong one too.
+        """
+        from ..log.decode import bytes_below
+
+        asked = segment.object_key, offsets, max_bytes, isolation
         with self._lock:
             known = self._open.get(segment.object_key)
             position = self._positions.get((segment.object_key, offsets.start))
+            proven = self._proven.get(asked)
         if offsets.start == segment.offsets.start:
             position = 0
         if known is None or known[0] != segment or position is None:
             return None
         reader = known[1]
-        window = reader.held(position, min(position + max(max_bytes, BATCH_PREFIX.size), reader.plain_bytes))
+        evictions = self.cache.evictions
+        start, stop = position, min(position + max(max_bytes, BATCH_PREFIX.size), reader.plain_bytes)
+        if proven is not None and proven.evictions == evictions:
+            start, stop = proven.start, proven.stop
+        else:
+            proven = None
+        window = reader.held(start, stop)
         if window is None or not _holds_a_batch(window):
             return None
         if self._goes_on(segment, offsets.start):
             self.prefetch.after(reader, position + max_bytes, offsets, following)
+        if proven is not None and self.cache.evictions == evictions:
+            self._remember(segment, proven.piece.next_offset, None)
+            return replace(proven.piece, data=window)
         order = BatchOrder(reader, offsets.start, segment.offsets.end)
-        taken = _taken(memoryview(window), segment.object_key, position, offsets, order)
+        taken = _taken(memoryview(window), segment.object_key, start, offsets, order)
         if taken.first is None:
             return None
-        return self._handed_out(segment, reader, offsets, isolation, taken, position + taken.stop)
+        bytes_below(taken.data, EVERYTHING, source=segment.object_key)
+        piece = replace(
+            self._handed_out(segment, reader, offsets, isolation, taken, start + taken.stop), checked=True
+        )
+        if self.cache.evictions == evictions and proven is None:
+            found = _Proven(evictions, taken.first.position, start + taken.stop, replace(piece, data=b""))
+            with self._lock:
+                self._proven[asked] = found
+        return piece
 
     def _handed_out(
         self,
@@ -212,10 +252,8 @@ class RemoteTier:
         next_offset = Offset(offsets.end + 1)
         if taken is not None and last is not None and not taken.finished:
             next_offset = Offset(min(last.last_offset, offsets.end) + 1)
-        with self._lock:
-            self._ends[segment.partition, next_offset] = None
-            if last is None or last.last_offset < next_offset:  # else a later read begins inside the last batch
-                self._positions[segment.object_key, next_offset] = position
+        inside = last is not None and last.last_offset >= next_offset  # a later read begins inside the last batch
+        self._remember(segment, next_offset, None if inside else position)
         if taken is None or first is None or last is None:
             return RemotePiece(b"", (), next_offset)
         touched = OffsetRange(Offset(first.base_offset), Offset(last.last_offset))
@@ -225,6 +263,13 @@ class RemoteTier:
             for header in taken.of_transactions:
                 check.add(header, taken.data, first.position)
         return RemotePiece(taken.data, aborted, next_offset)
+
+    def _remember(self, segment: RemoteSegment, next_offset: Offset, position: int | None) -> None:
+        """Where a read ended, and where in the plain log that is."""
+        with self._lock:
+            self._ends[segment.partition, next_offset] = None
+            if position is not None:
+                self._positions[segment.object_key, next_offset] = position
 
     def _goes_on(self, segment: RemoteSegment, offset: int) -> bool:
         with self._lock:
@@ -285,8 +330,9 @@ def _taken(window: memoryview, source: str, position: int, offsets: OffsetRange,
 
     rows = _headers(window, offsets.end)
     lasts, positions = rows[:, kernels.LAST], rows[:, kernels.POSITION]
-    if len(rows) and not order.holds(positions + position, rows[:, kernels.BASE], lasts, rows[:, kernels.SIZE]):
-        for at in positions.tolist():  # one of them says what is wrong
+    many = len(rows) > _FEW
+    if not (many and order.holds(positions + position, rows[:, kernels.BASE], lasts, rows[:, kernels.SIZE])):
+        for at in positions.tolist():  # of many, one says what is wrong
             order.check(read_header(window, at, source, position))
     ends = int(np.searchsorted(lasts, offsets.end))
     finished = ends < len(rows)

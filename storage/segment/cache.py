@@ -127,6 +127,11 @@ class ChunkCache:
         return self._unused_held
 
     @property
+    def evictions(self) -> int:
+        """So far. While it does not change, a chunk that was in memory whole is there with the same bytes."""
+        return self._evictions
+
+    @property
     def counts(self) -> CacheCounts:
         """Of the memory; the disk has its own."""
         with self._lock:
