@@ -46,6 +46,7 @@ def create_app(service: FetchService, mechanism: str = DEFAULT_MECHANISM, log: A
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # asked for at each call
     )
     app.state.service = service
     app.include_router(topics.router, responses=_PROBLEMS)

@@ -1,9 +1,13 @@
 """One HTTP connection: uvicorn's, that costs no more than it may and shows the client's certificate to the app.
 
-    too many           answered 503 and closed, whoever they are
-    head               a request's head comes within `head_timeout` of the connection, or of its own first byte
+    too many           answered 503 and closed, whoever they are; over TLS closed without a word
+    TLS                a connection counts from its first moment, also while its handshake goes on
+    head               handshake and request's head come within `head_timeout` of the connection, later ones of their
+                       own first byte
+    wrong calls        one behind the other, more than `FEW_WRONG`: each waits longer than the one before
     body of an answer  the client takes `PROGRESS_BYTES` in each `write_timeout`, or all there is
     an answer that cannot be finished is reset: no client may take a part for the whole
+    in one turn        of the loop, as many connections end by a time-out as begin: `A_TURN`
 
 Memory of a connection: what h11 keeps of a head (64 KiB), and `WRITE_HIGH` with the chunk in hand that the client has
 not taken.
@@ -13,8 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable
 from typing import Any, cast
 
 import h11
@@ -29,6 +35,9 @@ PROGRESS_BYTES = 64 * 1024
 WRITE_HIGH = 64 * 1024
 LONGEST_HEAD = 64 * 1024
 """Of what h11 keeps while a head is not whole."""
+A_TURN = 2
+"""More would keep whoever reads waiting: each is a tenth of a millisecond and more."""
+FEW_WRONG, WRONG_PAUSE_S, LONGEST_PAUSE_S = 8, 0.1, 1.0
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: on, and no time for it."""
@@ -39,8 +48,9 @@ class Open:
 
     def __init__(self, settings: Gateway) -> None:
         self.settings = settings
-        self.count = self.refused = self.reset = 0
+        self.count = self.refused = self.reset = self.slowed = 0
         self._of_address: Counter[str] = Counter()
+        self._ending: deque[Callable[[], None]] = deque()
 
     def enter(self, address: str) -> bool:
         """Whether there is room for one more of that address."""
@@ -60,12 +70,24 @@ class Open:
         if not self._of_address[address]:
             del self._of_address[address]
 
+    def end(self, loop: asyncio.AbstractEventLoop, one: Callable[[], None]) -> None:
+        """Calls it in one of the next turns: a thousand may have waited for the same moment."""
+        self._ending.append(one)
+        if len(self._ending) == 1:
+            loop.call_soon(self._end_some, loop)
 
-def protocol_of(connections: Open) -> type[asyncio.Protocol]:
-    """For uvicorn's ``http``."""
+    def _end_some(self, loop: asyncio.AbstractEventLoop) -> None:
+        for _ in range(min(A_TURN, len(self._ending))):
+            self._ending.popleft()()
+        if self._ending:
+            loop.call_soon(self._end_some, loop)
+
+
+def protocol_of(connections: Open, tls: ssl.SSLContext | None = None) -> type[asyncio.Protocol]:
+    """For uvicorn's ``http``; TLS is begun by it, not by uvicorn."""
 
     class Bound(HttpProtocol):
-        open_ones = connections
+        open_ones, context = connections, tls
 
     return Bound
 
@@ -82,28 +104,60 @@ class HttpProtocol(H11Protocol):
     """Made by uvicorn, one for each connection."""
 
     open_ones: Open
+    context: ssl.SSLContext | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.conn = _Connection(h11.SERVER, LONGEST_HEAD)
         self._address: str | None = None
+        self._accepted: asyncio.Transport | None = None
+        self._handshake: asyncio.Task[None] | None = None
+        self._early = bytearray()
+        """What came with the end of the handshake."""
         self._head: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
+        self._wrong = 0
+        """Calls in a row."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(cast(asyncio.Transport, transport))
-        address = self.client[0] if self.client else ""
+        self._accepted = accepted = cast(asyncio.Transport, transport)
+        client = transport.get_extra_info("peername")
+        address = client[0] if client else ""
         if not self.open_ones.enter(address):
-            self.transport.write(_BUSY)
-            self.transport.close()
+            if self.context is None:
+                accepted.write(_BUSY)
+            accepted.close()
             return
         self._address = address
-        self.transport.set_write_buffer_limits(high=WRITE_HIGH)
-        self.app = self._resetting(self.app, transport.get_extra_info("peercert"))
         self._await_head()
+        if self.context is None:
+            self._begin(accepted)
+        else:
+            accepted.pause_reading()  # what comes now is the handshake's
+            self._handshake = self.loop.create_task(self._shake_hands(accepted, self.context))
+
+    async def _shake_hands(self, accepted: asyncio.Transport, context: ssl.SSLContext) -> None:
+        patience = 2 * self.open_ones.settings.head_timeout  # the head's time, which is less, ends it
+        try:
+            made = await self.loop.start_tls(accepted, self, context, server_side=True, ssl_handshake_timeout=patience)
+        except OSError:  # the client's doing: no certificate, no TLS, or it left
+            made = None
+        if made is None or accepted.is_closing():
+            self.connection_lost(None)
+            return
+        self._begin(made)
+        early, self._early = bytes(self._early), bytearray()
+        if early:
+            self.data_received(early)
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=WRITE_HIGH)
+        self.app = self._watched(self.app, transport.get_extra_info("peercert"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
+        if self.transport is not None:
+            super().connection_lost(exc)
         for timer in (self._head, self._stalled):
             if timer is not None:
                 timer.cancel()
@@ -114,6 +168,9 @@ class HttpProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self._address is None:
             return  # refused
+        if self.transport is None:
+            self._early += data
+            return
         before = self.cycle
         super().data_received(data)
         if self.cycle is not before:
@@ -133,7 +190,13 @@ class HttpProtocol(H11Protocol):
 
     def _await_head(self) -> None:
         if self._head is None:
-            self._head = self.loop.call_later(self.open_ones.settings.head_timeout, self._give_up)
+            self._head = self.loop.call_later(
+                self.open_ones.settings.head_timeout, self.open_ones.end, self.loop, self._give_up_head
+            )
+
+    def _give_up_head(self) -> None:
+        if self._head is not None and self._address is not None:
+            self._give_up()
 
     def _head_is_there(self) -> None:
         if self._head is not None:
@@ -154,23 +217,29 @@ class HttpProtocol(H11Protocol):
     def _give_up(self) -> None:
         """Reset: what was not sent is thrown away, also by the kernel."""
         self.open_ones.reset += 1
-        made: socket.socket | None = self.transport.get_extra_info("socket")
+        transport = self.transport or self._accepted
+        made: socket.socket | None = transport.get_extra_info("socket")
         if made is not None:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        self.transport.abort()
+        transport.abort()
 
-    def _resetting(self, app: ASGIApp, certificate: dict[str, Any] | None) -> ASGIApp:
+    def _watched(self, app: ASGIApp, certificate: dict[str, Any] | None) -> ASGIApp:
         async def watched(scope: Scope, receive: Receive, send: Send) -> None:
             begun = False
 
             async def sent(message: Message) -> None:
                 nonlocal begun
-                begun = begun or message["type"] == "http.response.start"
+                if message["type"] == "http.response.start":
+                    begun = True
+                    self._wrong = self._wrong + 1 if _is_wrong(message["status"]) else 0
                 await send(message)
 
             try:
                 if self.flow.write_paused:  # by the answer before: nothing is made for who does not take it
                     await self.flow.drain()
+                if (pause := pause_of(self._wrong)) > 0:
+                    self.open_ones.slowed += 1
+                    await asyncio.sleep(pause)
                 await app({**scope, CERTIFICATE: certificate} if certificate else scope, receive, sent)
             except ClientLeft:
                 self.transport.abort()
@@ -180,3 +249,13 @@ class HttpProtocol(H11Protocol):
                 raise
 
         return watched
+
+
+def pause_of(wrong: int) -> float:
+    """Seconds before the call that comes after so many wrong ones."""
+    return min(max(0, wrong - FEW_WRONG) * WRONG_PAUSE_S, LONGEST_PAUSE_S)
+
+
+def _is_wrong(status: int) -> bool:
+    """What would be refused again. Not 429: that caller is told to come again."""
+    return 400 <= status < 500 and status != 429

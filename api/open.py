@@ -26,7 +26,7 @@ from ..runtime.watchdog import alive, loop
 from ..state.errors import InvalidSettings
 from .access_log import AccessLog
 from .app import create_app
-from .connections import Open, protocol_of
+from .connections import A_TURN, Open, protocol_of
 from .service import FetchService, GatewayReader
 
 log = logging.getLogger(__name__)
@@ -45,16 +45,15 @@ class GatewayServer:
         mechanism: str = DEFAULT_MECHANISM,
         listener: Listener = ignore,
     ) -> None:
-        _check_tls(settings)
+        context = _tls_of(settings)
         path = settings.access_log
         self._lines = None if path is None else AppendedLines(path, "gateway.access_log", _warn)
         access = AccessLog(service.clock, listener, None if self._lines is None else self._lines.write)
         self.service, self.open = service, Open(settings)
-        tls = settings.tls
-        self._scheme = "http" if tls.certificate is None else "https"
+        self._scheme = "http" if context is None else "https"
         self._config = uvicorn.Config(
             create_app(service, settings.auth.mechanism or mechanism, access),
-            http=protocol_of(self.open),
+            http=protocol_of(self.open, context),
             loop="asyncio",
             ws="none",
             lifespan="on",
@@ -62,10 +61,7 @@ class GatewayServer:
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=DRAIN_SECONDS,
-            ssl_certfile=tls.certificate,
-            ssl_keyfile=tls.key,
-            ssl_ca_certs=None if tls.client_ca is None else str(tls.client_ca),
-            ssl_cert_reqs=ssl.CERT_NONE if tls.client_ca is None else ssl.CERT_REQUIRED,
+            backlog=A_TURN,  # asyncio takes so many connections in one turn of the loop
         )
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         self._server = _Server(self._config, service)
@@ -105,6 +101,11 @@ class _Server(uvicorn.Server):
         """Several times a second, unless something blocks the loop."""
         alive()
         return await super().on_tick(counter)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(BACKLOG)  # those wait in the kernel: uvicorn has said the same number for both
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.tail.close()
@@ -172,10 +173,11 @@ def _listen(listen: Address) -> socket.socket:
         raise InvalidSettings([f"gateway.listen: cannot listen on {listen}, {error.strerror}"]) from error
 
 
-def _check_tls(settings: Gateway) -> None:
+def _tls_of(settings: Gateway) -> ssl.SSLContext | None:
+    """None without TLS. Raises InvalidSettings."""
     tls = settings.tls
     if tls.certificate is None and tls.key is None and tls.client_ca is None:
-        return
+        return None
     if tls.certificate is None or tls.key is None:
         raise InvalidSettings(["gateway.tls: certificate and key are needed together"])
     try:
@@ -183,3 +185,5 @@ def _check_tls(settings: Gateway) -> None:
         context.load_cert_chain(tls.certificate, tls.key)
     except (OSError, ssl.SSLError) as error:
         raise InvalidSettings([f"gateway.tls: cannot be used, {error.strerror or error}"]) from error
+    context.verify_mode = ssl.CERT_NONE if tls.client_ca is None else ssl.CERT_REQUIRED
+    return context

@@ -229,9 +229,7 @@ class RemoteTier:
         if taken.first is None:
             return None
         bytes_below(taken.data, EVERYTHING, source=segment.object_key)
-        piece = replace(
-            self._handed_out(segment, reader, offsets, isolation, taken, start + taken.stop), checked=True
-        )
+        piece = replace(self._handed_out(segment, reader, offsets, isolation, taken, start + taken.stop), checked=True)
         if self.cache.evictions == evictions and proven is None:
             found = _Proven(evictions, taken.first.position, start + taken.stop, replace(piece, data=b""))
             with self._lock:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import httpx
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
+from tests.api.certificates import certificates
 from tests.api.gateways import RECORDS, MemoryReader, Running
 from tests.scenarios.house import eventually
-from tierstate.api.connections import Open, protocol_of
-from tierstate.runtime.gateway_settings import Gateway
+from tierstate.api.connections import FEW_WRONG, Open, pause_of, protocol_of
+from tierstate.runtime.gateway_settings import Gateway, GatewayTls
 
 Serve = Callable[..., Running]
 HEAD = b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -80,6 +83,104 @@ def test_connections_beyond_what_is_allowed_are_told_so_and_the_others_go_on(
                 return late.recv(20).startswith(b"HTTP/1.1 200")
 
         eventually(again)
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> GatewayTls:
+    identity = certificates(tmp_path, "gateway").with_name("gateway.pem")
+    return GatewayTls(certificate=identity, key=identity)
+
+
+@contextmanager
+def shaken(running: Running) -> Iterator[ssl.SSLSocket]:
+    """A connection whose handshake is over."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with connected(running) as made, context.wrap_socket(made) as wrapped:
+        yield wrapped
+
+
+@pytest.mark.parametrize("limit", ["connections", "connections_per_address"])
+def test_a_handshake_that_never_ends_is_a_connection(
+    serve: Serve, reader: MemoryReader, tls: GatewayTls, limit: str
+) -> None:
+    """From its first moment: it is counted, and given up in a head's time, also by halves."""
+    running = serve(reader, tls=tls, head_timeout=1.0, **{limit: 3})
+    with connected(running), connected(running) as halfway, connected(running):
+        halfway.sendall(bytes.fromhex("16030100ff01"))  # a record of 255 bytes begins, a ClientHello
+        eventually(lambda: running.server.open.count == 3)
+        with connected(running) as late:
+            assert ended(late) in ("closed", "reset")
+        assert running.server.open.refused == 1
+        assert ended(halfway) == "reset"
+    eventually(lambda: running.server.open.count == 0)
+    assert running.server.open.reset >= 1
+    with shaken(running) as client:
+        client.sendall(HEAD)
+        assert client.recv(20).startswith(b"HTTP/1.1 200")
+        assert running.server.open.count == 1
+    eventually(lambda: running.server.open.count == 0)
+
+
+def test_a_handshake_that_fails_or_breaks_off_gives_its_place_back(
+    serve: Serve, reader: MemoryReader, tls: GatewayTls
+) -> None:
+    running = serve(reader, tls=tls)
+    for sent in (b"", b"GET / HTTP/1.1\r\n\r\n", bytes.fromhex("16030100ff01")):
+        with connected(running) as client:
+            client.sendall(sent)
+            eventually(lambda: running.server.open.count == 1) if sent[:1] != b"G" else None
+        eventually(lambda: running.server.open.count == 0)
+
+
+def test_a_request_that_comes_with_the_end_of_its_handshake_is_answered(
+    serve: Serve, reader: MemoryReader, tls: GatewayTls
+) -> None:
+    """By a client that sends both in one packet."""
+    running = serve(reader, tls=tls)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    for _ in range(20):
+        into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(into, out)
+        with connected(running) as plain:
+            while True:
+                try:
+                    client.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    if out.pending:
+                        plain.sendall(out.read())
+                    into.write(plain.recv(65536))
+            client.write(HEAD)
+            plain.sendall(out.read())  # Finished, and the request
+            answer = b""
+            while not answer:
+                into.write(plain.recv(65536))
+                with suppress(ssl.SSLWantReadError):
+                    answer = client.read(65536)
+            assert answer.startswith(b"HTTP/1.1 200")
+
+
+def test_wrong_calls_in_a_row_have_to_wait_and_a_right_one_ends_that(serve: Serve, reader: MemoryReader) -> None:
+    running = serve(reader)
+    slowed: list[int] = []
+
+    def ask(times: int, offset: str, status: int) -> None:
+        for _ in range(times):
+            answer = running.client.get(RECORDS, params={"offset": offset, "max_bytes": 1})
+            assert answer.status_code == status
+        slowed.append(running.server.open.slowed)
+
+    ask(FEW_WRONG + 1, "x", 400)
+    ask(2, "x", 400)
+    ask(1, "0", 200)
+    ask(FEW_WRONG, "x", 400)
+    assert slowed == [0, 2, 3, 3]
+
+
+def test_a_wrong_call_waits_a_second_at_most() -> None:
+    assert [pause_of(wrong) for wrong in (0, FEW_WRONG, FEW_WRONG + 1, FEW_WRONG + 1000)] == [0, 0, 0.1, 1.0]
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /v1/topics HTTP/1.1\r\n"])

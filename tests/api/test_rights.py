@@ -14,18 +14,16 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import jwt
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
+from tests.api.certificates import certificates
 from tests.api.gateways import write_keys
 from tests.broker.guarded import PASSWORDS, allow, binding, denied
 from tests.broker.test_caller_groups import commit
@@ -77,7 +75,6 @@ READING = [
 RECORDS_PATH = "/partitions/0/records?offset=0"
 WAYS = ["basic", "token", "provider", "certificate"]
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-SHAPE = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
 
 
 @dataclass
@@ -150,26 +147,6 @@ def flags(folder: Path, authority: Path, clients: Path) -> list[str]:
         "auth.jwt.keys": folder / "keys.json",
     }
     return [flag for name, value in sets.items() for flag in ("--set", f"gateway.{name}={value}")]
-
-
-def certificates(folder: Path, *users: str) -> Path:
-    """An authority's, and beside it one of each user with its key."""
-    now = datetime.datetime.now(datetime.UTC)
-    day = datetime.timedelta(days=1)
-    issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "clients")])
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-
-    def made(name: str, public: Any, authority: bool) -> bytes:
-        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        builder = x509.CertificateBuilder(issuer, subject, public, x509.random_serial_number(), now - day, now + day)
-        constrained = builder.add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-        return constrained.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-    (folder / "clients.pem").write_bytes(made("clients", key.public_key(), True))
-    for user in users:
-        own = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        (folder / f"{user}.pem").write_bytes(own.private_bytes(*SHAPE) + made(user, own.public_key(), False))
-    return folder / "clients.pem"
 
 
 @pytest.mark.parametrize("name", BINDINGS)
