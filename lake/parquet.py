@@ -1,8 +1,9 @@
 """One Parquet file after another: row groups in, a finished file on our own disk out, with what it holds.
 
-Encodings are those that every reader of Parquet knows since 2021: deltas for offsets and times, a dictionary for what
-repeats, zstd over all of it. Each column chunk has its smallest and largest value, so that readers find offsets and
-times without reading the rest.
+Encodings are those that every reader of Parquet knows since 2021: deltas for offsets and times, a dictionary for every
+other column, zstd over all of it. A dictionary that reaches 1 MiB is given up by the encoder, and the rest of the row
+group is plain: values that never repeat cost no more than without. Each column chunk has its smallest and largest
+value, so that readers find offsets and times without reading the rest.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ from ..state.errors import DiskFull
 from ..state.offsets import TimestampMs
 from .columns import CORRUPT, corrupt_in
 
-WRITER = f"pyarrow {pa.__version__}"
+ENCODED = 2
+"""To be raised where the same rows become other bytes."""
+WRITER = f"pyarrow {pa.__version__}, {ENCODED}"
 DELTAS = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"}
-REPEATED = ("topic", "partition", "timestampType", "key")
+LEVEL = 1
+"""Of zstd."""
 PIECE_BYTES = 1 << 20
 
 
@@ -37,18 +41,8 @@ class ParquetFile:
         self._latest = 0
         self._digest = RecordDigest()
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="tierstate-export-")
-        kinds = {each.name: each.type for each in schema}
-        repeated = [name for name in kinds if name in REPEATED or (name == "value" and kinds[name] != pa.binary())]
-        named = [leaf for name in repeated for leaf in _leaves(name, kinds[name])]
-        deltas = {name: how for name, how in DELTAS.items() if name in schema.names}
-        self._writer = pq.ParquetWriter(
-            self._file,
-            schema.with_metadata({f"tierstate.{name}": said for name, said in facts.items()}),
-            compression="zstd",
-            use_dictionary=named,
-            column_encoding=deltas,
-            write_page_index=True,
-        )
+        named = schema.with_metadata({f"tierstate.{name}": said for name, said in facts.items()})
+        self._writer = writer_of(self._file, named)
 
     def add(self, records: pa.Table, rows: pa.Table) -> None:
         """A row group: the ``records`` as they were decoded, and the ``rows`` that are written of them."""
@@ -101,6 +95,19 @@ class ParquetFile:
             with _typed():
                 self._writer.close()
         self._file.close()
+
+
+def writer_of(file: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
+    """Encodings as above."""
+    return pq.ParquetWriter(
+        file,
+        schema,
+        compression="zstd",
+        compression_level=LEVEL,
+        use_dictionary=[leaf for each in schema if each.name not in DELTAS for leaf in _leaves(each.name, each.type)],
+        column_encoding={name: how for name, how in DELTAS.items() if name in schema.names},
+        write_page_index=True,
+    )
 
 
 def _leaves(name: str, kind: pa.DataType) -> list[str]:
