@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..log.record_block import record_schema
+from ..log.record_columns import record_schema
 from ..log.record_digest import RecordDigest
 from ..state.errors import InvalidRequest
 from ..state.offsets import Offset

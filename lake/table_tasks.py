@@ -25,8 +25,9 @@ from ..runtime.id_source import RandomIds
 from ..state.errors import TierstateError
 from ..state.ids import FactId
 from ..values.schema_registry import RegistryAccess
+from .any_job import AnyRun
 from .columns import Columns, ColumnsGrown
-from .jobs import AnyRun, records_of
+from .jobs import records_of
 from .kept import Keep
 from .plan import ExportTask
 from .table import LakeTable

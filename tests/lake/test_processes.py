@@ -16,7 +16,7 @@ import time
 from tierstate.app.split_reads import Access
 from tierstate.lake.columns import Columns
 from tierstate.lake.jobs import Job, Place, TaskAccess
-from tierstate.lake.parquet import WRITER
+from tierstate.lake.encodings import WRITER
 from tierstate.lake.plan import ExportPlan, ExportTask, Shape
 from tierstate.lake.processes import in_processes
 from tierstate.state.errors import TierstateError
