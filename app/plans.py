@@ -170,7 +170,7 @@ class Plans:
         """Seconds that the plan keeps the segment from now on: what was copied when it had its leases has none yet."""
         offsets = segment.offsets if lease is None else lease.offsets
         wanted = min(_lease_s(plan), self._leasing.longest_s)
-        ranges = {segment.partition: (offsets.start, Offset(offsets.end + 1))}
+        ranges = {segment.partition: Extent(offsets.start, Offset(offsets.end + 1))}
         try:
             # One at a time: all executors of a job find half of it over at once, and the first has said it for all.
             with self._renewing[hash((segment.partition, plan)) % len(self._renewing)]:

@@ -16,12 +16,12 @@ from ..schemas.codec import encode_fact
 from ..state.errors import InvalidRequest
 from ..state.ids import FactId, TopicIdPartition
 from ..state.keys import key_of
-from ..state.offsets import Offset, OffsetRange, TimestampMs
+from ..state.offsets import Extent, Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.termless_facts import ReaderLease
 from .connection import Connection
 
-Ranges = Mapping[TopicIdPartition, tuple[Offset, Offset]]
+Ranges = Mapping[TopicIdPartition, Extent]
 """First offset, and the one after the last."""
 
 

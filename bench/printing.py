@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 
 from tierstate.log.json_lines import json_lines
-from tierstate.log.record_block import RECORD_SCHEMA
+from tierstate.log.record_columns import RECORD_SCHEMA
 from tierstate.log.text_columns import FIELDS, printed, slices
 
 from .rows import Row, rate

@@ -88,18 +88,20 @@ def command(
     --dry-run tells what would be read, written and paid. --check proves the files against the log. An export that
     cannot be finished, because its range expired, is ended by --give-up.
     """
-    from ..lake.export import Wanted
-    from ..lake.open import open_export
-    from ..lake.parquet import WRITER
-    from ..lake.plan import Shape
-    from ..log.record_block import record_schema
-
     if spark and processes is not None:
         raise InvalidRequest("--spark or --processes, not both")
+    count = processes or os.cpu_count() or 1
+    # before anything is loaded: processes load what they need meanwhile. One that only looks needs none
+    run = by_spark("export --spark") if spark else by_processes(count if execute and not give_up else 1)
+
+    from ..lake.encodings import WRITER
+    from ..lake.export import Wanted
+    from ..lake.open import open_export
+    from ..lake.plan import Shape
+    from ..log.record_columns import record_schema
+
     level = Isolation(isolation)
     names = record_schema(columns=columns.split(",") if columns else None).names
-    count = processes or os.cpu_count() or 1
-    run = by_spark("export --spark") if spark else by_processes(count)
     note = context.output.note
     needed = () if context.settings.view.source == "bucket" else ("kafka.bootstrap.servers", "store.url")
     with context.reading(*needed) as connection:

@@ -21,7 +21,7 @@ from .typed_flags import TypedFlags, latest_schema, schema_text, typed_options
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ..lake.jobs import AnyRun
+    from ..lake.any_job import AnyRun
     from ..lake.table import LakeTable
     from ..lake.table_catalog import LakeCatalog
     from ..values.form import Form
@@ -60,7 +60,7 @@ def create(
     --value-format makes a typed column of values; what does not parse keeps its bytes in _corrupt. Where the schema is
     the registry's latest, the table grows with it.
     """
-    from ..log.record_block import record_schema
+    from ..log.record_columns import record_schema
 
     with _catalog(context) as catalog, context.connected() as connection:
         from ..lake.table_catalog import require_new

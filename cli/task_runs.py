@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..state.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from ..lake.jobs import AnyRun
+    from ..lake.any_job import AnyRun
 
 
 def by_processes(count: int, *needs: str) -> AnyRun:

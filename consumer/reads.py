@@ -50,7 +50,7 @@ class Read:
     @staticmethod
     def checked_columns(columns: list[str] | None) -> list[str] | None:
         """As they are. Raises InvalidRequest for one that there is not, or twice, or none at all."""
-        from ..log.decode import record_schema
+        from ..log.record_columns import record_schema
 
         known = record_schema().names
         wrong = [name for name in columns or [] if name not in known]
@@ -63,7 +63,7 @@ class Read:
         """Of the columns asked for, also where there is no record."""
         import pyarrow as pa
 
-        from ..log.decode import record_schema
+        from ..log.record_columns import record_schema
 
         whole = record_schema()
         return whole if self._columns is None else pa.schema([whole.field(name) for name in self._columns])

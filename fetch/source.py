@@ -11,7 +11,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from ..broker.plain_reads import PlainConsumer, PlainRecord
-from ..log.decode import record_schema
+from ..log.record_columns import record_schema
 from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.routing import Isolation, Tier
 from .reader import LogReader, records

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..log.record_block import record_schema
+from ..log.record_columns import record_schema
 from ..state.errors import InvalidRequest
 from ..values.form import Form, Reader, SchemaGrown, TypedColumn
 from ..values.schema_registry import RegistryAccess
@@ -32,7 +32,7 @@ Headers = Literal["list", "map"]
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """``names``: of `record_block.record_schema`, in their order. ``key``, ``value``: None: bytes."""
+    """``names``: of `record_columns.record_schema`, in their order. ``key``, ``value``: None: bytes."""
 
     names: tuple[str, ...]
     key: Form | None = None

@@ -26,10 +26,10 @@ from ..state.errors import (
 from ..state.ids import TopicId
 from ..state.offsets import Extent, Offset, OffsetRange
 from ..state.routing import Tier
+from .encodings import WRITER
 from .jobs import Job, Run, TaskAccess, job_of
 from .kept import Keep
 from .ledger import Ledger, given_up
-from .parquet import WRITER
 from .plan import ExportPlan, ExportTask, Ranges, Shape, TaskDone, covered, kept, uncovered
 
 TRIES = 3
@@ -99,8 +99,8 @@ class Export:
             else:
                 if plan.shape.writer != WRITER:
                     raise InvalidRequest(
-                        "this export was begun with another version of the library that writes Parquet; finish it with"
-                        " that, or export into another place",
+                        "this export was begun with another version of the library that writes Parquet, or of what it is"
+                        " told; finish it with that, or export into another place",
                         begun_with=plan.shape.writer,
                         here=WRITER,
                         number=plan.number,
@@ -149,7 +149,8 @@ class Export:
         """Tasks that are left, because what they read went meanwhile: none are, the ``last`` time."""
         numbered = {task.number: task for task in tasks}
         again: list[ExportTask] = []
-        for number, outcome in self.run(list(self.jobs(plan, tasks))):
+        # the longest first: else processes wait for one at the end
+        for number, outcome in self.run(sorted(self.jobs(plan, tasks), key=lambda job: job.task.start - job.task.end)):
             task = numbered[number]
             if isinstance(outcome, MOVED) and not last:
                 again.append(task)

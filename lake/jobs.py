@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from ..app.split_reads import Access, SplitReads
@@ -18,15 +18,14 @@ from ..state.errors import TierstateError
 from ..storage.open import open_store
 from ..storage.options import StoreOptions
 from ..values.schema_registry import RegistryAccess
-from .check import Finding, check_task
 from .ledger import Ledger
 from .plan import ExportPlan, ExportTask, TaskDone
-from .task import export_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..storage.object_store import ObjectStore
+    from .check import Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +68,10 @@ class Job:
         return self.task.number
 
     def made(self) -> Made:
+        # not at the top: kernels take longer to load than all else, and who plans and commits reads no record
+        from .check import check_task
+        from .task import export_task
+
         registry = self.access.registry
         with closing(self.access.place.open()) as place, records_of(self.splits, self.access.log) as batches:
             if self.done is not None:
@@ -76,8 +79,8 @@ class Job:
             return run(export_task(self.plan, self.task, batches, Ledger(place, self.plan.topic_id), registry))
 
 
-Made: TypeAlias = TaskDone | list[Finding]
-Outcome: TypeAlias = Made | TierstateError
+Made: TypeAlias = "TaskDone | list[Finding]"
+Outcome: TypeAlias = "Made | TierstateError"
 Run: TypeAlias = Callable[[list[Job]], Iterator[tuple[int, Outcome]]]
 """Does jobs, several at a time; yields each one's number and what came of it, as they end. An error of ours is an
 outcome; any other passes through, and ends the others. Closed, it ends them too."""
@@ -85,27 +88,6 @@ outcome; any other passes through, and ends the others. Closed, it ends them too
 
 def job_of(plan: ExportPlan, task: ExportTask, split: PlannedSplit, access: TaskAccess) -> Job:
     return Job(replace(plan, tasks=()), task, SplitWriter().packed([split]), access)
-
-
-class AnyJob(Protocol):
-    """Plain values that say what is to be done. ``made``: does it, in whatever process; raises errors of ours."""
-
-    @property
-    def number(self) -> int: ...
-
-    def made(self) -> Any: ...
-
-
-AnyRun: TypeAlias = Callable[[Sequence[AnyJob]], Iterator[tuple[int, Any]]]
-"""A `Run` of any jobs: what comes of one is what it `made`, or an error of ours."""
-
-
-def do(job: AnyJob) -> tuple[int, Any]:
-    """In whatever process."""
-    try:
-        return job.number, job.made()
-    except TierstateError as error:
-        return job.number, error
 
 
 @contextmanager
@@ -119,8 +101,3 @@ def records_of(packed: bytes, access: Access) -> Iterator[Iterator[pa.RecordBatc
 def _decoded(splits: tuple[PlannedSplit, ...], reads: SplitReads) -> Generator[pa.RecordBatch, None, None]:
     for split in splits:
         yield from reads.records(split)
-
-
-def here(jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Any]]:
-    """An `AnyRun` in this process, one after another."""
-    yield from map(do, jobs)

@@ -14,13 +14,13 @@ from ..runtime.id_source import RandomIds
 from ..state.errors import AccessDenied, TierstateError, Unavailable
 from ..state.ids import TopicId, TopicIdPartition
 from ..state.keys import key_of
-from ..state.offsets import Offset
+from ..state.offsets import Extent
 from ..state.termless_facts import ReaderLease
 
 LEASE_S = 600.0
 """Of one lease: so long it outlives a job that was killed. Another is taken before half of it is over."""
 
-Keep = Callable[[Mapping[int, tuple[Offset, Offset]]], None]
+Keep = Callable[[Mapping[int, Extent]], None]
 """Keeps these ranges of a topic's partitions from being deleted while they are read, until it is told others."""
 
 
@@ -37,12 +37,12 @@ class Leases:
         self._holder = f"{what} {issuer()}"
         self._seconds = min(LEASE_S, connection.settings.lease.max)
         self._taken: list[ReaderLease] = []
-        self._wanted: Mapping[int, tuple[Offset, Offset]] = {}
+        self._wanted: Mapping[int, Extent] = {}
         self._refused = False
         self._lock, self._over = threading.Lock(), threading.Event()
         self._renewing = threading.Thread(target=self._renew, daemon=True, name="leases")
 
-    def keep(self, ranges: Mapping[int, tuple[Offset, Offset]]) -> None:
+    def keep(self, ranges: Mapping[int, Extent]) -> None:
         """These ranges, from now on. Asks nothing for what it keeps already."""
         if not ranges:
             return
@@ -82,8 +82,8 @@ class Leases:
         self._taken.clear()
 
 
-def _within(inner: tuple[Offset, Offset], outer: tuple[Offset, Offset] | None) -> bool:
-    return outer is not None and outer[0] <= inner[0] and inner[1] <= outer[1]
+def _within(inner: Extent, outer: Extent | None) -> bool:
+    return outer is not None and outer.start <= inner.start and inner.end <= outer.end
 
 
 @contextmanager

@@ -1,9 +1,4 @@
-"""One Parquet file after another: row groups in, a finished file on our own disk out, with what it holds.
-
-Encodings are those that every reader of Parquet knows since 2021: deltas for offsets and times, a dictionary for what
-repeats, zstd over all of it. Each column chunk has its smallest and largest value, so that readers find offsets and
-times without reading the rest.
-"""
+"""One Parquet file after another: row groups in, a finished file on our own disk out, with what it holds."""
 
 from __future__ import annotations
 
@@ -15,16 +10,13 @@ from typing import IO
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ..log.record_digest import RecordDigest
 from ..state.errors import DiskFull
 from ..state.offsets import TimestampMs
 from .columns import CORRUPT, corrupt_in
+from .encodings import writer_of
 
-WRITER = f"pyarrow {pa.__version__}"
-DELTAS = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"}
-REPEATED = ("topic", "partition", "timestampType", "key")
 PIECE_BYTES = 1 << 20
 
 
@@ -37,18 +29,8 @@ class ParquetFile:
         self._latest = 0
         self._digest = RecordDigest()
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="tierstate-export-")
-        kinds = {each.name: each.type for each in schema}
-        repeated = [name for name in kinds if name in REPEATED or (name == "value" and kinds[name] != pa.binary())]
-        named = [leaf for name in repeated for leaf in _leaves(name, kinds[name])]
-        deltas = {name: how for name, how in DELTAS.items() if name in schema.names}
-        self._writer = pq.ParquetWriter(
-            self._file,
-            schema.with_metadata({f"tierstate.{name}": said for name, said in facts.items()}),
-            compression="zstd",
-            use_dictionary=named,
-            column_encoding=deltas,
-            write_page_index=True,
-        )
+        named = schema.with_metadata({f"tierstate.{name}": said for name, said in facts.items()})
+        self._writer = writer_of(self._file, named)
 
     def add(self, records: pa.Table, rows: pa.Table) -> None:
         """A row group: the ``records`` as they were decoded, and the ``rows`` that are written of them."""
@@ -101,17 +83,6 @@ class ParquetFile:
             with _typed():
                 self._writer.close()
         self._file.close()
-
-
-def _leaves(name: str, kind: pa.DataType) -> list[str]:
-    """The columns that Parquet has for one of ours."""
-    if pa.types.is_struct(kind):
-        return [leaf for each in kind for leaf in _leaves(f"{name}.{each.name}", each.type)]
-    if pa.types.is_list(kind):
-        return _leaves(f"{name}.list.element", kind.value_type)
-    if pa.types.is_map(kind):
-        return [f"{name}.key_value.key", *_leaves(f"{name}.key_value.value", kind.item_type)]
-    return [name]
 
 
 @contextmanager

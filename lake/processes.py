@@ -1,8 +1,8 @@
 """Tasks in processes of our own, as many as processors: decoding and encoding fill one each.
 
 They come from a server that has loaded all they need, without a connection of ours, and starts to load when a `Run` is
-made: by the time that tasks are planned it is there, and a process costs next to nothing. Each ends with the process
-that it works for, however that ends.
+made: first of all, before this process loads what it plans with. By the time that tasks are planned the server is
+there, and a process costs next to nothing. Each ends with the process that it works for, however that ends.
 """
 
 from __future__ import annotations
@@ -18,11 +18,21 @@ from multiprocessing.forkserver import ensure_running
 from typing import Any
 
 from ..state.errors import Unavailable
-from .jobs import AnyJob, AnyRun, do, here
+from .any_job import AnyJob, AnyRun, do, here
 
 WAITING = 2
 """Jobs that are handed to a process ahead of time."""
-LOADED = tuple(f"{__package__.rpartition('.')[0]}.{name}" for name in ("lake.jobs", "fetch.split", "log.decode"))
+_NEEDED = (
+    "lake.jobs",
+    "lake.task",
+    "lake.check",
+    "fetch.split",
+    "fetch.local",
+    "broker.open",
+    "log.decode",
+    "storage.directory",
+)
+LOADED = tuple(f"{__package__.rpartition('.')[0]}.{name}" for name in _NEEDED)
 """What every task needs, once for all, by the server that processes are forked from. None of them starts a thread."""
 
 

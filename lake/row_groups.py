@@ -15,14 +15,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..log.arrow_columns import constant, numbers
+
 RECORD_BYTES = 32
 """Of a record beside its key, value and headers."""
 HEADER_BYTES = 16
 DAY_US = 86_400_000_000
+_ZERO = constant(0, pa.int32())
 
 
 def row_groups(batches: Iterable[pa.RecordBatch], group_bytes: int) -> Iterator[pa.Table]:
-    """Rows of the schema of `record_block.record_schema`, headers among them, in groups of one chunk each.
+    """Rows of the schema of `record_columns.record_schema`, headers among them, in groups of one chunk each.
 
     A group ends with the record that brings it to ``group_bytes``.
     """
@@ -51,7 +54,7 @@ def record_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
         sizes += _lengths(batch.column(name))
     headers = batch.column("headers")
     if headers.null_count < len(headers):
-        lists = headers.offsets.to_numpy().astype(np.int64)
+        lists = numbers(headers.offsets, np.int32).astype(np.int64)
         values = headers.values
         each = HEADER_BYTES + _lengths(values.field("key")) + _lengths(values.field("value"))
         sums = np.concatenate(([0], np.cumsum(each)))
@@ -61,11 +64,9 @@ def record_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     """Null is 0."""
-    lengths = pc.binary_length(column)
-    if column.null_count:
-        lengths = pc.fill_null(lengths, 0)
-    found: npt.NDArray[np.int64] = lengths.to_numpy().astype(np.int64)
-    return found
+    if not column.null_count:
+        return numbers(pc.binary_length(column), np.int32).astype(np.int64)
+    return numbers(pc.binary_length(column).fill_null(_ZERO), np.int32).astype(np.int64)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
@@ -75,7 +76,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
 
 def by_date(table: pa.Table) -> list[tuple[int, pa.Table]]:
     """Each day (since 1970-01-01, UTC) of a group's timestamps with its records in their order; days ascending."""
-    micros = table.column("timestamp").chunk(0).cast(pa.int64()).to_numpy()
+    micros = numbers(table.column("timestamp").chunk(0), np.int64)
     days = micros // DAY_US
     first, last = int(days.min()), int(days.max())
     if first == last:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from .jobs import AnyJob, AnyRun, do
+from .any_job import AnyJob, AnyRun, do
 
 SCHEMA = "number int, said binary"
 ARROW = pa.schema([("number", pa.int32()), ("said", pa.binary())])

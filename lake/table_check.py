@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..log.record_block import record_schema
+from ..log.record_columns import record_schema
 from ..log.record_digest import RecordDigest
 from ..state.errors import InvalidRequest
-from ..state.offsets import Offset
+from ..state.offsets import Extent, Offset
 from .columns import Columns, Rows
 from .kept import Keep
 from .table import LakeTable
@@ -96,7 +96,7 @@ def _check_partition(
         problem = f"the log ends at {log_end}, and the table has rows up to {reach.end}"
         findings.append(TableFinding(number, problem, log_end))
         done.end = max(start, log_end)
-    keep({number: (start, done.end)})
+    keep({number: Extent(start, done.end)})
     digest, alike = RecordDigest(), True
     parts = reach.written(start, done.end)
     if start < done.end and (not parts or parts[0].start > start):

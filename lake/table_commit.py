@@ -20,7 +20,7 @@ from pyiceberg.manifest import DataFile
 
 from ..fetch.planned_split import PlannedSplit
 from ..leader.act import Act
-from ..state.offsets import Offset
+from ..state.offsets import Extent, Offset
 from .plan import ExportTask
 from .table import Change, LakeTable
 from .table_files import (
@@ -69,9 +69,7 @@ def write_here(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits
     attempt.corrupt = made_by.corrupt
 
 
-def take_out(
-    table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapping[int, tuple[Offset, Offset]]
-) -> Act[bool]:
+def take_out(table: LakeTable, attempt: Attempt, place: TablePlace, ranges: Mapping[int, Extent]) -> Act[bool]:
     """The rows of these offsets (end exclusive), by partition. Files that hold no others go whole."""
     drop: list[DataFile] = []
     offset_id = table.iceberg.schema().find_field("offset").field_id

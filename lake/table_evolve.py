@@ -12,6 +12,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from ..leader.act import Act, run
+from ..state.errors import InvalidRequest
 from ..values.evolution import evolved
 from ..values.form import Form
 from .columns import Columns
@@ -38,6 +39,23 @@ def evolve(table: LakeTable, attempt: Attempt, place: TablePlace, columns: Colum
     Raises InvalidRequest for columns that those of the table cannot become.
     """
     return (yield from commit(table, attempt, Change(place, columns=columns)))
+
+
+def require_settling(table: LakeTable, place: TablePlace, most: int) -> None:
+    """Raises InvalidRequest where the columns became others so often since the last row that they seem to never end.
+
+    The table itself says how often, so a follower that begins anew counts on.
+    """
+    written = max((reach.versions[-1].version for reach in place.partitions.values() if reach.versions), default=0)
+    if table.facts.version - written >= most:
+        raise InvalidRequest(
+            "the schema grows again whenever the columns have become it, and no row was written between; once it has"
+            " settled, `tierstate table evolve` takes it, and the table goes on",
+            table=table.name,
+            topic=table.facts.topic,
+            evolved=table.facts.version - written,
+            most=most,
+        )
 
 
 def evolve_table(

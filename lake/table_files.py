@@ -17,8 +17,9 @@ from pyiceberg.manifest import DataFile
 from ..leader.act import Act
 from ..state.errors import CorruptData, InvalidRequest
 from .columns import Rows
+from .encodings import WRITER
 from .names import date_of, day_name
-from .parquet import WRITER, ParquetFile
+from .parquet import ParquetFile
 from .parted import laid_out
 from .plan import ExportPlan, ExportTask, Shape
 from .table import LakeTable

@@ -17,12 +17,12 @@ from enum import StrEnum
 
 from ..leader.act import Act
 from ..state.errors import InvalidRequest, LineageUnconfirmed, Unavailable, ViewBehind
-from ..state.offsets import Offset
+from ..state.offsets import Extent, Offset
 from .columns import ColumnsGrown
 from .kept import Keep
 from .table import LakeTable
 from .table_commit import Write, append, first_splits, take_out, write_here
-from .table_evolve import evolve
+from .table_evolve import evolve, require_settling
 from .table_files import Attempt
 from .table_log import TopicLog
 from .table_place import Reach, TablePlace, common_end
@@ -41,7 +41,9 @@ class Step(StrEnum):
     LOST_BRANCH = "lost branch"
     """Rows that the log lost are gone."""
     EVOLVED = "evolved"
-    """Fields were added or types widened, as the registry has them; what is new is read again."""
+    """Fields were added or types widened, as the registry has them; what is new is read again. So often in a row as
+    `TableLimits` says: one that grows again and again under what is read would evolve for ever.
+    """
     RACED = "raced"
     """Another writer was first, or the log changed its lineage: nothing was done."""
 
@@ -62,13 +64,14 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class TableLimits:
-    """In bytes of log: of a file, and of a commit."""
+    """In bytes of log: of a file, and of a commit. ``evolutions``: in a row, with no row between them."""
 
     file_bytes: int = FILE_BYTES
     commit_bytes: int = COMMIT_BYTES
+    evolutions: int = 100
 
 
-def no_lease(ranges: Mapping[int, tuple[Offset, Offset]]) -> None:
+def no_lease(ranges: Mapping[int, Extent]) -> None:
     """A `Keep` that keeps nothing."""
 
 
@@ -91,7 +94,7 @@ class Look:
     waiting: dict[int, Unavailable] = field(default_factory=dict)
     lost: dict[int, Offset] = field(default_factory=dict)
     starts: dict[int, Offset] = field(default_factory=dict)
-    news: dict[int, tuple[Offset, Offset]] = field(default_factory=dict)
+    news: dict[int, Extent] = field(default_factory=dict)
 
     @property
     def lag(self) -> int:
@@ -105,13 +108,13 @@ def follow_round(
     """One commit, or none. ``look``: of this table as it was loaded. Raises what reading and writing do."""
     attempt, place = Attempt(attempt_id), look.place
     if look.lost:
-        ranges = {number: (end, place.partitions[number].end) for number, end in look.lost.items()}
+        ranges = {number: Extent(end, place.partitions[number].end) for number, end in look.lost.items()}
         cut = place.with_({number: place.partitions[number].cut(end) for number, end in look.lost.items()})
         landed = yield from take_out(table, attempt, cut, ranges)
         return _round(Step.LOST_BRANCH if landed else Step.RACED, attempt, look)
     gone = below(table, look)
     if gone:
-        ranges = {number: (reach.start, min(reach.end, look.starts[number])) for number, reach in gone.items()}
+        ranges = {number: Extent(reach.start, min(reach.end, look.starts[number])) for number, reach in gone.items()}
         begun = place.with_({number: reach.from_(look.starts[number]) for number, reach in gone.items()})
         landed = yield from take_out(table, attempt, begun, ranges)
         return _round(Step.EXPIRED if landed else Step.RACED, attempt, look)
@@ -133,13 +136,14 @@ def _append(
     reaches = {}
     missed = 0
     for number, parts in splits.items():
-        start = look.news[number][0]
+        start = look.news[number].start
         before = look.place.partitions.get(number, Reach(start, start))
         missed += start - before.end
         reaches[number] = before.missing(start).to(parts[-1].end, lineages[number], table.facts.version)
     try:
         landed = yield from append(table, log, attempt, look.place.with_(reaches), splits, means.write)
     except ColumnsGrown as grown:
+        require_settling(table, look.place, limits.evolutions)
         landed = yield from evolve(table, attempt, look.place, grown.columns)
         return _round(Step.EVOLVED if landed else Step.RACED, attempt, look)
     done = _round(Step.APPENDED if landed else Step.RACED, attempt, look)
@@ -179,7 +183,7 @@ def _look_at(look: Look, log: TopicLog, number: int) -> None:
     reach = look.place.partitions.get(number)
     if reach is None:
         if end > start:
-            look.news[number] = start, end
+            look.news[number] = Extent(start, end)
         return
     known = reach.lineage.last_epoch
     if known is not None and known > lineage.last_epoch:
@@ -190,7 +194,7 @@ def _look_at(look: Look, log: TopicLog, number: int) -> None:
         return
     begin = max(reach.end, start)
     if end > begin:
-        look.news[number] = begin, end
+        look.news[number] = Extent(begin, end)
 
 
 def below(table: LakeTable, look: Look) -> dict[int, Reach]:

@@ -13,7 +13,7 @@ from ..fetch.planned_split import PlannedSplit
 from ..fetch.reader import LogReader
 from ..state.epochs import Lineage
 from ..state.ids import TopicId
-from ..state.offsets import Offset
+from ..state.offsets import Extent, Offset
 from ..state.routing import Isolation, Tier
 
 Open = Callable[[Iterable[PlannedSplit]], AbstractContextManager[SplitReads]]
@@ -34,10 +34,10 @@ class TopicLog:
     def partitions(self) -> int:
         return self._reader.topic(self.topic).partitions
 
-    def extent(self, partition: int) -> tuple[Offset, Offset]:
+    def extent(self, partition: int) -> Extent:
         """Where the log begins, and where what is followed ends (exclusive)."""
         start, end = self._reader.extent(self.topic, partition, isolation=self._isolation, tier=self._tier)
-        return start, Offset(max(start, min(end, self._sure_end(partition))))
+        return Extent(start, Offset(max(start, min(end, self._sure_end(partition)))))
 
     def lineage(self, partition: int) -> Lineage:
         """Of the leader's log below `extent`'s end; empty while nobody told it."""

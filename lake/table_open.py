@@ -15,7 +15,7 @@ from ..runtime.clock import Clock
 from ..runtime.id_source import RandomIds
 from ..runtime.settings import Settings
 from ..state.ids import FactId
-from .jobs import AnyRun
+from .any_job import AnyRun
 from .kept import Keep, leased
 from .table_catalog import LakeCatalog
 from .table_facts import TableFacts

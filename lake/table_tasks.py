@@ -24,9 +24,11 @@ from ..leader.act import Act, run
 from ..runtime.id_source import RandomIds
 from ..state.errors import TierstateError
 from ..state.ids import FactId
+from ..state.offsets import Extent
 from ..values.schema_registry import RegistryAccess
+from .any_job import AnyRun
 from .columns import Columns, ColumnsGrown
-from .jobs import AnyRun, records_of
+from .jobs import records_of
 from .kept import Keep
 from .plan import ExportTask
 from .table import LakeTable
@@ -107,7 +109,7 @@ def by_tasks(run_jobs: AnyRun, access: Access, keep: Keep) -> Write:
     """``keep``: asked again as tasks end, for one commit may take hours. Raises what a task does."""
 
     def write(table: LakeTable, log: TopicLog, attempt: Attempt, splits: Splits) -> Act[None]:
-        ranges = {number: (parts[0].start, parts[-1].end) for number, parts in splits.items()}
+        ranges = {number: Extent(parts[0].start, parts[-1].end) for number, parts in splits.items()}
         form = shipped(table)
         tasks = [(number, split) for number, parts in splits.items() for split in parts]
         jobs = [

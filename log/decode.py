@@ -21,10 +21,10 @@ from .batch import HEADER_BYTES, iter_batches
 from .compression import MAX_RECORDS_BYTES, Scratch, decompress_into
 from .isolation import AbortFilter
 from .record_block import MAX_RECORDS as MAX_RECORDS
-from .record_block import RECORD_SCHEMA as RECORD_SCHEMA
 from .record_block import RecordBlock as RecordBlock
 from .record_block import empty
-from .record_block import record_schema as record_schema
+from .record_columns import RECORD_SCHEMA as RECORD_SCHEMA
+from .record_columns import record_schema as record_schema
 from .record_filter import RecordFilter
 
 PIECE_BYTES = 1 << 20

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from ..state.errors import InvalidRequest
 from . import json_kernels as k
-from .record_block import FIELDS, RecordBlock
+from .record_block import RecordBlock
+from .record_columns import FIELDS
 from .record_parts import RecordParts, parts_of
 
 CHUNK_BYTES = 256 * 1024

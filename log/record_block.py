@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,40 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..state.errors import CorruptData, InvalidRequest
+from ..state.errors import CorruptData
 from . import kernels
+from .record_columns import FIELDS, HEADERS
 
 MAX_MILLIS = (2**63 - 1) // 1000
 MAX_RECORDS = 1 << 16
 """In a block. Bounds what tiny records cost: a block's columns, and a topic's name a row."""
-
-HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
-FIELDS = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestampType": pa.int32(),
-    "headers": HEADERS,
-}
-"""The columns of Spark's Kafka source, in its order; every one nullable."""
-
-
-def record_schema(*, include_headers: bool = True, columns: Sequence[str] | None = None) -> pa.Schema:
-    """The Arrow schema of decoded records. Raises InvalidRequest for an unknown column."""
-    names = [name for name in FIELDS if include_headers or name != "headers"]
-    if columns is not None:
-        unknown = [name for name in columns if name not in FIELDS]
-        if unknown:
-            raise InvalidRequest("unknown column", column=unknown[0], columns=",".join(FIELDS))
-        names = list(columns)
-    return pa.schema([pa.field(name, FIELDS[name]) for name in names])
-
-
-RECORD_SCHEMA = record_schema()
-"""All columns."""
 
 
 @dataclass(frozen=True, slots=True)

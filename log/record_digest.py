@@ -57,12 +57,12 @@ class RecordDigest:
         self.count = 0
 
     def update(self, records: RecordBlock | pa.RecordBatch | pa.Table) -> None:
-        """A decoded block, or rows in the schema of `record_block.record_schema`, with headers."""
+        """A decoded block, or rows in the schema of `record_columns.record_schema`, with headers."""
         for each in _encoded(records):
             self.take(each)
 
     def update_arrow(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Rows in the schema of `record_block.record_schema`, with headers."""
+        """Rows in the schema of `record_columns.record_schema`, with headers."""
         self.update(batch)
 
     def update_records(self, rows: Iterable[Row]) -> None:

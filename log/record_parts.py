@@ -12,7 +12,8 @@ import pyarrow as pa
 from ..state.errors import InvalidRequest
 from . import kernels
 from .arrow_columns import constant, numbers
-from .record_block import RECORD_SCHEMA, HeaderTable, RecordBlock
+from .record_block import HeaderTable, RecordBlock
+from .record_columns import RECORD_SCHEMA
 
 _ZERO = constant(0, pa.int32())
 
@@ -50,7 +51,7 @@ class RecordParts:
 
 
 def parts_of(records: RecordBlock | pa.RecordBatch) -> RecordParts:
-    """A decoded block, or rows in the schema of `record_block.record_schema`, in any order of columns.
+    """A decoded block, or rows in the schema of `record_columns.record_schema`, in any order of columns.
 
     Raises InvalidRequest for a column that is missing; headers may be.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.docs.generated import table, with_parts
 from tierstate import read_records
-from tierstate.log.record_block import FIELDS
+from tierstate.log.record_columns import FIELDS
 from tierstate.runtime.settings_keys import FIELDS as SETTING_FIELDS
 from tierstate.spark.columns import SPARK_TYPES
 from tierstate.spark.kafka_properties import PASSED, PASSED_PREFIXES, REFUSED

@@ -12,7 +12,7 @@ import pytest
 from tests.docs.generated import shown
 from tests.docs.options_page import COLUMNS, PAGE, PYTHON, SPARK_PAGE, parts, spark_parts
 from tierstate import read_records
-from tierstate.log.record_block import FIELDS
+from tierstate.log.record_columns import FIELDS
 from tierstate.spark import options as parser
 from tierstate.spark.columns import PLAIN_COLUMNS, SPARK_TYPES
 from tierstate.spark.kafka_properties import PASSED, PASSED_PREFIXES, REFUSED, kafka_properties

@@ -18,14 +18,14 @@ from tierstate.fetch.piece import records
 from tierstate.fetch.split import read_split
 from tierstate.lake.check import check_task
 from tierstate.lake.columns import Columns
+from tierstate.lake.encodings import WRITER
 from tierstate.lake.export import Export, Wanted
 from tierstate.lake.jobs import Job, Outcome, Place, Run, TaskAccess
 from tierstate.lake.ledger import Ledger
-from tierstate.lake.parquet import WRITER
 from tierstate.lake.plan import Shape, TaskDone
 from tierstate.lake.task import export_task
 from tierstate.leader.act import Act
-from tierstate.log.record_block import record_schema
+from tierstate.log.record_columns import record_schema
 from tierstate.log.record_digest import RecordDigest
 from tierstate.state.errors import TierstateError
 from tierstate.state.ids import TopicId

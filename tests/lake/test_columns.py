@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tierstate.lake.columns import HEADER_MAP, Columns, header_map
-from tierstate.log.record_block import HEADERS
+from tierstate.log.record_columns import HEADERS
 from tierstate.state.errors import InvalidRequest
 from tierstate.values.form import Form
 

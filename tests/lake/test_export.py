@@ -6,6 +6,8 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,8 +16,10 @@ import pytest
 from tests.fetch.two_tiers import GOLDEN, Golden
 from tests.lake.exports import Killed, World
 from tierstate.fetch.piece import records
+from tierstate.lake.encodings import writer_of
 from tierstate.lake.jobs import Job, Outcome
 from tierstate.lake.names import LEDGER
+from tierstate.log.record_columns import record_schema
 from tierstate.log.record_digest import RecordDigest
 from tierstate.state.errors import (
     CorruptData,
@@ -224,6 +228,25 @@ def test_statistics_tell_the_offsets_and_times_of_each_row_group(world: World) -
                     values = rows.column(column.path_in_schema)
                     assert column.statistics.min == min(values.to_pylist())
                     assert column.statistics.max == max(values.to_pylist())
+
+
+def test_what_repeats_is_in_dictionaries_and_what_never_does_is_plain(tmp_path: Path) -> None:
+    schema = pa.schema([each for each in record_schema() if each.name in ("key", "value", "offset", "headers")])
+    count = 20_000
+    rows: dict[str, Any] = {
+        "key": [b"%0200d" % at for at in range(count)],  # 4 MB of them, and a dictionary has one
+        "value": [b"%0200d" % (at % 100) for at in range(count)],
+        "offset": list(range(count)),
+        "headers": [[("trace", b"1")]] * count,
+    }
+    with (tmp_path / "rows").open("wb") as file, writer_of(file, schema) as writer:
+        writer.write_table(pa.table(rows, schema), row_group_size=count)
+    group = pq.ParquetFile(tmp_path / "rows").metadata.row_group(0)
+    sizes = {column.path_in_schema: column.total_uncompressed_size for column in map(group.column, range(5))}
+    assert sizes["value"] < sizes["key"] / 50
+    assert sizes["key"] < 1.3 * 200 * count, "given up: it is not written twice"
+    assert sizes["headers.list.element.key"] < count
+    assert sizes["offset"] < count
 
 
 class TestWhatMoves:

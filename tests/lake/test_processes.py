@@ -9,14 +9,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.scenarios.house import eventually
+from tests.wheels import ROOT
 
 DRIVER = """
 import time
 from tierstate.app.split_reads import Access
 from tierstate.lake.columns import Columns
 from tierstate.lake.jobs import Job, Place, TaskAccess
-from tierstate.lake.parquet import WRITER
+from tierstate.lake.encodings import WRITER
 from tierstate.lake.plan import ExportPlan, ExportTask, Shape
 from tierstate.lake.processes import in_processes
 from tierstate.state.errors import TierstateError
@@ -52,6 +55,38 @@ def lives(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+LOADS = """
+import importlib
+import sys
+{}
+print(sorted({{"numba", "kafka", "pandas", "confluent_kafka"}} & set(sys.modules)))
+"""
+ROWS = """
+from tests.log.batches import Batch, record
+from tierstate.lake.row_groups import by_date, row_groups
+from tierstate.log.decode import decode_batches
+data = Batch(40, [record(0, b"k", None, [(b"n", None)]), record(86_400_000, None, b"v")]).bytes
+[group] = row_groups(decode_batches(data, source="f", topic="t", partition=3), 1000)
+assert len(by_date(group)) == 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "loaded"),
+    [
+        ("import tierstate.lake.processes, tierstate.cli.export", "[]"),
+        ("import tierstate.lake.open, tierstate.lake.quote, tierstate.fetch.source", "['confluent_kafka', 'kafka']"),
+        (ROWS, "['numba']"),
+    ],
+    ids=["who begins processes", "who plans", "who lays rows out"],
+)
+def test_nobody_loads_what_another_needs(what: str, loaded: str) -> None:
+    """Each is a part of a second of every export."""
+    script = LOADS.format(what)
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout.strip()) == (0, loaded), done.stderr
 
 
 def test_killed_it_leaves_no_process_behind(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierstate.lake.row_groups import by_date, record_sizes, row_groups
-from tierstate.log.record_block import record_schema
+from tierstate.log.record_columns import record_schema
 
 DAY_MS = 86_400_000
 bytes_or_null = st.none() | st.binary(max_size=40)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,11 @@ import pytest
 from tests.fetch.two_tiers import Golden
 from tests.lake.catalogs import of_glue, on_s3, rest_on_s3, s3_and_glue
 from tests.lake.tables import NAME, TableWorld
+from tests.lake.typed_tables import avro_world
 from tests.servers.rest_catalog import RestCatalog, rest_catalog
 from tests.storage.faulty_proxy import FaultyProxy
 from tierstate.lake.table_catalog import LakeCatalog
+from tierstate.lake.table_evolve import FieldChange, evolve_table
 from tierstate.lake.table_follow import Step, TableLimits
 from tierstate.lake.table_upkeep import compact, expire, old_snapshots, strays, sweep
 from tierstate.leader.act import run
@@ -79,6 +83,25 @@ def test_a_table_lives_in_any_catalog_from_its_first_row_to_its_last(
     assert world.table_digest() == world.log_digest()
     assert not strays(world.table(), LATER)
     assert not world.follow()
+
+
+def test_a_typed_table_lives_in_any_catalog_while_its_schema_grows(
+    golden_log: Make, tmp_path: Path, catalog: Mapping[str, str]
+) -> None:
+    """Created with the first schema of a registry, followed to the last, evolved by hand, and held against the log."""
+    limits = TableLimits(file_bytes=700, commit_bytes=10**6)
+    with avro_world(golden_log, tmp_path / "world", limits=limits, properties=catalog) as world:
+        rounds = world.follow()
+        assert [each.step for each in rounds].count(Step.EVOLVED) == 2
+        world.require_same()
+        form = world.table().facts.columns.forms["value"]
+        schema = json.loads(form.schema)
+        schema["fields"].append({"name": "more", "type": ["null", "string"], "default": None})
+        wanted = {"value": replace(form, schema=json.dumps(schema))}
+        assert evolve_table(world.table(), wanted, fresh, execute=True) == [FieldChange("value.more", None, "string")]
+        assert len(world.table().facts.versions) == 4
+        assert "more" in world.rows().schema.field("value").type.names
+        world.require_same()
 
 
 def test_of_two_followers_that_race_the_second_is_told_so(

@@ -17,7 +17,7 @@ from tests.lake.tables import NAME, TableWorld
 from tests.lake.typed_tables import avro_world
 from tierstate.app.split_reads import Access
 from tierstate.lake import table_upkeep
-from tierstate.lake.jobs import AnyJob, AnyRun, do, here
+from tierstate.lake.any_job import AnyJob, AnyRun, do, here
 from tierstate.lake.processes import in_processes
 from tierstate.lake.table_follow import Means, Step, TableLimits, no_lease
 from tierstate.lake.table_keeper import FollowPace, catch_up

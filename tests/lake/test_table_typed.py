@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -165,6 +166,42 @@ def test_a_table_grows_with_what_the_registry_has(golden_log: Make, tmp_path: Pa
         assert len(world.table().facts.versions) == 3
         assert sum(each.corrupt for each in rounds) == world.require_same() > 10
         assert world.named_files() == world.data_files()
+
+
+def asked_anew(world: TypedWorld) -> TypedWorld:
+    """As another process would: this one keeps what an access of the registry said of an id."""
+    assert world.registry is not None
+    world.registry = replace(world.registry, timeout=world.registry.timeout + 0.001)
+    return world
+
+
+def test_a_registry_that_never_settles_stops_the_table_until_it_does(golden_log: Make, tmp_path: Path) -> None:
+    limits = TableLimits(file_bytes=700, commit_bytes=1_500, evolutions=4)
+    with avro_world(golden_log, tmp_path, limits=limits) as world:
+        world.follow_to(100)
+        rows, before = world.rows().num_rows, world.table().facts.version
+        assert rows
+        settled = dict(world.server.answers)
+        fields: list[tuple[str, Any]] = [("id", "long")]
+
+        def grow(path: str) -> None:
+            fields.append((f"more_{len(fields)}", "long"))
+            world.server.answers = {each: answer_of(avro_record(*fields)) for each in settled}
+
+        world.server.before = grow
+        world.produce(COUNT)
+        for _ in range(limits.evolutions):
+            assert run(asked_anew(world).round()).step is Step.EVOLVED
+        for _ in range(2):  # a follower that begins anew counts on
+            with pytest.raises(InvalidRequest, match=r"no row was written between.*table=kafka\.t.*evolved=4 most=4"):
+                run(asked_anew(world).round())
+        assert world.table().facts.version == before + limits.evolutions
+        assert world.rows().num_rows == rows
+        assert world.named_files() == world.data_files()
+        world.server.before = lambda path: None
+        world.server.answers = settled
+        asked_anew(world).follow()
+        world.require_same()
 
 
 def test_a_registry_that_does_not_answer_stops_a_table_and_nothing_is_corrupt(golden_log: Make, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from tests.lake.typed_logs import (
 from tests.servers.schema_registry import registry
 from tierstate.lake.checked import check
 from tierstate.lake.columns import Columns
-from tierstate.log.record_block import record_schema
+from tierstate.log.record_columns import record_schema
 from tierstate.log.record_digest import RecordDigest
 from tierstate.state.errors import InvalidRequest, Unavailable
 from tierstate.storage.directory import DirectoryStore

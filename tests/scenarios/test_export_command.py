@@ -24,11 +24,11 @@ from tests.servers.schema_registry import registry
 from tierstate.app.connection import Connection
 from tierstate.fetch.gone import place_of
 from tierstate.lake.kept import leased
-from tierstate.log.record_block import record_schema
+from tierstate.log.record_columns import record_schema
 from tierstate.log.record_digest import RecordDigest
 from tierstate.runtime.settings_load import load_settings
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.state.offsets import Offset
+from tierstate.state.offsets import Extent, Offset
 
 pytestmark = pytest.mark.kafka
 RECORDS = 3_000
@@ -216,7 +216,7 @@ def test_a_lease_is_taken_again_by_itself_while_what_is_read_says_nothing(lake: 
     with Connection(settings) as connection:
         place = place_of(connection.broker.control, lake.topic, 0)
         with leased(connection, connection.view([place]), place.topic_id, "a silent job", pytest.fail) as keep:
-            keep({0: (Offset(0), Offset(100))})
+            keep({0: Extent(Offset(0), Offset(100))})
             first = {each["id"] for each in leases()}
             assert len(first) == 1
             eventually(lambda: {each["id"] for each in leases()} - first)

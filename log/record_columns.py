@@ -1,0 +1,37 @@
+"""The columns of decoded records, by name and type: without the kernels, for whoever plans and reads no record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from ..state.errors import InvalidRequest
+
+HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+FIELDS = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": HEADERS,
+}
+"""The columns of Spark's Kafka source, in its order; every one nullable."""
+
+
+def record_schema(*, include_headers: bool = True, columns: Sequence[str] | None = None) -> pa.Schema:
+    """The Arrow schema of decoded records. Raises InvalidRequest for an unknown column."""
+    names = [name for name in FIELDS if include_headers or name != "headers"]
+    if columns is not None:
+        unknown = [name for name in columns if name not in FIELDS]
+        if unknown:
+            raise InvalidRequest("unknown column", column=unknown[0], columns=",".join(FIELDS))
+        names = list(columns)
+    return pa.schema([pa.field(name, FIELDS[name]) for name in names])
+
+
+RECORD_SCHEMA = record_schema()
+"""All columns."""
