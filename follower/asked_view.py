@@ -33,7 +33,6 @@ from ..state.partition_view import PartitionView
 from ..state.view import SecondValue, TierView
 
 ANSWER_S = 5.0
-"""How long the process that follows may take for what it need not wait for."""
 FRESH_S = 30.0
 """What `Follower.require_fresh` waits for itself."""
 REMEMBERED_SEGMENTS = 100_000
@@ -86,10 +85,13 @@ class ViewAnswers:
 
 
 class AskedView:
-    """A `TierView`. ``connect``: a new end to ask by, which `ViewAnswers.answer` has the other one of."""
+    """A `TierView`. ``connect``: a new end to ask by, which `ViewAnswers.answer` has the other one of.
 
-    def __init__(self, connect: Callable[[], socket.socket], tier_partitions: int) -> None:
-        self._connect, self._tier_partitions = connect, tier_partitions
+    ``answer_s``: how long the process that follows may take for what it need not wait for.
+    """
+
+    def __init__(self, connect: Callable[[], socket.socket], tier_partitions: int, answer_s: float = ANSWER_S) -> None:
+        self._connect, self._tier_partitions, self._answer_s = connect, tier_partitions, answer_s
         self._idle: list[socket.socket] = []
         self._lock = threading.Lock()
         self._known: LRUCache[TopicIdPartition, tuple[PartitionView, int]] = _remembering()
@@ -121,23 +123,23 @@ class AskedView:
         self._ask("forget_second_value", partition, key)
 
     def wait_applied(self, tier_partition: int, position: Position, timeout: float) -> None:
-        self._ask("wait_applied", tier_partition, position, timeout, within=timeout + ANSWER_S)
+        self._ask("wait_applied", tier_partition, position, timeout, wait_s=timeout)
 
     def require_fresh(self, tier_partition: int, max_age: float) -> None:
-        self._ask("require_fresh", tier_partition, max_age, within=FRESH_S + ANSWER_S)
+        self._ask("require_fresh", tier_partition, max_age, wait_s=FRESH_S)
 
     def require_ready(self, tier_partition: int) -> None:
-        self._ask("require_ready", tier_partition, within=FRESH_S + ANSWER_S)
+        self._ask("require_ready", tier_partition, wait_s=FRESH_S)
 
     def age_s(self, tier_partition: int) -> float | None:
         return self._ask("age_s", tier_partition)  # type: ignore[no-any-return]
 
-    def _ask(self, method: str, *given: object, within: float = ANSWER_S) -> Any:
+    def _ask(self, method: str, *given: object, wait_s: float = 0.0) -> Any:
         """Raises ViewBehind where nobody answers, and what the view does."""
         end = None
         try:
             end = self._idle_end() or self._connect()
-            end.settimeout(within)
+            end.settimeout(wait_s + self._answer_s)
             send_message(end, (method, given))
             answer = receive_message(end)
         except (OSError, EOFError) as error:
