@@ -36,6 +36,8 @@ from ..state.errors import InvalidSettings, TierstateError, Unavailable
 
 LOOK_S = 10.0
 """How often each is looked at."""
+HURRIED_S = 0.1
+"""The same, while one is to be started or killed."""
 ANSWER_S = 2.0
 SILENT_S = 60.0
 """One that answers no look for so long is ended, and started again."""
@@ -122,7 +124,8 @@ class GatewayWorker:
                 env=environment,
                 process_group=0,  # Ctrl-C is the parent's to hear: it lets answers in progress end first
             )
-        self.control.send(pickle.dumps(given, pickle.HIGHEST_PROTOCOL))
+        with suppress(OSError):  # it has ended already: whoever hears its control socket is told
+            self.control.send(pickle.dumps(given, pickle.HIGHEST_PROTOCOL))
         self.control.setblocking(False)
 
     failure: TierstateError | None
@@ -155,6 +158,7 @@ class _Place:
     """One of the N. ``again``: when to start it (monotonic); ``kill``: when to wait for it no longer."""
 
     number: int
+    start: Callable[[], GatewayWorker]
     worker: GatewayWorker | None = None
     began: float = 0.0
     heard: float = 0.0
@@ -165,19 +169,19 @@ class _Place:
 
 
 class GatewayWorkers:
-    """``start``: of the worker with a number. ``on_ready`` is called once, when each of them answers."""
+    """``starts``: each begins one worker. ``on_ready`` is called once, when all of them answer; in our thread."""
 
     def __init__(
         self,
-        start: Callable[[int], GatewayWorker],
-        count: int,
+        starts: Sequence[Callable[[], GatewayWorker]],
         answers: ViewAnswers,
         clock: Clock,
         logger: FilteringBoundLogger,
         on_ready: Callable[[], None],
+        look_s: float = LOOK_S,
     ) -> None:
-        self._start, self._answers, self._clock, self._logger = start, answers, clock, logger
-        self._places = [_Place(number) for number in range(1, count + 1)]
+        self._answers, self._clock, self._logger, self._look_s = answers, clock, logger, look_s
+        self._places = [_Place(number, start) for number, start in enumerate(starts, 1)]
         self._on_ready, self._began, self._ending = on_ready, False, False
         self._past: list[Metric] = []
         self._renewing: list[tuple[_Place, GatewayWorker]] = []
@@ -227,7 +231,7 @@ class GatewayWorkers:
                         self._signal_all(signal.SIGTERM)
                     elif not self._ending:
                         self._look_after()
-                    for key, _ in self._selector.select(0.1 if self._hurried() else LOOK_S):
+                    for key, _ in self._selector.select(HURRIED_S if self._hurried() else self._look_s):
                         key.data()
             finally:  # also where this thread fails
                 self._ending = True
@@ -254,14 +258,22 @@ class GatewayWorkers:
                 self._begin(place, now)
             elif place.worker is not None and now >= place.kill:
                 place.worker.process.kill()
-        if now - self._looked_at >= LOOK_S:
+        if now - self._looked_at >= self._look_s:
             self._looked_at = now
             for place in self._living():
                 self._look_at(place, now)
         self._renew_next(now)
 
     def _begin(self, place: _Place, now: float) -> None:
-        worker = self._start(place.number)
+        try:
+            worker = place.start()
+        except OSError as error:  # no memory, or too many processes
+            if not self._began:
+                raise Unavailable("a worker of the gateway cannot be started", reason=error) from error
+            place.failures += 1
+            self._wait(place, now, f"it cannot be started: {error}")
+            self._logger.warning("worker cannot be started", worker=place.number, reason=str(error))
+            return
         place.began = place.heard = now
         place.kill, place.why = float("inf"), "it is being started"
         with self._lock:
@@ -326,14 +338,19 @@ class GatewayWorkers:
             self._past = added([self._past, lasting(worker.families)])
         asked = self._ending or place.kill < float("inf") or code == 0
         place.failures = 0 if asked or now - place.began >= STEADY_S else place.failures + 1
-        wait = min(FIRST_AGAIN_S * 2 ** (place.failures - 1), LAST_AGAIN_S) if place.failures else 0.0
-        place.again = now + wait
         how = str(worker.failure) if worker.failure is not None else f"exit code {code}"
-        place.why = f"it ended: {how}"
+        wait = self._wait(place, now, f"it ended: {how}")
         tell = self._logger.info if asked else self._logger.warning
         tell("worker ended", worker=place.number, pid=worker.process.pid, reason=how, again_s=wait)
         if not self._began and not asked:
             raise worker.failure or Unavailable("a worker of the gateway ended before it was ready", exit_code=code)
+
+    @staticmethod
+    def _wait(place: _Place, now: float, why: str) -> float:
+        """Seconds until it is started again: the longer, the more often it failed in a row."""
+        wait = min(FIRST_AGAIN_S * 2.0 ** (place.failures - 1), LAST_AGAIN_S) if place.failures else 0.0
+        place.again, place.why = now + wait, why
+        return wait
 
 
 def _why(place: _Place) -> list[str]:

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -94,8 +95,7 @@ def _serve_by_workers(context: Context, settings: Settings, logger: FilteringBou
     from ..app.services import open_following_parts
     from ..follower.asked_view import ViewAnswers
 
-    count = settings.gateway.workers
-    own = {number: divided(settings, number) for number in range(1, count + 1)}
+    own = {number: divided(settings, number) for number in range(1, settings.gateway.workers + 1)}
     with (
         open_following_parts(settings, logger, "gateway", settings.management.of_gateway) as parts,
         listen_at(settings.gateway.listen) as listening,
@@ -108,8 +108,7 @@ def _serve_by_workers(context: Context, settings: Settings, logger: FilteringBou
 
         url, management = url_of(settings.gateway, listening), str(parts.management.address)
         answering = GatewayWorkers(
-            start,
-            count,
+            [partial(start, number) for number in own],
             ViewAnswers(parts.view),
             parts.clock,
             logger,

@@ -37,6 +37,8 @@ FRESH_S = 30.0
 """What `Follower.require_fresh` waits for itself."""
 REMEMBERED_SEGMENTS = 100_000
 """Of the partitions whose views both ends remember, together."""
+LOCKS = 64
+UNANSWERED = "the process that follows the tier-state topic does not answer"
 _tier_partition_of = lru_cache(65_536)(tier_partition_of)
 
 
@@ -93,10 +95,21 @@ class AskedView:
     def __init__(self, connect: Callable[[], socket.socket], tier_partitions: int, answer_s: float = ANSWER_S) -> None:
         self._connect, self._tier_partitions, self._answer_s = connect, tier_partitions, answer_s
         self._idle: list[socket.socket] = []
+        self._asking = [threading.Lock() for _ in range(LOCKS)]
         self._lock = threading.Lock()
         self._known: LRUCache[TopicIdPartition, tuple[PartitionView, int]] = _remembering()
 
     def partition(self, partition: TopicIdPartition) -> PartitionView:
+        asking = self._asking[hash(partition) % LOCKS]
+        if not asking.acquire(timeout=self._answer_s):
+            raise ViewBehind(UNANSWERED, asked="partition")
+        try:
+            return self._partition(partition)
+        finally:
+            asking.release()
+
+    def _partition(self, partition: TopicIdPartition) -> PartitionView:
+        """One at a time of a partition: all who wait while a view of megabytes is sent would be sent it, too."""
         with self._lock:
             known = self._known.get(partition)
         number, view = self._ask("partition", partition, 0 if known is None else known[1])
@@ -145,7 +158,7 @@ class AskedView:
         except (OSError, EOFError) as error:
             if end is not None:
                 end.close()  # an answer that still comes is nobody's
-            raise ViewBehind("the process that follows the tier-state topic does not answer", asked=method) from error
+            raise ViewBehind(UNANSWERED, asked=method) from error
         with self._lock:
             self._idle.append(end)
         if isinstance(answer, Exception):

@@ -6,6 +6,7 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
@@ -89,6 +90,18 @@ def test_a_partition_that_did_not_change_is_not_sent_again(said: Topic, follow: 
     assert asked.partition(partition(0)) is before
     asked.wait_applied(asked.tier_partition(partition(0)), said.say(log_start(0, 5, leader, 0)), 10)
     assert asked.partition(partition(0)) is not before
+
+
+def test_of_many_who_ask_at_once_about_what_changed_one_is_sent_it(said: Topic, follow: Follow, ask: Ask) -> None:
+    asked, leader = ask(follow(said.topic)), elected(0, 1, 1)
+    said.say(leader)
+    for step in range(300):
+        said.say(SegmentCopyStarted(attempt(0, 100 * step, leader, 0)))
+    asked.require_fresh(asked.tier_partition(partition(0)), 0)
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(asked.partition, [partition(0)] * 16))
+    assert len(found[0].segments) == 300
+    assert all(each is found[0] for each in found)
 
 
 def test_errors_are_those_of_the_view_with_their_facts(said: Topic, follow: Follow, ask: Ask) -> None:
