@@ -6,7 +6,7 @@
     workers       accept at the socket that they inherited, read, answer (`cli/gateway_worker.py`)
 
 Each is a new program, never a fork of one that has threads, and the kernel ends it with the thread that started it
-(`runtime/parent_death.py`): none outlives the process that follows, also where that is killed.
+(`runtime/parent_watch.py`): none outlives the process that follows, also where that is killed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..runtime.added_metrics import added, lasting
 from ..runtime.clock import Clock
 from ..runtime.service import STOP_SECONDS, Service
 from ..runtime.settings import Settings
-from ..runtime.socket_calls import control_pair, hand_over, receive_message, taken_over
+from ..runtime.socket_pair import control_pair, hand_over, receive_message, taken_over
 from ..runtime.watchdog import alive, loop
 from ..state.errors import InvalidSettings, TierstateError, Unavailable
 
@@ -66,7 +66,7 @@ class WorkerStart:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class WorkerAnswer:
     """What a worker answers when it is looked at. ``hanging``: why it must be started again."""
 
     families: Sequence[Metric]
@@ -131,7 +131,7 @@ class GatewayWorker:
     failure: TierstateError | None
     """What it said that it cannot go on for."""
 
-    def look(self) -> Looked | None:
+    def look(self) -> WorkerAnswer | None:
         """None: it does not answer."""
         try:
             with hand_over(self.control, "look") as end:
@@ -139,7 +139,7 @@ class GatewayWorker:
                 looked = receive_message(end)
         except (OSError, EOFError):
             return None
-        assert isinstance(looked, Looked)
+        assert isinstance(looked, WorkerAnswer)
         self.families = looked.families
         return looked
 
@@ -284,7 +284,7 @@ class GatewayWorkers:
     def _look_at(self, place: _Place, now: float) -> None:
         worker = place.worker
         assert worker is not None
-        looked = worker.look() if worker.ready else Looked(worker.families, ())
+        looked = worker.look() if worker.ready else WorkerAnswer(worker.families, ())
         if looked is not None:
             place.heard = now
         hanging = [f"no answer for {now - place.heard:.0f} s"] if looked is None else looked.hanging

@@ -12,8 +12,8 @@ import threading
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
-from ..runtime.parent_death import end_with_parent
-from ..runtime.socket_calls import hand_over, send_message, taken_over
+from ..runtime.parent_watch import end_with_parent
+from ..runtime.socket_pair import hand_over, send_message, taken_over
 from ..state.errors import TierstateError
 from .context import Context
 from .exit_codes import DONE, INTERRUPTED, exit_code
@@ -84,11 +84,11 @@ def _serve(control: socket.socket, listening: socket.socket, given: WorkerStart)
 
 
 def _answer_look(end: socket.socket, parts: WorkerParts) -> None:
-    from ..app.gateway_workers import Looked
+    from ..app.gateway_workers import WorkerAnswer
     from ..app.watching import why_hanging
 
     with end, suppress(OSError):  # whoever looked has given up
-        send_message(end, Looked(parts.metrics.families(), why_hanging(parts.watchdog)))
+        send_message(end, WorkerAnswer(parts.metrics.families(), why_hanging(parts.watchdog)))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from cachetools import LRUCache
 
-from ..runtime.socket_calls import receive_message, send_message
+from ..runtime.socket_pair import receive_message, send_message
 from ..state.errors import TierstateError, ViewBehind
 from ..state.facts import LiveFact
 from ..state.ids import TopicIdPartition

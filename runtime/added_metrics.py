@@ -16,7 +16,7 @@ _OF_ANY = ("process_start_time_seconds", "process_max_fds")
 """Gauges that mean nothing when added up: the least of all."""
 
 
-class Families:
+class _Families:
     """As `generate_latest` asks a registry."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
@@ -28,7 +28,7 @@ class Families:
 
 def exposition(families: Iterable[Metric]) -> bytes:
     """Prometheus' text format."""
-    return generate_latest(Families(families))
+    return generate_latest(_Families(families))
 
 
 def added(processes: Sequence[Iterable[Metric]]) -> list[Metric]:

@@ -34,8 +34,8 @@ from tierstate.state.errors import InvalidSettings, Unavailable
 BEGINS = """
 import os, socket, sys
 from contextlib import suppress
-from tierstate.app.gateway_workers import Looked
-from tierstate.runtime.socket_calls import send_message, taken_over
+from tierstate.app.gateway_workers import WorkerAnswer
+from tierstate.runtime.socket_pair import send_message, taken_over
 control = socket.socket(fileno=int(sys.argv[1]))
 control.recv(1 << 16)
 """
@@ -43,7 +43,7 @@ ANSWERS = """
 control.send(b"ready")
 while (end := taken_over(control)[1]) is not None:
     with end, suppress(OSError):
-        send_message(end, Looked((), HANGING))
+        send_message(end, WorkerAnswer((), HANGING))
 """
 LOOKED_AT = BEGINS + ANSWERS.replace("HANGING", "()")
 HANGS = BEGINS + ANSWERS.replace("HANGING", "('a thread hangs. loop=gateway',)")

@@ -17,7 +17,7 @@ from tests.follower.test_damaged_views import flip, names
 from tests.follower.test_follower import Follow
 from tests.scenarios.house import eventually
 from tierstate.follower.asked_view import AskedView, ViewAnswers
-from tierstate.runtime.socket_calls import control_pair, hand_over, receive_message, send_message, taken_over
+from tierstate.runtime.socket_pair import control_pair, hand_over, receive_message, send_message, taken_over
 from tierstate.state.errors import ViewBehind
 from tierstate.state.facts import Fact, SegmentCopyFinished, SegmentCopyStarted
 from tierstate.state.keys import key_of
