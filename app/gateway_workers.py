@@ -1,8 +1,9 @@
 """The processes of a gateway that answer: started, looked after, started again, and ended with the one that follows.
 
     one process   follows into the view, holds the listening socket, has the management port
-         │        <- "view" and an end to ask the view by (`follower/asked_view.py`), "ready", "failed" and why
+         │        <- "view" and an end to ask the view by (`follower/asked_view.py`); "ready"; why it cannot go on
          │        -> "look" and an end to answer by: what it counts, what hangs
+         │        <- "over" and an end by which it tells what it has counted
     workers       accept at the socket that they inherited, read, answer (`cli/gateway_worker.py`)
 
 Each is a new program, never a fork of one that has threads, and the kernel ends it with the thread that started it
@@ -143,6 +144,14 @@ class GatewayWorker:
         self.families = looked.families
         return looked
 
+    def hear_last(self, end: socket.socket) -> None:
+        """What it has counted when it ends."""
+        with end, suppress(OSError, EOFError):
+            end.settimeout(ANSWER_S)
+            told = receive_message(end)
+            assert isinstance(told, WorkerAnswer)
+            self.families = told.families
+
     def over(self) -> int:
         """Its exit code, once its control socket is closed: the process is, or is about to be."""
         self.control.close()
@@ -244,7 +253,7 @@ class GatewayWorkers:
 
     def _hurried(self) -> bool:
         """Whether something is due before the next look."""
-        return any(place.worker is None or place.kill < float("inf") for place in self._places)
+        return self._ending or any(place.worker is None or place.kill < float("inf") for place in self._places)
 
     def _signal_all(self, number: int) -> None:
         for place in self._living():
@@ -314,8 +323,10 @@ class GatewayWorkers:
 
     def _hear(self, place: _Place, worker: GatewayWorker) -> None:
         said, end = taken_over(worker.control)
-        if end is not None:
+        if end is not None and said == b"view":
             threading.Thread(target=self._answers.answer, args=(end,), name="view answers", daemon=True).start()
+        elif end is not None:
+            worker.hear_last(end)
         elif said == b"ready":
             worker.ready = True
             if not self._began and all(each.worker is not None and each.worker.ready for each in self._places):

@@ -76,14 +76,15 @@ def _serve(control: socket.socket, listening: socket.socket, given: WorkerStart)
         def looked_at(stopping: threading.Event) -> None:
             control.send(b"ready")
             while (end := taken_over(control)[1]) is not None:
-                _answer_look(end, parts)
+                _answer_by(end, parts)
 
-        # the first to start is the last to stop: what an answer still counts, it tells
         told = Service("control", looked_at, on_stop=lambda: control.shutdown(socket.SHUT_RD))
         serve(context, [told, server.process()], logger.warning)
+        with suppress(OSError):
+            _answer_by(hand_over(control, "over"), parts)
 
 
-def _answer_look(end: socket.socket, parts: WorkerParts) -> None:
+def _answer_by(end: socket.socket, parts: WorkerParts) -> None:
     from ..app.gateway_workers import WorkerAnswer
     from ..app.watching import why_hanging
 

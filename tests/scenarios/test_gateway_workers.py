@@ -205,6 +205,7 @@ def test_all_are_started_anew_one_after_the_other_and_no_call_fails(two: Two, re
         for call in calls:
             call.result()
     assert set(statuses) == {200}
+    assert two.counted("tierstate_gateway_answers_total") == len(statuses), "what they counted went with them"
     assert len(two.pids) == 2
     assert not set(two.pids) & set(before)
 
