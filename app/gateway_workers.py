@@ -50,8 +50,6 @@ STOPS_S = STOP_SECONDS - 1.0
 ALONE_STOPS_S = STOP_SECONDS + 4.0
 """What one gets that ends by itself, as a process of its own, while the others go on."""
 LEAST_MEMORY = 16 * 2**20
-OF_THE_SUPERVISOR = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
-"""Variables of systemd's: it hears of the process that it started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +106,19 @@ def divided(settings: Settings, number: int) -> Settings:
 class GatewayWorker:
     """One process, while it lives. ``given``: a `WorkerStart`."""
 
-    def __init__(self, command: Sequence[str], listening: socket.socket, given: WorkerStart) -> None:
-        """Starts it. OSError: it cannot be."""
+    def __init__(self, command: Sequence[str], inherited: Sequence[int], given: WorkerStart) -> None:
+        """Starts it. ``inherited``: descriptors, the listening socket first. OSError: it cannot be."""
         self.control, theirs = control_pair()
         self.ready, self.failure = False, None
         self.families: Sequence[Metric] = ()
         """As it last told them."""
         with theirs:
-            descriptors = theirs.fileno(), listening.fileno()
-            environment = {name: value for name, value in os.environ.items() if name not in OF_THE_SUPERVISOR}
+            descriptors = theirs.fileno(), *inherited
             self.process = subprocess.Popen(
                 [*command, *map(str, descriptors)],
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env=environment,
                 process_group=0,  # Ctrl-C is the parent's to hear: it lets answers in progress end first
             )
         with suppress(OSError):  # it has ended already: whoever hears its control socket is told

@@ -2,18 +2,20 @@
 
 Eight clients as of `gateway`, that ask for 1 MiB as stored and throw away what they get; and eight that ask for one
 record, so that what a call costs beside its bytes is seen. Sides take turns, medians of five. CPU is that of all
-processes of the gateway. The clients are one process on the same two cores, so that two workers never have two to
-themselves: what more cores would give is not in these rows, what sharing costs is.
+processes of the gateway. The clients are one process on the same two cores, and one process of a gateway and they have
+these busy already (the rows of cores): what more cores would give is not in these rows, what sharing costs is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -69,17 +71,22 @@ def _rows(sides: dict[int, Side], what: str, below: int, quick: bool) -> Iterato
     calls: dict[int, list[float]] = {1: [], 2: []}
     costs: dict[int, list[float]] = {1: [], 2: []}
     seconds = 0.5 if quick else SECONDS
+    busy: list[float] = []
     for turn in range(2 if quick else RUNS + 1):
         for number, side in sides.items():
-            before = side.cpu_s()
+            before, own = side.cpu_s(), time.process_time()
             took = asyncio.run(taken(side.address, asked, media_type, CLIENTS, seconds))
             if turn:  # the first one compiles, and fills caches
                 calls[number].append(took.rate / size)
-                costs[number].append((side.cpu_s() - before) / (took.rate / size * seconds) * 1e3)
+                spent = side.cpu_s() - before
+                costs[number].append(spent / (took.rate / size * seconds) * 1e3)
+                if number == 1:
+                    busy.append((spent + time.process_time() - own) / seconds)
     of = f"ndjson, {what} a call, {CLIENTS} clients"
     peer = "one process"
     yield Row(f"{of}, two workers", statistics.median(calls[2]), "calls/s", statistics.median(calls[1]), peer)
     one, two = (statistics.median(costs[number]) for number in (1, 2))
+    yield Row(f"{of}, one process and its clients", statistics.median(busy), "cores", os.cpu_count(), "all there are")
     yield Row(f"{of}, two workers, CPU", two, "ms a call, less is better", one, peer)
 
 

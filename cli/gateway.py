@@ -94,17 +94,19 @@ def _serve_by_workers(context: Context, settings: Settings, logger: FilteringBou
     from ..app.gateway_workers import GatewayWorker, GatewayWorkers, WorkerStart, divided
     from ..app.services import open_following_parts
     from ..follower.asked_view import ViewAnswers
+    from ..runtime.shared_socket import shared_counts
 
     own = {number: divided(settings, number) for number in range(1, settings.gateway.workers + 1)}
     with (
         open_following_parts(settings, logger, "gateway", settings.management.of_gateway) as parts,
         listen_at(settings.gateway.listen) as listening,
     ):
+        counts = shared_counts(len(own))
         tier_partitions = parts.connection.topic.mapped_partitions
 
         def start(number: int) -> GatewayWorker:
             given = WorkerStart(number, os.getpid(), own[number], tier_partitions, context.as_json, context.no_color)
-            return GatewayWorker([sys.executable, "-m", WORKER], listening, given)
+            return GatewayWorker([sys.executable, "-m", WORKER], (listening.fileno(), counts), given)
 
         url, management = url_of(settings.gateway, listening), str(parts.management.address)
         answering = GatewayWorkers(

@@ -1,6 +1,6 @@
-"""A worker of ``tierstate gateway --workers N``: ``python -m tierstate.cli.gateway_worker CONTROL LISTENING``.
+"""A worker of ``tierstate gateway --workers N``: ``python -m tierstate.cli.gateway_worker CONTROL LISTENING COUNTS``.
 
-Both are descriptors that it inherits from the process that follows (`app/gateway_workers.py`), which alone starts it.
+These are descriptors that it inherits from the process that follows (`app/gateway_workers.py`), which alone starts it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from ..runtime.parent_watch import end_with_parent
+from ..runtime.shared_socket import SharedSocket
 from ..runtime.socket_pair import hand_over, send_message, taken_over
 from ..state.errors import TierstateError
 from .context import Context
@@ -24,20 +25,13 @@ if TYPE_CHECKING:
     from ..app.services import WorkerParts
 
 
-class InheritedSocket(socket.socket):
-    """That the parent listens at, and goes on listening at."""
-
-    def listen(self, backlog: int = 0) -> None:
-        """A loop that begins would make the queue as short as what it takes at a time."""
-
-
 def main() -> None:
     """Never returns."""
-    control, listening = (int(each) for each in sys.argv[1:])
-    leave(_run(socket.socket(fileno=control), InheritedSocket(fileno=listening)))
+    control, listening, counts = (int(each) for each in sys.argv[1:])
+    leave(_run(socket.socket(fileno=control), SharedSocket(fileno=listening), counts))
 
 
-def _run(control: socket.socket, listening: socket.socket) -> int:
+def _run(control: socket.socket, listening: SharedSocket, counts: int) -> int:
     """The exit code."""
     said, _ = taken_over(control)
     if not said:
@@ -45,7 +39,7 @@ def _run(control: socket.socket, listening: socket.socket) -> int:
     given: WorkerStart = pickle.loads(said)
     end_with_parent(given.parent)
     try:
-        _serve(control, listening, given)
+        _serve(control, listening, counts, given)
     except KeyboardInterrupt:
         return INTERRUPTED
     except TierstateError as error:
@@ -55,7 +49,7 @@ def _run(control: socket.socket, listening: socket.socket) -> int:
     return DONE
 
 
-def _serve(control: socket.socket, listening: socket.socket, given: WorkerStart) -> None:
+def _serve(control: socket.socket, listening: SharedSocket, counts: int, given: WorkerStart) -> None:
     from ..app.services import open_worker_parts
     from ..follower.asked_view import AskedView
     from ..runtime.allocator import keep_buffers_of_reads
@@ -72,6 +66,7 @@ def _serve(control: socket.socket, listening: socket.socket, given: WorkerStart)
         open_worker_parts(given.settings, logger, view) as parts,
         closing(opened_gateway(parts, given.settings, listening)) as server,
     ):
+        listening.share(counts, given.number - 1, lambda: server.open.count)
 
         def looked_at(stopping: threading.Event) -> None:
             control.send(b"ready")

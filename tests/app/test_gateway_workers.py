@@ -73,7 +73,7 @@ class Watched:
     def _starting(self, number: int, text: str) -> Callable[[], GatewayWorker]:
         def start() -> GatewayWorker:
             given = WorkerStart(number, os.getpid(), Settings(), 1, True, True)
-            self.started.append(GatewayWorker([sys.executable, "-c", text], self.listening, given))
+            self.started.append(GatewayWorker([sys.executable, "-c", text], (self.listening.fileno(),), given))
             return self.started[-1]
 
         return start

@@ -249,18 +249,26 @@ def test_one_look_at_the_metrics_tells_of_both_and_no_line_of_the_access_log_is_
     assert sorted(line["path"] for line in lines) == sorted(paths)
 
 
-def test_both_take_connections(two: Two) -> None:
-    """Twelve that stay open: one that had all of them would leave a core idle."""
-    clients = [httpx.Client(base_url=two.url) for _ in range(12)]
-    for client in clients:
-        assert client.get("/").status_code == 200
+def test_of_connections_that_wait_each_takes_its_own(two: Two) -> None:
+    """Forty that came while both were busy: one that took all that waits would have them all, for as long as they
+    stay open."""
+    for pid in two.pids:
+        os.kill(pid, signal.SIGSTOP)
+    host, port = two.url.removeprefix("http://").split(":")
+    waiting = [socket.create_connection((host, int(port))) for _ in range(40)]
+    for pid in two.pids:
+        os.kill(pid, signal.SIGCONT)
+    eventually(lambda: sum(accepted(two)) == 40)
+    assert min(accepted(two)) > 15
+    for each in waiting:
+        each.close()
+
+
+def accepted(two: Two) -> list[int]:
+    """Connections that each worker has."""
     links = [[os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()] for pid in two.pids]
     ours = {line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if at(line, two.url)}
-    counts = [sum(link.removeprefix("socket:[").rstrip("]") in ours for link in each) for each in links]
-    assert sum(counts) == 12
-    assert min(counts) > 0, counts
-    for client in clients:
-        client.close()
+    return [sum(link.removeprefix("socket:[").rstrip("]") in ours for link in each) for each in links]
 
 
 def at(line: str, url: str) -> bool:
