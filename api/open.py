@@ -44,13 +44,14 @@ class GatewayServer:
         settings: Gateway,
         mechanism: str = DEFAULT_MECHANISM,
         listener: Listener = ignore,
+        listening: socket.socket | None = None,
     ) -> None:
+        """``listening``: a socket that other processes accept at, too; None: one of its own."""
         context = _tls_of(settings)
         path = settings.access_log
         self._lines = None if path is None else AppendedLines(path, "gateway.access_log", _warn)
         access = AccessLog(service.clock, listener, None if self._lines is None else self._lines.write)
         self.service, self.open = service, Open(settings)
-        self._scheme = "http" if context is None else "https"
         self._config = uvicorn.Config(
             create_app(service, settings.auth.mechanism or mechanism, access),
             http=protocol_of(self.open, context),
@@ -61,17 +62,15 @@ class GatewayServer:
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=DRAIN_SECONDS,
-            backlog=A_TURN,  # asyncio takes so many connections in one turn of the loop
+            # asyncio takes so many connections in one turn of the loop: one, where others may have time for the next
+            backlog=A_TURN if listening is None else 1,
         )
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         self._server = _Server(self._config, service)
-        self._socket = _listen(settings.listen)
+        self._socket = listen_at(settings.listen) if listening is None else listening
         self.address = Address(settings.listen.host, self._socket.getsockname()[1])
         """With the port that was taken."""
-
-    @property
-    def url(self) -> str:
-        return f"{self._scheme}://{self.address}"
+        self.url = url_of(settings, self._socket)
 
     def process(self) -> Service:
         """To be started, stopped and joined with the others."""
@@ -122,10 +121,11 @@ def open_gateway(
     plans: Plans | None = None,
     groups: Callers | None = None,
     registry: Registry | None = None,
+    listening: socket.socket | None = None,
 ) -> GatewayServer:
     """``hidden``: topics that are never served, as the tier-state topic. ``callers``: how brokers are asked about them.
     ``plans``: for readers without a key to the bucket; None makes none. ``groups``: how they are asked about groups.
-    ``registry``: of schemas.
+    ``registry``: of schemas. ``listening``: as `GatewayServer`.
 
     Raises MissingExtra for a registry without what it needs; InvalidSettings for an address that is taken, TLS files
     or tokens that cannot be used, what would be open to strangers.
@@ -141,7 +141,7 @@ def open_gateway(
     values = None if registry is None else open_registered_values(registry, clock)
     service = FetchService(reader, settings, clock, hidden, callers, plans, groups, values)
     mechanism = DEFAULT_MECHANISM if callers is None else callers.mechanism
-    return GatewayServer(service, settings, mechanism, listener)
+    return GatewayServer(service, settings, mechanism, listener, listening)
 
 
 def feed_gateway_metrics(metrics: Metrics, server: GatewayServer) -> None:
@@ -158,7 +158,14 @@ def _warn(event: str, **facts: object) -> None:
     log.warning("%s: %s", event, facts)
 
 
-def _listen(listen: Address) -> socket.socket:
+def url_of(settings: Gateway, listening: socket.socket) -> str:
+    """With the port that was taken."""
+    scheme = "http" if settings.tls.certificate is None else "https"
+    return f"{scheme}://{Address(settings.listen.host, listening.getsockname()[1])}"
+
+
+def listen_at(listen: Address) -> socket.socket:
+    """Raises InvalidSettings."""
     try:
         made = socket.create_server(
             (listen.host, listen.port),

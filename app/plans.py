@@ -17,7 +17,6 @@ from ..fetch.plan import PlannedRange, planned
 from ..fetch.plan_lines import PlanHead
 from ..fetch.reader import LogReader
 from ..fetch.segment_grant import NAMES, DataKey, SegmentGrant
-from ..follower.follower import Follower
 from ..runtime.clock import Clock
 from ..runtime.id_source import IdSource, RandomIds
 from ..state.errors import AccessDenied, InvalidRequest, SegmentExpired, Unavailable
@@ -28,6 +27,7 @@ from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
 from ..state.segment import RemoteSegment
 from ..state.termless_facts import ReaderLease
+from ..state.view import TierView
 from ..storage.object_store import MIB, ObjectReader
 from ..storage.segment.encryption import KeyUnwrapper, open_data_key
 from ..storage.segment.reader import read_manifest
@@ -216,7 +216,7 @@ def _holder(plan: str, user: str) -> str:
     return f"gateway plan {plan} of {user or 'anybody'}"
 
 
-def plans_of(connection: Connection, reader: LogReader, view: Follower) -> Plans:
+def plans_of(connection: Connection, reader: LogReader, view: TierView) -> Plans:
     """With leases in the tier-state topic."""
     ids = RandomIds()
 

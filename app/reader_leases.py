@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from ..broker.tier_topic import TierTopic
-from ..follower.follower import Follower
 from ..leader.term import APPLY_TIMEOUT_S
 from ..runtime.id_source import IdSource
 from ..schemas.codec import encode_fact
@@ -19,6 +18,7 @@ from ..state.keys import key_of
 from ..state.offsets import Extent, Offset, OffsetRange, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.termless_facts import ReaderLease
+from ..state.view import TierView
 from .connection import Connection
 
 Ranges = Mapping[TopicIdPartition, Extent]
@@ -26,7 +26,7 @@ Ranges = Mapping[TopicIdPartition, Extent]
 
 
 def take_leases(
-    connection: Connection, view: Follower, ranges: Ranges, holder: str, seconds: float, ids: IdSource
+    connection: Connection, view: TierView, ranges: Ranges, holder: str, seconds: float, ids: IdSource
 ) -> list[ReaderLease]:
     """The leases that were written: one for each partition of which anything remote is read, and none where one of the
     same holder covers that already for half as long. Nobody need end them: their time does.
@@ -46,7 +46,7 @@ def take_leases(
     return leases
 
 
-def end_leases(topic: TierTopic, view: Follower, places: Collection[TopicIdPartition], holder: str) -> int:
+def end_leases(topic: TierTopic, view: TierView, places: Collection[TopicIdPartition], holder: str) -> int:
     """Gives up what a holder has on these partitions, by a view that is fresh; how many leases that were. Raises
     AccessDenied, Unavailable: then they end by themselves.
     """
@@ -58,7 +58,7 @@ def end_leases(topic: TierTopic, view: Follower, places: Collection[TopicIdParti
 
 
 def _wanted(
-    view: Follower, ranges: Ranges, holder: str, until: TimestampMs
+    view: TierView, ranges: Ranges, holder: str, until: TimestampMs
 ) -> Iterator[tuple[TopicIdPartition, OffsetRange]]:
     for place, (start, end) in ranges.items():
         known = view.partition(place)
@@ -77,7 +77,7 @@ def _covers(lease: ReaderLease, offsets: OffsetRange, holder: str, until: Timest
     return lease.holder == holder and lease.expires_at >= until and lease.offsets.overlap(offsets) == offsets
 
 
-def _append(topic: TierTopic, view: Follower, leases: list[tuple[ReaderLease, bytes | None]]) -> None:
+def _append(topic: TierTopic, view: TierView, leases: list[tuple[ReaderLease, bytes | None]]) -> None:
     """All of them, and then until the view has the last: one wait, however many partitions. None: a tombstone."""
     last = {}
     for lease, value in leases:

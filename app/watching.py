@@ -62,6 +62,7 @@ def longest_silence(settings: Settings) -> dict[str, float]:
         "broker watch": BROKER_S,
         "rights watch": BROKER_S,
         "gateway": SLACK_S,
+        "workers": SLACK_S,
         "proxy": SLACK_S,
     }
 

@@ -10,7 +10,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from tierstate.api.connections import Open, protocol_of
-from tierstate.api.open import _listen
+from tierstate.api.open import listen_at
 from tierstate.runtime.gateway_settings import Gateway
 from tierstate.runtime.setting_types import Address
 
@@ -38,7 +38,7 @@ def serve(answers: Path, media_type: str) -> None:
         log_config=None,
         access_log=False,
     )
-    sock = _listen(Address("127.0.0.1", 0))
+    sock = listen_at(Address("127.0.0.1", 0))
     print(f"http://127.0.0.1:{sock.getsockname()[1]}", flush=True)
     uvicorn.Server(config).run(sockets=[sock])
 

@@ -104,6 +104,13 @@ class Gateway(Section):
         ge=1,
         description="Bytes of batches, unpacked, that a call looks through for a key or a text; a MiB or a batch more.",
     )
+    workers: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Processes that answer, at one port and by one view; `memory`, `connections`, `cache` and `quota` "
+        "are for all of them together, each has its part.",
+    )
     local_reads: int = Field(default=16, ge=1, le=1024, description="Local reads at a time.")
     remote_reads: int = Field(default=16, ge=1, le=1024, description="Remote reads at a time.")
     connections: int = Field(

@@ -10,10 +10,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from .added_metrics import exposition
 from .listener import (
     ActFailed,
     CheckpointUsed,
@@ -294,12 +295,16 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """Prometheus' text format."""
+        return exposition(self.families())
+
+    def families(self) -> list[Metric]:
+        """All there is now, as plain values: for `added_metrics.added`, also in another process."""
         topics = {topic for read in self._topics for topic in read()}
         for name, (_, labels) in COUNTERS.items():
             if labels == ("topic",):
                 for topic in topics:
                     self.begin(name, topic)
-        return generate_latest(self._registry)
+        return list(self._registry.collect())
 
     def _add(self, name: str, amount: float, *labels: str) -> None:
         counter = self._counters[name]

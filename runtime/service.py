@@ -24,6 +24,10 @@ TURN_SECONDS = 1.0
 """How long one service may keep those that were started before it from being asked to stop."""
 
 
+_ENDS = (b"\0", bytes([signal.SIGINT]), bytes([signal.SIGTERM]))
+"""What the main thread is woken by at the end; other signals are none."""
+
+
 class _Over:
     """What the main thread waits for: a signal, or the end of a service. `tell` is for any thread, and at any time."""
 
@@ -36,7 +40,8 @@ class _Over:
             self._tells.send(b"\0")
 
     def wait(self) -> None:
-        self._hears.recv(1)
+        while self._hears.recv(1) not in _ENDS:
+            pass  # a signal that somebody else takes
 
     def fileno(self) -> int:
         """For `signal.set_wakeup_fd`."""

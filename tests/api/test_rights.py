@@ -106,13 +106,15 @@ def basic(user: str, password: str) -> dict[str, str]:
     return {"authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
 
 
-@pytest.fixture(scope="module")
-def guarded(tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+@pytest.fixture(scope="module", params=[1, 2], ids=["alone", "workers"])
+def guarded(
+    tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Guarded]:
     """A topic for each binding, copied and trimmed; the gateway is ``reader``, with a reader's rights and CreateTokens.
     It takes whatever proves a user, and keeps no answer about one.
     """
     folder = tmp_path_factory.mktemp("rights")
-    house = House(tls_kafka, folder / "house", "http")
+    house = House(tls_kafka, folder / "house", f"http{request.param}")
     authority = Path(tls_kafka.client_config["ssl.ca.location"])
     try:
         house.run("init")
@@ -120,7 +122,9 @@ def guarded(tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory) -
         for user in ("guest", "admin"):
             allow_tokens(tls_kafka, "reader", user)
         clients = certificates(folder, "guest", "admin", "nobody")
-        running, url = house.as_user("reader", PASSWORDS["reader"]).gateway(*flags(folder, authority, clients))
+        running, url = house.as_user("reader", PASSWORDS["reader"]).gateway(
+            "--workers", str(request.param), *flags(folder, authority, clients)
+        )
         yield Guarded(house, running, url, authority, clients)
     finally:
         house.close()

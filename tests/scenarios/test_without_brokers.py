@@ -69,13 +69,14 @@ def test_a_gateway_whose_broker_is_silent_says_so_and_goes_on_with_what_is_remot
     gateway.stop()
 
 
-def test_what_is_remote_is_read_without_any_broker_and_its_age_is_said(house: House) -> None:
-    topic = house.create("orders", internal_segment_bytes="20000")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_what_is_remote_is_read_without_any_broker_and_its_age_is_said(house: House, workers: str) -> None:
+    topic = house.create(f"orders{workers}", internal_segment_bytes="20000")
     house.append(topic, RECORDS)
     with house.agent():
         eventually(lambda: len(house.logs(topic)) == 1)
     local = int(house.logs(topic)[0].stem)
-    _, url = house.gateway()
+    gateway, url = house.gateway("--workers", workers)
     path = f"/v1/topics/{topic}/partitions/0/records"
     with httpx.Client(base_url=url, timeout=120) as client:
         before, answers = pages(client, path, local)
@@ -94,3 +95,4 @@ def test_what_is_remote_is_read_without_any_broker_and_its_age_is_said(house: Ho
         house.kafka.start(0)
         eventually(lambda: client.get(f"{path}?offset={local}").status_code == 200, 120)
         eventually(lambda: "x-view-age" not in client.get(f"{path}?offset=0&tier=remote").headers, 60)
+    gateway.stop()

@@ -1,0 +1,69 @@
+"""What several processes count is one sum, and it never falls."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from tierstate.runtime.added_metrics import added, exposition, lasting
+from tierstate.runtime.listener import GatewayAnswered
+from tierstate.runtime.metrics import Metrics
+
+
+def counted(*statuses: int) -> Metrics:
+    metrics = Metrics()
+    for status in statuses:
+        metrics.listen(GatewayAnswered(status, 100, 0.2))
+    return metrics
+
+
+def said(families: Iterable[Metric]) -> dict[str, float]:
+    """By name and labels, of an exposition."""
+    text = exposition(families).decode()
+    return {
+        f"{sample.name}{sample.labels or ''}": sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_counters_and_histograms_of_all_are_added_up_by_label() -> None:
+    one, other = counted(200, 200, 404), counted(200)
+    other.gauge("tierstate_gateway_connections", lambda: [((), 3)])
+    one.gauge("tierstate_gateway_connections", lambda: [((), 4)])
+    # as they come from another process
+    found = said(added([one.families(), pickle.loads(pickle.dumps(other.families()))]))
+    assert found["tierstate_gateway_answers_total{'status': '200'}"] == 3
+    assert found["tierstate_gateway_answers_total{'status': '404'}"] == 1
+    assert found["tierstate_gateway_sent_bytes_total"] == 400
+    assert found["tierstate_gateway_answer_seconds_count"] == 4
+    assert found["tierstate_gateway_answer_seconds_bucket{'le': '0.25'}"] == 4
+    assert found["tierstate_gateway_connections"] == 7
+
+
+def test_what_only_one_of_them_has_is_there_as_it_is() -> None:
+    follows = Metrics()
+    follows.gauge("tierstate_view_age_seconds", lambda: [(("0",), 1.5)])
+    assert (
+        said(added([follows.families(), counted().families()]))["tierstate_view_age_seconds{'tier_partition': '0'}"]
+        == 1.5
+    )
+
+
+def test_times_and_limits_of_processes_are_not_added_up() -> None:
+    one = said(counted().families())
+    both = said(added([counted().families(), counted().families()]))
+    for name in ("process_start_time_seconds", "process_max_fds"):
+        assert abs(both[name] - one[name]) < 60
+    assert both["process_resident_memory_bytes"] > 1.5 * one["process_resident_memory_bytes"]
+
+
+def test_a_process_that_is_gone_goes_on_counting_and_holds_nothing_any_more() -> None:
+    gone = counted(200, 200)
+    gone.gauge("tierstate_gateway_connections", lambda: [((), 4)])
+    found = said(added([lasting(gone.families()), counted(200).families()]))
+    assert found["tierstate_gateway_answers_total{'status': '200'}"] == 3
+    assert "tierstate_gateway_connections" not in found
