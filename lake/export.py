@@ -99,8 +99,8 @@ class Export:
             else:
                 if plan.shape.writer != WRITER:
                     raise InvalidRequest(
-                        "this export was begun with another version of the library that writes Parquet, or of what it is"
-                        " told; finish it with that, or export into another place",
+                        "this export was begun with another version of the library that writes Parquet, or of what it"
+                        " is told; finish it with that, or export into another place",
                         begun_with=plan.shape.writer,
                         here=WRITER,
                         number=plan.number,
