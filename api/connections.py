@@ -110,7 +110,9 @@ class HttpProtocol(H11Protocol):
         super().__init__(*args, **kwargs)
         self.conn = _Connection(h11.SERVER, LONGEST_HEAD)
         self._address: str | None = None
-        self._accepted: asyncio.Transport | None = None
+        self._accepted: asyncio.Transport
+        self._begun = False
+        """Whether TLS, if there is any, has been agreed upon."""
         self._handshake: asyncio.Task[None] | None = None
         self._early = bytearray()
         """What came with the end of the handshake."""
@@ -151,12 +153,13 @@ class HttpProtocol(H11Protocol):
             self.data_received(early)
 
     def _begin(self, transport: asyncio.Transport) -> None:
+        self._begun = True
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH)
         self.app = self._watched(self.app, transport.get_extra_info("peercert"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.transport is not None:
+        if self._begun:
             super().connection_lost(exc)
         for timer in (self._head, self._stalled):
             if timer is not None:
@@ -168,7 +171,7 @@ class HttpProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self._address is None:
             return  # refused
-        if self.transport is None:
+        if not self._begun:
             self._early += data
             return
         before = self.cycle
@@ -217,7 +220,7 @@ class HttpProtocol(H11Protocol):
     def _give_up(self) -> None:
         """Reset: what was not sent is thrown away, also by the kernel."""
         self.open_ones.reset += 1
-        transport = self.transport or self._accepted
+        transport = self.transport if self._begun else self._accepted
         made: socket.socket | None = transport.get_extra_info("socket")
         if made is not None:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

@@ -150,17 +150,16 @@ class SegmentReader:
             return in_order(self._direct(start, stop), self._parallel)
         return self._by_chunk(start, stop, self.chunks_of(start, stop), alone)
 
-    def held(self, start: int, stop: int) -> bytes | memoryview | None:
+    def held(self, start: int, stop: int) -> bytes | None:
         """As `plain_range`, in one piece, where the cache has all of it in memory; else None, and nobody waits.
 
-        Of one chunk it is a view, which keeps the chunk: for a moment, not for a client who may be slow.
+        A copy: a view would keep a whole chunk, that nobody counts, for a client who may be slow.
         """
         chunks = self.chunks_of(start, stop)
         found = None if self._cache is None else self._cache.held(self._log_key, chunks)
         if found is None:
             return None
-        pieces = [_cut(data, chunk, start, stop) for chunk, data in zip(chunks, found, strict=True)]
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return b"".join(_cut(data, chunk, start, stop) for chunk, data in zip(chunks, found, strict=True))
 
     def chunks_of(self, start: int, stop: int) -> list[Chunk]:
         """The chunks that hold these bytes of the plain log."""
