@@ -10,9 +10,12 @@ import pytest
 from tests.fetch.two_tiers import Golden
 from tierstate.fetch.logical import BOUNDS_AGE_S
 from tierstate.fetch.piece import Fetched
+from tierstate.log.batch import iter_batches
 from tierstate.runtime.clock import ManualClock
-from tierstate.state.errors import TierstateError
+from tierstate.state.errors import CorruptData, TierstateError
+from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.routing import Isolation, Tier
+from tierstate.state.segment import Compression
 
 Make = Callable[..., Golden]
 TIERS = (Tier.AUTO, Tier.REMOTE, Tier.PREFER_REMOTE)
@@ -121,3 +124,36 @@ def test_a_topic_created_again_is_not_read_by_what_was_known_of_the_other(golden
     golden.control.deleted = True
     clock.advance(0.5)
     assert at_hand(golden, 0) is None  # its name is believed for a second
+
+
+def damaged(golden: Golden) -> None:
+    """The last byte of the first segment's first batch, in the store; no chunk of it has a checksum."""
+    key, store = object_key(golden.segments[0].object_key, ObjectKind.LOG), golden.tiers.store
+    data = bytearray(store.get(key))
+    first = next(iter_batches(bytes(data), source="store"))
+    data[first.size_bytes - 1] ^= 0xFF
+    store.delete(key)
+    store.put_if_absent(key, bytes(data))
+
+
+def test_checksums_are_looked_at_where_bytes_are_at_hand(golden_log: Make) -> None:
+    golden = golden_log("none", clock=ManualClock(), compression=Compression.NONE)
+    damaged(golden)
+    golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
+    with pytest.raises(CorruptData):
+        at_hand(golden, 0)
+
+
+def test_what_was_right_once_is_right_as_long_as_it_stays_in_the_cache(golden_log: Make) -> None:
+    golden = golden_log("none", clock=ManualClock(), compression=Compression.NONE)
+    whole = golden.reader.fetch("t", 0, 0, max_bytes=4096, tier=Tier.REMOTE)
+    assert at_hand(golden, 0) == at_hand(golden, 0) == whole
+    damaged(golden)
+    assert at_hand(golden, 0) == whole
+    cache = golden.remote.cache
+    kept, cache.max_bytes = cache.max_bytes, 1
+    golden.reader.fetch("t", 0, golden.folder.bases[-1] - 1, tier=Tier.REMOTE)
+    cache.max_bytes = kept
+    golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
+    with pytest.raises(CorruptData):
+        at_hand(golden, 0)
