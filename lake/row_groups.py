@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..log.arrow_columns import constant, numbers
+from ..log.arrow_columns import as_column, constant, numbers
 
 RECORD_BYTES = 32
 """Of a record beside its key, value and headers."""
@@ -81,4 +81,4 @@ def by_date(table: pa.Table) -> list[tuple[int, pa.Table]]:
     first, last = int(days.min()), int(days.max())
     if first == last:
         return [(first, table)]
-    return [(int(day), table.take(np.flatnonzero(days == day)).combine_chunks()) for day in np.unique(days)]
+    return [(int(day), table.take(as_column(np.flatnonzero(days == day))).combine_chunks()) for day in np.unique(days)]

@@ -1,7 +1,7 @@
-"""Numbers of an Arrow column as they lie in its buffer, and one for all its rows.
+"""Numbers of an Arrow column as they lie in its buffer, back again, and one for all its rows.
 
-`to_numpy`, `numpy.asarray` and `pa.scalar` of a Python value import pandas where there is one: a quarter of a second
-of a short command.
+`to_numpy`, `numpy.asarray`, an index of numpy's and `pa.scalar` of a Python value import pandas where there is one: a
+quarter of a second of a short command.
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ def numbers(array: Any, kind: type[Number]) -> npt.NDArray[Number]:
     """Nothing is copied, and nothing may be written to. ``kind``: as wide as the column's; what is null is anything."""
     found = np.frombuffer(array.buffers()[1] or b"", kind)
     return found[array.offset : array.offset + len(array)]
+
+
+def as_column(found: npt.NDArray[np.int64]) -> pa.Array:
+    """The other way round; nothing is copied."""
+    return pa.Array.from_buffers(pa.int64(), len(found), [None, pa.py_buffer(found)])
 
 
 def constant(number: int, kind: pa.DataType) -> pa.Scalar:

@@ -106,7 +106,9 @@ def basic(user: str, password: str) -> dict[str, str]:
     return {"authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["alone", "workers"])
+@pytest.fixture(
+    scope="module", params=[pytest.param(1, id="alone"), pytest.param(2, id="workers", marks=pytest.mark.slow)]
+)
 def guarded(
     tls_kafka: KafkaSandbox, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Guarded]:

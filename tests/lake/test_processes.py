@@ -67,7 +67,7 @@ ROWS = """
 from tests.log.batches import Batch, record
 from tierstate.lake.row_groups import by_date, row_groups
 from tierstate.log.decode import decode_batches
-data = Batch(40, [record(0, b"k", None, [(b"n", None)]), record(86_400_000, None, b"v")]).bytes
+data = Batch(40, [record(0, b"k", None, [(b"n", None)]), record(1, None, b"v", time=86_400_000)]).bytes
 [group] = row_groups(decode_batches(data, source="f", topic="t", partition=3), 1000)
 assert len(by_date(group)) == 2
 """
