@@ -3,12 +3,11 @@
 The topics of `spark-scan` (4 partitions, segments of 8 MiB, a directory, all in the page cache), two or three times as
 long, whole: what is not copied yet is read from the broker. Ours is the command as a process, from its start to its
 end, manifest and all, and once more with ``--check``; the CPU is that of all its processes. The peer is Spark 4.3,
-`local[2]`, its session warm, told zstd, partitioned by date as ours; its broker's CPU is not counted. Its zstd is of
-level 3; "level 1" is the same, told the level that ours has. Sides take turns, three times after one warm-up. A
-partition of the first load has 5,000 values of 120 B, which both writers keep in dictionaries; in the second no value
-comes twice; those of 1 KB repeat, and are too many for a dictionary. The limit is one process that encodes the same
-decoded batches from memory with our encodings, and nothing else. Typed: the orders of `typed-values`, JSON, their
-values as a struct; the peer does `from_json`.
+`local[2]`, its session warm, zstd of the same level, partitioned by date as ours; its broker's CPU is not counted.
+Sides take turns, three times after one warm-up. A partition of the first load has 5,000 values of 120 B, which both
+writers keep in dictionaries; in the second no value comes twice; those of 1 KB repeat, and are too many for a
+dictionary. The limit is one process that encodes the same decoded batches from memory with our encodings, and nothing
+else. Typed: the orders of `typed-values`, JSON, their values as a struct; the peer does `from_json`.
 """
 
 from __future__ import annotations
@@ -24,9 +23,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,6 @@ GOALS = {LOADS[0].name: ">= 4x", LOADS[1].name: ">= 2.5x"}
 LONG = [replace(each, records=each.records * 3) for each in LOADS]
 DISTINCT = replace(LOADS[0], name="120 B zstd, no value twice", records=LOADS[0].records * 2)
 JSON = replace(LOAD, name="120 B JSON, typed", records=LOAD.records * 2)
-OURS, SIZE = "ours", "B a record, less is better"
 LIMIT = "encoding from memory alone"
 NOISE = 0x9E3779B97F4A7C15
 """Odd: a number of its own for each record, without a pattern."""
@@ -55,7 +54,7 @@ SUBREAPER = 36
 
 
 def measure(quick: bool = False) -> list[Row]:
-    """About 15 minutes, 12 GB of disk."""
+    """About 11 minutes, 12 GB of disk."""
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
     loads = [(LONG[0], None, None), (DISTINCT, Distinct(DISTINCT), None), (LONG[1], None, None)]
     rows = [_measured(load, quick, values, schema) for load, values, schema in loads]
@@ -87,36 +86,32 @@ def _measured(load: Load, quick: bool, values: Sequence[bytes] | None, schema: s
 
 def _compared(spark: SparkSession, topic: Topic, folder: Path, runs: int, schema: str | None) -> list[Row]:
     typed = ["--value-format", "json", "--value-schema", schema] if schema else []
-    peer = f"{KAFKA} and from_json" if schema else KAFKA
-    same_level = f"{peer}, level {LEVEL}"
-    sides: dict[str, Callable[[Path], Spent]] = {
-        OURS: lambda place: _command(topic, place, *typed),
-        peer: lambda place: _spark(spark, topic, place, schema),
-        same_level: lambda place: _spark(spark, topic, place, schema, LEVEL),
-    }
-    spent: dict[str, list[Spent]] = {side: [] for side in sides}
-    stored: dict[str, float] = {}
+    numbers = itertools.count()
+    spent: dict[str, list[Spent]] = {"ours": [], KAFKA: []}
     for turn in range(runs + 1):
-        for number, (side, run) in enumerate(sides.items()):
-            place = folder / f"export-{turn}-{number}"
-            one = run(place)
+        place = folder / f"export-{next(numbers)}"
+        sides = {
+            "ours": partial(_command, topic, place, *typed),
+            KAFKA: partial(_spark, spark, topic, folder / f"spark-{next(numbers)}", schema),
+        }
+        for side, run in sides.items():
+            one = run()
             if turn:
                 spent[side].append(one)
-            stored[side] = sum(path.stat().st_size for path in place.rglob("*.parquet")) / topic.filled
-            if turn == runs and side == OURS:
-                check = _command(topic, place, "--check")
-            shutil.rmtree(place)
-    rates = {side: topic.filled / statistics.median(each.seconds for each in all) for side, all in spent.items()}
+        if turn == runs:
+            check = _command(topic, place, "--check")
+        for made in folder.glob("*-[0-9]*"):
+            shutil.rmtree(made)
+    seconds = {side: statistics.median(each.seconds for each in all) for side, all in spent.items()}
     cpu = {side: statistics.median(each.cpu_s for each in all) * 1e6 / topic.filled for side, all in spent.items()}
     name, unit = topic.load.name, "µs a record, less is better"
-    limit = [] if schema else [Row(f"{name}, CPU", cpu[OURS], unit, _encoding(topic, folder), LIMIT)]
+    peer = f"{KAFKA} and from_json" if schema else KAFKA
+    limit = [] if schema else [Row(f"{name}, CPU", cpu["ours"], unit, _encoding(topic, folder), LIMIT)]
+    rates = {side: topic.filled / took for side, took in seconds.items()}
     return [
-        Row(name, rates[OURS], "records/s", rates[peer], peer, GOALS.get(name, "")),
-        Row(name, rates[OURS], "records/s", rates[same_level], same_level),
-        Row(f"{name}, CPU", cpu[OURS], unit, cpu[peer], peer),
-        Row(f"{name}, CPU", cpu[OURS], unit, cpu[same_level], same_level),
+        Row(name, rates["ours"], "records/s", rates[KAFKA], peer, GOALS.get(name, "")),
+        Row(f"{name}, CPU", cpu["ours"], unit, cpu[KAFKA], peer),
         *limit,
-        *(Row(f"{name}, files", stored[OURS], SIZE, stored[side], side) for side in (peer, same_level)),
         Row(f"{name}, check", _log_bytes(topic) / check.seconds / 1e6, "MB of log a second"),
     ]
 
@@ -142,17 +137,15 @@ def _wait_for_its_processes() -> None:
                 os.waitpid(int(child), 0)
 
 
-def _spark(spark: SparkSession, topic: Topic, place: Path, schema: str | None, level: int | None = None) -> Spent:
+def _spark(spark: SparkSession, topic: Topic, place: Path, schema: str | None) -> Spent:
     pid = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     before, began = cpu_of_tree(pid), time.perf_counter()
     options = {"kafka.bootstrap.servers": topic.site.kafka.bootstrap, "subscribe": topic.name, "includeHeaders": "true"}
     frame = spark.read.format("kafka").options(**options).load().withColumn("date", F.to_date("timestamp"))
     if schema:
         frame = frame.withColumn("value", F.from_json(F.col("value").cast("string"), schema))
-    told = {"compression": "zstd"}
-    if level is not None:
-        told["parquet.compression.codec.zstd.level"] = str(level)
-    frame.write.options(**told).partitionBy("date").parquet(str(place))
+    same = {"compression": "zstd", "parquet.compression.codec.zstd.level": str(LEVEL)}
+    frame.write.options(**same).partitionBy("date").parquet(str(place))
     return Spent(time.perf_counter() - began, cpu_of_tree(pid) - before)
 
 
