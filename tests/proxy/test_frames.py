@@ -25,7 +25,7 @@ from tierstate.broker.wire import Malformed
 from tierstate.fetch.piece import Fetched, LogicalBounds
 from tierstate.proxy import addresses
 from tierstate.proxy.apis import APIS, Key
-from tierstate.proxy.arriving import begun
+from tierstate.proxy.arriving import MOST, begun
 from tierstate.proxy.fetch_answer import AnsweredPartition, FetchAnswer, Said, filled
 from tierstate.proxy.fetch_request import lower, read_fetch
 from tierstate.proxy.offsets import epochs_said, offsets_said, read_epochs, read_list_offsets
@@ -295,6 +295,13 @@ def test_of_metadata_only_the_beginning_is_looked_into_and_it_names_every_broker
     begin = read_brokers(data, version)
     assert data.startswith(begin)
     assert addresses.nodes(Key.METADATA, begin, version) == addresses.nodes(Key.METADATA, data, version)
+
+
+def test_a_beginning_that_never_ends_is_given_up_after_256_kib() -> None:
+    source = Arriving(b"\x7f\xff\xff\xff" + bytes(1 << 20), step=4096)
+    with pytest.raises(Malformed):
+        asyncio.run(begun(source, partial(addresses.read_brokers, version=0)))
+    assert len(source.at_hand()) == MOST
 
 
 @pytest.mark.parametrize("read_only", [False, True])
