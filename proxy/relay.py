@@ -187,12 +187,11 @@ class Relay:
             pending = self._pending[0]
             if _INT32.unpack(lead)[0] != pending.correlation:
                 raise Malformed("the broker answered another request", asked=pending.correlation)
-            change = self._change_of(pending)
             if pending.fetch is not None:
                 await self._fetches.answer(size, lead, pending.fetch)
             elif pending.key == Key.METADATA:
                 await self._metadata(size, lead, pending.version)
-            elif change is None:
+            elif (change := self._change_of(pending)) is None:
                 client.write(_INT32.pack(size) + lead)
                 await broker.pipe(broker.left, client)
                 await client.flush()
