@@ -48,14 +48,15 @@ class Frame:
         return int(_INT64.unpack_from(self.data, self.skip(8))[0])
 
     def uvarint(self) -> int:
-        value = shift = 0
-        for _ in range(_LONGEST_VARINT):
+        byte = self.data[self.skip(1)]
+        value, shift = byte & 0x7F, 7
+        while byte >= 0x80:
+            if shift == 7 * _LONGEST_VARINT:
+                raise Malformed("a varint has no end", position=self.at)
             byte = self.data[self.skip(1)]
             value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
             shift += 7
-        raise Malformed("a varint has no end", position=self.at)
+        return value
 
     def length(self, flexible: bool, short: bool) -> int:
         """Of a string (``short``: its plain form has two bytes) or of bytes; -1 for null."""

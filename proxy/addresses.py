@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from ..broker.wire import Frame, string_of
 from .apis import APIS, Key
-from .arriving import Kept
 
 _PORT = struct.Struct(">i")
 Address = tuple[str, int]
@@ -55,17 +54,14 @@ def rewritten(body: bytes, found: list[Named], listeners: Mapping[int, Address],
     return b"".join([*parts, body[at:]])
 
 
-async def read_brokers(answer: Kept, version: int) -> None:
-    """Of the body of a Metadata answer that is arriving, what `nodes` needs. Raises Malformed."""
-    if version >= 3:
-        await answer.take(4)  # throttle time
-    for _ in range(await answer.count()):
-        await answer.take(4)
-        await answer.text()
-        await answer.take(4)
-        if version >= 1:
-            await answer.text()  # rack
-        await answer.tags()
+def read_brokers(frame: Frame, version: int) -> int:
+    """Of a Metadata answer the header and what `nodes` needs; where its body begins. Raises Malformed."""
+    flexible = APIS[Key.METADATA].is_flexible(version)
+    frame.tags(flexible)
+    body = frame.at
+    for _ in _metadata(frame, version, flexible):
+        pass
+    return body
 
 
 def _named(frame: Frame, flexible: bool) -> Named:

@@ -36,11 +36,19 @@ _LAST_DELTA_AT = 23
 
 
 class RemoteReader(Protocol):
-    """What is needed of `fetch.reader.LogReader`. Thread-safe, blocking."""
+    """What is needed of `fetch.reader.LogReader`. Thread-safe."""
 
     def fetch(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
-    ) -> Fetched: ...
+    ) -> Fetched:
+        """Blocks."""
+        ...
+
+    def fetch_at_hand(
+        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
+    ) -> Fetched | None:
+        """Of the remote tier, where nobody waits for it, and as long as copying takes; None: `fetch` may have it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,10 @@ class ColdRead:
             return within(piece) if piece.tier is Tier.REMOTE else replace(piece, data=b"")
 
         try:
-            piece = await self._shared.pool.run(read)
+            piece = reader.fetch_at_hand(
+                topic, partition, self.offset, max_bytes=size, isolation=self.isolation, tier=Tier.AUTO
+            )
+            piece = await self._shared.pool.run(read) if piece is None else within(piece)
         except TierstateError as error:
             self._fail(error)
         except Exception as error:  # a bug of ours must not look like the end of the log

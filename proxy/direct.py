@@ -15,6 +15,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 AVAILABLE = hasattr(os, "splice")
 FLAGS = os.SPLICE_F_MOVE | os.SPLICE_F_NONBLOCK if AVAILABLE else 0
@@ -49,7 +50,7 @@ class Direct:
     async def write(self, data: memoryview) -> None:
         """All of it. Raises Gone."""
         while data:
-            if sent := self._sent(data):
+            if sent := self._at_once(os.write, self._fd, data):
                 data = data[sent:]
             else:
                 await self._writable()
@@ -60,37 +61,25 @@ class Direct:
             inside = 0
             while size or inside:
                 if room := min(size, PIPE - inside):
-                    came = self._into(enters, room)
-                    size -= came
-                    inside += came
+                    came = self._at_once(os.splice, self._fd, enters, room, None, None, FLAGS)
+                    if came == 0:
+                        raise Gone
+                    if came:
+                        size -= came
+                        inside += came
                 if not inside:
                     await self._readable()
-                elif went := to._out_of(leaves, inside):
+                elif went := to._at_once(os.splice, leaves, to._fd, inside, None, None, FLAGS):
                     inside -= went
                 else:
                     await to._writable()
 
-    def _sent(self, data: memoryview) -> int:
-        """Bytes that were taken; 0 when the other end takes none now."""
-        return self._at_once(lambda fd: os.write(fd, data)) or 0
-
-    def _into(self, pipe: int, size: int) -> int:
-        """Bytes that came and were moved; 0 for none now. Raises Gone at the end of the connection."""
-        came = self._at_once(lambda fd: os.splice(fd, pipe, size, flags=FLAGS))
-        if came == 0:
-            raise Gone
-        return came or 0
-
-    def _out_of(self, pipe: int, size: int) -> int:
-        """Bytes that were moved; 0 when the other end takes none now."""
-        return self._at_once(lambda fd: os.splice(pipe, fd, size, flags=FLAGS)) or 0
-
-    def _at_once(self, call: Callable[[int], int]) -> int | None:
+    def _at_once(self, call: Callable[..., int], *arguments: Any) -> int | None:
         """None where it would have to wait. Raises Gone."""
         if self._fd < 0:
             raise Gone
         try:
-            return call(self._fd)
+            return call(*arguments)
         except BlockingIOError:
             return None
         except OSError as error:

@@ -12,14 +12,15 @@ import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from ..broker.wire import length_of
+from ..broker.wire import Frame, Malformed, length_of
 from ..fetch.piece import Fetched, LogicalBounds
 from .apis import APIS, Key
-from .arriving import Kept, Source
+from .arriving import Source, begun
 
 OFFSET_OUT_OF_RANGE = 1
 _LEAD = struct.Struct(">ihqqq")
 """Partition, error code, high watermark, last stable offset, log start offset."""
+_NUMBER_AND_ERROR = struct.Struct(">ih")
 _ABORTED = struct.Struct(">qq")
 _INT32 = struct.Struct(">i")
 NO_REPLICA = -1
@@ -44,7 +45,8 @@ def _lead(version: int, partition: int, error: int, said: Said) -> bytes:
 class AnsweredPartition:
     """``head``: everything since the entry before, up to the records; ``lead``: where in it the entry begins.
 
-    ``size``: bytes of records, that follow in the answer. ``version``: of the answer.
+    ``size``: bytes of records, that follow in the answer; ``after``: of the last entry, bytes that follow them.
+    ``version``: of the answer.
     """
 
     topic: str
@@ -53,6 +55,7 @@ class AnsweredPartition:
     head: bytearray
     lead: int
     size: int
+    after: int
     version: int
 
     def says(self, error: int, bounds: Said) -> None:
@@ -62,43 +65,75 @@ class AnsweredPartition:
         self.error = error
 
 
-class FetchAnswer(Kept):
+class FetchAnswer:
     """Read by iterating over `entries`, consuming the records of each before the next is asked for; then `rest`."""
 
     def __init__(self, source: Source, version: int) -> None:
-        super().__init__(source, flexible=APIS[Key.FETCH].is_flexible(version))
-        self._version = version
+        self._source, self._version, self._flexible = source, version, APIS[Key.FETCH].is_flexible(version)
+        self._lead_size = _LEAD.size if version >= 5 else _LEAD.size - 8
+        self._ends = 0
+        self.rest = b""
+        """What was read since the last entry. The tagged fields that end the answer are not read: they pass."""
 
     async def entries(self) -> AsyncIterator[AnsweredPartition]:
-        await self.tags()  # of the answer's header
-        await self.take(4)  # throttle time
+        topics, self.rest = await begun(self._source, self._begin)
+        for topics_left in range(topics, 0, -1):
+            (topic, partitions), head = await begun(self._source, self._topic)
+            self.rest += head
+            self._ends = 0
+            for partitions_left in range(partitions, 0, -1):
+                yield await self._entry(topic, topics_left == partitions_left == 1)
+                self._ends = 1
+            self._ends += 1
+
+    async def _entry(self, topic: str, last: bool) -> AnsweredPartition:
+        (lead, partition, error, aborted, size), entry = await begun(self._source, self._partition)
+        self._ends = 0
+        lead += len(self.rest)
+        head, self.rest = bytearray(self.rest + entry), b""
+        if aborted:
+            for _ in range(aborted):
+                head += (await begun(self._source, self._aborted))[1]
+            size, entry = await begun(self._source, self._records)
+            head += entry
+        after = self._source.left - size
+        if after < 0 or (last and after and not self._flexible):
+            raise Malformed("the records do not end with the answer", length=size, left=self._source.left)
+        return AnsweredPartition(topic, partition, error, head, lead, size, after if last else 0, self._version)
+
+    # each of one piece, after the tagged fields that end those before it
+
+    def _begin(self, frame: Frame) -> int:
+        frame.tags(self._flexible)  # of the answer's header
+        frame.skip(4)  # throttle time
         if self._version >= 7:
-            await self.take(6)  # error, session
-        for _ in range(await self.count()):
-            topic = (await self.text()).decode("utf-8", "replace")
-            for _ in range(await self.count()):
-                yield await self._entry(topic)
-                await self.tags()
-            await self.tags()
-        await self.tags()
+            frame.skip(6)  # error, session
+        return max(0, frame.length(self._flexible, short=False))
 
-    @property
-    def rest(self) -> bytes:
-        """What follows the last entry's records."""
-        return bytes(self.kept)
+    def _topic(self, frame: Frame) -> tuple[str, int]:
+        self._end_others(frame)
+        return frame.string(self._flexible), max(0, frame.length(self._flexible, short=False))
 
-    async def _entry(self, topic: str) -> AnsweredPartition:
-        lead = len(self.kept)
-        await self.take(_LEAD.size if self._version >= 5 else _LEAD.size - 8)
-        partition, error = struct.unpack_from(">ih", self.kept, lead)
-        for _ in range(await self.count()):  # null for none
-            await self.take(_ABORTED.size)
-            await self.tags()
+    def _partition(self, frame: Frame) -> tuple[int, int, int, int, int]:
+        """Where it begins, its number, error code, aborted transactions; bytes of records, where there are none."""
+        self._end_others(frame)
+        lead = frame.skip(self._lead_size)
+        partition, error = _NUMBER_AND_ERROR.unpack_from(frame.data, lead)
+        aborted = max(0, frame.length(self._flexible, short=False))
+        return lead, partition, error, aborted, 0 if aborted else self._records(frame)
+
+    def _aborted(self, frame: Frame) -> None:
+        frame.skip(_ABORTED.size)
+        frame.tags(self._flexible)
+
+    def _records(self, frame: Frame) -> int:
         if self._version >= 11:
-            await self.take(4)
-        size = await self.count()
-        head, self.kept = self.kept, bytearray()
-        return AnsweredPartition(topic, partition, error, head, lead, size, self._version)
+            frame.skip(4)  # preferred replica
+        return max(0, frame.length(self._flexible, short=False))
+
+    def _end_others(self, frame: Frame) -> None:
+        for _ in range(self._ends):
+            frame.tags(self._flexible)
 
 
 def said_of(bounds: LogicalBounds) -> Said:

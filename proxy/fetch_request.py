@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cache
 
 from ..broker.wire import Frame
 from ..state.offsets import Offset
@@ -16,6 +17,9 @@ from .apis import APIS, Key
 
 Place = tuple[str, int]
 """Topic and partition."""
+_LEAD = struct.Struct(">ii4xib")
+"""Replica, longest wait, (fewest bytes,) most bytes, isolation level."""
+_MAX_BYTES_AT = 12
 _INT32 = struct.Struct(">i")
 _SESSION = struct.Struct(">ii")
 NO_SESSION = (0, -1)
@@ -44,25 +48,16 @@ class FetchRequest:
 
 def read_fetch(data: bytearray, at: int, version: int) -> FetchRequest:
     """Of a frame with its body at ``at``, whose session fields are overwritten. Raises Malformed."""
-    frame, flexible = Frame(data, at), APIS[Key.FETCH].is_flexible(version)
-    replica, max_wait_ms, _min_bytes = frame.int32(), frame.int32(), frame.int32()
-    max_bytes_at = frame.at
-    max_bytes, committed = frame.int32(), frame.int8() == 1
+    frame, flexible, asked = Frame(data, at), APIS[Key.FETCH].is_flexible(version), _asked(version)
+    replica, max_wait_ms, max_bytes, isolation = _LEAD.unpack_from(data, frame.skip(_LEAD.size))
     if version >= 7:
         _SESSION.pack_into(data, frame.skip(_SESSION.size), *NO_SESSION)
     wanted: dict[Place, Wanted] = {}
     for _ in range(frame.count(flexible, 6)):
         topic = frame.string(flexible)
         for _ in range(frame.count(flexible, 16)):
-            number = frame.int32()
-            if version >= 9:
-                frame.int32()  # current leader epoch: the broker's to judge
-            offset = frame.int64()
-            if version >= 12:
-                frame.int32()  # last fetched epoch
-            if version >= 5:
-                frame.int64()  # log start, of followers
-            wanted[topic, number] = Wanted(Offset(offset), frame.int32())
+            number, offset, most = asked.unpack_from(data, frame.skip(asked.size))
+            wanted[topic, number] = Wanted(Offset(offset), most)
             frame.tags(flexible)
         frame.tags(flexible)
     if version >= 7:
@@ -74,8 +69,16 @@ def read_fetch(data: bytearray, at: int, version: int) -> FetchRequest:
         frame.raw_string(flexible)  # rack
     frame.tags(flexible)
     frame.done()
-    isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
-    return FetchRequest(version, max_wait_ms, max_bytes, isolation, replica >= 0, wanted, max_bytes_at)
+    level = Isolation.READ_COMMITTED if isolation == 1 else Isolation.READ_UNCOMMITTED
+    return FetchRequest(version, max_wait_ms, max_bytes, level, replica >= 0, wanted, at + _MAX_BYTES_AT)
+
+
+@cache
+def _asked(version: int) -> struct.Struct:
+    """Partition, offset, most bytes. Passed over: the leader's epoch as the client knows it, which is the broker's to
+    judge; the epoch of the offset; where the log of a follower starts."""
+    epoch, last_epoch, start = 4 * (version >= 9), 4 * (version >= 12), 8 * (version >= 5)
+    return struct.Struct(f">i{epoch}xq{last_epoch + start}xi")
 
 
 def lower(data: bytearray, request: FetchRequest, most: int) -> None:

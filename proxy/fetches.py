@@ -83,8 +83,9 @@ class Fetches:
                 self._not_yet(entry, wanted, read)
             self._passed(entry, request, entry.size)
             client.write(entry.head)
-            await self._broker.pipe(entry.size, client)
+            await self._broker.pipe(entry.size + entry.after, client)
         client.write(answer.rest)
+        await self._broker.pipe(self._broker.left, client)
         await client.flush()
 
     async def _filled(self, lead: bytes, answer: FetchAnswer, request: FetchRequest) -> None:
@@ -92,6 +93,7 @@ class Fetches:
         async for entry in answer.entries():
             wanted, read = self._remote(entry, request)
             held.append(_Held(entry, await self._broker.exactly(entry.size), wanted, read))
+        rest = answer.rest + await self._broker.exactly(self._broker.left)
         local = sum(len(each.records) for each in held)
         reads = [each.read for each in held if each.read is not None]
         if not local:
@@ -122,7 +124,7 @@ class Fetches:
         self._house.counts.filled += len(given)
         self._house.counts.filled_bytes += sum(len(read.piece.data) for read in given if read.piece is not None)
         try:
-            await self._client.send(framed([*parts, answer.rest]))
+            await self._client.send(framed([*parts, rest]))
         finally:
             for read in given:
                 read.release()

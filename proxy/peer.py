@@ -127,19 +127,36 @@ class Peer(asyncio.BufferedProtocol):
         """Bytes that came and were not taken."""
         return self._end - self._start
 
+    def at_hand(self) -> memoryview:
+        """What came of the frame and was not taken. Good until the next wait."""
+        return self._view[self._start : min(self._end, self._start + self._frame)]
+
+    def taken(self, size: int) -> bytes:
+        """Of what is at hand."""
+        taken = bytes(self._view[self._start : self._start + size])
+        self._took(size)
+        return taken
+
+    async def more(self) -> None:
+        """Until more of the frame came than is at hand: up to `HELD` bytes. Raises Gone."""
+        held = self.held
+        await self._more(HELD)
+        if self.held == held:
+            raise Gone
+
     async def exactly(self, size: int) -> bytes:
         """Of the frame. Raises Malformed beyond its end, Gone when it never comes."""
         if size > self._frame:
             raise Malformed("a frame ends too early", wanted=size, left=self._frame)
         if size <= self.held:
-            return self._taken(size)
+            return self.taken(size)
         parts = bytearray()
         while len(parts) < size:
             if not self.held:
                 await self._more(size - len(parts))
                 if not self.held:
                     raise Gone
-            parts += self._taken(min(self.held, size - len(parts)))
+            parts += self.taken(min(self.held, size - len(parts)))
         return bytes(parts)
 
     async def pipe(self, size: int, to: Peer) -> None:
@@ -155,7 +172,7 @@ class Peer(asyncio.BufferedProtocol):
                 await self._more(size)
                 if not self.held:
                     raise Gone
-            part = self._taken(min(size, self.held, PIPED))
+            part = self.taken(min(size, self.held, PIPED))
             size -= len(part)
             to.write(part)
             if len(to._together) > SMALL:
@@ -170,17 +187,12 @@ class Peer(asyncio.BufferedProtocol):
             self.transport.resume_reading()
         self._frame -= size
 
-    def _taken(self, size: int) -> bytes:
-        taken = bytes(self._view[self._start : self._start + size])
-        self._took(size)
-        return taken
-
     def _took(self, size: int) -> None:
         self._start += size
         self._frame -= size
         if self._start == self._end:
             self._start = self._end = 0
-        if self.held <= len(self._view) // 2:
+        if self._paused and self.held <= len(self._view) // 2:
             self._go_on()
 
     def _go_on(self) -> None:
@@ -240,7 +252,9 @@ class Peer(asyncio.BufferedProtocol):
             return
         size = HELD if wanted > SMALL else SMALL
         if size != len(self._view):
-            self._view = memoryview(bytearray(size))  # nothing is held
+            view = memoryview(bytearray(size))
+            view[: self.held] = self._view[self._start : self._end]
+            self._view, self._start, self._end = view, 0, self.held
         self._go_on()
         self._wakes = asyncio.get_running_loop().create_future()
         try:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import struct
 
-from ..broker.wire import length_of, string_of
+from ..broker.wire import Frame, length_of, string_of
 from .apis import APIS, Key
-from .arriving import Arriving, Source
+from .arriving import Source, begun
 
 CLUSTER_AUTHORIZATION_FAILED = 31
 NO_ACKS = 0
@@ -25,23 +25,38 @@ async def refused_produce(source: Source, version: int, correlation: int) -> byt
     Of the request only its topics are kept. Raises Malformed.
     """
     flexible = APIS[Key.PRODUCE].is_flexible(version)
-    header, body = Arriving(source, flexible=False), Arriving(source, flexible=flexible)
-    await header.text()  # client id
-    await body.tags()
-    await body.text()  # transactional id
-    acks = await body.int16()
-    await body.int32()  # time-out
+
+    def read_header(frame: Frame) -> tuple[int, int]:
+        frame.raw_string(False)  # client id
+        frame.tags(flexible)
+        frame.raw_string(flexible)  # transactional id
+        acks, _timeout_ms = frame.int16(), frame.int32()
+        return acks, frame.length(flexible, short=False)
+
+    def read_topic(frame: Frame) -> tuple[bytes | None, int]:
+        return frame.raw_string(flexible), frame.length(flexible, short=False)
+
+    def read_partition(frame: Frame) -> tuple[int, int]:
+        return frame.int32(), frame.length(flexible, short=False)
+
+    def read_end(frame: Frame) -> None:
+        frame.tags(flexible)
+
     ends = b"\0" if flexible else b""
+    (acks, count), _ = await begun(source, read_header)
     topics = []
-    for _ in range(await body.count()):
-        name, partitions = await body.text(), []
-        for _ in range(await body.count()):
-            partitions.append(_refused(await body.int32(), version, flexible) + ends)
-            await _skip(body, await body.count())
-            await body.tags()
-        await body.tags()
-        topics.append(string_of(name, flexible) + length_of(len(partitions), flexible) + b"".join(partitions) + ends)
-    await body.tags()
+    for _ in range(count):
+        (name, partition_count), _ = await begun(source, read_topic)
+        partitions = []
+        for _ in range(partition_count):
+            (number, size), _ = await begun(source, read_partition)
+            partitions.append(_refused(number, version, flexible) + ends)
+            await _skip(source, size)
+            await begun(source, read_end)
+        await begun(source, read_end)
+        said = length_of(len(partitions), flexible) + b"".join(partitions) + ends
+        topics.append(string_of(name or b"", flexible) + said)
+    await begun(source, read_end)
     if acks == NO_ACKS:
         return None
     head = struct.pack(">i", correlation) + ends
@@ -57,6 +72,6 @@ def _refused(partition: int, version: int, flexible: bool) -> bytes:
     return said
 
 
-async def _skip(body: Arriving, size: int) -> None:
-    while size:
-        size -= len(await body.take(min(size, _PIPED)))
+async def _skip(source: Source, size: int) -> None:
+    while size > 0:
+        size -= len(await source.exactly(min(size, _PIPED)))

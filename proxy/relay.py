@@ -22,8 +22,7 @@ from ..broker.wire import Frame, Malformed
 from ..state.errors import InvalidRequest
 from . import addresses, codes
 from .apis import APIS, Key
-from .arriving import Kept
-from .budget import FREE
+from .arriving import begun
 from .direct import Gone
 from .fetch_request import FetchRequest, Place, read_fetch
 from .fetches import Fetches
@@ -188,12 +187,11 @@ class Relay:
             pending = self._pending[0]
             if _INT32.unpack(lead)[0] != pending.correlation:
                 raise Malformed("the broker answered another request", asked=pending.correlation)
-            change = self._change_of(pending)
             if pending.fetch is not None:
                 await self._fetches.answer(size, lead, pending.fetch)
             elif pending.key == Key.METADATA:
                 await self._metadata(size, lead, pending.version)
-            elif change is None:
+            elif (change := self._change_of(pending)) is None:
                 client.write(_INT32.pack(size) + lead)
                 await broker.pipe(broker.left, client)
                 await client.flush()
@@ -225,12 +223,8 @@ class Relay:
 
     async def _metadata(self, size: int, lead: bytes, version: int) -> None:
         """As `_addresses`, but for what follows the brokers, which has no bound: it is streamed."""
-        flexible = APIS[Key.METADATA].is_flexible(version)
-        answer = Kept(self._broker, flexible=flexible, most=FREE)
-        await answer.tags()  # of the answer's header
-        header = bytes(answer.kept)
-        await addresses.read_brokers(answer, version)
-        brokers = bytes(answer.kept[len(header) :])
+        at, begin = await begun(self._broker, partial(addresses.read_brokers, version=version))
+        header, brokers = begin[:at], begin[at:]
         changed = await self._addresses(Key.METADATA, version, brokers)
         self._client.write(_INT32.pack(size + len(changed) - len(brokers)) + lead + header + changed)
         await self._broker.pipe(self._broker.left, self._client)

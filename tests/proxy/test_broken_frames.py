@@ -40,7 +40,7 @@ from tierstate.proxy import addresses
 from tierstate.proxy.apis import APIS, Key
 from tierstate.proxy.fetch_request import read_fetch
 from tierstate.proxy.offsets import epochs_said, offsets_said, read_epochs, read_list_offsets
-from tierstate.proxy.peer import HELD, PIPED, WRITE_HIGH, Peer
+from tierstate.proxy.peer import HELD, PIPED, SMALL, WRITE_HIGH, Peer
 from tierstate.proxy.relay import Relay
 from tierstate.proxy.server import ProxyServer
 from tierstate.proxy.versions import offered
@@ -340,6 +340,18 @@ def test_the_metadata_of_a_cluster_larger_than_the_memory_passes(proxy: ProxySer
     (named,) = addresses.nodes(Key.METADATA, answer[4:], 1)
     assert named.port != broker.port
     assert answer[4:] == metadata([(1, named.port)], 20_000, host=proxy.address.host)
+
+
+def test_a_beginning_that_is_larger_than_what_is_read_at_once_is_read_when_all_of_it_came(
+    proxy: ProxyServer, broker: FakeBroker
+) -> None:
+    """Brokers without a host, for which no listener is made."""
+    body = metadata([(number, 9092) for number in range(4_000)], host="")
+    assert SMALL < len(body) < HELD
+    broker.answer = lambda request: framed(request[4:8] + body)
+    with closing(connected(proxy)) as client:
+        client.sendall(request(Key.METADATA, 1, 7))
+        assert answer_of(client) == struct.pack(">i", 7) + body
 
 
 def test_a_broker_that_a_metadata_answer_names_first_can_be_reached_when_the_answer_comes(

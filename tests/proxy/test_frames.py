@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from tierstate.broker.wire import Malformed
 from tierstate.fetch.piece import Fetched, LogicalBounds
 from tierstate.proxy import addresses
 from tierstate.proxy.apis import APIS, Key
-from tierstate.proxy.arriving import Kept
+from tierstate.proxy.arriving import MOST, begun
 from tierstate.proxy.fetch_answer import AnsweredPartition, FetchAnswer, Said, filled
 from tierstate.proxy.fetch_request import lower, read_fetch
 from tierstate.proxy.offsets import epochs_said, offsets_said, read_epochs, read_list_offsets
@@ -49,21 +50,33 @@ def again(kind: Any, data: bytes | bytearray, version: int) -> Any:
     return kind.decode(bytes(data), version=version)
 
 
-class Whole:
-    """An answer that has arrived."""
+class Arriving:
+    """A frame, of which ``step`` bytes more come whenever they are waited for."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
-
-    async def exactly(self, size: int) -> bytes:
-        if size > len(self._data) - self._at:
-            raise Malformed("a frame ends too early")
-        self._at += size
-        return self._data[self._at - size : self._at]
+    def __init__(self, data: bytes, step: int = 7) -> None:
+        self._data, self._step, self._at, self._came = data, step, 0, 0
 
     @property
     def left(self) -> int:
         return len(self._data) - self._at
+
+    def at_hand(self) -> memoryview:
+        return memoryview(self._data)[self._at : self._came]
+
+    def taken(self, size: int) -> bytes:
+        assert size <= len(self.at_hand())
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    async def more(self) -> None:
+        assert self._came < len(self._data), "nothing more will come"
+        self._came += self._step
+
+    async def exactly(self, size: int) -> bytes:
+        if size > self.left:
+            raise Malformed("a frame ends too early")
+        self._came = max(self._came, self._at + size)
+        return self.taken(size)
 
 
 def through(data: bytes, version: int, change: Any = None) -> tuple[bytes, list[AnsweredPartition]]:
@@ -71,15 +84,14 @@ def through(data: bytes, version: int, change: Any = None) -> tuple[bytes, list[
 
     async def read() -> tuple[bytes, list[AnsweredPartition]]:
         header = b"\0" if version >= 12 else b""  # tagged fields of the answer's header
-        source = Whole(header + data)
+        source = Arriving(header + data)
         answer, entries, parts = FetchAnswer(source, version), list[AnsweredPartition](), list[Any]()
         async for entry in answer.entries():
             entries.append(entry)
             records = await source.exactly(entry.size)
             parts += [entry.head, records] if change is None else change(entry, records)
-        if source.left:
-            raise Malformed("more than its version says")  # as the relay does
-        return b"".join(map(bytes, [*parts, answer.rest]))[len(header) :], entries
+        parts += [answer.rest, await source.exactly(source.left)]
+        return b"".join(map(bytes, parts))[len(header) :], entries
 
     return asyncio.run(read())
 
@@ -222,7 +234,7 @@ def test_epochs_are_patched_where_they_stand(version: int, seed: int) -> None:
 def test_a_produce_request_is_refused_partition_by_partition(version: int, seed: int) -> None:
     made = message(ProduceRequest, version, seed, acks=seed % 3 - 1)
     client = b"\0\4mine" + (b"\0" if version >= 9 else b"")
-    source = Whole(client + encoded(made, version))
+    source = Arriving(client + encoded(made, version))
     answer = asyncio.run(refused_produce(source, version, 77))
     assert source.left == 0
     if made.acks == 0:
@@ -271,9 +283,10 @@ def test_every_address_in_an_answer_becomes_a_listeners_and_nothing_else_changes
 
 def read_brokers(body: bytes, version: int) -> bytes:
     """What of a Metadata answer is looked into."""
-    answer = Kept(Whole(body), flexible=APIS[Key.METADATA].is_flexible(version))
-    asyncio.run(addresses.read_brokers(answer, version))
-    return bytes(answer.kept)
+    header = b"\0" if APIS[Key.METADATA].is_flexible(version) else b""
+    at, begin = asyncio.run(begun(Arriving(header + body), partial(addresses.read_brokers, version=version)))
+    assert begin[:at] == header
+    return begin[at:]
 
 
 @pytest.mark.parametrize(("version", "seed"), every(Key.METADATA, MetadataResponse))
@@ -282,6 +295,13 @@ def test_of_metadata_only_the_beginning_is_looked_into_and_it_names_every_broker
     begin = read_brokers(data, version)
     assert data.startswith(begin)
     assert addresses.nodes(Key.METADATA, begin, version) == addresses.nodes(Key.METADATA, data, version)
+
+
+def test_a_beginning_that_never_ends_is_given_up_after_256_kib() -> None:
+    source = Arriving(b"\x7f\xff\xff\xff" + bytes(1 << 20), step=4096)
+    with pytest.raises(Malformed):
+        asyncio.run(begun(source, partial(addresses.read_brokers, version=0)))
+    assert len(source.at_hand()) == MOST
 
 
 @pytest.mark.parametrize("read_only", [False, True])

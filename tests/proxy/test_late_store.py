@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError
 from tests.consumer.tiered_cluster import TieredCluster, until
 from tests.proxy.running import Held, RunningProxy, received, running
 from tierstate.proxy import cold_reads, fetches
+from tierstate.proxy.budget import FREE
 from tierstate.proxy.cold_reads import ColdRead, wait_for_one
 from tierstate.sandbox.kafka import KafkaSandbox
 from tierstate.state.errors import CorruptData, OffsetOutOfRange, StorageUnavailable, UnknownTopic
@@ -300,6 +301,38 @@ def test_a_proxy_with_hardly_any_memory_gives_everything_all_the_same(cluster: T
         until(lambda: proxy.server.budget.refused > 0, step)
         held.set()
         until(lambda: all(whole(each, 1, 2) for each in found), step)
+
+
+@contextmanager
+def reading_all_it_may(proxy: RunningProxy, topic: str) -> Iterator[None]:
+    """Three clients ask for 1 MiB of three partitions each, and the store answers none of them until the end."""
+    proxy.reader.before = held = Held()
+    with ExitStack() as opened:
+        for _ in range(3):
+            client = opened.enter_context(asking(proxy))
+            client.sendall(fetch_of(*[(topic, partition, 0) for partition in range(3)], max_wait_ms=100))
+            assert records_of(client) == {(topic, partition): 0 for partition in range(3)}
+        yield
+        held.set()
+
+
+def test_six_remote_reads_fit_into_the_memory_whatever_each_of_them_asks_for(
+    cluster: TieredCluster, topic: str
+) -> None:
+    with running(cluster, "proxy.memory=1MiB") as proxy, reading_all_it_may(proxy, topic):
+        until(lambda: len(proxy.reader.fetches) == 6, lambda: None)
+        assert {size for _, _, size in proxy.reader.fetches} == {128 << 10}
+
+
+def test_a_large_request_passes_while_remote_reads_hold_all_the_memory_they_may(
+    cluster: TieredCluster, topic: str
+) -> None:
+    with running(cluster, "proxy.memory=4MiB") as proxy, reading_all_it_may(proxy, topic), asking(proxy) as client:
+        assert proxy.server.budget.refused > 0
+        request = fetch_of(*[(topic, 1_000 + number, 0) for number in range(12_000)], max_wait_ms=100)
+        assert FREE < len(request) < 4 * FREE
+        client.sendall(request)
+        assert len(records_of(client)) == 12_000
 
 
 def test_the_limit_of_a_partition_is_what_is_read_at_a_time(cluster: TieredCluster, topic: str) -> None:
