@@ -24,6 +24,7 @@ import ssl
 import struct
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -59,13 +60,17 @@ class Open:
         self._of_address: Counter[str] = Counter()
         self._ending: deque[Callable[[], None]] = deque()
 
-    def enter(self, address: str) -> bool:
-        """Whether there is room for one more of that address."""
+    def admit(self, accepted: socket.socket, peer: Any) -> bool:
+        """Whether there is room for one more of that address; it is counted then."""
+        address = peer[0]
         if (
             self.count >= self.settings.connections
             or self._of_address[address] >= self.settings.connections_per_address
         ):
             self.refused += 1
+            if self.settings.tls.certificate is None:
+                with suppress(OSError):
+                    accepted.send(_BUSY)
             return False
         self.count += 1
         self._of_address[address] += 1
@@ -91,7 +96,7 @@ class Open:
 
 
 def protocol_of(connections: Open, tls: ssl.SSLContext | None = None) -> type[asyncio.Protocol]:
-    """For uvicorn's ``http``; TLS is begun by it, not by uvicorn."""
+    """For uvicorn's ``http``; TLS is begun by it, not by uvicorn. ``connections``: has admitted them."""
 
     class Bound(HttpConnection):
         open_ones, context = connections, tls
@@ -116,7 +121,7 @@ class HttpConnection(asyncio.Protocol):
         self._app, self._state, self._server = config.loaded_app, app_state, server_state
         self._idle_s = config.timeout_keep_alive
         self._address: str | None = None
-        """None: it was refused, or is over."""
+        """None: it is over."""
         self._transport: asyncio.Transport
         self._socket: socket.socket | None = None
         """To write to past the transport: there is no TLS."""
@@ -148,14 +153,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = accepted = cast(asyncio.Transport, transport)
-        client = transport.get_extra_info("peername")
-        address = client[0] if client else ""
-        if not self.open_ones.enter(address):
-            if self.context is None:
-                accepted.write(_BUSY)
-            accepted.close()
-            return
-        self._address = address
+        self._address = transport.get_extra_info("peername")[0]
         self._await_head()
         if self.context is None:
             self._socket = transport.get_extra_info("socket")
@@ -187,8 +185,8 @@ class HttpConnection(asyncio.Protocol):
         self._always = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "server": local[:2] if local else None,
-            "client": client[:2] if client else None,
+            "server": local[:2],
+            "client": client[:2],
             "scheme": "http" if self.context is None else "https",
             "root_path": "",
         }
@@ -375,10 +373,8 @@ class HttpConnection(asyncio.Protocol):
         if transport.is_closing():
             return
         if self._socket is not None and not transport.get_write_buffer_size():
-            try:
+            with suppress(OSError):  # it is full; or the transport finds out
                 taken = os.writev(self._socket.fileno(), parts[:_MOST_PARTS])
-            except OSError:
-                pass  # it is full; or the transport finds out
         left = list[Chunk]()
         for part in parts:
             if taken < len(part):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,15 +11,19 @@ from starlette.types import ASGIApp
 
 from tests.scenarios.house import eventually
 from tierstate.api.connections import Open, protocol_of
+from tierstate.api.open import listen_at
 from tierstate.runtime.gateway_settings import Gateway
+from tierstate.runtime.setting_types import Address
 
 
 @contextmanager
 def served(app: ASGIApp) -> Iterator[tuple[str, int]]:
     """Its address."""
-    config = uvicorn.Config(app, http=protocol_of(Open(Gateway())), loop="asyncio", lifespan="off", log_config=None)
+    open_ones = Open(Gateway())
+    config = uvicorn.Config(app, http=protocol_of(open_ones), loop="asyncio", lifespan="off", log_config=None)
     server = uvicorn.Server(config)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with listen_at(Address("127.0.0.1", 0)) as listening:
+        listening.admit = open_ones.admit
         serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         serving.start()
         try:
