@@ -33,8 +33,9 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from ..runtime.gateway_settings import Gateway
+from .answer_body import Chunk
 from .auth import CERTIFICATE
-from .exchange import Chunk, Exchange
+from .exchange import Exchange
 
 PROGRESS_BYTES = 64 * 1024
 WRITE_HIGH = 64 * 1024

@@ -16,12 +16,12 @@ from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 
+from .answer_body import Chunk
 from .service import ClientLeft
 
 log = logging.getLogger(__name__)
 SOME_BYTES = 64 * 1024
 """Of an answer: from so many on they are sent, and the client is waited for. Of a request: nothing more is read."""
-Chunk = bytes | memoryview
 _STATUS = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FAILED = b"Internal Server Error"
