@@ -1,6 +1,8 @@
 """One HTTP connection: it costs no more than it may, and shows the client's certificate to the app.
 
     too many           answered 503 and closed, whoever they are; over TLS closed without a word
+    calls              one after the other; of a client that does not wait for answers so many as `MOST_WAITING`, then
+                       it is closed
     TLS                a connection counts from its first moment, also while its handshake goes on
     head               handshake and request's head come within `head_timeout` of the connection, later ones of their
                        own first byte
@@ -43,6 +45,8 @@ LONGEST_HEAD = 64 * 1024
 """While it is not whole."""
 A_TURN = 2
 """More would keep whoever reads waiting: each is a tenth of a millisecond and more."""
+MOST_WAITING = 16
+"""Calls that one client sent before it was answered."""
 FEW_WRONG, WRONG_PAUSE_S, LONGEST_PAUSE_S = 8, 0.1, 1.0
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _WRONG = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -265,7 +269,9 @@ class HttpConnection(asyncio.Protocol):
         hosts = [name for name, _ in headers].count(b"host")
         if hosts > 1 or version not in ("1.0", "1.1") or (version == "1.1" and not hosts):
             raise ValueError("no host, more than one, or another version")
-        self._head_bytes = None
+        if len(self._queue) == MOST_WAITING:
+            raise ValueError("too many calls at a time")
+        self._headers, self._head_bytes = [], None  # what follows a body is no header
         if self._head is not None:
             self._head.cancel()
             self._head = None

@@ -134,7 +134,7 @@ class Exchange:
         if self._gone:
             return
         if message["type"] == "http.response.start":
-            self._begin(message["status"], message["headers"])
+            self._begin(message["status"], message.get("headers", ()))
             return
         body, more = message.get("body", b""), message.get("more_body", False)
         if not self._parts or (self._size >= SOME_BYTES and (more or len(body) >= SOME_BYTES)):

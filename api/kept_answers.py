@@ -23,6 +23,8 @@ from .answer_memory import AnswerMemory
 
 REMEMBERED = 4096
 """Calls of which it is known that somebody asked."""
+BESIDE_BYTES = 4096
+"""What an answer takes beside its body, however small that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,9 @@ class KeptAnswers:
         name = _name(read, call)
         if name in self._asked:
             size = sum(map(len, body))
-            self._memory.keep(name, KeptAnswer(read.segment, tuple(body), size, stored, next_offset), size)
+            self._memory.keep(
+                name, KeptAnswer(read.segment, tuple(body), size, stored, next_offset), size + BESIDE_BYTES
+            )
         self._asked[name] = None
 
 

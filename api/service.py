@@ -165,7 +165,7 @@ class FetchService:
         self._quotas: LRUCache[str, ByteQuota] = LRUCache(PRINCIPALS)
         self._local_starts: LRUCache[tuple[str, int], Offset] = LRUCache(PARTITIONS)
         self._renewed: LRUCache[tuple[str, int], float] = LRUCache(PARTITIONS)
-        self._under_way = set[Hashable]()
+        self._under_way: dict[Hashable, asyncio.Task[object]] = {}
         self._lock = threading.Lock()
 
     def serves(self, topic: str) -> bool:
@@ -224,14 +224,14 @@ class FetchService:
         """Before anybody waits for it, one of a name at a time. Who needs it finds out what it fails with."""
         if name in self._under_way:
             return
-        self._under_way.add(name)
 
         def over(task: asyncio.Task[object]) -> None:
-            self._under_way.discard(name)
+            del self._under_way[name]
             if not task.cancelled():
                 task.exception()
 
-        asyncio.ensure_future(self.pools.metadata.run(call)).add_done_callback(over)
+        self._under_way[name] = asyncio.ensure_future(self.pools.metadata.run(call))
+        self._under_way[name].add_done_callback(over)
 
     def _is_in_view(self, topic: str) -> bool:
         """By a view of this moment; also one that was deleted at the broker, and is still in the remote tier."""

@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from tests.api.served import served
-from tierstate.api.connections import LONGEST_HEAD
+from tierstate.api.connections import LONGEST_HEAD, MOST_WAITING
 
 GET = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
 LAST = b"GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
@@ -32,6 +32,9 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
                     await asyncio.sleep(0.01)
 
             await StreamingResponse(pieces())(scope, receive, send)
+        case "/headers":
+            await Request(scope, receive).body()
+            await Response(b" ".join(name for name, _ in scope["headers"]))(scope, receive, send)
         case "/fails":
             raise RuntimeError("of a test")
         case "/lines":
@@ -109,6 +112,12 @@ def test_requests_that_come_together_are_answered_in_their_order(address: tuple[
     assert bodies(answer) == said
 
 
+def test_who_sends_many_without_waiting_is_answered_some_and_closed(address: tuple[str, int]) -> None:
+    """Each that waits takes memory, and a packet has thousands of them."""
+    answer = asked(address, GET.replace(b"/a", b"/slow") + GET * 40)
+    assert bodies(answer) == [b"GET /slow  0"] + [b"GET /a  0"] * MOST_WAITING
+
+
 @pytest.mark.parametrize("pieces", [1, 7])
 def test_a_body_is_received_whole(address: tuple[str, int], pieces: int) -> None:
     """Also one that is larger than what is kept of it at a time."""
@@ -118,9 +127,10 @@ def test_a_body_is_received_whole(address: tuple[str, int], pieces: int) -> None
 
 
 def test_a_chunked_body_is_received_whole_and_its_trailers_are_nothing(address: tuple[str, int]) -> None:
-    head = b"POST /p HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
-    answer = asked(address, head + b"5\r\nhello\r\n", b"3\r\nyou\r\n0\r\nHost: other\r\n\r\n")
-    assert bodies(answer) == [b"POST /p  8"]
+    head = b"POST /p HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+    body = b"5\r\nhello\r\n", b"3\r\nyou\r\n0\r\nAuthorization: other\r\n\r\n"
+    answer = asked(address, head, *body, head.replace(b"/p", b"/headers"), *body, LAST, pause=0.01)
+    assert bodies(answer) == [b"POST /p  8", b"host transfer-encoding", b"GET /a  0"]
 
 
 def test_who_waits_to_be_told_to_go_on_is_told(address: tuple[str, int]) -> None:
