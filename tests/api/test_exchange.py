@@ -180,6 +180,7 @@ WRONG = {
 @pytest.mark.parametrize("what", WRONG)
 def test_what_is_no_http_is_refused_and_closed(address: tuple[str, int], what: str) -> None:
     with connected(address) as client:
+        client.settimeout(5)  # less than a head may take
         client.sendall(WRONG[what])
         try:
             assert everything(client).startswith(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n")

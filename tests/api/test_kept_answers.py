@@ -102,7 +102,7 @@ def test_another_segment_of_the_same_name_has_answers_of_its_own(log: Log) -> No
     """As a recovered topic's: its facts name objects that are there already."""
     segment = log.reader.view("t", 0).coverage.owned[0].segment
     read = ReadRemote(segment, OffsetRange(Offset(0), Offset(9)))
-    kept = KeptAnswers(AnswerMemory(1000))
+    kept = KeptAnswers(AnswerMemory(1 << 20))
     for _ in range(2):
         kept.offer(read, "call", [b"body"], 10, Offset(10))
     assert kept.find(read, "call") is not None
