@@ -155,7 +155,7 @@ class SegmentReader:
     def held(self, start: int, stop: int) -> bytes | memoryview | None:
         """As `plain_range`, in one piece, where the cache has all of it in memory; else None, and nobody waits.
 
-        Of one chunk a view, which keeps the whole chunk, that nobody counts: not to be held while anybody is waited for.
+        Of one chunk a view, which keeps all of it, and nobody counts that: not to be held while anybody is waited for.
         """
         chunks = self.chunks_of(start, stop)
         found = None if self._cache is None else self._cache.held(self._log_key, chunks)
