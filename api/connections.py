@@ -37,7 +37,7 @@ from uvicorn.server import ServerState
 from ..runtime.gateway_settings import Gateway
 from .answer_body import Chunk
 from .auth import CERTIFICATE
-from .exchange import Exchange
+from .exchange import HttpExchange
 
 PROGRESS_BYTES = 64 * 1024
 WRITE_HIGH = 64 * 1024
@@ -140,11 +140,11 @@ class HttpConnection(asyncio.Protocol):
         self._target, self._headers = b"", list[tuple[bytes, bytes]]()
         self._head_bytes: int | None = None
         """Of a head that is not whole."""
-        self._comes: Exchange | None = None
+        self._comes: HttpExchange | None = None
         """Whose request is received."""
-        self._goes: Exchange | None = None
+        self._goes: HttpExchange | None = None
         """Who is answered."""
-        self._queue: deque[Exchange] = deque()
+        self._queue: deque[HttpExchange] = deque()
         """Who asked meanwhile."""
         self._head: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
@@ -287,7 +287,7 @@ class HttpConnection(asyncio.Protocol):
             "headers": headers,
             "state": self._state.copy(),
         }
-        self._comes = Exchange(
+        self._comes = HttpExchange(
             self,
             scope,
             keeps_alive=version == "1.1" and self._parser.should_keep_alive(),
@@ -349,7 +349,7 @@ class HttpConnection(asyncio.Protocol):
 
     # --- what goes ----------------------------------------------------------------------------------------------------
 
-    def _answer(self, exchange: Exchange) -> None:
+    def _answer(self, exchange: HttpExchange) -> None:
         self._goes = exchange
         pause = pause_of(self._wrong)
         self.open_ones.slowed += pause > 0
@@ -360,7 +360,7 @@ class HttpConnection(asyncio.Protocol):
     def begun(self, status: int) -> None:
         self._wrong = self._wrong + 1 if _is_wrong(status) else 0
 
-    def over(self, exchange: Exchange) -> None:
+    def over(self, exchange: HttpExchange) -> None:
         self._server.total_requests += 1
         self._goes = None
         if not exchange.keeps_alive:

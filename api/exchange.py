@@ -44,7 +44,7 @@ class Carrier(Protocol):
 
     def begun(self, status: int) -> None: ...
 
-    def over(self, exchange: Exchange) -> None:
+    def over(self, exchange: HttpExchange) -> None:
         """Its last byte was written."""
         ...
 
@@ -55,7 +55,7 @@ class Carrier(Protocol):
     def abort(self) -> None: ...
 
 
-class Exchange:
+class HttpExchange:
     """By the loop alone. ``keeps_alive``: whether another call may follow."""
 
     def __init__(self, carrier: Carrier, scope: Scope, *, keeps_alive: bool, waits_to_go_on: bool) -> None:
