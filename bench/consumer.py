@@ -2,12 +2,14 @@
 
 Ours reads the remote tier alone (`tiered_storage_only`, a folder), the peer a broker on the same machine; all is in the
 page cache. Each run is a process of its own, sides take turns, medians of five: CPU time of that process alone, from
-the 10,000th record on, and its peak memory. One partition, batches as Kafka's producer makes them. The start is from an
-empty process to the first record, imports included, of a group without a commit, with 10,000 segments known.
+the 10,000th record on, and its peak memory. One partition, batches as Kafka's producer makes them. ``gc.freeze()``:
+both call it after their first record, as docs/consumer.md says. The start is from an empty process to the first record,
+imports included, of a group without a commit, with 10,000 segments known.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -19,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +45,11 @@ from .rows import RUNS, Row
 
 FACTS = "_tier-state"
 SEGMENT_BYTES = 32 << 20
-SIZES = {"120 B zstd": (100, "zstd", 1_500_000), "1 KB lz4": (1000, "lz4", 300_000)}
+SIZES = {"120 B zstd": (100, "zstd", 1_500_000), "1 KB lz4": (1000, "lz4", 1_500_000)}
+DISTINCT = 50_000
+"""Values; then they come again, hundreds of batches later.
+
+As many records of both sizes: a full collection of Python's garbage falls into a short run, or does not."""
 WARM = 10_000
 SEGMENTS = 10_000
 PEER = "confluent_kafka's Consumer, from the broker"
@@ -65,7 +72,8 @@ def measure(quick: bool = False) -> list[Row]:
         for number, (what, (value_bytes, codec, count)) in enumerate(SIZES.items()):
             count = count // 20 if quick else count
             topic = place.fill(f"bench-{number}", value_bytes, codec, count)
-            rows += _side_by_side(place, topic, what, count * 3 // 4, 1 if quick else RUNS)
+            for frozen in (False, True):
+                rows += _side_by_side(place, topic, what, count * 3 // 4, 1 if quick else RUNS, frozen)
         segments = SEGMENTS // 100 if quick else SEGMENTS
         place.add_segments("bench-0", segments)
         firsts = [place.consumed(True, "bench-0", 1).first_s for _ in range(1 if quick else RUNS)]
@@ -74,12 +82,14 @@ def measure(quick: bool = False) -> list[Row]:
     return rows
 
 
-def _side_by_side(place: TieredPlace, topic: str, what: str, count: int, runs: int) -> list[Row]:
+def _side_by_side(place: TieredPlace, topic: str, what: str, count: int, runs: int, frozen: bool) -> list[Row]:
     found: dict[bool, list[Consumed]] = {True: [], False: []}
     for _ in range(runs):
         for tiered in found:
-            found[tiered].append(place.consumed(tiered, topic, count))
+            found[tiered].append(place.consumed(tiered, topic, count, frozen))
     ours, peer = (1e6 / statistics.median(each.cpu for each in found[tiered]) for tiered in (True, False))
+    if frozen:
+        return [Row(f"consume(1000), {what}, gc.freeze()", ours, "records a CPU second", peer, PEER, "≥ 1x")]
     memory = [statistics.median(each.peak_bytes for each in found[tiered]) / 2**20 for tiered in (True, False)]
     return [
         Row(f"consume(1000), {what}", ours, "records a CPU second", peer, PEER, "≥ 1x"),
@@ -117,8 +127,8 @@ class TieredPlace:
         producer = Producer({**self._kafka.client_config, "compression.type": codec, "linger.ms": 50})
         for number, value in enumerate(_values(value_bytes, count)):
             producer.produce(topic, value, b"%08d" % number)
-            if number % 1000 == 0:
-                producer.poll(0)
+            while number % 1000 == 0 and len(producer) > 20_000:
+                producer.poll(0.1)
         # what has not rolled is not copied
         for _ in range(2 * SEGMENT_BYTES // 900_000):
             producer.produce(topic, os.urandom(900_000))
@@ -145,8 +155,8 @@ class TieredPlace:
             producer.poll(0)
         producer.flush(120)
 
-    def consumed(self, tiered: bool, topic: str, count: int) -> Consumed:
-        """By a process of its own."""
+    def consumed(self, tiered: bool, topic: str, count: int, frozen: bool = False) -> Consumed:
+        """By a process of its own. ``frozen``: it calls `gc.freeze` after its first record."""
         config: dict[str, Any] = {
             **self._kafka.client_config,
             "group.id": f"bench-{tiered}",
@@ -155,7 +165,7 @@ class TieredPlace:
         config |= {"auto.offset.reset": "earliest", "check.crcs": True}
         if tiered:
             config |= {"tiered.mode": "tiered_storage_only", "tierstate.store.url": self._store}
-        said = json.dumps([tiered, topic, count, config])
+        said = json.dumps([tiered, topic, count, config, frozen])
         command = [sys.executable, "-m", "bench.consumer", said]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return Consumed(**json.loads(done.stdout.splitlines()[-1]))
@@ -164,8 +174,8 @@ class TieredPlace:
 def _values(size: int, count: int) -> Iterator[bytes]:
     chance = random.Random(7)
     words = [chance.randbytes(chance.randint(3, 9)) for _ in range(2000)]
-    for _ in range(count):
-        yield b"".join(chance.choice(words) for _ in range(size // 5))[:size]
+    made = [b"".join(chance.choice(words) for _ in range(size // 5))[:size] for _ in range(min(count, DISTINCT))]
+    return islice(cycle(made), count)
 
 
 def _moved(facts: Iterator[Fact], partition: TopicIdPartition, topic: str, term: Term) -> Iterator[Fact]:
@@ -190,7 +200,7 @@ def _moved(facts: Iterator[Fact], partition: TopicIdPartition, topic: str, term:
             yield replace(fact, segment=moved)
 
 
-def _consume(tiered: bool, topic: str, count: int, config: dict[str, Any]) -> Consumed:
+def _consume(tiered: bool, topic: str, count: int, config: dict[str, Any], frozen: bool) -> Consumed:
     began = time.monotonic()
     module, name = ("tierstate", "TieredConsumer") if tiered else ("confluent_kafka", "Consumer")
     opened = getattr(importlib.import_module(module), name)
@@ -204,6 +214,8 @@ def _consume(tiered: bool, topic: str, count: int, config: dict[str, Any]) -> Co
                 message.value()
             if records and not found:
                 first_s = time.monotonic() - began
+                if frozen:
+                    gc.freeze()
             found += len(records)
             if not cpu and found >= WARM:
                 cpu, from_found = time.process_time(), found

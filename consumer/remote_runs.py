@@ -1,7 +1,7 @@
 """Which partitions of a consumer read the remote tier ahead of themselves: a few, because that takes memory.
 
 What one of them holds, of a store that is far: four requests of 4 MiB or a chunk, and the pieces that wait; 28 MiB. Of
-a folder: windows of 2 MiB, one that is read and those that wait. A partition beyond `RUNS` is read piece by piece,
+a folder: windows of 4 MiB, one that is read and those that wait. A partition beyond `RUNS` is read piece by piece,
 through the chunk cache.
 """
 

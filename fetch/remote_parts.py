@@ -41,7 +41,7 @@ from .batch_order import BatchOrder
 from .locate import locate_batch, proven_batch
 from .remote import BATCH_PREFIX, aborted_of, open_segment, touching
 
-NEAR_BYTES = 2 * MIB
+NEAR_BYTES = 4 * MIB
 BEYOND_BYTES = 128 * 1024
 """Read behind the chunk in which the last batch wanted begins: most batches end there."""
 _ROWS = 4096

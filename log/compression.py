@@ -20,6 +20,7 @@ import zstandard
 from isal import isal_zlib
 
 from ..state.errors import BatchTooLarge, CorruptData
+from .arrow_columns import empty
 from .batch import CODECS
 
 MAX_RECORDS_BYTES = 512 * 1024 * 1024
@@ -54,14 +55,15 @@ _SOME_BYTES = 256 << 10
 class Scratch:
     """Bytes to unpack into; grows, keeps what is in it, and is used again from ``used = 0``.
 
-    It grows where it is as long as nobody else looks at it: a batch at the limit costs the limit, not twice that.
+    It begins in Arrow's pool, and grows out of it: from then on where it is, as long as nobody else looks at it. A batch
+    at the limit costs the limit, not twice that.
     """
 
     def __init__(self, size: int = _FIRST_BYTES) -> None:
         self.used = 0
         self.zstd = zstandard.ZstdDecompressor()
         """For one batch after another: to make one costs a tenth of unpacking 64 KiB."""
-        self._hold(np.empty(size, np.uint8))
+        self._hold(empty(size, np.uint8))
 
     def _hold(self, data: npt.NDArray[np.uint8]) -> None:
         self.data = data

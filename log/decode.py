@@ -17,12 +17,12 @@ import pyarrow as pa
 from ..state.errors import BatchTooLarge, CorruptData
 from ..state.segment import AbortedRange
 from . import kernels
+from .arrow_columns import empty
 from .batch import HEADER_BYTES, iter_batches
 from .compression import MAX_RECORDS_BYTES, Scratch, decompress_into
 from .isolation import AbortFilter
 from .record_block import MAX_RECORDS as MAX_RECORDS
 from .record_block import RecordBlock as RecordBlock
-from .record_block import empty
 from .record_columns import RECORD_SCHEMA as RECORD_SCHEMA
 from .record_columns import record_schema as record_schema
 from .record_filter import RecordFilter

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ..state.errors import CorruptData
 from . import kernels
+from .arrow_columns import empty
 from .record_columns import FIELDS, HEADERS
 
 MAX_MILLIS = (2**63 - 1) // 1000
@@ -177,11 +178,6 @@ def gathered(
     kernels.gather(raw.ctypes.data, at, size, part, ends, valid, data.address)
     buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(ends), data]
     return pa.Array.from_buffers(kind, count, buffers, nulls)
-
-
-def empty(count: int, kind: type[np.generic]) -> npt.NDArray[Any]:
-    """For Arrow to keep, from its pool: it hands freed memory out again, without page faults for every piece."""
-    return np.frombuffer(pa.allocate_buffer(count * np.dtype(kind).itemsize), kind)
 
 
 def _numbers(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:

@@ -193,6 +193,28 @@ def test_records_that_are_only_buffered_are_not_committed_by_themselves(cluster:
         assert plain.committed([TopicPartition(topic, 0)], 10)[0].offset == 3
 
 
+def test_what_was_handed_out_just_before_a_close_is_committed(cluster: TieredCluster) -> None:
+    topic, _ = cluster.tiered("closed")
+    config = cluster.config(topic, enable_auto_commit=True, auto_commit_interval_ms=60_000)
+    with TieredConsumer(config) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0)])  # nothing is revoked at the end, as of a subscription
+        assert offsets(polled(consumer, 50, 50)) == list(range(50))
+    with Consumer({**cluster.kafka.client_config, "group.id": topic}) as plain:
+        assert plain.committed([TopicPartition(topic, 0)], 10)[0].offset == 50
+
+
+def test_nothing_is_told_of_a_partition_that_was_taken_away_while_it_was_looked_for(cluster: TieredCluster) -> None:
+    topic, _ = cluster.tiered("taken-away")
+    told: list[Any] = []
+    config = cluster.config(topic, auto_offset_reset="earliest", **{"error_cb": told.append})
+    with TieredConsumer(config) as consumer:
+        consumer.assign([TopicPartition(topic, 0, RECORDS + 1000)])
+        consumer.poll(0)  # the look begins, and is heard of at another poll
+        consumer.unassign()
+        assert consumer.poll(2) is None
+    assert KafkaError._AUTO_OFFSET_RESET not in [error.code() for error in told]
+
+
 def test_what_the_application_stores_is_what_is_committed(cluster: TieredCluster) -> None:
     topic, _ = cluster.tiered("stored")
     config = cluster.config(topic, enable_auto_offset_store=False)
