@@ -204,14 +204,26 @@ class AnswerBody:
             self.size += len(chunk)
 
 
-class StoredBody:
-    """Batches as they are stored, of one piece. As `AnswerBody`."""
+class ReadyBody:
+    """All of it, of one piece. As `AnswerBody`."""
 
-    wants_more, whole, ended, stored = False, True, True, 0
+    wants_more, whole, ended = False, True, True
+
+    def __init__(self, ready: list[Chunk], size: int, stored: int) -> None:
+        self.ready, self.size, self.stored = ready, size, stored
+
+    def end(self) -> None:
+        pass
+
+    def later(self) -> None:
+        return None
+
+
+class StoredBody(ReadyBody):
+    """Batches as they are stored."""
 
     def __init__(self, call: Call, held: Held) -> None:
-        self.ready: list[Chunk] = []
-        self.size = 0
+        super().__init__([], 0, 0)
         self._source, self._held = call.source, held
 
     def add(self, piece: Fetched) -> Offset:
@@ -221,14 +233,8 @@ class StoredBody:
         size = whole if piece.checked else bytes_below(piece.data, piece.limit, source=self._source)
         trailer = batches_trailer(piece)
         self.ready = [piece.data if size == whole else memoryview(piece.data)[:size], trailer]
-        self.size = size + len(trailer)
+        self.size, self.stored = size + len(trailer), whole
         return piece.next_offset
-
-    def end(self) -> None:
-        pass
-
-    def later(self) -> None:
-        return None
 
 
 class _TooLarge(Exception):

@@ -2,12 +2,15 @@
 
 An answer takes before it begins what it will need at most, and has it until its last byte is the client's; where that
 is not free it is refused (429) and nobody waits for memory. Counted are the large buffers; a connection's own are in
-`connections.py`.
+`connections.py`. What is free may be kept for later, and is let go for whoever needs it.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any
 
 from ..state.errors import BatchTooLarge, Throttled
 
@@ -19,6 +22,8 @@ class AnswerMemory:
 
     def __init__(self, size: int) -> None:
         self.size, self.used, self.most_used, self.refused = size, 0, 0, 0
+        self.kept_bytes = 0
+        self._kept: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()
         self._lock = threading.Lock()
 
     def hold(self) -> Held:
@@ -33,6 +38,26 @@ class AnswerMemory:
                 raise Throttled("the gateway's memory is in use", retry_after=RETRY_AFTER_S)
             self.used += more
             self.most_used = max(self.most_used, self.used)
+            self._let_go()
+
+    def keep(self, name: Hashable, what: Any, size: int) -> None:
+        """As long as nobody needs its memory, and it is not the one that was unused longest."""
+        with self._lock:
+            self.kept_bytes += size - self._kept.pop(name, (0, None))[0]
+            self._kept[name] = size, what
+            self._let_go()
+
+    def kept(self, name: Hashable) -> Any:
+        """None: not, or not any more."""
+        with self._lock:
+            if name not in self._kept:
+                return None
+            self._kept.move_to_end(name)
+            return self._kept[name][1]
+
+    def _let_go(self) -> None:
+        while self._kept and self.used + self.kept_bytes > self.size:
+            self.kept_bytes -= self._kept.popitem(last=False)[1][0]
 
 
 class Held:

@@ -10,7 +10,7 @@
     in one turn        of the loop, as many connections end by a time-out as begin: `A_TURN`
 
 Memory of a connection: what h11 keeps of a head (64 KiB), and `WRITE_HIGH` with the chunk in hand that the client has
-not taken.
+not taken (`outgoing.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import ssl
 import struct
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import h11
@@ -29,6 +30,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..runtime.gateway_settings import Gateway
 from .auth import CERTIFICATE
+from .outgoing import Outgoing
 from .service import ClientLeft
 
 PROGRESS_BYTES = 64 * 1024
@@ -52,13 +54,17 @@ class Open:
         self._of_address: Counter[str] = Counter()
         self._ending: deque[Callable[[], None]] = deque()
 
-    def enter(self, address: str) -> bool:
-        """Whether there is room for one more of that address."""
+    def admit(self, accepted: socket.socket, peer: Any) -> bool:
+        """Whether there is room for one more of that address; it is counted then."""
+        address = peer[0]
         if (
             self.count >= self.settings.connections
             or self._of_address[address] >= self.settings.connections_per_address
         ):
             self.refused += 1
+            if self.settings.tls.certificate is None:
+                with suppress(OSError):
+                    accepted.send(_BUSY)
             return False
         self.count += 1
         self._of_address[address] += 1
@@ -84,7 +90,7 @@ class Open:
 
 
 def protocol_of(connections: Open, tls: ssl.SSLContext | None = None) -> type[asyncio.Protocol]:
-    """For uvicorn's ``http``; TLS is begun by it, not by uvicorn."""
+    """For uvicorn's ``http``; TLS is begun by it, not by uvicorn. ``connections``: has admitted them."""
 
     class Bound(HttpProtocol):
         open_ones, context = connections, tls
@@ -93,11 +99,11 @@ def protocol_of(connections: Open, tls: ssl.SSLContext | None = None) -> type[as
 
 
 class _Connection(h11.Connection):
-    """What is sent of a body is written from where it lies; h11 itself would copy it once more."""
+    """What is sent of a body is written from where it lies; h11 itself would copy it once more, and twice in chunks."""
 
     def send(self, event: h11.Event) -> Any:
-        parts = self.send_with_data_passthrough(event)
-        return parts[0] if parts and len(parts) == 1 else None if parts is None else b"".join(parts)
+        """Parts, which `Outgoing.write` takes. uvicorn only passes them on."""
+        return self.send_with_data_passthrough(event)
 
 
 class HttpProtocol(H11Protocol):
@@ -123,14 +129,7 @@ class HttpProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._accepted = accepted = cast(asyncio.Transport, transport)
-        client = transport.get_extra_info("peername")
-        address = client[0] if client else ""
-        if not self.open_ones.enter(address):
-            if self.context is None:
-                accepted.write(_BUSY)
-            accepted.close()
-            return
-        self._address = address
+        self._address = transport.get_extra_info("peername")[0]
         self._await_head()
         if self.context is None:
             self._begin(accepted)
@@ -154,8 +153,8 @@ class HttpProtocol(H11Protocol):
 
     def _begin(self, transport: asyncio.Transport) -> None:
         self._begun = True
-        super().connection_made(transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH)
+        super().connection_made(Outgoing(transport, self.loop, plain=self.context is None))
         self.app = self._watched(self.app, transport.get_extra_info("peercert"))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -169,8 +168,6 @@ class HttpProtocol(H11Protocol):
             self._address = None
 
     def data_received(self, data: bytes) -> None:
-        if self._address is None:
-            return  # refused
         if not self._begun:
             self._early += data
             return

@@ -22,6 +22,7 @@ from ..runtime.metrics import Metrics
 from ..runtime.registry_settings import Registry
 from ..runtime.service import Service
 from ..runtime.setting_types import Address
+from ..runtime.shared_socket import AdmittingSocket
 from ..runtime.watchdog import alive, loop
 from ..state.errors import InvalidSettings
 from .access_log import AccessLog
@@ -44,7 +45,7 @@ class GatewayServer:
         settings: Gateway,
         mechanism: str = DEFAULT_MECHANISM,
         listener: Listener = ignore,
-        listening: socket.socket | None = None,
+        listening: AdmittingSocket | None = None,
     ) -> None:
         """``listening``: a socket that other processes accept at, too; None: one of its own."""
         context = _tls_of(settings)
@@ -68,6 +69,7 @@ class GatewayServer:
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         self._server = _Server(self._config, service)
         self._socket = listen_at(settings.listen) if listening is None else listening
+        self._socket.admit = self.open.admit
         self.address = Address(settings.listen.host, self._socket.getsockname()[1])
         """With the port that was taken."""
         self.url = url_of(settings, self._socket)
@@ -121,7 +123,7 @@ def open_gateway(
     plans: Plans | None = None,
     groups: Callers | None = None,
     registry: Registry | None = None,
-    listening: socket.socket | None = None,
+    listening: AdmittingSocket | None = None,
 ) -> GatewayServer:
     """``hidden``: topics that are never served, as the tier-state topic. ``callers``: how brokers are asked about them.
     ``plans``: for readers without a key to the bucket; None makes none. ``groups``: how they are asked about groups.
@@ -164,7 +166,7 @@ def url_of(settings: Gateway, listening: socket.socket) -> str:
     return f"{scheme}://{Address(settings.listen.host, listening.getsockname()[1])}"
 
 
-def listen_at(listen: Address) -> socket.socket:
+def listen_at(listen: Address) -> AdmittingSocket:
     """Raises InvalidSettings."""
     try:
         made = socket.create_server(
@@ -175,7 +177,7 @@ def listen_at(listen: Address) -> socket.socket:
         # Inherited by what it accepts. asyncio leaves sockets made like this alone, and every answer of two writes
         # would wait 40 ms for the client's delayed acknowledgement.
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return made
+        return AdmittingSocket(fileno=made.detach())
     except OSError as error:
         raise InvalidSettings([f"gateway.listen: cannot listen on {listen}, {error.strerror}"]) from error
 

@@ -28,7 +28,7 @@ from ..state.errors import InvalidRequest, OffsetOutOfRange, TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .access_log import ACCESS
-from .answer_body import AnswerBody, Call, Chunk, StoredBody
+from .answer_body import AnswerBody, Call, Chunk, ReadyBody, StoredBody
 from .answer_memory import Held
 from .content_coding import coding_of
 from .credentials import Caller
@@ -61,7 +61,7 @@ class Answer:
     tiers: list[Tier]
     pool: Pool
     next_offset: Offset
-    body: AnswerBody | StoredBody
+    body: AnswerBody | ReadyBody
 
 
 @router.get(
@@ -294,6 +294,8 @@ async def _answer(service: FetchService, call: Call, caller: Caller, held: Held,
             break  # what is there is an answer; the call for the next offset says what is wrong
     if not body.ended:
         body.end()
+    if taken == 1 and body.whole and first.read is not None and scan is None and _may_be_kept(call):
+        service.kept.offer(first.read, call, body.ready, body.stored, next_offset)
     return Answer(first, tiers, pool, next_offset, body)
 
 
@@ -307,20 +309,48 @@ def _first_bytes(call: Call, scan: Scan | None, most: int) -> int:
 
 
 def _at_hand(service: FetchService, call: Call, caller: Caller, held: Held) -> Answer | None:
-    """Stored batches that lie in memory: without a thread, which would take longer than what it does. None: not so."""
-    if call.media_type != BATCHES or call.offset is None or call.max_bytes > AT_HAND_BYTES:
+    """Stored batches that lie in memory, and answers that were kept: without a thread, which would take longer than
+    what it does. None: it is neither."""
+    if call.offset is None or call.tier is Tier.LOCAL:
         return None
     service.charge(caller.principal, 0)
+    found = _kept(service, call, held) if _may_be_kept(call) else _stored(service, call, held)
+    if found is None:
+        return None
+    piece, body, next_offset = found
+    service.charge(caller.principal, body.stored)
+    service.stays_at_hand(call.topic, call.partition, call.offset, call.isolation, call.tier)
+    return Answer(replace(piece, data=b""), [piece.tier], service.pools.remote, next_offset, body)
+
+
+def _may_be_kept(call: Call) -> bool:
+    """Stored batches lie in the chunk cache; what a schema registry says may change."""
+    return call.offset is not None and call.media_type != BATCHES and call.values is None
+
+
+def _stored(service: FetchService, call: Call, held: Held) -> tuple[Fetched, ReadyBody, Offset] | None:
+    assert call.offset is not None
+    if call.media_type != BATCHES or call.max_bytes > AT_HAND_BYTES:
+        return None
     held.resize(2 * call.max_bytes)
     piece = service.reader.fetch_at_hand(
         call.topic, call.partition, call.offset, max_bytes=call.max_bytes, isolation=call.isolation, tier=call.tier
     )
     if piece is None:
         return None
-    service.charge(caller.principal, len(piece.data))
     body = StoredBody(call, held)
-    next_offset = body.add(piece)
-    return Answer(replace(piece, data=b""), [piece.tier], service.pools.remote, next_offset, body)
+    return piece, body, body.add(piece)
+
+
+def _kept(service: FetchService, call: Call, held: Held) -> tuple[Fetched, ReadyBody, Offset] | None:
+    assert call.offset is not None
+    place = service.reader.route_at_hand(
+        call.topic, call.partition, call.offset, isolation=call.isolation, tier=call.tier
+    )
+    if place is None or place.read is None or (kept := service.kept.find(place.read, call)) is None:
+        return None
+    held.resize(kept.size)
+    return place, ReadyBody([*kept.body], kept.size, kept.stored), kept.next_offset
 
 
 async def _position(service: FetchService, call: Call) -> Offset:

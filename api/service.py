@@ -6,7 +6,7 @@ import asyncio
 import difflib
 import re
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Hashable, Iterable
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
@@ -37,6 +37,7 @@ from .answer_memory import AnswerMemory
 from .auth import CALLER
 from .credentials import Caller
 from .group_standings import AskingGroups, GroupStandings
+from .kept_answers import KeptAnswers
 from .long_polls import LongPolls, Place
 from .rights import Asking, CallerRights
 
@@ -47,6 +48,8 @@ SILENT_S = 5.0
 """Seconds that remote reads ask no broker after one did not answer: each time somebody would wait for it."""
 TIERED_AGE_S = 2.0
 """Seconds that the list of tiered topics is used."""
+RENEWED_S = 0.4
+"""Seconds after which what a read at hand believes, for a second, is asked for again: else all would ask at once."""
 PRINCIPALS = 10_000
 """Quotas remembered; the one unused longest is forgotten."""
 PARTITIONS = 100_000
@@ -78,6 +81,12 @@ class GatewayReader(Protocol):
     def fetch_at_hand(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
     ) -> Fetched | None: ...
+
+    def route_at_hand(
+        self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier
+    ) -> Fetched | None: ...
+
+    def renew(self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier) -> None: ...
 
     def is_tiered(self, topic: str) -> bool: ...
 
@@ -144,6 +153,7 @@ class FetchService:
         self.reader, self.settings, self.clock = reader, settings, clock
         self.pools = Pools(settings)
         self.memory = AnswerMemory(settings.memory)
+        self.kept = KeptAnswers(self.memory)
         auth = settings.auth
         self.rights = CallerRights(asking, self.pools.rights, clock, auth.cache, by_kafka=auth.rights == "kafka")
         self.groups = GroupStandings(groups, self.pools.groups, clock, auth.cache, by_kafka=auth.rights == "kafka")
@@ -154,6 +164,8 @@ class FetchService:
         self._tiered: tuple[float, frozenset[str]] = float("-inf"), frozenset()
         self._quotas: LRUCache[str, ByteQuota] = LRUCache(PRINCIPALS)
         self._local_starts: LRUCache[tuple[str, int], Offset] = LRUCache(PARTITIONS)
+        self._renewed: LRUCache[tuple[str, int], float] = LRUCache(PARTITIONS)
+        self._under_way: dict[Hashable, asyncio.Task[object]] = {}
         self._lock = threading.Lock()
 
     def serves(self, topic: str) -> bool:
@@ -184,21 +196,42 @@ class FetchService:
     async def _is_tiered(self, topic: str) -> bool:
         at, tiered = self._tiered
         now = self.clock.monotonic()
-        if now - at < TIERED_AGE_S and topic in tiered:
-            return True
 
-        def look() -> tuple[frozenset[str], bool]:
+        def look() -> bool:
             names = frozenset(self.reader.topics())
-            return names, topic in names or self._is_in_view(topic)
+            self._tiered = now, names
+            return topic in names or self._is_in_view(topic)
 
+        if now - at < TIERED_AGE_S and topic in tiered:
+            if now - at > TIERED_AGE_S / 2:
+                self._ahead(look, "tiered")
+            return True
         try:
-            names, found = await self.pools.metadata.run(look)
+            return await self.pools.metadata.run(look)
         except Unavailable:
             if topic in tiered or await self.pools.metadata.run(lambda: self.reader.tiered_without_brokers(topic)):
                 return True  # as it was last seen
             raise
-        self._tiered = now, names
-        return found
+
+    def stays_at_hand(self, topic: str, partition: int, offset: int, isolation: Isolation, tier: Tier) -> None:
+        """What a read at hand was routed by is asked for again in time."""
+        now, place = self.clock.monotonic(), (topic, partition)
+        if now - self._renewed.get(place, float("-inf")) >= RENEWED_S:
+            self._renewed[place] = now
+            self._ahead(lambda: self.reader.renew(*place, offset, isolation=isolation, tier=tier), place)
+
+    def _ahead(self, call: Callable[[], object], name: Hashable) -> None:
+        """Before anybody waits for it, one of a name at a time. Who needs it finds out what it fails with."""
+        if name in self._under_way:
+            return
+
+        def over(task: asyncio.Task[object]) -> None:
+            del self._under_way[name]
+            if not task.cancelled():
+                task.exception()
+
+        self._under_way[name] = asyncio.ensure_future(self.pools.metadata.run(call))
+        self._under_way[name].add_done_callback(over)
 
     def _is_in_view(self, topic: str) -> bool:
         """By a view of this moment; also one that was deleted at the broker, and is still in the remote tier."""

@@ -29,9 +29,10 @@ def serve(answers: Path, media_type: str) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
+    open_ones = Open(Gateway())
     config = uvicorn.Config(
         app,
-        http=protocol_of(Open(Gateway())),
+        http=protocol_of(open_ones),
         loop="asyncio",
         ws="none",
         lifespan="off",
@@ -39,6 +40,7 @@ def serve(answers: Path, media_type: str) -> None:
         access_log=False,
     )
     sock = listen_at(Address("127.0.0.1", 0))
+    sock.admit = open_ones.admit
     print(f"http://127.0.0.1:{sock.getsockname()[1]}", flush=True)
     uvicorn.Server(config).run(sockets=[sock])
 

@@ -5,6 +5,9 @@ answer ready, in one piece. Clients are sockets of one process, so many connecti
 call after the other, over the remote tier of one partition (a directory, in the page cache), and throw away what they
 get. Bytes of answers in a second; sides take turns, medians of five. ``64 clients beside one``: bytes a second of 64
 together beside those of one alone; and how long a call took, 99th percentile beside the median. All share two cores.
+
+Clients ask for the same 64 places again and again, so the gateway has their answers at hand, as it does for many who
+read one topic. ``each call once``: no call is like another (`max_bytes` is another one each time), so each is decoded.
 """
 
 from __future__ import annotations
@@ -81,6 +84,15 @@ def rows_of(address: str, path: str, below: int, what: str, folder: Path, quick:
         rows += [
             Row(f"{form}, {what}, {n} clients", rate[address, n], "MiB/s", rate[bare, n], BARE, goal) for n in CLIENTS
         ]
+        if form != "batches":
+            seconds = 0.5 if quick else SECONDS
+            once = [
+                asyncio.run(taken(address, asked, media_type, 1, seconds, like_no_other=run + 1)).rate
+                for run in range(1 if quick else RUNS)
+            ]
+            rows.append(
+                Row(f"{form}, {what}, each call once", statistics.median(once) / 2**20, "MiB/s", rate[bare, 1], BARE)
+            )
         most = CLIENTS[-1]
         one = rate[address, 1]
         rows.append(Row(f"{form}, {what}", rate[address, most], "MiB/s, 64 clients", one, "one client", "≥ 0.9x"))
@@ -105,7 +117,10 @@ async def _walk(address: str, path: str, below: int, media_type: str) -> tuple[l
     return asked, bodies
 
 
-async def taken(address: str, asked: list[str], media_type: str, clients: int, seconds: float) -> Taken:
+async def taken(
+    address: str, asked: list[str], media_type: str, clients: int, seconds: float, like_no_other: int = 0
+) -> Taken:
+    """``like_no_other``: no call is like another one, nor like those of another such number; 0: they may be."""
     host, port = address.removeprefix("http://").split(":")
     times: list[float] = []
     total = 0
@@ -117,7 +132,10 @@ async def taken(address: str, asked: list[str], media_type: str, clients: int, s
         at = number
         while time.perf_counter() - began < seconds:
             asking = time.perf_counter()
-            _, body = await _call(reader, writer, asked[at % len(asked)], media_type)
+            path = asked[at % len(asked)]
+            if like_no_other:
+                path += f"&max_bytes={CALL_BYTES + like_no_other * 10_000 + at}"
+            _, body = await _call(reader, writer, path, media_type)
             total += len(body)
             times.append(time.perf_counter() - asking)
             at += 1

@@ -33,11 +33,15 @@ def locate_batch(reader: SegmentReader, base_offset: Offset, offset: Offset, sou
 
 def _first_batch_in_chunk(reader: SegmentReader, chunk_id: int, source: str) -> int | None:
     """The chunk begins with the tail of a batch; the first whole one is known by its base offset, and proven by CRC."""
+    known = reader.first_batches.get(chunk_id)
+    if known is not None:
+        return known
     chunk = reader.manifest.chunks.chunk(chunk_id)
     for stop in (min(chunk.plain_start + FIRST_BYTES, chunk.plain_stop), chunk.plain_stop):
         data = memoryview(b"".join(reader.plain_range(chunk.plain_start, stop, alone=True)))
         found = proven_batch(reader, chunk_id, data, source)
         if found is not None:
+            reader.first_batches[chunk_id] = chunk.plain_start + found
             return chunk.plain_start + found
     return None
 
@@ -49,10 +53,11 @@ def proven_batch(reader: SegmentReader, chunk_id: int, data: memoryview, source:
     if base is None:
         return None
     start = reader.manifest.chunks.chunk(chunk_id).plain_start
-    for found in re.finditer(b"(?=%b)" % re.escape(base.to_bytes(8, "big")), data):  # matches may overlap
-        at = found.start()
-        if _is_batch(reader, start + at, data[at:], source):
-            return at
+    wanted, at = re.compile(re.escape(base.to_bytes(8, "big"))), 0
+    while (found := wanted.search(data, at)) is not None:
+        if _is_batch(reader, start + found.start(), data[found.start() :], source):
+            return found.start()
+        at = found.start() + 1  # they may overlap
     return None
 
 

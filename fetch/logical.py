@@ -188,7 +188,30 @@ class LogicalPartition:
     def fetch_at_hand(self, offset: int, ask: Ask) -> Fetched | None:
         """As `fetch`, of the remote tier, where it asks nobody and waits for nothing: a read that asked was routed by
         the same view and bounds not longer ago than bounds may be, and the bytes are in memory. None: `fetch` says.
+
+        The data may be a view of what the chunk cache has: not to be held while anybody is waited for.
         """
+        routed = self._routed_at_hand(offset, ask)
+        if routed is None:
+            return None
+        where, following = self._wanted(routed[0], ask)
+        piece = self.remote.read_at_hand(where.segment, where.offsets, ask.max_bytes, ask.isolation, following)
+        return None if piece is None else self._of_remote(where, piece, *routed[1:])
+
+    def route_at_hand(self, offset: int, ask: Ask) -> Fetched | None:
+        """As `fetch_at_hand`, without the data: where it would be read."""
+        routed = self._routed_at_hand(offset, ask)
+        if routed is None:
+            return None
+        where, _ = self._wanted(routed[0], ask)
+        return self._of_remote(where, RemotePiece(b"", (), where.offsets.start), *routed[1:])
+
+    def renew(self, offset: int, isolation: Isolation, tier: Tier) -> None:
+        """For `fetch_at_hand`: what it is routed by is asked for again. Raises as `fetch`."""
+        self.local_bounds()
+        self._routed_by_hints(offset, isolation, tier)
+
+    def _routed_at_hand(self, offset: int, ask: Ask) -> tuple[ReadRemote, PartitionView, LocalBounds] | None:
         with self._lock:
             known = self._routed_by
         if known is None or self._clock.monotonic() - known[0] >= BOUNDS_AGE_S:
@@ -200,11 +223,7 @@ class LogicalPartition:
         except TierstateError:
             return None
         where = _left_to_the_broker(where, bounds, ask.tier)
-        if not isinstance(where, ReadRemote):
-            return None
-        where, following = self._wanted(where, ask)
-        piece = self.remote.read_at_hand(where.segment, where.offsets, ask.max_bytes, ask.isolation, following)
-        return None if piece is None else self._of_remote(where, piece, view, bounds)
+        return (where, view, bounds) if isinstance(where, ReadRemote) else None
 
     def fetch(self, offset: int, ask: Ask) -> Fetched:
         """One piece from ``offset``; empty only at the end of the log or at ``ask.end``.
@@ -301,6 +320,7 @@ class LogicalPartition:
             bounds=self._logical(view, bounds),
             topic_id=self.partition.topic_id,
             checked=piece.checked,
+            read=where,
         )
 
     def following(self, where: ReadRemote, ask: Ask) -> Iterator[tuple[RemoteSegment, OffsetRange]]:

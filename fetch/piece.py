@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..state.errors import LineageUnconfirmed
 from ..state.ids import TopicId
 from ..state.offsets import Offset
-from ..state.routing import Isolation, Tier
+from ..state.routing import Isolation, ReadRemote, Tier
 from ..state.segment import AbortedRange
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class Fetched:
     topic_id: TopicId | None = None
     checked: bool = field(default=False, compare=False)
     """Whether every CRC of the data was found right, and all of it begins below ``limit``."""
+    read: ReadRemote | None = field(default=None, compare=False)
+    """Where it was read in the remote tier."""
 
 
 def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Iterator[pa.RecordBatch]:

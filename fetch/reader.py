@@ -157,13 +157,33 @@ class LogReader:
     def fetch_at_hand(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
     ) -> Fetched | None:
-        """As `fetch`, of the remote tier, where it asks nobody and waits for nothing. None: `fetch` may have it."""
+        """As `fetch`, of the remote tier, where it asks nobody and waits for nothing. None: `fetch` may have it.
+
+        The data may be a view of what the chunk cache has: not to be held while anybody is waited for.
+        """
+        log = self._at_hand(topic, partition)
+        return None if log is None else log.fetch_at_hand(offset, Ask(max_bytes, isolation, tier))
+
+    def route_at_hand(
+        self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier
+    ) -> Fetched | None:
+        """As `fetch_at_hand`, without the data: where it would be read."""
+        log = self._at_hand(topic, partition)
+        return None if log is None else log.route_at_hand(offset, Ask(FETCH_BYTES, isolation, tier))
+
+    def renew(self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier) -> None:
+        """What `fetch_at_hand` believes for a while is asked for again, before it is too old. Raises as `fetch`."""
+        now, described = self._clock.monotonic(), self._looked_up(topic)
+        with self._lock:
+            self._topics[topic] = (now, described)
+        self.partition(topic, partition).renew(offset, isolation, tier)
+
+    def _at_hand(self, topic: str, partition: int) -> LogicalPartition | None:
         with self._lock:
             known = self._topics.get(topic)
             if known is None or self._clock.monotonic() - known[0] >= TOPIC_AGE_S:
                 return None
-            log = self._partitions.get((topic, TopicIdPartition(known[1].topic_id, partition)))
-        return None if log is None else log.fetch_at_hand(offset, Ask(max_bytes, isolation, tier))
+            return self._partitions.get((topic, TopicIdPartition(known[1].topic_id, partition)))
 
     def fetch_without_brokers(
         self, topic: str, partition: int, offset: int, *, max_bytes: int = FETCH_BYTES, isolation: Isolation

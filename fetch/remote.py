@@ -280,7 +280,8 @@ class RemoteTier:
         if known is not None:
             return known, BatchOrder(reader, offset, segment.offsets.end)
         at = locate_batch(reader, segment.offsets.start, offset, segment.object_key)
-        return at, BatchOrder(reader, segment.offsets.start, segment.offsets.end)
+        order = BatchOrder(reader, segment.offsets.start, segment.offsets.end)
+        return _past_those_before(reader, at, offset, order), order
 
     def _window(
         self, segment: RemoteSegment, reader: SegmentReader, position: int, room: int, alone: bool
@@ -295,6 +296,22 @@ class RemoteTier:
             if len(window) < size <= reader.plain_bytes - position:
                 return memoryview(b"".join(reader.plain_range(position, position + size, alone=alone)))
         raise CorruptData("the log ends inside a batch", file=segment.object_key, position=position)
+
+
+def _past_those_before(reader: SegmentReader, position: int, offset: Offset, order: BatchOrder) -> int:
+    """From a batch on past those that end before ``offset``, as far as their chunk is in memory."""
+    from ..log import kernels
+
+    chunk_bytes = reader.manifest.chunks.chunk_bytes
+    held = reader.held(position, (position // chunk_bytes + 1) * chunk_bytes)
+    if held is None:
+        return position
+    rows = _headers(memoryview(held), offset)
+    rows = rows[: int(np.searchsorted(rows[:, kernels.LAST], offset))]
+    positions, sizes = rows[:, kernels.POSITION] + position, rows[:, kernels.SIZE]
+    if not len(rows) or not order.holds(positions, rows[:, kernels.BASE], rows[:, kernels.LAST], sizes):
+        return position  # whoever reads there says what is wrong
+    return int(positions[-1] + sizes[-1])
 
 
 def _batch_size(window: bytes | memoryview) -> int:

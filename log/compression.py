@@ -55,8 +55,8 @@ _SOME_BYTES = 256 << 10
 class Scratch:
     """Bytes to unpack into; grows, keeps what is in it, and is used again from ``used = 0``.
 
-    It begins in Arrow's pool, and grows out of it: from then on where it is, as long as nobody else looks at it. A batch
-    at the limit costs the limit, not twice that.
+    It begins in Arrow's pool, and grows out of it: from then on where it is, as long as nobody else looks at it. So a
+    batch at the limit costs the limit, not twice that.
     """
 
     def __init__(self, size: int = _FIRST_BYTES) -> None:

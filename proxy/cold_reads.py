@@ -47,7 +47,7 @@ class RemoteReader(Protocol):
     def fetch_at_hand(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
     ) -> Fetched | None:
-        """Of the remote tier, where nobody waits for it, and as long as copying takes; None: `fetch` may have it."""
+        """Of the remote tier, where nobody waits for it; None: `fetch` may have it. The data may be a view of a cache."""
         ...
 
 
@@ -94,7 +94,10 @@ class ColdRead:
             piece = reader.fetch_at_hand(
                 topic, partition, self.offset, max_bytes=size, isolation=self.isolation, tier=Tier.AUTO
             )
-            piece = await self._shared.pool.run(read) if piece is None else within(piece)
+            if piece is None:
+                piece = await self._shared.pool.run(read)
+            else:  # copied: a view would keep a whole chunk, that nobody counts, for a client who may be slow
+                piece = within(replace(piece, data=bytes(piece.data)))
         except TierstateError as error:
             self._fail(error)
         except Exception as error:  # a bug of ours must not look like the end of the log

@@ -1,4 +1,8 @@
-"""A listening socket at which several processes accept, and who of them takes the next connection: who has fewest.
+"""Listening sockets: one that lets in whom it may, and one at which several processes accept.
+
+Who is one too many costs an accept and a close: nothing is built for it.
+
+Of several processes who has fewest connections takes the next one.
 
 All of them wake when somebody connects, and one that is asleep anyway is always first: alone it would have all that
 stay open. So whoever has more than another one leaves it the next connection, for `LEAVES_S`; who has fewest takes it
@@ -15,6 +19,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 LEAVES_S = 0.005
 SETTLES_S = 0.05
@@ -28,8 +33,26 @@ def shared_counts(processes: int) -> int:
     return made
 
 
-class SharedSocket(socket.socket):
-    """Non-blocking, by one thread. ``open_ones`` says how many connections this process has."""
+class AdmittingSocket(socket.socket):
+    """Non-blocking, by one thread."""
+
+    admit: Callable[[socket.socket, Any], bool]
+    """Of a connection and the other end's address; one that may not stay is closed."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Raises BlockingIOError also for one that may not stay: the others have their turn."""
+        found, peer = self._next()
+        if not self.admit(found, peer):
+            found.close()
+            raise BlockingIOError
+        return found, peer
+
+    def _next(self) -> tuple[socket.socket, Any]:
+        return super().accept()
+
+
+class SharedSocket(AdmittingSocket):
+    """``open_ones`` says how many connections this process has."""
 
     def share(self, counts: int, place: int, open_ones: Callable[[], int]) -> None:
         """``counts``: `shared_counts`; ``place``: ours in it, from 0. Without it whoever accepts takes."""
@@ -42,7 +65,7 @@ class SharedSocket(socket.socket):
     def listen(self, backlog: int = 0) -> None:
         """The parent does: a loop that begins would make the queue as short as what it takes at a time."""
 
-    def accept(self) -> tuple[socket.socket, object]:
+    def _next(self) -> tuple[socket.socket, Any]:
         """Raises BlockingIOError also where the connection that waits is another one's for a moment."""
         now = time.monotonic()
         while self._settling and now - self._settling[0] > SETTLES_S:
@@ -53,7 +76,7 @@ class SharedSocket(socket.socket):
             self._seen, self._since = taken, now
         if have > min(self._have) and now - self._since < LEAVES_S:
             raise BlockingIOError
-        found = super().accept()
+        found = super()._next()
         self._settling.append(now)
         self._have[self._place] = have + 1
         self._took[self._place] += 1

@@ -102,6 +102,8 @@ class SegmentReader:
     ) -> None:
         self.manifest = manifest
         self._store, self._base_key, self._cache, self._parallel = store, base_key, cache, parallel
+        self.first_batches: dict[int, int] = {}
+        """Where in the plain log they begin, of the chunks in which somebody looked for that."""
         self._log_key = object_key(base_key, ObjectKind.LOG)
         self._indexes_key = object_key(base_key, ObjectKind.INDEXES)
         self._cipher: SegmentCipher | None = None
@@ -150,16 +152,17 @@ class SegmentReader:
             return in_order(self._direct(start, stop), self._parallel)
         return self._by_chunk(start, stop, self.chunks_of(start, stop), alone)
 
-    def held(self, start: int, stop: int) -> bytes | None:
+    def held(self, start: int, stop: int) -> bytes | memoryview | None:
         """As `plain_range`, in one piece, where the cache has all of it in memory; else None, and nobody waits.
 
-        A copy: a view would keep a whole chunk, that nobody counts, for a client who may be slow.
+        Of one chunk a view, which keeps all of it, and nobody counts that: not to be held while anybody is waited for.
         """
         chunks = self.chunks_of(start, stop)
         found = None if self._cache is None else self._cache.held(self._log_key, chunks)
         if found is None:
             return None
-        return b"".join(_cut(data, chunk, start, stop) for chunk, data in zip(chunks, found, strict=True))
+        pieces = [_cut(data, chunk, start, stop) for chunk, data in zip(chunks, found, strict=True)]
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def chunks_of(self, start: int, stop: int) -> list[Chunk]:
         """The chunks that hold these bytes of the plain log."""

@@ -144,6 +144,14 @@ class MemoryReader:
     ) -> Fetched | None:
         return None
 
+    def route_at_hand(
+        self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier
+    ) -> Fetched | None:
+        return None
+
+    def renew(self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier) -> None:
+        raise AssertionError("nothing of it is at hand")
+
     def fetch_without_brokers(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation
     ) -> Fetched:

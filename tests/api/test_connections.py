@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,14 +13,14 @@ from pathlib import Path
 
 import httpx
 import pytest
-import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from tests.api.certificates import certificates
 from tests.api.gateways import RECORDS, MemoryReader, Running
+from tests.api.served import served
 from tests.scenarios.house import eventually
-from tierstate.api.connections import FEW_WRONG, Open, pause_of, protocol_of
-from tierstate.runtime.gateway_settings import Gateway, GatewayTls
+from tierstate.api.connections import FEW_WRONG, pause_of
+from tierstate.runtime.gateway_settings import GatewayTls
 
 Serve = Callable[..., Running]
 HEAD = b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -218,31 +218,16 @@ def test_a_reader_that_stops_is_reset_and_a_slow_one_gets_everything(serve: Serv
     eventually(lambda: running.service.memory.used == 0)
 
 
-@contextmanager
-def breaking_off(said: bytes) -> Iterator[tuple[str, int]]:
-    """The gateway's protocol before an app whose answers end in an error behind ``said``; its address."""
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": said, "more_body": True})
-        raise RuntimeError("in the middle")
-
-    config = uvicorn.Config(app, http=protocol_of(Open(Gateway())), lifespan="off", log_config=None)
-    server = uvicorn.Server(config)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        serving.start()
-        try:
-            eventually(lambda: server.started)
-            yield listening.getsockname()
-        finally:
-            server.should_exit = True
-            serving.join(20)
+async def breaks_off(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"x" * 1_000_000, "more_body": True})
+    await asyncio.sleep(0.05)
+    raise RuntimeError("in the middle")
 
 
 def test_an_answer_that_cannot_be_finished_is_reset_and_not_ended() -> None:
     """A client of HTTP/1.0 would take a clean end for the whole."""
-    with breaking_off(b"x" * 1_000_000) as address, socket.create_connection(address, timeout=30) as client:
+    with served(breaks_off) as address, socket.create_connection(address, timeout=30) as client:
         client.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
         assert client.recv(20).startswith(b"HTTP/1.1 200")
         assert ended(client) == "reset"

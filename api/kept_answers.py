@@ -1,0 +1,64 @@
+"""Answers that were asked for twice, as they were sent: who asks for the same is answered without decoding it again.
+
+Many who read one topic from one place on ask the same calls. What a call brought from one segment of the remote tier,
+it brings as long as it is routed to the same offsets of the same segment: objects never change. Who may read, and what
+the bounds are, is asked each time.
+Memory: what no call needs of `gateway.memory`; a call that does need it takes it from here, what was unused longest
+first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cachetools import LRUCache
+
+from ..state.offsets import Offset
+from ..state.routing import ReadRemote
+from ..state.segment import RemoteSegment
+from .answer_body import Chunk
+from .answer_memory import AnswerMemory
+
+REMEMBERED = 4096
+"""Calls of which it is known that somebody asked."""
+BESIDE_BYTES = 4096
+"""What an answer takes beside its body, however small that is."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAnswer:
+    """``stored``: bytes as they are stored, which is what a quota counts."""
+
+    segment: RemoteSegment
+    body: Sequence[Chunk]
+    size: int
+    stored: int
+    next_offset: Offset
+
+
+class KeptAnswers:
+    """By the event loop alone. ``call``: whatever beside the place makes two answers differ."""
+
+    def __init__(self, memory: AnswerMemory) -> None:
+        self._memory = memory
+        self._asked: LRUCache[Any, None] = LRUCache(REMEMBERED)
+
+    def find(self, read: ReadRemote, call: Any) -> KeptAnswer | None:
+        found: KeptAnswer | None = self._memory.kept(_name(read, call))
+        return found if found is not None and found.segment == read.segment else None
+
+    def offer(self, read: ReadRemote, call: Any, body: Sequence[Chunk], stored: int, next_offset: Offset) -> None:
+        """Kept if somebody asked for it before, and there is room."""
+        name = _name(read, call)
+        if name in self._asked:
+            size = sum(map(len, body))
+            self._memory.keep(
+                name, KeptAnswer(read.segment, tuple(body), size, stored, next_offset), size + BESIDE_BYTES
+            )
+        self._asked[name] = None
+
+
+def _name(read: ReadRemote, call: Any) -> Any:
+    return read.segment.object_key, read.offsets, call

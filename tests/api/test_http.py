@@ -1,0 +1,159 @@
+"""How an answer goes out: in one piece, in order, from where it lies, and never as less than it is."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from tests.api.served import served
+
+GET = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
+LAST = b"GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+LARGE = 8 << 20
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    """Says what it was asked; some paths answer in their own way."""
+    match scope["path"]:
+        case "/pieces":
+
+            async def pieces() -> Iterator[bytes]:  # type: ignore[misc]
+                for piece in (b"one", b"", b"two"):
+                    yield piece
+                    await asyncio.sleep(0.01)
+
+            await StreamingResponse(pieces())(scope, receive, send)
+        case "/fails":
+            raise RuntimeError("of a test")
+        case "/short" | "/long":
+            length = b"1000000" if scope["path"] == "/short" else b"1"
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            await asyncio.sleep(0.05)
+            await send({"type": "http.response.body", "body": b"y"})
+        case "/view":
+            data = bytearray(b"a" * LARGE)
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": memoryview(data), "more_body": True})
+            await asyncio.sleep(0.05)
+            data[:] = b"b" * LARGE
+            await send({"type": "http.response.body", "body": b""})
+        case path:
+            body = await Request(scope, receive).body()
+            if path == "/slow":
+                await asyncio.sleep(0.2)
+            said = f"{scope['method']} {path} {scope['query_string'].decode()} {len(body)}"
+            await Response(said, media_type="text/plain")(scope, receive, send)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[tuple[str, int]]:
+    with served(app) as found:
+        yield found
+
+
+@contextmanager
+def connected(address: tuple[str, int]) -> Iterator[socket.socket]:
+    with socket.create_connection(address, timeout=20) as made:
+        yield made
+
+
+def everything(client: socket.socket) -> bytes:
+    """Up to its end. Raises ConnectionResetError for one that was reset."""
+    found = b""
+    while piece := client.recv(1 << 20):
+        found += piece
+    return found
+
+
+def asked(address: tuple[str, int], *sent: bytes, pause: float = 0.0) -> bytes:
+    with connected(address) as client:
+        for each in sent:
+            client.sendall(each)
+            time.sleep(pause)
+        return everything(client)
+
+
+def bodies(answers: bytes) -> list[bytes]:
+    """Of answers that say their length."""
+    found = []
+    while answers:
+        head, _, answers = answers.partition(b"\r\n\r\n")
+        (size,) = (int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"content-length: "))
+        found.append(answers[:size])
+        answers = answers[size:]
+    return found
+
+
+def test_requests_that_come_together_are_answered_in_their_order(address: tuple[str, int]) -> None:
+    paths = [b"/slow?n=1", b"/b?n=2", b"/slow?n=3", b"/c%20d"]
+    answer = asked(address, *[b"".join(GET.replace(b"/a", path) for path in paths) + LAST])
+    said = [b"GET /slow n=1 0", b"GET /b n=2 0", b"GET /slow n=3 0", b"GET /c d  0", b"GET /a  0"]
+    assert bodies(answer) == said
+
+
+def test_who_waits_to_be_told_to_go_on_is_told(address: tuple[str, int]) -> None:
+    with connected(address) as client:
+        client.sendall(b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
+        assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.sendall(b"abc" + LAST)
+        assert bodies(everything(client)) == [b"POST /p  3", b"GET /a  0"]
+
+
+def test_an_answer_is_one_packet(address: tuple[str, int]) -> None:
+    with connected(address) as client:
+        client.sendall(LAST)
+        assert client.recv(1 << 20).endswith(b"GET /a  0")
+
+
+def test_a_body_whose_length_nobody_knows_comes_in_chunks(address: tuple[str, int]) -> None:
+    head, _, body = asked(address, LAST.replace(b"/a", b"/pieces")).partition(b"\r\n\r\n")
+    assert b"transfer-encoding: chunked" in head.lower()
+    assert body == b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"
+
+
+def test_to_an_old_client_it_comes_up_to_the_end(address: tuple[str, int]) -> None:
+    head, _, body = asked(address, b"GET /pieces HTTP/1.0\r\n\r\n").partition(b"\r\n\r\n")
+    assert b"connection: close" in head.lower()
+    assert b"transfer-encoding" not in head.lower()
+    assert body == b"onetwo"
+
+
+def test_who_asks_for_the_head_is_sent_no_body_and_may_go_on(address: tuple[str, int]) -> None:
+    answer = asked(address, GET.replace(b"GET", b"HEAD") + GET.replace(b"GET /a", b"HEAD /pieces") + LAST)
+    first, second, last, body = answer.split(b"\r\n\r\n")
+    assert b"content-length: 10" in first
+    assert second.startswith(b"HTTP/1.1 200")
+    assert last.startswith(b"HTTP/1.1 200")
+    assert body == b"GET /a  0"
+
+
+def test_what_fails_before_it_is_sent_is_an_error_of_ours(address: tuple[str, int]) -> None:
+    assert asked(address, GET.replace(b"/a", b"/fails")).startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+
+
+@pytest.mark.parametrize("path", [b"/short", b"/long"])
+def test_an_answer_that_is_not_as_long_as_it_says_is_reset_or_never_sent(address: tuple[str, int], path: bytes) -> None:
+    try:
+        answer = asked(address, GET.replace(b"/a", path))
+    except ConnectionResetError:
+        return
+    assert answer.startswith(b"HTTP/1.1 500")
+
+
+def test_what_was_given_to_be_sent_may_change_in_the_next_turn(address: tuple[str, int]) -> None:
+    """It may be a view of the chunk cache, which nobody counts."""
+    with connected(address) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        client.sendall(LAST.replace(b"/a", b"/view"))
+        time.sleep(0.2)
+        answer = everything(client)
+    assert answer.count(b"a" * LARGE) == 1

@@ -1,0 +1,151 @@
+"""Who asks what was asked for twice is answered as before, by nobody's work, and by no right of another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import Log
+from tests.api.gateways import RECORDS, Call, Running, asgi_call
+from tierstate.api.answer_memory import AnswerMemory
+from tierstate.api.app import create_app
+from tierstate.api.kept_answers import KeptAnswers
+from tierstate.api.media import ARROW, BATCHES, JSON, KAFKA_BINARY, NDJSON, PARQUET
+from tierstate.api.service import RENEWED_S, FetchService
+from tierstate.fetch.logical import BOUNDS_AGE_S
+from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.gateway_settings import Gateway
+from tierstate.state.offsets import Offset, OffsetRange
+from tierstate.state.routing import ReadRemote
+
+FORMS = (NDJSON, KAFKA_BINARY, JSON, ARROW, PARQUET)
+
+
+def alone(service: FetchService) -> None:
+    """No pool has a thread any more."""
+    for pool in (service.pools.remote, service.pools.local, service.pools.metadata, service.pools.decoding):
+        pool.close()
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip", "zstd"])
+@pytest.mark.parametrize("media_type", FORMS)
+def test_what_was_asked_for_twice_is_answered_again_without_a_thread(
+    service: FetchService, call: Call, media_type: str, coding: str
+) -> None:
+    asked: dict[str, Any] = {"offset": "0", "headers": {"accept-encoding": coding}}
+    first = call(RECORDS, media_type, **asked)
+    assert service.memory.kept_bytes == 0, "once is not twice"
+    call(RECORDS, media_type, **asked)
+    alone(service)
+    again = call(RECORDS, media_type, **asked)
+    assert (again.status_code, again.content, again.headers) == (200, first.content, first.headers)
+    assert service.memory.used == 0
+    assert call(RECORDS, media_type, offset="1").status_code == 503, "another one was not kept"
+
+
+def test_calls_that_differ_are_answered_differently(log: Log, call: Call) -> None:
+    """Each is asked for three times, so that the last is what was kept; a gateway that keeps nothing agrees."""
+    cases = [
+        {"offset": offset, "isolation_level": isolation, "max_bytes": size, "encoding": encoding, **more}
+        for offset, isolation, size, encoding, more in product(
+            ("0", "1", "450"),
+            ("read_committed", "read_uncommitted"),
+            ("1", "5000"),
+            ("utf8", "base64"),
+            ({}, {"max_records": "3"}),
+        )
+    ]
+    for _ in range(2):
+        for case in cases:
+            call(RECORDS, NDJSON, **case)
+    for case in cases:
+        fresh = asgi_call(create_app(FetchService(log.reader, Gateway(), SystemClock())))
+        kept, expected = call(RECORDS, NDJSON, **case), fresh(RECORDS, NDJSON, **case)
+        assert (kept.content, kept.headers) == (expected.content, expected.headers)
+
+
+def test_a_call_that_is_refused_is_refused_whatever_is_kept(
+    service: FetchService, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        assert call(RECORDS, NDJSON, offset="0").status_code == 200
+    monkeypatch.setattr(service, "serves", lambda topic: False)
+    assert call(RECORDS, NDJSON, offset="0").status_code == 404
+
+
+def test_a_quota_counts_what_is_kept_as_what_is_read(
+    service: FetchService, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    charged = list[int]()
+    monkeypatch.setattr(service, "charge", lambda principal, size: charged.append(size))
+    sums = list[int]()
+    for _ in range(4):
+        call(RECORDS, NDJSON, offset="0")
+        sums.append(sum(charged))
+        charged.clear()
+    assert len(set(sums)) == 1
+    assert sums[0] > 0
+
+
+def test_what_the_broker_has_is_not_kept(service: FetchService, call: Call, log: Log) -> None:
+    for _ in range(3):
+        assert call(RECORDS, NDJSON, offset=str(log.local.local_start)).headers["x-tier"] == "local"
+    assert service.memory.kept_bytes == 0
+
+
+def test_another_segment_of_the_same_name_has_answers_of_its_own(log: Log) -> None:
+    """As a recovered topic's: its facts name objects that are there already."""
+    segment = log.reader.view("t", 0).coverage.owned[0].segment
+    read = ReadRemote(segment, OffsetRange(Offset(0), Offset(9)))
+    kept = KeptAnswers(AnswerMemory(1 << 20))
+    for _ in range(2):
+        kept.offer(read, "call", [b"body"], 10, Offset(10))
+    assert kept.find(read, "call") is not None
+    assert kept.find(ReadRemote(replace(segment, topic="other"), read.offsets), "call") is None
+    assert kept.find(ReadRemote(segment, OffsetRange(Offset(0), Offset(8))), "call") is None
+
+
+def test_what_is_kept_makes_room_for_calls_and_never_refuses_one() -> None:
+    memory = AnswerMemory(100)
+    memory.keep("a", "A", 40)
+    memory.keep("b", "B", 40)
+    assert memory.kept("a") == "A"
+    memory.keep("c", "C", 30)
+    assert (memory.kept("b"), memory.kept_bytes) == (None, 70), "unused longest"
+    held = memory.hold()
+    held.resize(50)
+    assert (memory.kept("a"), memory.kept("c"), memory.used, memory.kept_bytes) == (None, "C", 50, 30)
+    held.resize(100)
+    assert (memory.kept_bytes, memory.refused) == (0, 0)
+    memory.keep("d", "D", 1)
+    assert memory.kept("d") is None
+    held.release()
+    memory.keep("e", "E", 60)
+    memory.keep("e", "E again", 70)
+    assert (memory.kept("e"), memory.kept_bytes) == ("E again", 70)
+
+
+@pytest.mark.parametrize("media_type", [BATCHES, NDJSON])
+def test_whoever_reads_on_never_waits_for_what_is_believed_for_a_while(
+    serve: Callable[..., Running], log: Log, monkeypatch: pytest.MonkeyPatch, media_type: str
+) -> None:
+    """Longer than bounds, names and the list of topics are: they are asked for again meanwhile."""
+    running = serve(log.reader)
+    asked = {"params": {"offset": 0, "max_bytes": 4096, "tier": "remote"}, "headers": {"accept": media_type}}
+    for _ in range(3):
+        assert running.client.get(RECORDS, **asked).status_code == 200  # type: ignore[arg-type]
+
+    def refuse(*args: Any, **more: Any) -> Any:
+        raise AssertionError("a thread read it")
+
+    monkeypatch.setattr(log.reader, "fetch", refuse)
+    assert RENEWED_S < BOUNDS_AGE_S
+    until = time.monotonic() + 3 * BOUNDS_AGE_S
+    while time.monotonic() < until:
+        assert running.client.get(RECORDS, **asked).status_code == 200  # type: ignore[arg-type]
+        time.sleep(0.02)
