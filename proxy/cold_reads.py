@@ -47,7 +47,7 @@ class RemoteReader(Protocol):
     def fetch_at_hand(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
     ) -> Fetched | None:
-        """Of the remote tier, where nobody waits for it; None: `fetch` may have it. The data may be a view of a cache."""
+        """Of the remote tier, where nobody waits for it; None: `fetch` may have it. Data may be a view of a cache."""
         ...
 
 
