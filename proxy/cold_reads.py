@@ -36,19 +36,11 @@ _LAST_DELTA_AT = 23
 
 
 class RemoteReader(Protocol):
-    """What is needed of `fetch.reader.LogReader`. Thread-safe."""
+    """What is needed of `fetch.reader.LogReader`. Thread-safe, blocking."""
 
     def fetch(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
-    ) -> Fetched:
-        """Blocks."""
-        ...
-
-    def fetch_at_hand(
-        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
-    ) -> Fetched | None:
-        """Of the remote tier, where nobody waits for it; None: `fetch` may have it. Data may be a view of a cache."""
-        ...
+    ) -> Fetched: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +83,7 @@ class ColdRead:
             return within(piece) if piece.tier is Tier.REMOTE else replace(piece, data=b"")
 
         try:
-            piece = reader.fetch_at_hand(
-                topic, partition, self.offset, max_bytes=size, isolation=self.isolation, tier=Tier.AUTO
-            )
-            if piece is None:
-                piece = await self._shared.pool.run(read)
-            else:  # copied: a view would keep a whole chunk, that nobody counts, for a client who may be slow
-                piece = within(replace(piece, data=bytes(piece.data)))
+            piece = await self._shared.pool.run(read)
         except TierstateError as error:
             self._fail(error)
         except Exception as error:  # a bug of ours must not look like the end of the log

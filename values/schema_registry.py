@@ -150,7 +150,10 @@ class SchemaRegistry:
             finally:
                 answer.close()
         except urllib3.exceptions.HTTPError as error:
-            raise Unavailable(f"the schema registry does not answer: {type(error).__name__}", url=url) from error
+            cause = getattr(error, "reason", error)  # of the last try, where there were several
+            if isinstance(cause, urllib3.exceptions.TimeoutError):
+                raise TimedOut("the schema registry did not answer in time", url=url) from error
+            raise Unavailable(f"the schema registry does not answer: {type(cause).__name__}", url=url) from error
         if answer.status in (401, 403):
             raise AccessDenied("the schema registry refuses", url=url, status=answer.status)
         if answer.status == 404:

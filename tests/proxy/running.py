@@ -21,8 +21,7 @@ from tierstate.state.routing import Isolation, Tier
 
 
 class HeldReader:
-    """The real reader; ``before`` is called in the pool's thread before each remote fetch, and may wait or raise.
-    What is at hand waits for nobody."""
+    """The real reader; ``before`` is called in the pool's thread before each remote fetch, and may wait or raise."""
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
@@ -36,16 +35,6 @@ class HeldReader:
         self.fetches.append((partition, offset, max_bytes))
         self.before(topic, partition, offset)
         return self._reader.fetch(topic, partition, offset, max_bytes=max_bytes, isolation=isolation, tier=tier)
-
-    def fetch_at_hand(
-        self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
-    ) -> Fetched | None:
-        piece = self._reader.fetch_at_hand(
-            topic, partition, offset, max_bytes=max_bytes, isolation=isolation, tier=tier
-        )
-        if piece is not None:
-            self.fetches.append((partition, offset, max_bytes))
-        return piece
 
     def let_go(self) -> None:
         self.before = lambda topic, partition, offset: None

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pytest
 from tests.servers.schema_registry import Answer, Registry, registry
 from tests.values.avro_samples import record, written
 from tierstate.runtime.clock import SystemClock
-from tierstate.state.errors import AccessDenied, InvalidRequest, Unavailable
+from tierstate.state.errors import AccessDenied, InvalidRequest, TimedOut, Unavailable
 from tierstate.values.avro_values import latest_form
 from tierstate.values.form import Form, SchemaGrown
 from tierstate.values.schema_registry import RegistryAccess, SchemaRegistry
@@ -225,6 +226,24 @@ def test_the_newest_schema_of_a_subject_is_a_form_with_all_that_it_refers_to() -
 def test_a_form_that_cannot_be_read_is_refused_before_any_value(form: Form, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         form.reader(None)
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_registry_that_is_too_slow_is_said_to_be_that(retries: int) -> None:
+    """Whoever waits for it beside the request has the same patience: either may be over first."""
+    go = Event()
+
+    def wait(path: str) -> None:
+        go.wait(20)
+
+    with registry({1: (200, {"schema": '"int"'})}) as server:
+        server.before = wait
+        try:
+            slow = SchemaRegistry(RegistryAccess(server.url, timeout=0.05), SystemClock(), retries=retries)
+            with pytest.raises(TimedOut, match="did not answer in time"):
+                slow.schema(1)
+        finally:
+            go.set()
 
 
 def test_a_password_is_shown_nowhere() -> None:
