@@ -31,7 +31,7 @@ from .rows import RUNS, Row
 
 BARE = "the same bytes from memory"
 CALL_BYTES = 1 << 20
-SECONDS = 3.0
+SECONDS = 1.5
 CLIENTS = (1, 8, 64)
 FORMS = {
     "batches": ("application/vnd.tierstate.batches", "≥ 0.7x"),
