@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -25,7 +25,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     match scope["path"]:
         case "/pieces":
 
-            async def pieces() -> Iterator[bytes]:  # type: ignore[misc]
+            async def pieces() -> AsyncIterator[bytes]:
                 for piece in (b"one", b"", b"two"):
                     yield piece
                     await asyncio.sleep(0.01)

@@ -136,9 +136,12 @@ def test_whoever_reads_on_never_waits_for_what_is_believed_for_a_while(
 ) -> None:
     """Longer than bounds, names and the list of topics are: they are asked for again meanwhile."""
     running = serve(log.reader)
-    asked = {"params": {"offset": 0, "max_bytes": 4096, "tier": "remote"}, "headers": {"accept": media_type}}
+    asked: dict[str, Any] = {
+        "params": {"offset": 0, "max_bytes": 4096, "tier": "remote"},
+        "headers": {"accept": media_type},
+    }
     for _ in range(3):
-        assert running.client.get(RECORDS, **asked).status_code == 200  # type: ignore[arg-type]
+        assert running.client.get(RECORDS, **asked).status_code == 200
 
     def refuse(*args: Any, **more: Any) -> Any:
         raise AssertionError("a thread read it")
@@ -147,5 +150,5 @@ def test_whoever_reads_on_never_waits_for_what_is_believed_for_a_while(
     assert RENEWED_S < BOUNDS_AGE_S
     until = time.monotonic() + 3 * BOUNDS_AGE_S
     while time.monotonic() < until:
-        assert running.client.get(RECORDS, **asked).status_code == 200  # type: ignore[arg-type]
+        assert running.client.get(RECORDS, **asked).status_code == 200
         time.sleep(0.02)
