@@ -151,7 +151,10 @@ class SchemaRegistry:
                 answer.close()
         except urllib3.exceptions.HTTPError as error:
             cause = getattr(error, "reason", error)  # of the last try, where there were several
-            if isinstance(cause, urllib3.exceptions.TimeoutError):
+            refused = isinstance(
+                cause, urllib3.exceptions.NewConnectionError
+            )  # one of urllib3's time-outs by its class
+            if isinstance(cause, urllib3.exceptions.TimeoutError) and not refused:
                 raise TimedOut("the schema registry did not answer in time", url=url) from error
             raise Unavailable(f"the schema registry does not answer: {type(cause).__name__}", url=url) from error
         if answer.status in (401, 403):
