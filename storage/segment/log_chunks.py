@@ -57,22 +57,22 @@ class LogChunks:
         """
         waiting = iter(chunks)
         chunk = next(waiting)
-        parts: list[bytes | memoryview] = []
+        parts: list[bytes] = []  # of `bytes` alone: those are joined without the lock of the interpreter
         need = chunk.stored_size
         asked = ByteRange(chunks[0].stored_start, chunks[-1].stored_stop)
         with closing(exact_range(self._store, self.key, asked, stop, chunks)) as pieces:
             for piece in pieces:
-                rest = memoryview(piece)
-                while len(rest) >= need:
-                    parts.append(piece if need == len(piece) else rest[:need])
-                    rest = rest[need:]
+                at = 0
+                while len(piece) - at >= need:
+                    parts.append(piece[at : at + need])
+                    at += need
                     yield b"".join(parts)
                     parts = []
                     chunk = next(waiting, chunk)
                     need = chunk.stored_size
-                if rest:
-                    parts.append(rest)
-                    need -= len(rest)
+                if at < len(piece):
+                    parts.append(piece[at:])
+                    need -= len(piece) - at
 
     def stored_into(self, target: memoryview, asked: ByteRange, stop: threading.Event, chunks: Sequence[Chunk]) -> None:
         """Exactly the bytes asked for, by one request, into as many of ``target``. Raises as `exact_range`."""
