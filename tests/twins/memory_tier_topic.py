@@ -14,6 +14,8 @@ from tierstate.state.offsets import Position, TimestampMs
 from tierstate.state.view import Entry
 
 NAME = "_tier-state"
+WAITED_S = 0.02
+"""By one poll at most: who closes a follower waits for its poll, and thousands are closed."""
 
 
 class _Log:
@@ -147,7 +149,7 @@ class _MemoryReader:
         with self._grown:
             self._check()
             if timeout > 0 and not any(at < len(self._logs[n].entries) for n, at in self._positions.items()):
-                self._grown.wait(timeout)
+                self._grown.wait(min(timeout, WAITED_S))
                 self._check()
             return [
                 self._take(number) for number, at in self._positions.items() if at < len(self._logs[number].entries)
