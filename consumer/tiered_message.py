@@ -7,7 +7,7 @@ is a row of its block, and a column is made when the first message is asked for 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice, repeat
+from itertools import islice, repeat, starmap
 from typing import Any
 
 from confluent_kafka import KafkaError
@@ -95,8 +95,9 @@ class TieredMessage:
 
     __slots__ = ("_columns", "_row")
 
-    def __init__(self, columns: MessageColumns, row: int) -> None:
-        self._columns, self._row = columns, row
+    # No `__init__`: `BlockMessages` says what is in the slots, for it would be a call for each message.
+    _columns: MessageColumns
+    _row: int
 
     @classmethod
     def failed(
@@ -105,7 +106,9 @@ class TieredMessage:
         """What is wrong, where a consumer of Kafka's would say it too: in line, after the records before it."""
         columns = MessageColumns.of_one(topic, partition, offset)
         columns.error, columns.cause = error, cause
-        return cls(columns, 0)
+        message = cls()
+        message._columns, message._row = columns, 0
+        return message
 
     def tier(self) -> Tier:
         return Tier.REMOTE
@@ -196,13 +199,10 @@ class BlockMessages:
     def take(self, limit: int) -> list[TieredMessage]:
         """Empty: all are taken."""
         rows, columns = list(islice(self._rows, limit)), self._columns
-        made = list(map(_new, repeat(TieredMessage, len(rows))))  # without `__init__`, a call for each of them
+        made = list(starmap(TieredMessage, repeat((), len(rows))))
         for message, row in zip(made, rows, strict=True):
             message._columns, message._row = columns, row
         return made
-
-
-_new: Callable[[type[TieredMessage]], TieredMessage] = object.__new__
 
 
 _CODES: tuple[tuple[type[TierstateError], int], ...] = (
