@@ -116,7 +116,7 @@ def test_a_close_by_another_thread_ends_a_poll(cluster: TieredCluster) -> None:
         except RuntimeError as closed:
             ended.append(closed)
 
-    polling = threading.Thread(target=poll)
+    polling = threading.Thread(target=poll, daemon=True)
     polling.start()
     consumer.close()
     polling.join(30)
