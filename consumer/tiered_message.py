@@ -90,7 +90,7 @@ class TieredMessage:
     """One record of the remote tier, or what is wrong with a partition (``error()``, and ``cause()``: tierstate's own).
 
     ``timestamp()``: ``(type, ms)`` with librdkafka's types, 1 create and 2 append. ``leader_epoch()`` is None: nothing
-    of the remote tier is ever handed back to a broker with an epoch. It keeps its block, an unpacked MiB or a batch.
+    of the remote tier is ever handed back to a broker with an epoch. It keeps its block, 512 KiB unpacked or a batch.
     """
 
     __slots__ = ("_columns", "_row")
