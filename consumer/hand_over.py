@@ -246,7 +246,7 @@ class HandOver:
             self._not_kafkas.append(part)
 
     def _to_kafka(self, parts: list[AssignedPartition]) -> None:
-        """Kafka's consumer goes on where we stopped; none of it is paused. An eager group may change only all it has."""
+        """It goes on where we stopped. None of ``parts`` is paused; an eager group may change only all that it has."""
         for part in parts:
             self._not_kafkas.remove(part)
         if self._config.eager and self.subscribed:
