@@ -9,8 +9,6 @@ imports included, of a group without a commit, with 10,000 segments known.
 
 from __future__ import annotations
 
-import gc
-import importlib
 import json
 import os
 import random
@@ -18,7 +16,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
@@ -50,7 +47,6 @@ DISTINCT = 50_000
 """Values; then they come again, hundreds of batches later.
 
 As many records of both sizes: a full collection of Python's garbage falls into a short run, or does not."""
-WARM = 10_000
 SEGMENTS = 10_000
 PEER = "confluent_kafka's Consumer, from the broker"
 
@@ -166,7 +162,7 @@ class TieredPlace:
         if tiered:
             config |= {"tiered.mode": "tiered_storage_only", "tierstate.store.url": self._store}
         said = json.dumps([tiered, topic, count, config, frozen])
-        command = [sys.executable, "-m", "bench.consumer", said]
+        command = [sys.executable, str(Path(__file__).with_name("consuming.py")), said]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return Consumed(**json.loads(done.stdout.splitlines()[-1]))
 
@@ -198,37 +194,3 @@ def _moved(facts: Iterator[Fact], partition: TopicIdPartition, topic: str, term:
                 segment, partition=partition, topic=topic, term=term, offsets=offsets, last_record_offset=offsets.end
             )
             yield replace(fact, segment=moved)
-
-
-def _consume(tiered: bool, topic: str, count: int, config: dict[str, Any], frozen: bool) -> Consumed:
-    began = time.monotonic()
-    module, name = ("tierstate", "TieredConsumer") if tiered else ("confluent_kafka", "Consumer")
-    opened = getattr(importlib.import_module(module), name)
-    first_s, cpu, found, from_found = 0.0, 0.0, 0, 0
-    with opened(config) as consumer:
-        consumer.subscribe([topic])
-        while found < count:
-            got = consumer.consume(min(1000, count - found), 1.0) if first_s else [consumer.poll(1.0)]
-            records = [message for message in got if message is not None and message.error() is None]
-            for message in records:
-                message.value()
-            if records and not found:
-                first_s = time.monotonic() - began
-                if frozen:
-                    gc.freeze()
-            found += len(records)
-            if not cpu and found >= WARM:
-                cpu, from_found = time.process_time(), found
-        cpu = time.process_time() - cpu
-    return Consumed(cpu * 1e6 / max(1, found - from_found), _peak_bytes(), first_s)
-
-
-def _peak_bytes() -> int:
-    """Not by `getrusage`: a process begins with the peak of the one that began it."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-
-
-if __name__ == "__main__":
-    result = _consume(*json.loads(sys.argv[1]))
-    print(json.dumps({"cpu": result.cpu, "peak_bytes": result.peak_bytes, "first_s": result.first_s}))

@@ -19,7 +19,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from .agent_site import cpu_s
-from .consumer import WARM
+from .consuming import WARM
 
 FETCH_BYTES = 4 << 20
 UNMEASURED = 20

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from itertools import islice
 
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
@@ -15,10 +14,12 @@ from ..log.decode import decode_records
 from ..log.record_block import RecordBlock
 from ..state.errors import OffsetOutOfRange, TierstateError
 from ..state.ids import TopicId
-from .tiered_message import TieredMessage, messages
+from .tiered_message import BlockMessages, TieredMessage
 
 PIECES_WAITING = 2
 """Pieces that wait to be decoded. With the one that is being handed out, and one unpacked block of it, that is all."""
+BLOCK_BYTES = 512 * 1024
+"""Unpacked at a time: what is made of it finds it in the processor's cache."""
 
 
 class Server(Enum):
@@ -76,7 +77,7 @@ class AssignedPartition:
         self._reached: int = given.offset
         self._waiting: deque[Outcome] = deque()
         self._blocks: Iterator[RecordBlock] = iter(())
-        self._rows: Iterator[TieredMessage] = iter(())
+        self._block: BlockMessages | None = None
         self._after: int | None = None
 
     @property
@@ -94,7 +95,7 @@ class AssignedPartition:
         self.server, self.lost = Server.UNKNOWN, lost
         self.not_before = 0.0
         self._waiting.clear()
-        self._blocks, self._rows, self._after = iter(()), iter(()), None
+        self._blocks, self._block, self._after = iter(()), None, None
 
     def try_again(self, at: int, not_before: float) -> None:
         """A look failed. That the log was cut off is still to be told: forgotten, the next look would read on in the
@@ -125,13 +126,13 @@ class AssignedPartition:
     def take(self, limit: int) -> list[TieredMessage]:
         """Records of the remote tier, in order. Empty: see `head`, or wait."""
         while True:
-            taken = list(islice(self._rows, limit))
+            taken = [] if self._block is None else self._block.take(limit)
             if taken:
                 self.at = self.handed_out = taken[-1].offset() + 1
                 return taken
             block = next(self._blocks, None)
             if block is not None:
-                self._rows = messages(block, self.topic, self.number)
+                self._block = BlockMessages(block, self.topic, self.number)
             elif self._after is not None:
                 self.at, self._after = max(self.at, self._after), None
             elif not self._open_next():
@@ -150,6 +151,7 @@ class AssignedPartition:
             aborted=piece.aborted,
             start=piece.offset,
             end=piece.limit,
+            piece_bytes=BLOCK_BYTES,
         )
         return True
 

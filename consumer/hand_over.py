@@ -246,7 +246,7 @@ class HandOver:
             self._not_kafkas.append(part)
 
     def _to_kafka(self, parts: list[AssignedPartition]) -> None:
-        """Kafka's consumer goes on where we stopped. A group that is rebalanced eagerly may change only all of it."""
+        """It goes on where we stopped. None of ``parts`` is paused; an eager group may change only all that it has."""
         for part in parts:
             self._not_kafkas.remove(part)
         if self._config.eager and self.subscribed:
@@ -258,7 +258,7 @@ class HandOver:
             self._kafka.incremental_assign([self._at_kafka(part) for part in parts])
         self._dirty |= {part for part in changed if part.stored != OFFSET_INVALID}
         self.flush()
-        self._kafka.resume([part.place() for part in parts if not part.paused])
+        self._kafka.resume([part.place() for part in parts])
 
     @staticmethod
     def _at_kafka(part: AssignedPartition) -> TopicPartition:

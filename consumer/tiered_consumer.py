@@ -40,7 +40,7 @@ class TieredConsumer(Consumer):  # type: ignore[misc]
     ``tierstate.<setting>``: ``tierstate.store.url`` is needed. ``kafka_only`` is Kafka's consumer, exactly.
 
     Memory: of eight partitions that the remote tier serves 28 MiB each; of others at most three pieces of 1 MiB as
-    stored and one MiB unpacked, or one batch, where that is larger; beside that ``tierstate.cache.memory``.
+    stored and 512 KiB unpacked, or one batch, where that is larger; beside that ``tierstate.cache.memory``.
 
     Raises InvalidSettings; what is wrong with a partition is in ``message.error()``, and typed in ``message.cause()``.
     """

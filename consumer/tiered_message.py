@@ -6,9 +6,8 @@ is a row of its block, and a column is made when the first message is asked for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
-from itertools import repeat
+from collections.abc import Callable
+from itertools import islice, repeat, starmap
 from typing import Any
 
 from confluent_kafka import KafkaError
@@ -30,68 +29,86 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class MessageColumns:
-    """The columns of one block, for all of its messages."""
+    """The columns of one block, for all of its messages; None: nobody asked for it yet, see `made`.
 
-    error: KafkaError | None = None
-    cause: TierstateError | None = None
+    Slots, and no `cached_property`: Python 3.11 looks for one of those by its name, every time.
+    """
 
-    def __init__(self, topic: str, partition: int, block: RecordBlock) -> None:
+    __slots__ = ("_block", "cause", "error", "headers", "keys", "offsets", "partition", "timestamps", "topic", "values")
+
+    def __init__(self, topic: str, partition: int, block: RecordBlock | None) -> None:
         self.topic, self.partition, self._block = topic, partition, block
+        self.error: KafkaError | None = None
+        self.cause: TierstateError | None = None
+        self.offsets: list[int] | None = None
+        self.keys: list[Any] | None = None
+        self.values: list[Any] | None = None
+        self.headers: list[Headers | None] | None = None
+        self.timestamps: list[tuple[int, int]] | None = None
 
-    @cached_property
-    def offsets(self) -> list[int]:
-        return self._block.offsets.tolist()  # type: ignore[no-any-return]
+    def made(self, name: str) -> list[Any]:
+        assert self._block is not None
+        column = _COLUMNS[name](self._block)
+        setattr(self, name, column)
+        return column
 
-    @cached_property
-    def keys(self) -> list[Any]:
-        return _bytes(self._block, kernels.KEY_AT)
+    @classmethod
+    def of_one(cls, topic: str, partition: int, offset: int) -> MessageColumns:
+        """Of a message that somebody changed, or that is an error."""
+        columns = cls(topic, partition, None)
+        columns.offsets, columns.keys, columns.values = [offset], [None], [None]
+        columns.headers, columns.timestamps = [None], [(0, 0)]
+        return columns
 
-    @cached_property
-    def values(self) -> list[Any]:
-        return _bytes(self._block, kernels.VALUE_AT)
-
-    @cached_property
-    def headers(self) -> list[Headers | None]:
-        if not self._block.sums[kernels.HEADER_COUNT]:
-            return [None] * len(self._block)
-        listed = self._block.headers().to_pylist()
-        return [each and [(pair["key"], pair["value"]) for pair in each] for each in listed]
-
-    @cached_property
-    def timestamps(self) -> list[tuple[int, int]]:
-        """librdkafka's types: 1 create, 2 append."""
-        return list(zip((self._block.types + 1).tolist(), self._block.timestamps.tolist(), strict=True))
+    @property
+    def is_of_one(self) -> bool:
+        return self._block is None
 
 
-class OneMessage(MessageColumns):
-    """Of a message that somebody changed, or that is an error."""
+def _headers(block: RecordBlock) -> list[Headers | None]:
+    if not block.sums[kernels.HEADER_COUNT]:
+        return [None] * len(block)
+    listed = block.headers().to_pylist()
+    return [each and [(pair["key"], pair["value"]) for pair in each] for each in listed]
 
-    def __init__(self, topic: str, partition: int, offset: int) -> None:
-        self.topic, self.partition = topic, partition
-        self.offsets, self.keys, self.values = [offset], [None], [None]
-        self.headers, self.timestamps = [None], [(0, 0)]
+
+def _timestamps(block: RecordBlock) -> list[tuple[int, int]]:
+    """librdkafka's types: 1 create, 2 append."""
+    return list(zip((block.types + 1).tolist(), block.timestamps.tolist(), strict=True))
+
+
+_COLUMNS: dict[str, Callable[[RecordBlock], list[Any]]] = {
+    "offsets": lambda block: block.offsets.tolist(),
+    "keys": lambda block: block.objects(kernels.KEY_AT),
+    "values": lambda block: block.objects(kernels.VALUE_AT),
+    "headers": _headers,
+    "timestamps": _timestamps,
+}
 
 
 class TieredMessage:
     """One record of the remote tier, or what is wrong with a partition (``error()``, and ``cause()``: tierstate's own).
 
     ``timestamp()``: ``(type, ms)`` with librdkafka's types, 1 create and 2 append. ``leader_epoch()`` is None: nothing
-    of the remote tier is ever handed back to a broker with an epoch. It keeps its block, an unpacked MiB or a batch.
+    of the remote tier is ever handed back to a broker with an epoch. It keeps its block, 512 KiB unpacked or a batch.
     """
 
     __slots__ = ("_columns", "_row")
 
-    def __init__(self, columns: MessageColumns, row: int) -> None:
-        self._columns, self._row = columns, row
+    # No `__init__`: `BlockMessages` says what is in the slots, for it would be a call for each message.
+    _columns: MessageColumns
+    _row: int
 
     @classmethod
     def failed(
         cls, topic: str, partition: int, offset: int, error: KafkaError, cause: TierstateError | None
     ) -> TieredMessage:
         """What is wrong, where a consumer of Kafka's would say it too: in line, after the records before it."""
-        columns = OneMessage(topic, partition, offset)
+        columns = MessageColumns.of_one(topic, partition, offset)
         columns.error, columns.cause = error, cause
-        return cls(columns, 0)
+        message = cls()
+        message._columns, message._row = columns, 0
+        return message
 
     def tier(self) -> Tier:
         return Tier.REMOTE
@@ -107,13 +124,13 @@ class TieredMessage:
         return self._columns.partition
 
     def offset(self) -> int:
-        return self._columns.offsets[self._row]
+        return (self._columns.offsets or self._columns.made("offsets"))[self._row]
 
     def key(self) -> Any:
-        return self._columns.keys[self._row]
+        return (self._columns.keys or self._columns.made("keys"))[self._row]
 
     def value(self) -> Any:
-        return self._columns.values[self._row]
+        return (self._columns.values or self._columns.made("values"))[self._row]
 
     def deserialized_key(self) -> Any:
         return self.key()
@@ -122,13 +139,13 @@ class TieredMessage:
         return self.value()
 
     def headers(self) -> Headers | None:
-        return self._columns.headers[self._row]
+        return (self._columns.headers or self._columns.made("headers"))[self._row]
 
     def error(self) -> KafkaError | None:
         return self._columns.error
 
     def timestamp(self) -> tuple[int, int]:
-        return self._columns.timestamps[self._row]
+        return (self._columns.timestamps or self._columns.made("timestamps"))[self._row]
 
     def latency(self) -> None:
         return None
@@ -156,8 +173,8 @@ class TieredMessage:
 
     def _own(self) -> MessageColumns:
         """Columns of this message alone, from now on."""
-        if not isinstance(self._columns, OneMessage):
-            own = OneMessage(self.topic(), self.partition(), self.offset())
+        if not self._columns.is_of_one:
+            own = MessageColumns.of_one(self.topic(), self.partition(), self.offset())
             own.keys, own.values = [self.key()], [self.value()]
             own.headers, own.timestamps = [self.headers()], [self.timestamp()]
             self._columns, self._row = own, 0
@@ -173,14 +190,19 @@ class TieredMessage:
         return f"<TieredMessage {self.topic()}-{self.partition()}@{self.offset()}>"
 
 
-def messages(block: RecordBlock, topic: str, partition: int) -> Iterator[TieredMessage]:
+class BlockMessages:
     """The records of a block, made as they are taken."""
-    return map(TieredMessage, repeat(MessageColumns(topic, partition, block)), range(len(block)))
 
+    def __init__(self, block: RecordBlock, topic: str, partition: int) -> None:
+        self._columns, self._rows = MessageColumns(topic, partition, block), iter(range(len(block)))
 
-def _bytes(block: RecordBlock, column: int) -> list[bytes | None]:
-    """Not by Arrow's `to_numpy`: it loads pandas, where that is installed."""
-    return block.binary(column).to_pylist()  # type: ignore[no-any-return]
+    def take(self, limit: int) -> list[TieredMessage]:
+        """Empty: all are taken."""
+        rows, columns = list(islice(self._rows, limit)), self._columns
+        made = list(starmap(TieredMessage, repeat((), len(rows))))
+        for message, row in zip(made, rows, strict=True):
+            message._columns, message._row = columns, row
+        return made
 
 
 _CODES: tuple[tuple[type[TierstateError], int], ...] = (

@@ -11,6 +11,7 @@ What it does not look at, behind a frame, is not looked at here: it was under th
 from __future__ import annotations
 
 import struct
+from functools import cached_property
 from typing import cast
 
 import cramjam
@@ -61,9 +62,12 @@ class Scratch:
 
     def __init__(self, size: int = _FIRST_BYTES) -> None:
         self.used = 0
-        self.zstd = zstandard.ZstdDecompressor()
-        """For one batch after another: to make one costs a tenth of unpacking 64 KiB."""
         self._hold(empty(size, np.uint8))
+
+    @cached_property
+    def zstd(self) -> zstandard.ZstdDecompressor:
+        """For one batch after another: to make one costs a tenth of unpacking 64 KiB."""
+        return zstandard.ZstdDecompressor()
 
     def _hold(self, data: npt.NDArray[np.uint8]) -> None:
         self.data = data

@@ -48,6 +48,7 @@ def decode_records(
     end: int | None = None,
     verify_crc: bool = True,
     most_unpacked: int = MAX_RECORDS_BYTES,
+    piece_bytes: int = PIECE_BYTES,
     looked: Looked | None = None,
 ) -> Iterator[RecordBlock]:
     """Blocks of the records in whole batches, offsets in [``start``, ``end``); no block is empty.
@@ -57,7 +58,17 @@ def decode_records(
     of one batch are more than ``most_unpacked`` bytes.
     """
     final = MAX_OFFSET if end is None else end - 1
-    decoder = _Decoder(data, source, position, start, final, reuse=False, most_unpacked=most_unpacked, looked=looked)
+    decoder = _Decoder(
+        data,
+        source,
+        position,
+        start,
+        final,
+        reuse=False,
+        most_unpacked=most_unpacked,
+        piece_bytes=piece_bytes,
+        looked=looked,
+    )
     return decoder.blocks(AbortFilter(aborted or ()), verify_crc)
 
 
@@ -109,6 +120,7 @@ class _Decoder:
         *,
         reuse: bool,
         most_unpacked: int = MAX_RECORDS_BYTES,
+        piece_bytes: int = PIECE_BYTES,
         looked: Looked | None = None,
     ) -> None:
         self._looked = looked or _nobody
@@ -117,7 +129,7 @@ class _Decoder:
         self._source, self._position = source, position
         self._start, self._final = start, final
         self._reuse, self._scratch = reuse, Scratch(0)
-        self._most_unpacked = most_unpacked
+        self._most_unpacked, self._piece_bytes = most_unpacked, piece_bytes
         self._held: tuple[npt.NDArray[Any], ...] = ()
 
     def blocks(self, hidden: AbortFilter, verify_crc: bool) -> Iterator[RecordBlock]:
@@ -184,7 +196,7 @@ class _Decoder:
         run = rows[at:]
         packed = np.flatnonzero(run[:, kernels.ATTRIBUTES] & 7)
         ends = np.cumsum(run[:, kernels.SIZE])
-        count = max(1, int(np.searchsorted(ends, PIECE_BYTES)))
+        count = max(1, int(np.searchsorted(ends, self._piece_bytes)))
         count = min(count, int(packed[0])) if len(packed) else count
         run = run[:count]
         large = np.flatnonzero(run[:, kernels.SIZE] - HEADER_BYTES > self._most_unpacked)
@@ -201,7 +213,7 @@ class _Decoder:
             self._scratch = Scratch()
         scratch, first, ends = self._scratch, at, list[int]()
         scratch.used = 0
-        while at < len(rows) and scratch.used < PIECE_BYTES:
+        while at < len(rows) and scratch.used < self._piece_bytes:
             position, size = int(rows[at, kernels.POSITION]), int(rows[at, kernels.SIZE])
             try:
                 decompress_into(

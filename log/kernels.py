@@ -120,6 +120,26 @@ def _copy(typing: Any, target: Any, source: Any, size: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), build
 
 
+@_intrinsic
+def _put_bytes(typing: Any, target: Any, source: Any, size: Any) -> Any:
+    """New bytes in the place of the object that is referred to at ``target``. 1; 0: there is no memory for them."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        python = context.get_python_api(builder)
+        place = builder.inttoptr(args[0], python.pyobj.as_pointer())
+        made = python.bytes_from_string_and_size(builder.inttoptr(args[1], _POINTER), args[2])
+        failed = _cgutils.is_null(builder, made)
+        with builder.if_else(failed) as (no, yes):
+            with no:
+                python.err_clear()
+            with yes:
+                python.decref(builder.load(place))
+                builder.store(made, place)
+        return builder.zext(builder.not_(failed), _ir.IntType(64))
+
+    return types.int64(types.int64, types.int64, types.int64), build
+
+
 def _big_endian_store(bits: int) -> Any:
     def store(typing: Any, address: Any, value: Any) -> Any:
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -138,7 +158,7 @@ _put8, _put32, _put64 = _big_endian_store(8), _big_endian_store(32), _big_endian
 
 def kernel(signature: Any, **options: Any) -> Callable[[Compiled], Compiled]:
     """Compiled when it is imported, or taken from the cache."""
-    return cast(Callable[[Compiled], Compiled], numba.njit(signature, **_COMPILED, **options))
+    return cast(Callable[[Compiled], Compiled], numba.njit(signature, **(_COMPILED | options)))
 
 
 def _crc_tables() -> Any:
@@ -392,6 +412,18 @@ def list_headers(
             sums[1] += max(length, 0)
             header += 1
         lists[r + 1] = header
+
+
+@kernel("int64(int64, int64[:, ::1], int32[:, ::1], int64, int64)", nogil=False)
+def objects(raw: int, at: Any, size: Any, part: int, target: int) -> Any:
+    """As `gather`, into Python's bytes: ``target``, the references of as many None, which those stay that are null.
+
+    It makes objects, so it is the one kernel that keeps the GIL. Returns `SHORT` where there is no memory.
+    """
+    for r in range(at.shape[0]):
+        if size[r, part] >= 0 and not _put_bytes(target + 8 * r, raw + at[r, part], np.int64(size[r, part])):
+            return SHORT
+    return OK
 
 
 @kernel(

@@ -18,6 +18,7 @@ import os
 import stat
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -42,6 +43,36 @@ _NOT_A_NAME = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 AHEAD_BYTES = 8 * MIB
 """So far behind what is read the kernel is told that it will be."""
+
+
+class OpenObject:
+    """One object, open as long as somebody holds this. Thread-safe.
+
+    Opened once and not for every window: each call to the system hands the GIL to whoever decodes the window before,
+    and to come back by it takes longer than the call.
+    """
+
+    def __init__(self, store: DirectoryStore, key: str, descriptor: int, size: int) -> None:
+        self._store, self._key, self._descriptor, self._size = store, key, descriptor, size
+        weakref.finalize(self, os.close, descriptor)
+
+    def read_into(self, start: int, target: memoryview) -> int:
+        """`get_range` into the caller's memory; how many bytes. What follows is read into the page cache meanwhile.
+
+        Not by mapping the file: it may shrink, and then whoever looks at it is killed.
+        """
+        if start >= self._size:
+            raise beyond_end(self._key, ByteRange(start, start + len(target)), self._size)
+        wanted, found = min(len(target), self._size - start), 0
+        while found < wanted:
+            with self._store._typed(self._key):
+                read = os.preadv(self._descriptor, [target[found:wanted]], start + found)
+            if not read:
+                raise self._store._shrank(self._key)
+            found += read
+        with self._store._typed(self._key):
+            os.posix_fadvise(self._descriptor, start + AHEAD_BYTES, wanted, os.POSIX_FADV_WILLNEED)
+        return found
 
 
 class DirectoryStore:
@@ -116,24 +147,10 @@ class DirectoryStore:
                 position += len(piece)
                 yield piece
 
-    def read_into(self, key: str, start: int, target: memoryview) -> int:
-        """`get_range` into the caller's memory; how many bytes. What follows is read into the page cache meanwhile.
-
-        Not by mapping the file: it may shrink, and then whoever looks at it is killed.
-        """
-        with self._opened(key) as (descriptor, size):
-            if start >= size:
-                raise beyond_end(key, ByteRange(start, start + len(target)), size)
-            wanted, found = min(len(target), size - start), 0
-            while found < wanted:
-                with self._typed(key):
-                    read = os.preadv(descriptor, [target[found:wanted]], start + found)
-                if not read:
-                    raise self._shrank(key)
-                found += read
-            with self._typed(key):
-                os.posix_fadvise(descriptor, start + AHEAD_BYTES, wanted, os.POSIX_FADV_WILLNEED)
-        return found
+    def opened(self, key: str) -> OpenObject:
+        """To be read window by window. Raises ObjectNotFound, Unavailable."""
+        descriptor, size = self._open(key)
+        return OpenObject(self, key, descriptor, size)
 
     def head(self, key: str) -> ObjectInfo:
         with self._typed(checked_key(key)):
@@ -290,15 +307,21 @@ class DirectoryStore:
                 self._durable_folders.add(folder)
             folder = parent
 
-    @contextlib.contextmanager
-    def _opened(self, key: str) -> Iterator[tuple[int, int]]:
+    def _open(self, key: str) -> tuple[int, int]:
+        """Its descriptor and its size."""
         with self._typed(checked_key(key)):
             descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW)
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            os.close(descriptor)
+            raise ObjectNotFound("no such object", key=key, store=self.description)
+        return descriptor, found.st_size
+
+    @contextlib.contextmanager
+    def _opened(self, key: str) -> Iterator[tuple[int, int]]:
+        descriptor, size = self._open(key)
         try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise ObjectNotFound("no such object", key=key, store=self.description)
-            yield descriptor, found.st_size
+            yield descriptor, size
         finally:
             os.close(descriptor)
 

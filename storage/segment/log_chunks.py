@@ -35,11 +35,15 @@ class ObjectReads(Protocol):
     def head(self, key: str) -> ObjectInfo: ...
 
 
+class NearObject(Protocol):
+    def read_into(self, start: int, target: memoryview) -> int: ...
+
+
 @runtime_checkable
 class NearStore(Protocol):
     """A store that nobody waits for: it reads into memory that it is given, and ahead by itself."""
 
-    def read_into(self, key: str, start: int, target: memoryview) -> int: ...
+    def opened(self, key: str) -> NearObject: ...
 
 
 class LogChunks:
@@ -49,6 +53,7 @@ class LogChunks:
         self.key = key
         self._store, self._compressed, self._cipher = store, compressed, cipher
         self._near = store if isinstance(store, NearStore) else None
+        self._opened: NearObject | None = None
 
     def stored(self, chunks: Sequence[Chunk], stop: threading.Event | None = None) -> Generator[bytes, None, None]:
         """Stored bytes, one a chunk, of chunks that lie side by side: one request.
@@ -84,7 +89,8 @@ class LogChunks:
                     at += len(piece)
             return
         try:
-            found = self._near.read_into(self.key, asked.start, target)
+            opened = self._opened = self._opened or self._near.opened(self.key)
+            found = opened.read_into(asked.start, target)
         except RangeNotSatisfiable as error:
             raise _short(self.key, asked, 0, chunks) from error
         if found != len(asked):

@@ -18,6 +18,7 @@ from confluent_kafka import (
 
 from tests.consumer.tiered_cluster import TieredCluster, first_error, offsets, polled, until
 from tests.sampled import sampled
+from tierstate.consumer.hand_over import NOWHERE
 from tierstate.consumer.tiered_consumer import TieredConsumer
 from tierstate.state.errors import OffsetOutOfRange
 from tierstate.state.routing import Tier
@@ -273,6 +274,15 @@ def test_a_pause_holds_over_the_border_of_the_tiers(cluster: TieredCluster) -> N
         assert consumer.poll(1) is None
 
 
+@pytest.mark.parametrize("given", [OFFSET_END, 5])
+def test_kafkas_consumer_asks_the_broker_nothing_of_what_it_does_not_serve(cluster: TieredCluster, given: int) -> None:
+    topic, _ = cluster.tiered(f"nothing-asked-{abs(given)}")
+    with TieredConsumer(cluster.config(topic)) as consumer:
+        consumer.assign([TopicPartition(topic, 0, given)])
+        assert [each.offset for each in Consumer.assignment(consumer)] == [NOWHERE]
+        assert Consumer.poll(consumer, 3) is None  # past every end it would be told that it is out of range
+
+
 def test_times_and_watermarks_are_those_of_both_tiers(cluster: TieredCluster) -> None:
     topic, (start,) = cluster.tiered("times")
     asked = [TopicPartition(topic, 0, 1_000_000 + number) for number in (0, 10, start - 1, start, RECORDS - 1, RECORDS)]
@@ -307,9 +317,7 @@ def test_a_topic_made_again_under_its_name_is_not_read_on_as_if_it_were_the_same
         polled(consumer, 5)
         cluster.admin.delete_topics([topic])[topic].result(30)
         cluster.topic(topic.removeprefix("tier-state-test-hand-over-"), RECORDS)
-        message = None
-        while message is None or message.error() is None:
-            message = consumer.poll(10)
+        message = first_error(consumer)
         assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
         assert message.cause().facts["was"] != message.cause().facts["is"]
 

@@ -116,10 +116,12 @@ def test_a_close_by_another_thread_ends_a_poll(cluster: TieredCluster) -> None:
         except RuntimeError as closed:
             ended.append(closed)
 
-    polling = threading.Thread(target=poll)
-    polling.start()
-    consumer.close()
-    polling.join(30)
+    threads = [threading.Thread(target=each, daemon=True) for each in (poll, consumer.close)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(30)
+    assert not any(each.is_alive() for each in threads)
     assert ended
     assert ended[0] is None or str(ended[0]) == "Consumer closed"
     with pytest.raises(RuntimeError, match="Consumer closed"):

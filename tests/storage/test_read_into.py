@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def store(tmp_path: Path) -> DirectoryStore:
 def test_it_is_what_a_range_is_and_nothing_else_is_touched(store: DirectoryStore) -> None:
     for start, size in ((0, 1), (0, len(DATA)), (7, 300), (len(DATA) - 1, 1), (len(DATA) - 5, 100), (0, 2 * len(DATA))):
         target = bytearray(b"-" * size)
-        found = store.read_into("a/b", start, memoryview(target))
+        found = store.opened("a/b").read_into(start, memoryview(target))
         expected = store.get_range("a/b", ByteRange(start, start + size))
         assert target == expected + b"-" * (size - len(expected))
         assert found == len(expected)
@@ -34,9 +35,20 @@ def test_it_is_what_a_range_is_and_nothing_else_is_touched(store: DirectoryStore
 
 def test_what_is_not_there_is_told(store: DirectoryStore) -> None:
     with pytest.raises(RangeNotSatisfiable):
-        store.read_into("a/b", len(DATA), memoryview(bytearray(1)))
+        store.opened("a/b").read_into(len(DATA), memoryview(bytearray(1)))
     with pytest.raises(ObjectNotFound):
-        store.read_into("a/c", 0, memoryview(bytearray(1)))
+        store.opened("a/c")
+
+
+def test_an_object_is_open_as_long_as_it_is_held(store: DirectoryStore) -> None:
+    before = os.listdir("/proc/self/fd")
+    opened = store.opened("a/b")
+    store.delete("a/b")
+    target = bytearray(len(DATA))
+    assert opened.read_into(0, memoryview(target)) == len(DATA)
+    assert target == DATA
+    del opened
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_only_a_folder_is_near(store: DirectoryStore) -> None:

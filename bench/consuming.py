@@ -1,0 +1,50 @@
+"""One process of `bench consumer`: it imports what it consumes with, and nothing of ours beside a peer.
+
+What was imported costs CPU later: Python's collector looks through it again and again.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+WARM = 10_000
+
+
+def consume(tiered: bool, topic: str, count: int, config: dict[str, Any], frozen: bool) -> dict[str, float]:
+    """CPU seconds a million records from the `WARM`-th on, peak memory, and seconds to the first record."""
+    began = time.monotonic()
+    module, name = ("tierstate", "TieredConsumer") if tiered else ("confluent_kafka", "Consumer")
+    opened = getattr(importlib.import_module(module), name)
+    first_s, cpu, found, from_found = 0.0, 0.0, 0, 0
+    with opened(config) as consumer:
+        consumer.subscribe([topic])
+        while found < count:
+            got = consumer.consume(min(1000, count - found), 1.0) if first_s else [consumer.poll(1.0)]
+            records = [message for message in got if message is not None and message.error() is None]
+            for message in records:
+                message.value()
+            if records and not found:
+                first_s = time.monotonic() - began
+                if frozen:
+                    gc.freeze()
+            found += len(records)
+            if not cpu and found >= WARM:
+                cpu, from_found = time.process_time(), found
+        cpu = time.process_time() - cpu
+    return {"cpu": cpu * 1e6 / max(1, found - from_found), "peak_bytes": _peak_bytes(), "first_s": first_s}
+
+
+def _peak_bytes() -> int:
+    """Not by `getrusage`: a process begins with the peak of the one that began it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+if __name__ == "__main__":
+    print(json.dumps(consume(*json.loads(sys.argv[1]))))
