@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+from functools import partial
+from mmap import PAGESIZE, PROT_READ, mmap
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.scenarios.house import eventually
 from tierstate.state.errors import ObjectNotFound
 from tierstate.state.offsets import ByteRange
-from tierstate.storage.directory import DirectoryStore
+from tierstate.storage.directory import AHEAD_BYTES, DirectoryStore
 from tierstate.storage.memory import MemoryStore
-from tierstate.storage.object_store import RangeNotSatisfiable
+from tierstate.storage.object_store import MIB, RangeNotSatisfiable
 from tierstate.storage.segment.log_chunks import NearStore
 
 DATA = bytes(range(256)) * 40
@@ -38,6 +43,25 @@ def test_what_is_not_there_is_told(store: DirectoryStore) -> None:
         store.opened("a/b").read_into(len(DATA), memoryview(bytearray(1)))
     with pytest.raises(ObjectNotFound):
         store.opened("a/c")
+
+
+def test_what_follows_is_read_ahead_once_something_came_from_the_disk(store: DirectoryStore, tmp_path: Path) -> None:
+    store.put_if_absent("large", bytes(3 * AHEAD_BYTES))
+    with (tmp_path / "store" / "large").open("rb") as file, mmap(file.fileno(), 0, prot=PROT_READ) as mapped:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        address, pages = np.frombuffer(mapped, np.uint8).ctypes.data, (ctypes.c_ubyte * (MIB // PAGESIZE))()
+
+        def cached(position: int) -> bool:
+            assert ctypes.CDLL(None).mincore(ctypes.c_void_p(address + position), MIB, pages) == 0
+            return all(page & 1 for page in pages)
+
+        if cached(0):
+            pytest.skip("this file system has nothing but memory")
+        opened, target = store.opened("large"), memoryview(bytearray(MIB))
+        for start in (0, AHEAD_BYTES):
+            assert not cached(start + AHEAD_BYTES)
+            assert opened.read_into(start, target) == MIB
+            eventually(partial(cached, start + AHEAD_BYTES), 10)
 
 
 def test_an_object_is_open_as_long_as_it_is_held(store: DirectoryStore) -> None:
