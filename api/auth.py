@@ -165,7 +165,9 @@ def check(settings: Gateway) -> None:
             "gateway.tls, or gateway.auth.behind_tls = true"
         )
     if auth.oauthbearer and auth.jwt.issuer:
-        problems.append("gateway.auth.oauthbearer: the brokers check tokens, or the gateway by auth.jwt.issuer, not both")
+        problems.append(
+            "gateway.auth.oauthbearer: the brokers check tokens, or the gateway by auth.jwt.issuer, not both"
+        )
     if auth.certificates is not None and settings.tls.client_ca is None:
         problems.append("gateway.auth.certificates: needs gateway.tls.client_ca")
     if problems:

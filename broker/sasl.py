@@ -1,7 +1,7 @@
 """How a connection tells a broker who it is: PLAIN, OAUTHBEARER, and SCRAM, also by a delegation token.
 
-PLAIN: RFC 4616. OAUTHBEARER: RFC 7628, for callers only. SCRAM: RFC 5802; a login by a delegation token has the extension ``tokenauth=true`` (KIP-48), the
-token's id as its user and its HMAC in base64 as its password.
+PLAIN: RFC 4616. OAUTHBEARER: RFC 7628, for callers only. SCRAM: RFC 5802; a login by a delegation token has the
+extension ``tokenauth=true`` (KIP-48), the token's id as its user and its HMAC in base64 as its password.
 """
 
 from __future__ import annotations

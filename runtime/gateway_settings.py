@@ -78,12 +78,7 @@ class GatewayAuth(Section):
     @property
     def asks(self) -> bool:
         """Whether a caller must say who it is."""
-        return (
-            self.tokens is not None
-            or self.by_login
-            or self.certificates is not None
-            or bool(self.jwt.issuer)
-        )
+        return self.tokens is not None or self.by_login or self.certificates is not None or bool(self.jwt.issuer)
 
     @property
     def by_login(self) -> bool:
