@@ -54,8 +54,8 @@ class GatewayAuth(Section):
     )
     oauthbearer: bool = Field(
         default=False,
-        description="Take bearer tokens that Kafka takes (SASL/OAUTHBEARER); the brokers check them. `jwt.principal` is "
-        "the claim by which quotas and the access log name the user.",
+        description="Take bearer tokens that Kafka takes (SASL/OAUTHBEARER); the brokers check them. `jwt.principal` "
+        "is the claim that names their user in quotas, plans and the log.",
     )
     certificates: Literal["cn", "subject"] | None = Field(
         default=None,
