@@ -149,10 +149,10 @@ def test_two_callers_have_one_key_only_with_one_password() -> None:
 @pytest.mark.parametrize(
     "token",
     [
-        jwt.encode({"exp": 4_000_000_000}, None, "none"),
-        jwt.encode({"sub": ""}, None, "none"),
-        jwt.encode({"sub": "an\nn"}, None, "none"),
-        jwt.encode({"sub": ["ann"]}, None, "none"),
+        jwt.encode({"exp": 4_000_000_000}, "", "none"),
+        jwt.encode({"sub": ""}, "", "none"),
+        jwt.encode({"sub": "an\nn"}, "", "none"),
+        jwt.encode({"sub": ["ann"]}, "", "none"),
         "a.b.c",
         "opaque",
         ".".join([base64.urlsafe_b64encode(b"[" * 30_000).decode()] * 3),
@@ -165,7 +165,7 @@ def test_a_token_that_names_no_user_is_not_shown_to_the_brokers(token: str) -> N
 
 
 def test_a_callers_token_is_in_nothing_that_is_printed_and_is_its_key_alone() -> None:
-    one, other = (jwt.encode({"email": "ann", "exp": exp}, None, "none") for exp in (4_000_000_000, "never"))
+    one, other = (jwt.encode({"email": "ann", "exp": exp}, "", "none") for exp in (4_000_000_000, "never"))
     caller = relayed(one, "email")
     assert (caller.principal, caller.login and caller.login.secret, caller.until_ms) == ("ann", one, 4_000_000_000_000)
     assert one not in repr(caller)

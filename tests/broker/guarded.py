@@ -102,7 +102,7 @@ def set_password(sandbox: KafkaSandbox, user: str, password: bytes) -> None:
 def unsigned_token(user: str, **claims: object) -> str:
     """A bearer token as this broker takes them: its check of OAUTHBEARER is Kafka's own for development."""
     said = {"sub": user, "exp": 4_000_000_000} | claims
-    return jwt.encode({name: value for name, value in said.items() if value is not None}, None, "none")
+    return jwt.encode({name: value for name, value in said.items() if value is not None}, "", "none")
 
 
 @contextmanager
