@@ -246,6 +246,8 @@ class _Records(StreamingResponse):
 
 
 async def _answer(service: FetchService, call: Call, caller: Caller, held: Held, scan: Scan | None) -> Answer:
+    if scan is None and (found := await _at_hand_again(service, call, caller, held)) is not None:
+        return found
     position = await _position(service, call)
     most = service.settings.max_bytes
     body = StoredBody(call, held) if call.media_type == BATCHES else AnswerBody(call, held, most, scan)
@@ -320,6 +322,14 @@ def _at_hand(service: FetchService, call: Call, caller: Caller, held: Held) -> A
     service.charge(caller.principal, body.stored)
     service.stays_at_hand(call.topic, call.partition, call.offset, call.isolation, call.tier)
     return Answer(replace(piece, data=b""), [piece.tier], service.pools.remote, next_offset, body)
+
+
+async def _at_hand_again(service: FetchService, call: Call, caller: Caller, held: Held) -> Answer | None:
+    if call.offset is None or call.tier is Tier.LOCAL:
+        return None
+    held.resize(0)
+    again = await service.at_hand_again(call.topic, call.partition, call.offset, call.isolation, call.tier)
+    return _at_hand(service, call, caller, held) if again else None
 
 
 def _may_be_kept(call: Call) -> bool:
