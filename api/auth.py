@@ -19,7 +19,7 @@ from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
 from ..state.errors import InvalidRequest, InvalidSettings, TierstateError
 from .access_log import ACCESS, AccessLog, LoggedCall
-from .credentials import ANYBODY, Caller, ProviderTokens, TokenFile, basic, named, subject_of
+from .credentials import ANYBODY, Caller, ProviderTokens, TokenFile, basic, named, relayed, subject_of
 from .problems import NotAuthenticated, WrongHost, problem_response
 
 OUR_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -43,7 +43,8 @@ class Door:
         self._asks, self._basic, self._certificates = auth.asks, auth.basic, auth.certificates
         self._file = TokenFile(auth.tokens, clock) if auth.tokens is not None else None
         self._provider = ProviderTokens(auth.jwt) if auth.jwt.issuer else None
-        self._bearer = self._file is not None or self._provider is not None
+        self._relays, self._claim = auth.oauthbearer, auth.jwt.principal
+        self._bearer = self._file is not None or self._provider is not None or self._relays
         hosts = settings.hosts or (() if auth.asks or auth.anonymous else (*OUR_NAMES, settings.listen.host))
         self._hosts = frozenset(host.lower() for host in hosts)
 
@@ -115,6 +116,8 @@ class Door:
                 return found
             if (provider := self._provider) is not None:
                 return await self._pool.run(lambda: provider.caller(word))
+            if self._relays:
+                return relayed(word, self._claim)
             raise NotAuthenticated("the bearer token is not known, or not any more")
         raise NotAuthenticated(f"the gateway takes {self._ways()}")
 
@@ -156,9 +159,14 @@ def check(settings: Gateway) -> None:
             f"gateway.listen: others can reach {settings.listen}, and nobody is asked who they are: set gateway.auth, "
             "or gateway.auth.anonymous = true"
         )
-    if auth.basic and settings.tls.certificate is None and not settings.of_this_machine and not auth.behind_tls:
+    if auth.by_login and settings.tls.certificate is None and not settings.of_this_machine and not auth.behind_tls:
         problems.append(
-            "gateway.auth.basic: passwords would come in the clear: set gateway.tls, or gateway.auth.behind_tls = true"
+            f"gateway.auth.{'basic' if auth.basic else 'oauthbearer'}: what Kafka takes would come in the clear: set "
+            "gateway.tls, or gateway.auth.behind_tls = true"
+        )
+    if auth.oauthbearer and auth.jwt.issuer:
+        problems.append(
+            "gateway.auth.oauthbearer: the brokers check tokens, or the gateway by auth.jwt.issuer, not both"
         )
     if auth.certificates is not None and settings.tls.client_ca is None:
         problems.append("gateway.auth.certificates: needs gateway.tls.client_ca")

@@ -154,8 +154,9 @@ class HttpProtocol(H11Protocol):
     def _begin(self, transport: asyncio.Transport) -> None:
         self._begun = True
         transport.set_write_buffer_limits(high=WRITE_HIGH)
-        super().connection_made(Outgoing(transport, self.loop, plain=self.context is None))
-        self.app = self._watched(self.app, transport.get_extra_info("peercert"))
+        outgoing = Outgoing(transport, self.loop, plain=self.context is None)
+        super().connection_made(outgoing)
+        self.app = self._watched(self.app, outgoing, transport.get_extra_info("peercert"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._begun:
@@ -223,7 +224,7 @@ class HttpProtocol(H11Protocol):
             made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         transport.abort()
 
-    def _watched(self, app: ASGIApp, certificate: dict[str, Any] | None) -> ASGIApp:
+    def _watched(self, app: ASGIApp, outgoing: Outgoing, certificate: dict[str, Any] | None) -> ASGIApp:
         async def watched(scope: Scope, receive: Receive, send: Send) -> None:
             begun = False
 
@@ -233,6 +234,8 @@ class HttpProtocol(H11Protocol):
                     begun = True
                     self._wrong = self._wrong + 1 if _is_wrong(message["status"]) else 0
                 await send(message)
+                if message["type"] == "http.response.body" and not message.get("more_body", False):
+                    outgoing.flush()
 
             try:
                 if self.flow.write_paused:  # by the answer before: nothing is made for who does not take it

@@ -1,6 +1,6 @@
-"""How callers prove who they are, each way a class: bearer tokens of a file, tokens of an identity provider, passwords.
+"""How callers prove who they are: bearer tokens of a file, of an identity provider, of Kafka's own, and passwords.
 
-A password proves nothing here: the brokers check it with the first question (`rights.py`).
+A password or a token of Kafka's proves nothing here: the brokers check it with the first question (`rights.py`).
 What is kept of any of them is a digest keyed by a random number of this process.
 """
 
@@ -21,7 +21,7 @@ import jwt
 from jwt import PyJWKClient, PyJWKSet
 from jwt.exceptions import PyJWKClientConnectionError, PyJWKClientError, PyJWTError
 
-from ..broker.sasl import Login
+from ..broker.sasl import OAUTHBEARER, Login
 from ..runtime.changed_file import changes_of
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import GatewayJwt
@@ -46,12 +46,14 @@ _DIGEST = re.compile("sha256:([0-9a-f]{64})")
 class Caller:
     """``login``: what is shown to brokers for it; None: they are asked about ``principal`` by a delegation token.
 
-    ``key``: digest of how it was proven. Two callers of one key have the same rights.
+    ``key``: digest of how it was proven. Two callers of one key have the same rights. ``until_ms``: when that ends,
+    milliseconds since the epoch.
     """
 
     principal: str
     key: bytes = field(repr=False)
     login: Login | None = None
+    until_ms: float = float("inf")
 
 
 ANYBODY = Caller("", b"")
@@ -72,6 +74,24 @@ def basic(mechanism: str, credentials: str) -> Caller:
     if not colon or not user or max(len(user), len(password)) > LONGEST_NAME or not (user + password).isprintable():
         raise NotAuthenticated("the Authorization header has no name and password in it")
     return Caller(user, keyed_digest(mechanism, user, password), Login(mechanism, user, password))
+
+
+def relayed(token: str, principal: str) -> Caller:
+    """By a token that Kafka takes; ``principal``: the claim with the user's name. NotAuthenticated: it has none."""
+    try:
+        claims = jwt.decode(token, options={"verify_signature": False})  # the brokers do
+    except PyJWTError as error:
+        raise NotAuthenticated("the bearer token is no JSON web token") from error
+    ends = claims.get("exp")
+    until = ends * 1000 if isinstance(ends, int | float) else float("inf")
+    return Caller(_user_of(claims, principal), keyed_digest(OAUTHBEARER, token), Login(OAUTHBEARER, "", token), until)
+
+
+def _user_of(claims: dict[str, Any], principal: str) -> str:
+    user = claims.get(principal)
+    if not isinstance(user, str) or not user or not user.isprintable():
+        raise NotAuthenticated("the token names no user", parameter=principal)
+    return user
 
 
 class TokenFile:
@@ -174,10 +194,7 @@ class ProviderTokens:
             raise Unavailable("the identity provider's keys cannot be read") from error
         except (PyJWTError, PyJWKClientError, ValueError) as error:
             raise NotAuthenticated(f"the token is refused: {error}") from error
-        principal = claims[settings.principal]
-        if not isinstance(principal, str) or not principal or not principal.isprintable():
-            raise NotAuthenticated("the token names no user", parameter=settings.principal)
-        return named(principal)
+        return named(_user_of(claims, settings.principal))
 
 
 class _KeysByUrl:

@@ -17,7 +17,6 @@ from cachetools import LRUCache
 
 from ..state.offsets import Offset
 from ..state.routing import ReadRemote
-from ..state.segment import RemoteSegment
 from .answer_body import Chunk
 from .answer_memory import AnswerMemory
 
@@ -31,7 +30,6 @@ BESIDE_BYTES = 4096
 class KeptAnswer:
     """``stored``: bytes as they are stored, which is what a quota counts."""
 
-    segment: RemoteSegment
     body: Sequence[Chunk]
     size: int
     stored: int
@@ -46,19 +44,13 @@ class KeptAnswers:
         self._asked: LRUCache[Any, None] = LRUCache(REMEMBERED)
 
     def find(self, read: ReadRemote, call: Any) -> KeptAnswer | None:
-        found: KeptAnswer | None = self._memory.kept(_name(read, call))
-        return found if found is not None and found.segment == read.segment else None
+        found: KeptAnswer | None = self._memory.kept((read, call))
+        return found
 
     def offer(self, read: ReadRemote, call: Any, body: Sequence[Chunk], stored: int, next_offset: Offset) -> None:
         """Kept if somebody asked for it before, and there is room."""
-        name = _name(read, call)
+        name = read, call
         if name in self._asked:
             size = sum(map(len, body))
-            self._memory.keep(
-                name, KeptAnswer(read.segment, tuple(body), size, stored, next_offset), size + BESIDE_BYTES
-            )
+            self._memory.keep(name, KeptAnswer(tuple(body), size, stored, next_offset), size + BESIDE_BYTES)
         self._asked[name] = None
-
-
-def _name(read: ReadRemote, call: Any) -> Any:
-    return read.segment.object_key, read.offsets, call

@@ -133,11 +133,11 @@ def open_gateway(
     or tokens that cannot be used, what would be open to strangers.
     """
     auth = settings.auth
-    if auth.asks and callers is None and (auth.rights == "kafka" or auth.basic):
+    if auth.asks and callers is None and (auth.rights == "kafka" or auth.by_login):
         raise InvalidSettings(
             [
                 "gateway.auth.rights: brokers without SASL know no users, so nobody's rights can be asked for: set it "
-                "to gateway, and basic to false"
+                "to gateway, and basic and oauthbearer to false"
             ]
         )
     values = None if registry is None else open_registered_values(registry, clock)

@@ -39,11 +39,12 @@ class Outgoing(asyncio.Transport):
             self._parts.append(part)
             self._size += len(part)
         if self._size >= SMALL_BYTES:
-            self._send()
+            self.flush()
         elif self._parts and self._waiting is None:
-            self._waiting = self._loop.call_soon(self._send)
+            self._waiting = self._loop.call_soon(self.flush)
 
-    def _send(self) -> None:
+    def flush(self) -> None:
+        """An answer is over: its last part waits for nothing, the next turn comes after all others' answers."""
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None
@@ -64,7 +65,7 @@ class Outgoing(asyncio.Transport):
 
     def close(self) -> None:
         """What was written goes, as far as the client takes it."""
-        self._send()
+        self.flush()
         self._transport.close()
 
     def abort(self) -> None:

@@ -123,10 +123,10 @@ async def read_records(
         bool, Query(description="In ndjson and JSON: keys and values also as the schema registry says.")
     ] = False,
 ) -> Response:
-    media_type = negotiate(_header(request, "accept"))
+    caller, media_type = caller_of(request), negotiate(_header(request, "accept"))
     wanted = _wanted(key, contains, filter_encoding)
     call = Call(
-        topic=await service.permit(caller_of(request), topic, Need.READ),
+        topic=await service.permit(caller, topic, Need.READ),
         partition=partition,
         media_type=media_type,
         coding=coding_of(_header(request, "accept-encoding"), media_type),
@@ -148,11 +148,12 @@ async def read_records(
         name = "contains" if key is None else "key"
         raise InvalidRequest(f"batches are never cut: {name} cannot be had with this media type", given=BATCHES)
     scan = None if wanted is None else Scan(wanted, service.settings.scan_bytes)
+    service.charge(caller.principal, 0)
     held = service.memory.hold()
     try:
-        answer = None if scan is not None else _at_hand(service, call, caller_of(request), held)
+        answer = None if scan is not None else _at_hand(service, call, caller, held)
         if answer is None:
-            answer = await unless_gone(request, _answer(service, call, caller_of(request), held, scan))
+            answer = await unless_gone(request, _answer(service, call, caller, held, scan))
     except BaseException:
         held.release()
         raise
@@ -245,7 +246,8 @@ class _Records(StreamingResponse):
 
 
 async def _answer(service: FetchService, call: Call, caller: Caller, held: Held, scan: Scan | None) -> Answer:
-    service.charge(caller.principal, 0)
+    if scan is None and (found := await _at_hand_again(service, call, caller, held)) is not None:
+        return found
     position = await _position(service, call)
     most = service.settings.max_bytes
     body = StoredBody(call, held) if call.media_type == BATCHES else AnswerBody(call, held, most, scan)
@@ -313,7 +315,6 @@ def _at_hand(service: FetchService, call: Call, caller: Caller, held: Held) -> A
     what it does. None: it is neither."""
     if call.offset is None or call.tier is Tier.LOCAL:
         return None
-    service.charge(caller.principal, 0)
     found = _kept(service, call, held) if _may_be_kept(call) else _stored(service, call, held)
     if found is None:
         return None
@@ -321,6 +322,14 @@ def _at_hand(service: FetchService, call: Call, caller: Caller, held: Held) -> A
     service.charge(caller.principal, body.stored)
     service.stays_at_hand(call.topic, call.partition, call.offset, call.isolation, call.tier)
     return Answer(replace(piece, data=b""), [piece.tier], service.pools.remote, next_offset, body)
+
+
+async def _at_hand_again(service: FetchService, call: Call, caller: Caller, held: Held) -> Answer | None:
+    if call.offset is None or call.tier is Tier.LOCAL:
+        return None
+    held.resize(0)
+    again = await service.at_hand_again(call.topic, call.partition, call.offset, call.isolation, call.tier)
+    return _at_hand(service, call, caller, held) if again else None
 
 
 def _may_be_kept(call: Call) -> bool:

@@ -45,9 +45,13 @@ class CallerRights:
         self._locks = [threading.Lock() for _ in range(LOCKS)]
 
     async def of(self, caller: Caller, topics: Sequence[str]) -> Mapping[str, Rights]:
-        """NotAuthenticated: the brokers refuse the caller. BrokerUnavailable, TimedOut: they do not answer."""
+        """NotAuthenticated: the brokers refuse the caller, or its token is over. BrokerUnavailable, TimedOut: they do
+        not answer.
+        """
         if caller is ANYBODY or (not self._by_kafka and caller.login is None):
             return dict.fromkeys(topics, EVERYTHING)
+        if self._clock.now_ms() >= caller.until_ms:
+            raise NotAuthenticated("the bearer token has expired")
         wanted = [*topics] if self._by_kafka else []
         if caller.login is not None:
             wanted.append(_PROVEN)  # also where no topic is asked about

@@ -220,6 +220,25 @@ class FetchService:
             self._renewed[place] = now
             self._ahead(lambda: self.reader.renew(*place, offset, isolation=isolation, tier=tier), place)
 
+    async def at_hand_again(self, topic: str, partition: int, offset: int, isolation: Isolation, tier: Tier) -> bool:
+        """Whether reads that were at hand may be so again: what they are routed by was asked for, once for all who
+        wait. After a pause all clients of a partition come at the same moment.
+        """
+        place = topic, partition
+        if place not in self._renewed:
+            return False
+        self.stays_at_hand(topic, partition, offset, isolation, tier)
+        asked = self._under_way.get(place)
+        if asked is None:
+            return False
+        await asyncio.wait({asked})
+        failed = None if asked.cancelled() else asked.exception()
+        if isinstance(failed, (BrokerUnavailable, TimedOut)):
+            self._silent_until = self.clock.monotonic() + SILENT_S
+        if failed is not None:
+            self._renewed.pop(place, None)  # nobody waits for it again before a read was at hand
+        return failed is None
+
     def _ahead(self, call: Callable[[], object], name: Hashable) -> None:
         """Before anybody waits for it, one of a name at a time. Who needs it finds out what it fails with."""
         if name in self._under_way:

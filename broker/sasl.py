@@ -1,11 +1,12 @@
-"""How a connection tells a broker who it is: PLAIN, and SCRAM, also by a delegation token.
+"""How a connection tells a broker who it is: PLAIN, OAUTHBEARER, and SCRAM, also by a delegation token.
 
-PLAIN: RFC 4616. SCRAM: RFC 5802; a login by a delegation token has the extension ``tokenauth=true`` (KIP-48), the
-token's id as its user and its HMAC in base64 as its password.
+PLAIN: RFC 4616. OAUTHBEARER: RFC 7628, for callers only. SCRAM: RFC 5802; a login by a delegation token has the
+extension ``tokenauth=true`` (KIP-48), the token's id as its user and its HMAC in base64 as its password.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,13 +17,20 @@ from kafka.net.sasl.scram import ScramClient
 from ..state.errors import AccessDenied, InvalidRequest
 
 PLAIN = "PLAIN"
+OAUTHBEARER = "OAUTHBEARER"
 DEFAULT_MECHANISM = "SCRAM-SHA-256"
 MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""Of our own logins."""
+_BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""RFC 6750, 2.1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """``secret``: the password, or the delegation token's HMAC (``by_token``)."""
+    """``secret``: the password, the bearer token, or the delegation token's HMAC (``by_token``).
+
+    ``user`` is empty with a bearer token: it names its user itself.
+    """
 
     mechanism: str
     user: str
@@ -60,6 +68,10 @@ def exchange_of(login: Login) -> Exchange:
     """A new one. InvalidRequest: a name or a secret that this mechanism cannot carry."""
     if "\0" in login.user or "\0" in login.secret:
         raise InvalidRequest("a user's name or password has a character that SASL cannot carry")
+    if login.mechanism == OAUTHBEARER:
+        if not _BEARER.fullmatch(login.secret):
+            raise InvalidRequest("a bearer token has a character that SASL cannot carry")
+        return _Once(f"n,,\1auth=Bearer {login.secret}\1\1".encode())
     if login.mechanism == PLAIN:
         return _Once(f"\0{login.user}\0{login.secret}".encode())
     return _Scram(login)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -86,6 +87,8 @@ def opened_gateway(parts: ReadingParts, settings: Settings, listening: socket.so
         listening,
     )
     feed_gateway_metrics(parts.metrics, server)
+    gc.collect()
+    gc.freeze()  # else all that was imported is looked through now and then, and every answer waits a tenth of a second
     return server
 
 

@@ -52,6 +52,11 @@ class GatewayAuth(Section):
     mechanism: Mechanism | None = Field(
         default=None, description="SASL mechanism for those; unset: the gateway's own, else SCRAM-SHA-256."
     )
+    oauthbearer: bool = Field(
+        default=False,
+        description="Take bearer tokens that Kafka takes (SASL/OAUTHBEARER); the brokers check them. `jwt.principal` "
+        "is the claim that names their user in quotas, plans and the log.",
+    )
     certificates: Literal["cn", "subject"] | None = Field(
         default=None,
         description="With tls.client_ca: a client's certificate says who it is, by its common name or its whole "
@@ -73,7 +78,12 @@ class GatewayAuth(Section):
     @property
     def asks(self) -> bool:
         """Whether a caller must say who it is."""
-        return self.tokens is not None or self.basic or self.certificates is not None or bool(self.jwt.issuer)
+        return self.tokens is not None or self.by_login or self.certificates is not None or bool(self.jwt.issuer)
+
+    @property
+    def by_login(self) -> bool:
+        """Whether callers come with what they would show to brokers themselves."""
+        return self.basic or self.oauthbearer
 
 
 class Gateway(Section):

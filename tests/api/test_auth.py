@@ -5,16 +5,17 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
+import jwt
 import pytest
 
 from tests.api.gateways import RECORDS, Call, MemoryReader, Tokens, bearer, gateway_asking, token_line
 from tierstate.api.app import create_app
-from tierstate.api.credentials import basic, subject_of
+from tierstate.api.credentials import basic, relayed, subject_of
 from tierstate.api.open import open_gateway
 from tierstate.api.problems import NotAuthenticated
 from tierstate.api.service import FetchService
 from tierstate.runtime.clock import ManualClock
-from tierstate.runtime.gateway_settings import Gateway, GatewayAuth, GatewayTls
+from tierstate.runtime.gateway_settings import Gateway, GatewayAuth, GatewayJwt, GatewayTls
 from tierstate.runtime.setting_types import Address
 from tierstate.state.errors import InvalidSettings
 
@@ -142,6 +143,36 @@ def test_two_callers_have_one_key_only_with_one_password() -> None:
     assert len(keys) == 3
 
 
+# tokens of Kafka's
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        jwt.encode({"exp": 4_000_000_000}, "", "none"),
+        jwt.encode({"sub": ""}, "", "none"),
+        jwt.encode({"sub": "an\nn"}, "", "none"),
+        jwt.encode({"sub": ["ann"]}, "", "none"),
+        "a.b.c",
+        "opaque",
+        ".".join([base64.urlsafe_b64encode(b"[" * 30_000).decode()] * 3),
+    ],
+    ids="nobody empty unprintable several rubbish opaque deep".split(),
+)
+def test_a_token_that_names_no_user_is_not_shown_to_the_brokers(token: str) -> None:
+    with pytest.raises(NotAuthenticated):
+        relayed(token, "sub")
+
+
+def test_a_callers_token_is_in_nothing_that_is_printed_and_is_its_key_alone() -> None:
+    one, other = (jwt.encode({"email": "ann", "exp": exp}, "", "none") for exp in (4_000_000_000, "never"))
+    caller = relayed(one, "email")
+    assert (caller.principal, caller.login and caller.login.secret, caller.until_ms) == ("ann", one, 4_000_000_000_000)
+    assert one not in repr(caller)
+    assert relayed(other, "email").until_ms == float("inf")
+    assert len({relayed(each, "email").key for each in (one, other, one)}) == 2
+
+
 # certificates
 
 
@@ -163,6 +194,8 @@ def test_a_certificates_subject_is_written_as_kafka_writes_it() -> None:
         (Gateway(listen=EVERYWHERE), "anonymous"),
         (Gateway(listen=Address("gateway.example", 0)), "anonymous"),
         (Gateway(listen=EVERYWHERE, auth=GatewayAuth(basic=True)), "in the clear"),
+        (Gateway(listen=EVERYWHERE, auth=GatewayAuth(oauthbearer=True)), "in the clear"),
+        (Gateway(auth=GatewayAuth(oauthbearer=True, jwt=GatewayJwt(issuer="https://who.example"))), "not both"),
         (Gateway(auth=GatewayAuth(certificates="cn")), "client_ca"),
     ],
 )
@@ -185,7 +218,14 @@ def test_what_was_said_by_name_is_not(settings: Gateway) -> None:
     create_app(FetchService(MemoryReader(), settings, ManualClock()))
 
 
-@pytest.mark.parametrize("auth", [GatewayAuth(basic=True), GatewayAuth(basic=True, rights="gateway")])
+@pytest.mark.parametrize(
+    "auth",
+    [
+        GatewayAuth(basic=True),
+        GatewayAuth(basic=True, rights="gateway"),
+        GatewayAuth(oauthbearer=True, rights="gateway"),
+    ],
+)
 def test_brokers_without_users_are_not_asked_for_rights(auth: GatewayAuth) -> None:
     with pytest.raises(InvalidSettings, match=r"gateway\.auth\.rights"):
         open_gateway(MemoryReader(), Gateway(listen=Address("127.0.0.1", 0), auth=auth), ManualClock())

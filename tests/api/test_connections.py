@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from tests.api.gateways import RECORDS, MemoryReader, Running
 from tests.api.served import served
 from tests.scenarios.house import eventually
 from tierstate.api.connections import FEW_WRONG, pause_of
+from tierstate.api.outgoing import SMALL_BYTES
 from tierstate.runtime.gateway_settings import GatewayTls
 
 Serve = Callable[..., Running]
@@ -231,6 +233,29 @@ def test_an_answer_that_cannot_be_finished_is_reset_and_not_ended() -> None:
         client.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
         assert client.recv(20).startswith(b"HTTP/1.1 200")
         assert ended(client) == "reset"
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["length", "chunked"])
+def test_the_end_of_an_answer_does_not_wait_for_the_next_turn_of_the_loop(counted: bool) -> None:
+    """Which comes after the answers of all other clients. Here it comes when the client has everything."""
+    large, last = b"x" * 2 * SMALL_BYTES, b"the end"
+    whole, in_time = threading.Event(), list[bool]()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        length = [(b"content-length", str(len(large + last)).encode())] if counted else []
+        await send({"type": "http.response.start", "status": 200, "headers": length})
+        await send({"type": "http.response.body", "body": large, "more_body": True})
+        await send({"type": "http.response.body", "body": last})
+        in_time.append(whole.wait(10))
+
+    with served(app) as address, socket.create_connection(address, timeout=30) as client:
+        client.sendall(HEAD)
+        answer = b""
+        while not answer.endswith(last if counted else last + b"\r\n0\r\n\r\n"):
+            answer += client.recv(65536)
+        whole.set()
+        eventually(lambda: in_time)
+    assert in_time == [True]
 
 
 def test_readers_beside_hundreds_that_stopped_are_answered(serve: Serve, reader: MemoryReader) -> None:

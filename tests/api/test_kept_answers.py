@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -20,6 +21,7 @@ from tierstate.api.service import RENEWED_S, FetchService
 from tierstate.fetch.logical import BOUNDS_AGE_S
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
+from tierstate.state.errors import BrokerUnavailable
 from tierstate.state.offsets import Offset, OffsetRange
 from tierstate.state.routing import ReadRemote
 
@@ -152,3 +154,53 @@ def test_whoever_reads_on_never_waits_for_what_is_believed_for_a_while(
     while time.monotonic() < until:
         assert running.client.get(RECORDS, **asked).status_code == 200
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("media_type", [BATCHES, NDJSON])
+def test_after_a_pause_all_clients_wait_for_one_question_and_no_thread_reads(
+    serve: Callable[..., Running], log: Log, monkeypatch: pytest.MonkeyPatch, media_type: str
+) -> None:
+    running = serve(log.reader)
+    asked: dict[str, Any] = {"params": {"offset": 0, "tier": "remote"}, "headers": {"accept": media_type}}
+    for _ in range(3):
+        assert running.client.get(RECORDS, **asked).status_code == 200
+    questions, renew = list[int](), log.reader.renew
+
+    def counted(topic: str, partition: int, offset: int, **more: Any) -> None:
+        questions.append(offset)
+        time.sleep(0.2)
+        renew(topic, partition, offset, **more)
+
+    def refuse(*args: Any, **more: Any) -> Any:
+        raise AssertionError("a thread read it")
+
+    monkeypatch.setattr(log.reader, "renew", counted)
+    monkeypatch.setattr(log.reader, "fetch", refuse)
+    time.sleep(BOUNDS_AGE_S + 0.1)
+    with ThreadPoolExecutor(8) as clients:
+        answers = [*clients.map(lambda _: running.client.get(RECORDS, **asked), range(8))]
+    assert [answer.status_code for answer in answers] == [200] * 8
+    assert len(questions) <= 2, "the second, if any, by who was answered long after the first"
+
+
+def test_brokers_that_are_away_after_a_pause_are_waited_for_once(
+    serve: Callable[..., Running], log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = serve(log.reader)
+    asked: dict[str, Any] = {"params": {"offset": 0, "tier": "remote"}, "headers": {"accept": BATCHES}}
+    for _ in range(3):
+        assert running.client.get(RECORDS, **asked).status_code == 200
+    waited = list[str]()
+
+    def away(*args: Any, **more: Any) -> Any:
+        waited.append("for them")
+        raise BrokerUnavailable("as one that is away")
+
+    monkeypatch.setattr(log.reader, "renew", away)
+    monkeypatch.setattr(log.reader, "fetch", away)
+    time.sleep(BOUNDS_AGE_S + 0.1)
+    for _ in range(3):
+        answer = running.client.get(RECORDS, **asked)
+        assert (answer.status_code, "x-view-age" in answer.headers) == (200, True), answer.text
+        time.sleep(RENEWED_S)
+    assert len(waited) == 1

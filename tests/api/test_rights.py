@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,22 +26,25 @@ from jwt.algorithms import RSAAlgorithm
 
 from tests.api.certificates import certificates
 from tests.api.gateways import write_keys
-from tests.broker.guarded import PASSWORDS, allow, binding, denied
+from tests.broker.guarded import PASSWORDS, allow, binding, denied, unsigned_token
 from tests.broker.test_caller_groups import commit
 from tests.broker.test_callers import allow_tokens
 from tests.scenarios import forked
 from tests.scenarios.bound_topics import RECORDS, copy_bound_topics
-from tests.scenarios.house import TIERSTATE, House, Running
+from tests.scenarios.house import TIERSTATE, House, Running, eventually
+from tests.scenarios.test_acls import permit
 from tierstate import connect
 from tierstate.api.credentials import basic as credentials_of
+from tierstate.api.credentials import relayed
 from tierstate.api.problems import NotAuthenticated
 from tierstate.api.rights import CallerRights
 from tierstate.app.pool import Pool
+from tierstate.broker.acls import READER
 from tierstate.broker.callers import Rights
 from tierstate.broker.sasl import Login
-from tierstate.runtime.clock import SystemClock
+from tierstate.runtime.clock import ManualClock, SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.state.errors import AccessDenied
+from tierstate.state.errors import AccessDenied, BrokerUnavailable
 
 pytestmark = pytest.mark.kafka
 
@@ -73,7 +77,7 @@ READING = [
     "/partitions/0/records?offset=0&contains=0",
 ]
 RECORDS_PATH = "/partitions/0/records?offset=0"
-WAYS = ["basic", "token", "provider", "certificate"]
+WAYS = ["basic", "token", "provider", "certificate", "relayed"]
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
@@ -82,6 +86,8 @@ class Guarded:
     house: House
     running: Running
     url: str
+    relaying: str
+    """Of a gateway that takes Kafka's own bearer tokens, and may make no delegation token."""
     authority: Path
     clients: Path
 
@@ -99,7 +105,10 @@ class Guarded:
             now = datetime.datetime.now(datetime.UTC)
             claims = {"iss": "https://who.example", "aud": "t", "sub": user, "exp": now + datetime.timedelta(hours=1)}
             headers = {"authorization": f"Bearer {jwt.encode(claims, KEY, 'RS256', headers={'kid': 'one'})}"}
-        return httpx.Client(base_url=self.url, verify=context, headers=headers, timeout=60)
+        elif way == "relayed":
+            headers = {"authorization": f"Bearer {unsigned_token(user)}"}
+        url = self.relaying if way == "relayed" else self.url
+        return httpx.Client(base_url=url, verify=context, headers=headers, timeout=60)
 
 
 def basic(user: str, password: str) -> dict[str, str]:
@@ -127,7 +136,12 @@ def guarded(
         running, url = house.as_user("reader", PASSWORDS["reader"]).gateway(
             "--workers", str(request.param), *flags(folder, authority, clients)
         )
-        yield Guarded(house, running, url, authority, clients)
+        for name in BINDINGS:
+            permit(house, "operator", READER, f"{house.name}-{name}")
+        _, relaying = house.as_user("operator", PASSWORDS["operator"]).gateway(
+            "--workers", str(request.param), *relaying_flags(authority)
+        )
+        yield Guarded(house, running, url, relaying, authority, clients)
     finally:
         house.close()
 
@@ -152,6 +166,13 @@ def flags(folder: Path, authority: Path, clients: Path) -> list[str]:
         "auth.jwt.audience": "t",
         "auth.jwt.keys": folder / "keys.json",
     }
+    return [flag for name, value in sets.items() for flag in ("--set", f"gateway.{name}={value}")]
+
+
+def relaying_flags(authority: Path) -> list[str]:
+    identity = authority.with_name("broker.pem")
+    sets = {"listen": "127.0.0.1:0", "tls.certificate": identity, "tls.key": identity}
+    sets |= {"auth.oauthbearer": "true", "auth.cache": "0s"}
     return [flag for name, value in sets.items() for flag in ("--set", f"gateway.{name}={value}")]
 
 
@@ -274,6 +295,78 @@ def test_who_does_not_prove_who_it_is_gets_nothing(guarded: Guarded, headers: di
             assert "topics" not in answer.json()
 
 
+@pytest.mark.parametrize(
+    "token",
+    [
+        unsigned_token("guest", exp=1_700_000_000),
+        unsigned_token("guest", exp=None),
+        unsigned_token(""),
+        jwt.encode({"sub": "guest", "exp": 4_000_000_000}, KEY, "RS256"),
+        unsigned_token("guest").replace(".", "\N{NO-BREAK SPACE}."),
+        "opaque",
+    ],
+    ids="expired endless nobody signed odd opaque".split(),
+)
+def test_a_token_that_the_brokers_refuse_gets_nothing(guarded: Guarded, token: str) -> None:
+    with guarded.client("relayed") as client:
+        for path in ["", f"/{guarded.topic('may-read')}{RECORDS_PATH}", f"/{guarded.topic('not-here')}"]:
+            answer = client.get(f"/v1/topics{path}", headers={b"authorization": f"Bearer {token}".encode("latin-1")})
+            assert answer.status_code == 401, answer.text
+            assert "topics" not in answer.json()
+
+
+def test_a_token_reads_until_it_expires(guarded: Guarded) -> None:
+    path, clock = f"/v1/topics/{guarded.topic('may-read')}{RECORDS_PATH}", SystemClock()
+    ends = clock.now_ms() / 1000 + 5
+    headers = {"authorization": f"Bearer {unsigned_token('guest', exp=ends)}"}
+    with guarded.client("relayed") as client:
+        assert client.get(path, headers=headers).status_code == 200
+        eventually(lambda: clock.now_ms() > ends * 1000)
+        assert client.get(path, headers=headers).status_code == 401
+
+
+class Brokers:
+    """They know every token, while they are there."""
+
+    def __init__(self) -> None:
+        self.asked, self.away = list[Login](), False
+
+    def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
+        self.asked.append(login)
+        if self.away:
+            raise BrokerUnavailable("as one that is away")
+        return dict.fromkeys(topics, Rights(describe=True, read=True))
+
+    def rights_of(self, user: str, topics: Sequence[str]) -> dict[str, Rights]:
+        raise AssertionError
+
+
+def test_a_token_is_shown_again_after_the_caches_age_and_never_after_its_own_end() -> None:
+    clock, brokers = ManualClock(), Brokers()
+    with closing(Pool("test-rights", 1)) as pool:
+        asked = CallerRights(brokers, pool, clock, 60.0, by_kafka=True)
+
+        def may_read(*, for_s: float) -> bool:
+            caller = relayed(unsigned_token("ann", exp=start + for_s), "sub")
+            return asyncio.run(asked.of(caller, ["t"]))["t"].read
+
+        start = clock.now_ms() / 1000
+        assert all(may_read(for_s=100) for _ in range(3))
+        assert len(brokers.asked) == 1
+        clock.advance(59)
+        brokers.away = True
+        assert may_read(for_s=100)
+        clock.advance(1)
+        with pytest.raises(BrokerUnavailable):
+            may_read(for_s=100)
+        brokers.away = False
+        assert may_read(for_s=100)
+        clock.advance(40)  # with 20 s of the cache's age to come
+        with pytest.raises(NotAuthenticated, match="expired"):
+            may_read(for_s=100)
+        assert len(brokers.asked) == 3
+
+
 def test_a_wrong_password_is_refused_also_where_no_topic_is_asked_about() -> None:
     class Nobody:
         def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
@@ -291,10 +384,13 @@ def test_a_wrong_password_is_refused_also_where_no_topic_is_asked_about() -> Non
     pool.close()
 
 
-def test_a_right_that_is_taken_away_between_two_pages_ends_the_loop(guarded: Guarded, tls_kafka: KafkaSandbox) -> None:
+@pytest.mark.parametrize("way", ["basic", "relayed"])
+def test_a_right_that_is_taken_away_between_two_pages_ends_the_loop(
+    guarded: Guarded, tls_kafka: KafkaSandbox, way: str
+) -> None:
     topic = guarded.topic("may-read")
     path = f"/v1/topics/{topic}/partitions/0/records?max_records=10"
-    with guarded.client("basic") as client:
+    with guarded.client(way) as client:
         answer = client.get(f"{path}&offset=0")
         assert answer.status_code == 200
         following = answer.headers["x-next-offset"]
@@ -303,14 +399,16 @@ def test_a_right_that_is_taken_away_between_two_pages_ends_the_loop(guarded: Gua
         assert client.get(f"{path}&offset={following}").status_code == 200
 
 
+@pytest.mark.parametrize("way", ["basic", "relayed"])
 def test_a_right_that_is_taken_away_during_a_long_poll_gives_no_record(
-    guarded: Guarded, tls_kafka: KafkaSandbox
+    guarded: Guarded, tls_kafka: KafkaSandbox, way: str
 ) -> None:
     topic = guarded.topic("may-read")
-    end = RECORDS
+    with guarded.client("basic", "admin") as admin:
+        end = admin.get(f"/v1/topics/{topic}/partitions/0").json()["high_watermark"]
     path = f"/v1/topics/{topic}/partitions/0/records?timeout_ms=60000"
     answers: list[httpx.Response] = []
-    with guarded.client("basic") as client:
+    with guarded.client(way) as client:
 
         def poll() -> None:
             answers.append(client.get(f"{path}&offset={end}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import jwt
 import pytest
 from confluent_kafka.admin import (
     AclBinding,
@@ -18,7 +19,7 @@ from confluent_kafka.admin import (
 )
 from kafka.protocol.admin import CreateAclsRequest
 
-from tests.broker.guarded import PASSWORDS, denied, guarded_sandbox, set_password
+from tests.broker.guarded import PASSWORDS, denied, guarded_sandbox, set_password, unsigned_token
 from tierstate.broker.callers import NONE, Callers, Rights
 from tierstate.broker.client_config import bootstrap_addresses
 from tierstate.broker.framed_socket import FramedSocket, tls_context
@@ -87,8 +88,9 @@ def callers(sandbox: KafkaSandbox, user: str = "admin") -> Callers:
         Login("PLAIN", "guest", PASSWORDS["guest"]),
         Login("SCRAM-SHA-256", "scrammed", "secret"),
         Login("SCRAM-SHA-256", ODD, "secret"),
+        Login("OAUTHBEARER", "", unsigned_token("guest")),
     ],
-    ids=["plain", "scram", "odd-name"],
+    ids=["plain", "scram", "odd-name", "bearer"],
 )
 def test_who_logs_in_has_the_rights_that_the_broker_says(guarded: KafkaSandbox, login: Login) -> None:
     assert callers(guarded).rights(login, TOPICS) == EXPECTED
@@ -140,6 +142,10 @@ def test_a_right_that_is_taken_away_is_gone_with_the_next_question(guarded: Kafk
         Login("SCRAM-SHA-256", "a", "secret"),
         Login("SCRAM-SHA-256", "nobody", "secret"),
         Login("SCRAM-SHA-256", "scrammed", "secret", by_token=True),
+        Login("OAUTHBEARER", "", unsigned_token("guest", exp=1_700_000_000)),
+        Login("OAUTHBEARER", "", unsigned_token("guest", exp=None)),
+        Login("OAUTHBEARER", "", jwt.encode({"sub": "guest", "exp": 4_000_000_000}, "k" * 32)),
+        Login("OAUTHBEARER", "", "rubbish"),
     ],
 )
 def test_a_login_that_the_broker_refuses_is_refused(guarded: KafkaSandbox, login: Login) -> None:
@@ -162,6 +168,12 @@ def test_a_user_who_was_deleted_is_refused_with_the_next_question(guarded: Kafka
 def test_a_name_that_would_become_another_message_is_not_sent(guarded: KafkaSandbox, name: str) -> None:
     with pytest.raises(InvalidRequest):
         callers(guarded).rights(Login("PLAIN", name, "g"), TOPICS)
+
+
+@pytest.mark.parametrize("more", ["\1", "\1auth=Bearer x", " ", "\n", "ä", "\0"])
+def test_a_bearer_token_that_would_become_another_message_is_not_sent(guarded: KafkaSandbox, more: str) -> None:
+    with pytest.raises(InvalidRequest):
+        callers(guarded).rights(Login("OAUTHBEARER", "", unsigned_token("guest") + more), TOPICS)
 
 
 def test_a_token_is_made_only_for_users_that_we_may_make_it_for(guarded: KafkaSandbox) -> None:
