@@ -54,22 +54,16 @@ class OpenObject:
 
     def __init__(self, store: DirectoryStore, key: str, descriptor: int, size: int) -> None:
         self._store, self._key, self._descriptor, self._size = store, key, descriptor, size
-        self._cold = False
         weakref.finalize(self, os.close, descriptor)
 
     def read_into(self, start: int, target: memoryview) -> int:
-        """`get_range` into the caller's memory; how many bytes. From the first that had to come from a disk on, what
-        follows is read into the page cache meanwhile.
+        """`get_range` into the caller's memory; how many bytes. What follows is read into the page cache meanwhile.
 
         Not by mapping the file: it may shrink, and then whoever looks at it is killed.
         """
         if start >= self._size:
             raise beyond_end(self._key, ByteRange(start, start + len(target)), self._size)
-        wanted = min(len(target), self._size - start)
-        found = 0 if self._cold else self._at_hand(start, target[:wanted])
-        if found == wanted:
-            return found
-        self._cold = True
+        wanted, found = min(len(target), self._size - start), 0
         while found < wanted:
             with self._store._typed(self._key):
                 read = os.preadv(self._descriptor, [target[found:wanted]], start + found)
@@ -79,13 +73,6 @@ class OpenObject:
         with self._store._typed(self._key):
             os.posix_fadvise(self._descriptor, start + AHEAD_BYTES, wanted, os.POSIX_FADV_WILLNEED)
         return found
-
-    def _at_hand(self, start: int, target: memoryview) -> int:
-        """Bytes read out of the page cache; fewer where it has not all, or cannot be asked (network file systems)."""
-        try:
-            return os.preadv(self._descriptor, [target], start, os.RWF_NOWAIT)
-        except OSError:
-            return 0  # whatever it is: the read that waits tells
 
 
 class DirectoryStore:

@@ -45,7 +45,7 @@ def test_what_is_not_there_is_told(store: DirectoryStore) -> None:
         store.opened("a/c")
 
 
-def test_what_follows_is_read_ahead_once_something_came_from_the_disk(store: DirectoryStore, tmp_path: Path) -> None:
+def test_what_follows_is_read_into_the_page_cache_meanwhile(store: DirectoryStore, tmp_path: Path) -> None:
     store.put_if_absent("large", bytes(3 * AHEAD_BYTES))
     with (tmp_path / "store" / "large").open("rb") as file, mmap(file.fileno(), 0, prot=PROT_READ) as mapped:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
