@@ -172,7 +172,7 @@ def is_unknown(control: BrokerControl, topic: str) -> bool:
 
 
 def eventually(what: Callable[[], bool], seconds: float = 20.0) -> None:
-    """An ACL is known to the broker a moment after it was made."""
+    """An ACL or a password is known to the broker a moment after it was made."""
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, "it did not come about"
