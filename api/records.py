@@ -30,6 +30,7 @@ from ..state.routing import Isolation, Tier
 from .access_log import ACCESS
 from .answer_body import AnswerBody, Call, Chunk, ReadyBody, StoredBody
 from .answer_memory import Held
+from .at_hand import AtHand, at_hand, at_hand_again, may_be_kept
 from .content_coding import coding_of
 from .credentials import Caller
 from .media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET, negotiate
@@ -40,8 +41,6 @@ from .topics import Asked, PartitionNumber, TopicName, known
 router = APIRouter(prefix="/v1/topics", tags=["records"], dependencies=[Depends(refuse_unknown_parameters)])
 
 DEFAULT_BYTES = 1024 * 1024
-AT_HAND_BYTES = 2 * 1024 * 1024
-"""The most that the event loop itself copies and sums for one call: half a millisecond."""
 FEW_BYTES, RECORD_BYTES = 64 * 1024, 1024
 """What is fetched first of records that are asked for by their number: so much, or so much for each."""
 LONGEST_WAIT_MS = 60_000
@@ -151,8 +150,10 @@ async def read_records(
     service.charge(caller.principal, 0)
     held = service.memory.hold()
     try:
-        answer = None if scan is not None else _at_hand(service, call, caller, held)
-        if answer is None:
+        found = None if scan is not None else at_hand(service, call, caller, held)
+        if found is not None:
+            answer = _found(service, found)
+        else:
             answer = await unless_gone(request, _answer(service, call, caller, held, scan))
     except BaseException:
         held.release()
@@ -245,9 +246,14 @@ class _Records(StreamingResponse):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+def _found(service: FetchService, found: AtHand) -> Answer:
+    piece, body, next_offset = found
+    return Answer(replace(piece, data=b""), [piece.tier], service.pools.remote, next_offset, body)
+
+
 async def _answer(service: FetchService, call: Call, caller: Caller, held: Held, scan: Scan | None) -> Answer:
-    if scan is None and (found := await _at_hand_again(service, call, caller, held)) is not None:
-        return found
+    if scan is None and (found := await at_hand_again(service, call, caller, held)) is not None:
+        return _found(service, found)
     position = await _position(service, call)
     most = service.settings.max_bytes
     body = StoredBody(call, held) if call.media_type == BATCHES else AnswerBody(call, held, most, scan)
@@ -296,7 +302,7 @@ async def _answer(service: FetchService, call: Call, caller: Caller, held: Held,
             break  # what is there is an answer; the call for the next offset says what is wrong
     if not body.ended:
         body.end()
-    if taken == 1 and body.whole and first.read is not None and scan is None and _may_be_kept(call):
+    if taken == 1 and body.whole and first.read is not None and scan is None and may_be_kept(call):
         service.kept.offer(first.read, call, body.ready, body.stored, next_offset)
     return Answer(first, tiers, pool, next_offset, body)
 
@@ -308,58 +314,6 @@ def _first_bytes(call: Call, scan: Scan | None, most: int) -> int:
     if call.max_records is not None:
         return min(call.max_bytes, max(FEW_BYTES, call.max_records * RECORD_BYTES))
     return call.max_bytes
-
-
-def _at_hand(service: FetchService, call: Call, caller: Caller, held: Held) -> Answer | None:
-    """Stored batches that lie in memory, and answers that were kept: without a thread, which would take longer than
-    what it does. None: it is neither."""
-    if call.offset is None or call.tier is Tier.LOCAL:
-        return None
-    found = _kept(service, call, held) if _may_be_kept(call) else _stored(service, call, held)
-    if found is None:
-        return None
-    piece, body, next_offset = found
-    service.charge(caller.principal, body.stored)
-    service.stays_at_hand(call.topic, call.partition, call.offset, call.isolation, call.tier)
-    return Answer(replace(piece, data=b""), [piece.tier], service.pools.remote, next_offset, body)
-
-
-async def _at_hand_again(service: FetchService, call: Call, caller: Caller, held: Held) -> Answer | None:
-    if call.offset is None or call.tier is Tier.LOCAL:
-        return None
-    held.resize(0)
-    again = await service.at_hand_again(call.topic, call.partition, call.offset, call.isolation, call.tier)
-    return _at_hand(service, call, caller, held) if again else None
-
-
-def _may_be_kept(call: Call) -> bool:
-    """Stored batches lie in the chunk cache; what a schema registry says may change."""
-    return call.offset is not None and call.media_type != BATCHES and call.values is None
-
-
-def _stored(service: FetchService, call: Call, held: Held) -> tuple[Fetched, ReadyBody, Offset] | None:
-    assert call.offset is not None
-    if call.media_type != BATCHES or call.max_bytes > AT_HAND_BYTES:
-        return None
-    held.resize(2 * call.max_bytes)
-    piece = service.reader.fetch_at_hand(
-        call.topic, call.partition, call.offset, max_bytes=call.max_bytes, isolation=call.isolation, tier=call.tier
-    )
-    if piece is None:
-        return None
-    body = StoredBody(call, held)
-    return piece, body, body.add(piece)
-
-
-def _kept(service: FetchService, call: Call, held: Held) -> tuple[Fetched, ReadyBody, Offset] | None:
-    assert call.offset is not None
-    place = service.reader.route_at_hand(
-        call.topic, call.partition, call.offset, isolation=call.isolation, tier=call.tier
-    )
-    if place is None or place.read is None or (kept := service.kept.find(place.read, call)) is None:
-        return None
-    held.resize(kept.size)
-    return place, ReadyBody([*kept.body], kept.size, kept.stored), kept.next_offset
 
 
 async def _position(service: FetchService, call: Call) -> Offset:

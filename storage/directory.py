@@ -18,8 +18,8 @@ import os
 import stat
 import tempfile
 import threading
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from ..state.errors import (
@@ -35,44 +35,11 @@ from ..state.objects import TEMPORARY_FOLDER, ObjectInfo, UnfinishedUpload, chec
 from ..state.offsets import ByteRange, TimestampMs
 from .direct_file import DirectFile
 from .object_store import DEFAULT_PART_BYTES, MIB, Data, beyond_end, over_limit
+from .open_object import OpenObject
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NOT_A_NAME = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
-
-
-AHEAD_BYTES = 8 * MIB
-"""So far behind what is read the kernel is told that it will be."""
-
-
-class OpenObject:
-    """One object, open as long as somebody holds this. Thread-safe.
-
-    Opened once and not for every window: each call to the system hands the GIL to whoever decodes the window before,
-    and to come back by it takes longer than the call.
-    """
-
-    def __init__(self, store: DirectoryStore, key: str, descriptor: int, size: int) -> None:
-        self._store, self._key, self._descriptor, self._size = store, key, descriptor, size
-        weakref.finalize(self, os.close, descriptor)
-
-    def read_into(self, start: int, target: memoryview) -> int:
-        """`get_range` into the caller's memory; how many bytes. What follows is read into the page cache meanwhile.
-
-        Not by mapping the file: it may shrink, and then whoever looks at it is killed.
-        """
-        if start >= self._size:
-            raise beyond_end(self._key, ByteRange(start, start + len(target)), self._size)
-        wanted, found = min(len(target), self._size - start), 0
-        while found < wanted:
-            with self._store._typed(self._key):
-                read = os.preadv(self._descriptor, [target[found:wanted]], start + found)
-            if not read:
-                raise self._store._shrank(self._key)
-            found += read
-        with self._store._typed(self._key):
-            os.posix_fadvise(self._descriptor, start + AHEAD_BYTES, wanted, os.POSIX_FADV_WILLNEED)
-        return found
 
 
 class DirectoryStore:
@@ -150,7 +117,7 @@ class DirectoryStore:
     def opened(self, key: str) -> OpenObject:
         """To be read window by window. Raises ObjectNotFound, Unavailable."""
         descriptor, size = self._open(key)
-        return OpenObject(self, key, descriptor, size)
+        return OpenObject(key, descriptor, size, partial(self._typed, key), partial(self._shrank, key))
 
     def head(self, key: str) -> ObjectInfo:
         with self._typed(checked_key(key)):

@@ -151,9 +151,8 @@ class SchemaRegistry:
                 answer.close()
         except urllib3.exceptions.HTTPError as error:
             cause = getattr(error, "reason", error)  # of the last try, where there were several
-            refused = isinstance(
-                cause, urllib3.exceptions.NewConnectionError
-            )  # one of urllib3's time-outs by its class
+            # of urllib3's time-outs by its class alone
+            refused = isinstance(cause, urllib3.exceptions.NewConnectionError)
             if isinstance(cause, urllib3.exceptions.TimeoutError) and not refused:
                 raise TimedOut("the schema registry did not answer in time", url=url) from error
             raise Unavailable(f"the schema registry does not answer: {type(cause).__name__}", url=url) from error

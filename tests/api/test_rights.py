@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import datetime
 import hashlib
@@ -11,8 +10,7 @@ import os
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,17 +32,10 @@ from tests.scenarios.bound_topics import RECORDS, copy_bound_topics
 from tests.scenarios.house import TIERSTATE, House, Running, eventually
 from tests.scenarios.test_acls import permit
 from tierstate import connect
-from tierstate.api.credentials import basic as credentials_of
-from tierstate.api.credentials import relayed
-from tierstate.api.problems import NotAuthenticated
-from tierstate.api.rights import CallerRights
-from tierstate.app.pool import Pool
 from tierstate.broker.acls import READER
-from tierstate.broker.callers import Rights
-from tierstate.broker.sasl import Login
-from tierstate.runtime.clock import ManualClock, SystemClock
+from tierstate.runtime.clock import SystemClock
 from tierstate.sandbox.kafka import KafkaSandbox
-from tierstate.state.errors import AccessDenied, BrokerUnavailable
+from tierstate.state.errors import AccessDenied
 
 pytestmark = pytest.mark.kafka
 
@@ -323,65 +314,6 @@ def test_a_token_reads_until_it_expires(guarded: Guarded) -> None:
         assert client.get(path, headers=headers).status_code == 200
         eventually(lambda: clock.now_ms() > ends * 1000)
         assert client.get(path, headers=headers).status_code == 401
-
-
-class Brokers:
-    """They know every token, while they are there."""
-
-    def __init__(self) -> None:
-        self.asked, self.away = list[Login](), False
-
-    def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
-        self.asked.append(login)
-        if self.away:
-            raise BrokerUnavailable("as one that is away")
-        return dict.fromkeys(topics, Rights(describe=True, read=True))
-
-    def rights_of(self, user: str, topics: Sequence[str]) -> dict[str, Rights]:
-        raise AssertionError
-
-
-def test_a_token_is_shown_again_after_the_caches_age_and_never_after_its_own_end() -> None:
-    clock, brokers = ManualClock(), Brokers()
-    with closing(Pool("test-rights", 1)) as pool:
-        asked = CallerRights(brokers, pool, clock, 60.0, by_kafka=True)
-
-        def may_read(*, for_s: float) -> bool:
-            caller = relayed(unsigned_token("ann", exp=start + for_s), "sub")
-            return asyncio.run(asked.of(caller, ["t"]))["t"].read
-
-        start = clock.now_ms() / 1000
-        assert all(may_read(for_s=100) for _ in range(3))
-        assert len(brokers.asked) == 1
-        clock.advance(59)
-        brokers.away = True
-        assert may_read(for_s=100)
-        clock.advance(1)
-        with pytest.raises(BrokerUnavailable):
-            may_read(for_s=100)
-        brokers.away = False
-        assert may_read(for_s=100)
-        clock.advance(40)  # with 20 s of the cache's age to come
-        with pytest.raises(NotAuthenticated, match="expired"):
-            may_read(for_s=100)
-        assert len(brokers.asked) == 3
-
-
-def test_a_wrong_password_is_refused_also_where_no_topic_is_asked_about() -> None:
-    class Nobody:
-        def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
-            raise AccessDenied("as a broker would")
-
-        def rights_of(self, user: str, topics: Sequence[str]) -> dict[str, Rights]:
-            raise AssertionError
-
-    pool = Pool("test-rights", 1)
-    caller = credentials_of("PLAIN", base64.b64encode(b"ann:wrong").decode())
-    for by_kafka in (True, False):
-        asked = CallerRights(Nobody(), pool, SystemClock(), 5.0, by_kafka=by_kafka)
-        with pytest.raises(NotAuthenticated):
-            asyncio.run(asked.of(caller, []))
-    pool.close()
 
 
 @pytest.mark.parametrize("way", ["basic", "relayed"])

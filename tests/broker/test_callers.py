@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 from kafka.protocol.admin import CreateAclsRequest
 
 from tests.broker.guarded import PASSWORDS, denied, guarded_sandbox, set_password, unsigned_token
-from tests.broker.test_security import eventually
+from tests.leader.real import eventually
 from tierstate.broker.callers import NONE, Callers, Rights
 from tierstate.broker.client_config import bootstrap_addresses
 from tierstate.broker.framed_socket import FramedSocket, tls_context

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.broker.guarded import allow, binding, guarded_sandbox
+from tests.leader.real import eventually
 from tierstate.broker.control import BrokerControl
 from tierstate.broker.open import open_broker
 from tierstate.broker.raw import RawClient
@@ -169,11 +170,3 @@ def is_unknown(control: BrokerControl, topic: str) -> bool:
     except UnknownTopic:
         return True
     raise AssertionError("it exists")
-
-
-def eventually(what: Callable[[], bool], seconds: float = 20.0) -> None:
-    """An ACL or a password is known to the broker a moment after it was made."""
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.05)

@@ -14,9 +14,10 @@ import pytest
 from tests.scenarios.house import eventually
 from tierstate.state.errors import ObjectNotFound
 from tierstate.state.offsets import ByteRange
-from tierstate.storage.directory import AHEAD_BYTES, DirectoryStore
+from tierstate.storage.directory import DirectoryStore
 from tierstate.storage.memory import MemoryStore
 from tierstate.storage.object_store import MIB, RangeNotSatisfiable
+from tierstate.storage.open_object import AHEAD_BYTES
 from tierstate.storage.segment.log_chunks import NearStore
 
 DATA = bytes(range(256)) * 40
