@@ -303,10 +303,10 @@ def test_a_large_frame_that_nobody_looks_into_is_streamed(proxy: ProxyServer, br
     body = bytes(range(256)) * (64 * 1024)
     broker.answer = lambda request: framed(request[4:8] + request[10:])
     with closing(connected(proxy)) as client:
-        sender = threading.Thread(target=client.sendall, args=(request(HEARTBEAT, 0, 7, body),))
-        sender.start()
-        assert answer_of(client) == struct.pack(">i", 7) + body
-        sender.join()
+        # By one thread: two at once break a TLS connection, its lock came with Python 3.13 (the broker reads all first).
+        client.sendall(request(HEARTBEAT, 0, 7, body))
+        answer = answer_of(client)
+        assert (len(answer), answer == struct.pack(">i", 7) + body) == (4 + len(body), True)  # 16 MiB, not to be shown
     assert proxy.budget.used == 0
 
 
