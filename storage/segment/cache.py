@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import closing
 from dataclasses import dataclass
@@ -88,10 +88,10 @@ class ChunkCache:
             for chunk, each, want in zip(chunks, found, wants.values(), strict=True)
         ]
 
-    def held(self, key: str, chunks: Sequence[Chunk]) -> list[bytes] | None:
+    def held(self, key: str, ids: Iterable[int]) -> list[bytes] | None:
         """Plain chunks, all of which are in memory from end to end; None: they are not, and nobody waits for them."""
         with self._lock:
-            names = [(key, chunk.id) for chunk in chunks]
+            names = [(key, each) for each in ids]
             found = [data for name in names if isinstance(data := self._chunks.get(name), bytes)]
             if len(found) < len(names):
                 return None

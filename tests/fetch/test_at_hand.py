@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.fetch.two_tiers import Golden
+from tierstate.fetch.at_hand import AtHand
 from tierstate.fetch.logical import BOUNDS_AGE_S
 from tierstate.fetch.piece import Fetched
 from tierstate.log.batch import iter_batches
@@ -31,10 +33,17 @@ def at_hand(golden: Golden, offset: int, max_bytes: int = 4096, **how: Any) -> F
     golden.gets[:] = [lambda key: refuse()] * 5
     golden.local.answers[:] = [refuse] * 5
     try:
-        return golden.reader.fetch_at_hand("t", 0, offset, max_bytes=max_bytes, **how)
+        found = golden.reader.at_hand("t", 0, offset, max_bytes=max_bytes, **how)
+        return None if found is None else whole_of(found)
     finally:
         golden.gets.clear()
         golden.local.answers.clear()
+
+
+def whole_of(found: AtHand) -> Fetched | None:
+    """None: it holds no more, or its bytes are not there."""
+    data = found.data() if found.holds() else None
+    return None if data is None else replace(found.piece, data=b"".join(data))
 
 
 def pieces(golden: Golden, isolation: Isolation, tier: Tier, max_bytes: int) -> Iterator[Fetched]:
