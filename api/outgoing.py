@@ -16,6 +16,21 @@ from typing import Any
 
 Part = bytes | bytearray | memoryview
 
+
+class Parts:
+    """Of a body, in one message: ASGI has only bytes, that would have to be copied together. uvicorn and h11 ask for
+    the length and nothing else.
+    """
+
+    __slots__ = ("_size", "parts")
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts, self._size = parts, sum(map(len, parts))
+
+    def __len__(self) -> int:
+        return self._size
+
+
 SMALL_BYTES = 64 * 1024
 """From so many on nothing waits: what is given may be a view."""
 MOST_PARTS = 1024
@@ -33,10 +48,13 @@ class Outgoing(asyncio.Transport):
         self._size = 0
         self._waiting: asyncio.Handle | None = None
 
-    def write(self, data: Part | Sequence[Part] | None) -> None:
+    def write(self, data: Part | Sequence[Part | Parts] | None) -> None:
         """One part or several, or none."""
         for part in [data] if isinstance(data, Part) else data or ():
-            self._parts.append(part)
+            if isinstance(part, Parts):
+                self._parts += part.parts
+            else:
+                self._parts.append(part)
             self._size += len(part)
         if self._size >= SMALL_BYTES:
             self.flush()

@@ -2,13 +2,14 @@
 reads.
 
 Taken are calls whose every parameter is one of `PLAIN`, in its plainest form. Whatever else is there, also what
-is wrong, goes the long way, which alone says so.
+is wrong, goes the long way, which alone says so. What a call is, is worked out once for all who ask the same.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from starlette.requests import Request
@@ -17,10 +18,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..log.json_lines import Encoding
 from ..state.errors import TierstateError
 from ..state.routing import Isolation, Tier
+from .answer_body import Call
+from .content_coding import coding_of
+from .media import header, negotiate
 from .problems import answer_to
-from .records import read_records
+from .records import DEFAULT_BYTES, respond
 from .service import FetchService
 
+REMEMBERED = 4096
+"""Calls, the one unused longest is worked out again."""
+LONGEST = 1000
+"""Characters of one that is remembered: path, query and headers."""
 _PATH = re.compile(r"/v1/topics/([a-zA-Z0-9._-]{1,249})/partitions/(0|[1-9][0-9]{0,8})/records")
 _NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 
@@ -36,30 +44,42 @@ def _positive(text: str) -> int:
     return _number(text, 1)
 
 
-PLAIN: Mapping[str, Callable[[str], Any]] = {
-    "offset": _number,
-    "max_bytes": _positive,
-    "max_records": _positive,
-    "isolation_level": Isolation,
-    "tier": Tier,
-    "encoding": Encoding,
+PLAIN: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "offset": ("offset", _number),
+    "max_bytes": ("max_bytes", _positive),
+    "max_records": ("max_records", _positive),
+    "isolation_level": ("isolation", Isolation),
+    "tier": ("tier", Tier),
+    "encoding": ("encoding", Encoding),
 }
-"""Parameters of `records.read_records`."""
+"""Parameters of `records.read_records`, and what they are of a `Call`."""
 
 
 def plainly(service: FetchService) -> Callable[[ASGIApp], ASGIApp]:
     """ASGI middleware, behind the door."""
 
+    @lru_cache(REMEMBERED)
+    def call_of(path: str, query: bytes, accept: str, coding: str) -> Call | None:
+        found, given = _PATH.fullmatch(path), _parameters(query)
+        if found is None or given is None:
+            return None
+        given["max_bytes"] = min(given.get("max_bytes", DEFAULT_BYTES), service.settings.max_bytes)
+        media_type = negotiate(accept)
+        return Call(found[1], int(found[2]), media_type, coding_of(coding, media_type), **given)
+
     def before(app: ASGIApp) -> ASGIApp:
         async def entered(scope: Scope, receive: Receive, send: Send) -> None:
-            found = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "GET" else None
-            given = None if found is None else _parameters(scope["query_string"])
-            if found is None or given is None:
+            if scope["type"] != "http" or scope["method"] != "GET" or not scope["path"].endswith("/records"):
                 await app(scope, receive, send)
                 return
+            asked = scope["path"], scope["query_string"], header(scope, b"accept"), header(scope, b"accept-encoding")
             request = Request(scope, receive, send)
             try:
-                response = await read_records(request, service, found[1], int(found[2]), **given)
+                call = call_of(*asked) if sum(map(len, asked)) <= LONGEST else None
+                if call is None:
+                    await app(scope, receive, send)
+                    return
+                response = await respond(request, service, call)
             except TierstateError as error:
                 response = answer_to(request, error)
             await response(scope, receive, send)
@@ -74,8 +94,9 @@ def _parameters(query: bytes) -> dict[str, Any] | None:
     given: dict[str, Any] = {}
     try:
         for each in query.decode("ascii").split("&"):
-            name, _, value = each.partition("=")
-            given[name] = PLAIN[name](value)  # of two the last counts, as by the long way
+            name, _, text = each.partition("=")
+            field, parse = PLAIN[name]
+            given[field] = parse(text)  # of two the last counts, as by the long way
     except (KeyError, ValueError):
         return None
     return given

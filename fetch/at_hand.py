@@ -1,4 +1,4 @@
-"""A read of the remote tier that asks nobody and waits for nothing, planned once and good for many who ask for the same.
+"""A read of the remote tier that asks nobody and waits for nothing, planned once for many who ask for the same.
 
     believed by      the topic's name, the view and the bounds that reads are routed by, for a second (`logical.py`)
     the bytes        lie in the chunk cache, their CRCs were looked at there
@@ -16,9 +16,10 @@ from .piece import Fetched
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AtHand:
-    """``piece``: all of it but its data."""
+    """``piece``: all of it but its data, which is ``size`` bytes."""
 
     piece: Fetched
+    size: int
     holds: Callable[[], bool]
     """Whether a read is routed so now."""
     data: Callable[[], Sequence[bytes | memoryview] | None]

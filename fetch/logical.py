@@ -198,7 +198,9 @@ class LogicalPartition:
         if held is None:
             return None
         piece = self._of_remote(where, held.piece, *routed[1:])
-        return AtHand(piece, partial(self._is_routed_by, *routed[1:]), partial(self.remote.data, held))
+        return AtHand(
+            piece, held.stop - held.start, partial(self._is_routed_by, *routed[1:]), partial(self.remote.data, held)
+        )
 
     def route_at_hand(self, offset: int, ask: Ask) -> Fetched | None:
         """As `at_hand`, without the data: where it would be read."""
