@@ -236,6 +236,8 @@ class HttpProtocol(H11Protocol):
                 await send(message)
                 if message["type"] == "http.response.body" and not message.get("more_body", False):
                     outgoing.flush()
+                    if self.flow.write_paused:  # who sent it has memory for it until the client has it
+                        await self.flow.drain()
 
             try:
                 if self.flow.write_paused:  # by the answer before: nothing is made for who does not take it

@@ -21,7 +21,7 @@ from ..state.routing import Isolation, Tier
 from .answer_body import Call
 from .content_coding import coding_of
 from .media import header, negotiate
-from .problems import answer_to
+from .problems import NotAcceptable, answer_to
 from .records import DEFAULT_BYTES, respond
 from .service import FetchService
 
@@ -60,28 +60,39 @@ def plainly(service: FetchService) -> Callable[[ASGIApp], ASGIApp]:
 
     @lru_cache(REMEMBERED)
     def call_of(path: str, query: bytes, accept: str, coding: str) -> Call | None:
-        found, given = _PATH.fullmatch(path), _parameters(query)
-        if found is None or given is None:
+        """None: it is not plain."""
+        found = _PATH.fullmatch(path)
+        try:
+            given, media_type = _parameters(query), negotiate(accept)
+        except (KeyError, ValueError, NotAcceptable):
+            return None
+        if found is None:
             return None
         given["max_bytes"] = min(given.get("max_bytes", DEFAULT_BYTES), service.settings.max_bytes)
-        media_type = negotiate(accept)
         return Call(found[1], int(found[2]), media_type, coding_of(coding, media_type), **given)
 
     def before(app: ASGIApp) -> ASGIApp:
         async def entered(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] != "http" or scope["method"] != "GET" or not scope["path"].endswith("/records"):
+            call = None
+            if scope["type"] == "http" and scope["method"] == "GET" and scope["path"].endswith("/records"):
+                asked = (
+                    scope["path"],
+                    scope["query_string"],
+                    header(scope, b"accept"),
+                    header(scope, b"accept-encoding"),
+                )
+                call = call_of(*asked) if sum(map(len, asked)) <= LONGEST else None
+            if call is None:
                 await app(scope, receive, send)
                 return
-            asked = scope["path"], scope["query_string"], header(scope, b"accept"), header(scope, b"accept-encoding")
             request = Request(scope, receive, send)
             try:
-                call = call_of(*asked) if sum(map(len, asked)) <= LONGEST else None
-                if call is None:
-                    await app(scope, receive, send)
-                    return
                 response = await respond(request, service, call)
             except TierstateError as error:
                 response = answer_to(request, error)
+            except Exception as error:  # a bug; the server logs it
+                await answer_to(request, error)(scope, receive, send)
+                raise
             await response(scope, receive, send)
 
         return entered
@@ -89,14 +100,11 @@ def plainly(service: FetchService) -> Callable[[ASGIApp], ASGIApp]:
     return before
 
 
-def _parameters(query: bytes) -> dict[str, Any] | None:
-    """None: not all of them are plain."""
+def _parameters(query: bytes) -> dict[str, Any]:
+    """KeyError, ValueError: not all of them are plain."""
     given: dict[str, Any] = {}
-    try:
-        for each in query.decode("ascii").split("&"):
-            name, _, text = each.partition("=")
-            field, parse = PLAIN[name]
-            given[field] = parse(text)  # of two the last counts, as by the long way
-    except (KeyError, ValueError):
-        return None
+    for each in query.decode("ascii").split("&"):
+        name, _, text = each.partition("=")
+        field, parse = PLAIN[name]
+        given[field] = parse(text)  # of two the last counts, as by the long way
     return given
