@@ -102,8 +102,8 @@ class _Connection(h11.Connection):
     """What is sent of a body is written from where it lies; h11 itself would copy it once more, and twice in chunks."""
 
     def send(self, event: h11.Event) -> Any:
-        """Parts, which `Outgoing.write` takes. uvicorn only passes them on."""
-        return self.send_with_data_passthrough(event)
+        """Of a body parts, which `Outgoing.write` takes. uvicorn only passes them on."""
+        return self.send_with_data_passthrough(event) if type(event) is h11.Data else super().send(event)
 
 
 class HttpProtocol(H11Protocol):
