@@ -50,7 +50,9 @@ class Outgoing(asyncio.Transport):
 
     def write(self, data: Part | list[Part | Parts] | None) -> None:
         """One part or several, or none."""
-        for part in data if isinstance(data, list) else [data] if data else ():
+        for part in data if isinstance(data, list) else [data]:
+            if not part:
+                continue
             if isinstance(part, Parts):
                 self._parts += part.parts
             else:

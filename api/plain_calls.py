@@ -1,8 +1,8 @@
 """Reads of records that are asked for plainly, past the framework's routes and parameters: those take longer than most
 reads.
 
-Taken are calls whose every parameter is one of `PLAIN`, in its plainest form. Whatever else is there, also what
-is wrong, goes the long way, which alone says so. What a call is, is worked out once for all who ask the same.
+Taken are calls whose every parameter is one of `PLAIN`, in its plainest form, and no header is there twice. Whatever
+else is there, also what is wrong, goes the long way, which alone says so. Who asks the same is not parsed again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..state.errors import TierstateError
 from ..state.routing import Isolation, Tier
 from .answer_body import Call
 from .content_coding import coding_of
-from .media import header, negotiate
+from .media import negotiate
 from .problems import NotAcceptable, answer_to
 from .records import DEFAULT_BYTES, respond
 from .service import FetchService
@@ -59,29 +59,27 @@ def plainly(service: FetchService) -> Callable[[ASGIApp], ASGIApp]:
     """ASGI middleware, behind the door."""
 
     @lru_cache(REMEMBERED)
-    def call_of(path: str, query: bytes, accept: str, coding: str) -> Call | None:
+    def call_of(path: str, query: bytes, accept: bytes, coding: bytes) -> Call | None:
         """None: it is not plain."""
         found = _PATH.fullmatch(path)
         try:
-            given, media_type = _parameters(query), negotiate(accept)
+            given, media_type = _parameters(query), negotiate(accept.decode("latin-1"))
         except (KeyError, ValueError, NotAcceptable):
             return None
         if found is None:
             return None
         given["max_bytes"] = min(given.get("max_bytes", DEFAULT_BYTES), service.settings.max_bytes)
-        return Call(found[1], int(found[2]), media_type, coding_of(coding, media_type), **given)
+        return Call(found[1], int(found[2]), media_type, coding_of(coding.decode("latin-1"), media_type), **given)
 
     def before(app: ASGIApp) -> ASGIApp:
         async def entered(scope: Scope, receive: Receive, send: Send) -> None:
             call = None
             if scope["type"] == "http" and scope["method"] == "GET" and scope["path"].endswith("/records"):
-                asked = (
-                    scope["path"],
-                    scope["query_string"],
-                    header(scope, b"accept"),
-                    header(scope, b"accept-encoding"),
-                )
-                call = call_of(*asked) if sum(map(len, asked)) <= LONGEST else None
+                headers = dict(scope["headers"])
+                accept, coding = headers.get(b"accept", b""), headers.get(b"accept-encoding", b"")
+                asked = scope["path"], scope["query_string"], accept, coding
+                if len(headers) == len(scope["headers"]) and sum(map(len, asked)) <= LONGEST:
+                    call = call_of(*asked)
             if call is None:
                 await app(scope, receive, send)
                 return
