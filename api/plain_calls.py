@@ -26,9 +26,9 @@ from .records import DEFAULT_BYTES, respond
 from .service import FetchService
 
 REMEMBERED = 4096
-"""Calls, the one unused longest is worked out again."""
+"""Calls; the one unused longest is parsed again."""
 LONGEST = 1000
-"""Characters of one that is remembered: path, query and headers."""
+"""Characters of a plain one, with its headers: what is remembered is bounded."""
 _PATH = re.compile(r"/v1/topics/([a-zA-Z0-9._-]{1,249})/partitions/(0|[1-9][0-9]{0,8})/records")
 _NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 
@@ -55,21 +55,23 @@ PLAIN: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 """Parameters of `records.read_records`, and what they are of a `Call`."""
 
 
+@lru_cache(REMEMBERED)
+def plain_call(path: str, query: bytes, accept: bytes, coding: bytes, most_bytes: int) -> Call | None:
+    """``accept``, ``coding``: headers. ``most_bytes``: of any call. None: it is not plain."""
+    found = _PATH.fullmatch(path)
+    try:
+        given, media_type = _parameters(query), negotiate(accept.decode("latin-1"))
+    except (KeyError, ValueError, NotAcceptable):
+        return None
+    if found is None:
+        return None
+    given["max_bytes"] = min(given.get("max_bytes", DEFAULT_BYTES), most_bytes)
+    return Call(found[1], int(found[2]), media_type, coding_of(coding.decode("latin-1"), media_type), **given)
+
+
 def plainly(service: FetchService) -> Callable[[ASGIApp], ASGIApp]:
     """ASGI middleware, behind the door."""
-
-    @lru_cache(REMEMBERED)
-    def call_of(path: str, query: bytes, accept: bytes, coding: bytes) -> Call | None:
-        """None: it is not plain."""
-        found = _PATH.fullmatch(path)
-        try:
-            given, media_type = _parameters(query), negotiate(accept.decode("latin-1"))
-        except (KeyError, ValueError, NotAcceptable):
-            return None
-        if found is None:
-            return None
-        given["max_bytes"] = min(given.get("max_bytes", DEFAULT_BYTES), service.settings.max_bytes)
-        return Call(found[1], int(found[2]), media_type, coding_of(coding.decode("latin-1"), media_type), **given)
+    most_bytes = service.settings.max_bytes
 
     def before(app: ASGIApp) -> ASGIApp:
         async def entered(scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,7 +81,7 @@ def plainly(service: FetchService) -> Callable[[ASGIApp], ASGIApp]:
                 accept, coding = headers.get(b"accept", b""), headers.get(b"accept-encoding", b"")
                 asked = scope["path"], scope["query_string"], accept, coding
                 if len(headers) == len(scope["headers"]) and sum(map(len, asked)) <= LONGEST:
-                    call = call_of(*asked)
+                    call = plain_call(*asked, most_bytes)
             if call is None:
                 await app(scope, receive, send)
                 return
