@@ -57,7 +57,7 @@ def _stored(service: FetchService, call: Call, held: Held) -> Answer | None:
         data = None if place is None else place.read.data()
         if place is None or data is None:
             return None
-        service.kept.keep_place(call, place)
+        service.kept.offer_place(call, place)
     body = place.answer.body
     held.resize(2 * body.size)
     ready = ReadyBody([Parts([*data, place.trailer])], body.size, body.stored)

@@ -61,16 +61,22 @@ class KeptAnswers:
 
     def offer(self, read: ReadRemote, call: Any, body: Sequence[Ready], stored: int, next_offset: Offset) -> None:
         """Kept if somebody asked for it before, and there is room."""
-        name = read, call
-        if name in self._asked:
+        if self._was_asked((read, call)):
             size = sum(map(len, body))
-            self._memory.keep(name, KeptAnswer(tuple(body), size, stored, next_offset), size + BESIDE_BYTES)
-        self._asked[name] = None
+            self._memory.keep((read, call), KeptAnswer(tuple(body), size, stored, next_offset), size + BESIDE_BYTES)
 
     def place(self, call: Call) -> KeptPlace | None:
         """Where its batches were: whether they are there now, and read there, the place says."""
         found: KeptPlace | None = self._memory.kept(call)
         return found
 
-    def keep_place(self, call: Call, place: KeptPlace) -> None:
-        self._memory.keep(call, place, BESIDE_BYTES)
+    def offer_place(self, call: Call, place: KeptPlace) -> None:
+        """As `offer`."""
+        if self._was_asked(call):
+            self._memory.keep(call, place, BESIDE_BYTES)
+
+    def _was_asked(self, name: Any) -> bool:
+        """Who reads a topic from end to end asks for nothing twice, and fills no memory."""
+        known = name in self._asked
+        self._asked[name] = None
+        return known

@@ -120,6 +120,12 @@ def test_the_head_of_what_is_at_hand_says_how_far_the_log_is_now(log: Log, call:
     assert int(after.headers["x-high-watermark"]) == int(before.headers["x-high-watermark"]) + 7
 
 
+def test_of_batches_that_are_asked_for_once_nothing_is_kept(service: FetchService, call: Call) -> None:
+    for kept in (False, False, True):  # the first call brings them, the second finds them
+        call(RECORDS, BATCHES, offset="0")
+        assert (service.memory.kept_bytes > 0) == kept
+
+
 def test_what_is_at_hand_takes_memory_as_any_answer(
     service: FetchService, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
