@@ -14,14 +14,14 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from starlette.types import Message, Scope, Send
+from starlette.types import Message, Scope
 
 from ..runtime.clock import Clock
 from ..runtime.listener import GatewayAnswered, Listener, ignore
 from ..state.offsets import moment
 
 ACCESS = "tierstate.access"
-"""Of an ASGI scope: the `LoggedCall`."""
+"""Of an ASGI scope: the `LoggedCall`, or None."""
 
 
 class AccessLog:
@@ -32,7 +32,7 @@ class AccessLog:
 
     def begun(self, scope: Scope) -> LoggedCall:
         client = scope.get("client")
-        return LoggedCall(self, client[0] if client else "", scope.get("path", ""))
+        return LoggedCall(self, client[0] if client else "", scope["path"])
 
 
 class LoggedCall:
@@ -45,15 +45,11 @@ class LoggedCall:
         self.user = ""
         self.read: dict[str, Any] = {}
 
-    def watching(self, send: Send) -> Send:
-        async def sent(message: Message) -> None:
-            await send(message)
-            if message["type"] == "http.response.start":
-                self._status = message["status"]
-            else:
-                self._bytes += len(message.get("body", b""))
-
-        return sent
+    def sent(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+        else:
+            self._bytes += len(message.get("body", b""))
 
     def over(self) -> None:
         clock = self._log.clock

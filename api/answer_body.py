@@ -27,6 +27,7 @@ from ..state.routing import Isolation, Tier
 from .answer_memory import Held
 from .content_coding import Coding, coder_of
 from .media import ARROW, BATCHES, KAFKA_JSON, PARQUET
+from .outgoing import Parts
 from .record_forms import batches_trailer, form_of, require_json
 from .scan import Scan, ScanEnd
 
@@ -42,6 +43,7 @@ _FALLIBLE = record_schema(columns=("timestamp", "headers"))
 """Columns whose conversion to Arrow can find corruption that decoding does not."""
 
 Chunk = bytes | memoryview
+Ready = Chunk | Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +54,15 @@ class Call:
     partition: int
     media_type: str
     coding: Coding | None
-    offset: int | None
-    timestamp: int | None
     max_bytes: int
-    max_records: int | None
-    isolation: Isolation
-    tier: Tier
-    wait_s: float
-    encoding: Encoding
-    values: AnswerValues | None
+    offset: int | None = None
+    timestamp: int | None = None
+    max_records: int | None = None
+    isolation: Isolation = Isolation.READ_COMMITTED
+    tier: Tier = Tier.AUTO
+    wait_s: float = 0
+    encoding: Encoding = Encoding.UTF8
+    values: AnswerValues | None = None
     """Where a schema registry is asked what keys and values are."""
 
     @property
@@ -76,7 +78,7 @@ class AnswerBody:
         self.call, self._scan = call, scan
         self._reached: Offset | None = None
         """How far a scan is through."""
-        self.ready: list[Chunk] = []
+        self.ready: list[Ready] = []
         self.size = 0
         """Of what is ready."""
         self.stored = 0
@@ -209,7 +211,7 @@ class ReadyBody:
 
     wants_more, whole, ended = False, True, True
 
-    def __init__(self, ready: list[Chunk], size: int, stored: int) -> None:
+    def __init__(self, ready: list[Ready], size: int, stored: int) -> None:
         self.ready, self.size, self.stored = ready, size, stored
 
     def end(self) -> None:
@@ -232,7 +234,7 @@ class StoredBody(ReadyBody):
         whole = len(piece.data)
         size = whole if piece.checked else bytes_below(piece.data, piece.limit, source=self._source)
         trailer = batches_trailer(piece)
-        self.ready = [piece.data if size == whole else memoryview(piece.data)[:size], trailer]
+        self.ready = [Parts([piece.data if size == whole else memoryview(piece.data)[:size], trailer])]
         self.size, self.stored = size + len(trailer), whole
         return piece.next_offset
 

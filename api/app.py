@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..broker.sasl import DEFAULT_MECHANISM
 from . import models, pages, plans, records, topic_page, topics
@@ -39,6 +40,7 @@ def create_app(service: FetchService, mechanism: str = DEFAULT_MECHANISM, log: A
         service.close()
 
     app = _App(
+        before=lambda routed: door.before(plainly(service)(routed)),
         title="tierstate gateway",
         version=version("tierstate"),
         description=DESCRIPTION,
@@ -55,12 +57,19 @@ def create_app(service: FetchService, mechanism: str = DEFAULT_MECHANISM, log: A
     app.include_router(plans.router, responses=_PROBLEMS)
     app.include_router(pages.router)
     add_problem_handlers(app)
-    app.add_middleware(plainly(service))
-    app.add_middleware(door.before)
     return app
 
 
 class _App(FastAPI):
+    """``before``: is told of every call first; what it makes of it is routed."""
+
+    def __init__(self, before: Callable[[ASGIApp], ASGIApp], **more: Any) -> None:
+        super().__init__(**more)
+        self._entered = before(super().__call__)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._entered(scope, receive, send)
+
     def openapi(self) -> dict[str, Any]:
         """With the schemas of the record forms, which no response model brings in."""
         if self.openapi_schema is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,6 +19,7 @@ from ..runtime.gateway_settings import Gateway
 from ..state.errors import InvalidRequest, InvalidSettings, TierstateError
 from .access_log import ACCESS, AccessLog, LoggedCall
 from .credentials import ANYBODY, Caller, ProviderTokens, TokenFile, basic, named, relayed, subject_of
+from .media import header
 from .problems import NotAuthenticated, WrongHost, problem_response
 
 OUR_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -28,6 +28,9 @@ CALLER = "tierstate.caller"
 """Of an ASGI scope: the client's certificate as `ssl` has it, and who calls."""
 HEAD = "tierstate.head"
 """Of an ASGI scope: whether nobody is sent the body, so that it need not be read."""
+_HEADERS = ((b"x-content-type-options", b"nosniff"),)
+_TLS_HEADERS = (*_HEADERS, (b"strict-transport-security", b"max-age=31536000"))
+"""Of every answer."""
 PLANS = "/v1/plans"
 """The only path that is posted to; what is below it is deleted."""
 
@@ -55,16 +58,21 @@ class Door:
             if scope["type"] != "http":
                 await app(scope, receive, send)
                 return
-            send = _with_headers(send, scope["scheme"])
-            path: str = scope.get("path", "")
-            if path != "/v1" and not path.startswith("/v1/"):
-                await self._enter(app, scope, receive, send, None)
-                return
-            access = self._log.begun(scope)
+            path, headers = scope["path"], _TLS_HEADERS if scope["scheme"] == "https" else _HEADERS
+            access = self._log.begun(scope) if path == "/v1" or path.startswith("/v1/") else None
+
+            async def sent(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    message["headers"] = [*message["headers"], *headers]
+                await send(message)
+                if access is not None:
+                    access.sent(message)
+
             try:
-                await self._enter(app, {**scope, ACCESS: access}, receive, access.watching(send), access)
+                await self._enter(app, scope, receive, sent, access)
             finally:
-                access.over()
+                if access is not None:
+                    access.over()
 
         return entered
 
@@ -72,10 +80,10 @@ class Door:
         """``access`` None: what is asked for holds no data."""
         caller = ANYBODY
         try:
-            headers = Headers(scope=scope)
-            self._check_host(headers)
+            if self._hosts:
+                self._check_host(header(scope, b"host").lower())
             if access is not None:
-                caller = await self._caller(scope, headers)
+                caller = await self._caller(scope)
                 access.user = caller.principal
         except TierstateError as error:
             response = problem_response(error)
@@ -90,18 +98,17 @@ class Door:
         # the server leaves the body out
         head = scope["method"] == "HEAD"
         method = "GET" if head else scope["method"]
-        await app({**scope, CALLER: caller, HEAD: head, "method": method}, receive, send)
+        await app({**scope, ACCESS: access, CALLER: caller, HEAD: head, "method": method}, receive, send)
 
-    def _check_host(self, headers: Headers) -> None:
-        host = headers.get("host", "").lower()
-        bare = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-        if self._hosts and bare not in self._hosts:
+    def _check_host(self, host: str) -> None:
+        name, _, port = host.rpartition(":")
+        if (name if port.isdigit() else host) not in self._hosts:
             raise WrongHost("the gateway is not called by this name: gateway.hosts", given=host)
 
-    async def _caller(self, scope: Scope, headers: Headers) -> Caller:
+    async def _caller(self, scope: Scope) -> Caller:
         if not self._asks:
             return ANYBODY
-        given = headers.getlist("authorization")
+        given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
         if len(given) > 1:
             raise InvalidRequest("more than one Authorization header")
         if not given:
@@ -138,17 +145,6 @@ def _allowed(path: str) -> str:
     if path == PLANS:
         return "POST, OPTIONS"
     return "DELETE, OPTIONS" if path.startswith(f"{PLANS}/") else "GET, HEAD, OPTIONS"
-
-
-def _with_headers(send: Send, scheme: str) -> Send:
-    async def sent(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], (b"x-content-type-options", b"nosniff")]
-            if scheme == "https":
-                message["headers"].append((b"strict-transport-security", b"max-age=31536000"))
-        await send(message)
-
-    return sent
 
 
 def check(settings: Gateway) -> None:

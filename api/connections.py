@@ -102,8 +102,8 @@ class _Connection(h11.Connection):
     """What is sent of a body is written from where it lies; h11 itself would copy it once more, and twice in chunks."""
 
     def send(self, event: h11.Event) -> Any:
-        """Parts, which `Outgoing.write` takes. uvicorn only passes them on."""
-        return self.send_with_data_passthrough(event)
+        """Of a body parts, which `Outgoing.write` takes. uvicorn only passes them on."""
+        return self.send_with_data_passthrough(event) if type(event) is h11.Data else super().send(event)
 
 
 class HttpProtocol(H11Protocol):
@@ -236,6 +236,8 @@ class HttpProtocol(H11Protocol):
                 await send(message)
                 if message["type"] == "http.response.body" and not message.get("more_body", False):
                     outgoing.flush()
+                    if self.flow.write_paused:  # who sent it has memory for it until the client has it
+                        await self.flow.drain()
 
             try:
                 if self.flow.write_paused:  # by the answer before: nothing is made for who does not take it

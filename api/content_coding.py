@@ -32,9 +32,9 @@ class Coder(Protocol):
     def finish(self) -> bytes: ...
 
 
-def coding_of(accept_encoding: str | None, media_type: str) -> Coding | None:
+def coding_of(accept_encoding: str, media_type: str) -> Coding | None:
     """What the caller named and wants most; None for the bytes as they are, where those are compressed already."""
-    if accept_encoding is None or media_type in (BATCHES, PARQUET):
+    if media_type in (BATCHES, PARQUET):
         return None
     named = dict(qualities(accept_encoding))
     best = max(Coding, key=lambda coding: named.get(coding, 0.0))

@@ -3,6 +3,7 @@
 Many who read one topic from one place on ask the same calls. What a call brought from one segment of the remote tier,
 it brings as long as it is routed to the same offsets of the same segment: objects never change. Who may read, and what
 the bounds are, is asked each time.
+Of stored batches, which lie in the chunk cache, only their place is kept, and the head of the answer.
 Memory: what no call needs of `gateway.memory`; a call that does need it takes it from here, what was unused longest
 first.
 """
@@ -15,9 +16,11 @@ from typing import Any
 
 from cachetools import LRUCache
 
+from ..fetch.at_hand import AtHand
 from ..state.offsets import Offset
 from ..state.routing import ReadRemote
-from .answer_body import Chunk
+from .answer import Answer
+from .answer_body import Call, Ready
 from .answer_memory import AnswerMemory
 
 REMEMBERED = 4096
@@ -30,10 +33,19 @@ BESIDE_BYTES = 4096
 class KeptAnswer:
     """``stored``: bytes as they are stored, which is what a quota counts."""
 
-    body: Sequence[Chunk]
+    body: Sequence[Ready]
     size: int
     stored: int
     next_offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlace:
+    """Of stored batches. ``answer``: its body has no bytes. ``trailer``: what is behind them."""
+
+    read: AtHand
+    answer: Answer
+    trailer: bytes
 
 
 class KeptAnswers:
@@ -47,10 +59,24 @@ class KeptAnswers:
         found: KeptAnswer | None = self._memory.kept((read, call))
         return found
 
-    def offer(self, read: ReadRemote, call: Any, body: Sequence[Chunk], stored: int, next_offset: Offset) -> None:
+    def offer(self, read: ReadRemote, call: Any, body: Sequence[Ready], stored: int, next_offset: Offset) -> None:
         """Kept if somebody asked for it before, and there is room."""
-        name = read, call
-        if name in self._asked:
+        if self._was_asked((read, call)):
             size = sum(map(len, body))
-            self._memory.keep(name, KeptAnswer(tuple(body), size, stored, next_offset), size + BESIDE_BYTES)
+            self._memory.keep((read, call), KeptAnswer(tuple(body), size, stored, next_offset), size + BESIDE_BYTES)
+
+    def place(self, call: Call) -> KeptPlace | None:
+        """Where its batches were: whether they are there now, and read there, the place says."""
+        found: KeptPlace | None = self._memory.kept(call)
+        return found
+
+    def offer_place(self, call: Call, place: KeptPlace) -> None:
+        """As `offer`."""
+        if self._was_asked(call):
+            self._memory.keep(call, place, BESIDE_BYTES)
+
+    def _was_asked(self, name: Any) -> bool:
+        """Who reads a topic from end to end asks for nothing twice, and fills no memory."""
+        known = name in self._asked
         self._asked[name] = None
+        return known

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from starlette.types import Scope
+
 from .problems import NotAcceptable
 
 KAFKA_JSON = "application/vnd.kafka.json.v2+json"
@@ -22,8 +24,13 @@ RECORD_TYPES = (NDJSON, KAFKA_BINARY, KAFKA_JSON, JSON, ARROW, PARQUET, BATCHES)
 _QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")
 
 
+def header(scope: Scope, name: bytes) -> str:
+    """All of that name as one."""
+    return b", ".join([value for each, value in scope["headers"] if each == name]).decode("latin-1")
+
+
 @lru_cache(maxsize=64)
-def negotiate(accept: str | None, served: Sequence[str] = RECORD_TYPES) -> str:
+def negotiate(accept: str, served: Sequence[str] = RECORD_TYPES) -> str:
     """The served type the caller wants most; the first of equals. Raises NotAcceptable.
 
     The most specific range that fits a type decides its quality: ``a/b`` before ``a/*`` before ``*/*``; 0 excludes it.

@@ -16,6 +16,21 @@ from typing import Any
 
 Part = bytes | bytearray | memoryview
 
+
+class Parts:
+    """Of a body, in one message: ASGI has only bytes, that would have to be copied together. uvicorn and h11 ask for
+    the length and nothing else.
+    """
+
+    __slots__ = ("_size", "parts")
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts, self._size = parts, sum(map(len, parts))
+
+    def __len__(self) -> int:
+        return self._size
+
+
 SMALL_BYTES = 64 * 1024
 """From so many on nothing waits: what is given may be a view."""
 MOST_PARTS = 1024
@@ -33,10 +48,15 @@ class Outgoing(asyncio.Transport):
         self._size = 0
         self._waiting: asyncio.Handle | None = None
 
-    def write(self, data: Part | Sequence[Part] | None) -> None:
+    def write(self, data: Part | list[Part | Parts] | None) -> None:
         """One part or several, or none."""
-        for part in [data] if isinstance(data, Part) else data or ():
-            self._parts.append(part)
+        for part in data if isinstance(data, list) else [data]:
+            if not part:
+                continue
+            if isinstance(part, Parts):
+                self._parts += part.parts
+            else:
+                self._parts.append(part)
             self._size += len(part)
         if self._size >= SMALL_BYTES:
             self.flush()
@@ -48,20 +68,21 @@ class Outgoing(asyncio.Transport):
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None
-        parts, self._parts, self._size = self._parts, [], 0
+        parts, size, self._parts, self._size = self._parts, self._size, [], 0
         if not parts or self._transport.is_closing():
             return
         taken = 0
         if self._socket is not None and not self._transport.get_write_buffer_size():
             with suppress(OSError):  # it is full; or the transport finds out
                 taken = os.writev(self._socket.fileno(), parts[:MOST_PARTS])
+        if taken == size:
+            return
         left = list[Part]()
         for part in parts:
             if taken < len(part):
                 left.append(memoryview(part)[taken:] if taken else part)
             taken = max(0, taken - len(part))
-        if left:
-            self._transport.write(b"".join(left))
+        self._transport.write(b"".join(left))
 
     def close(self) -> None:
         """What was written goes, as far as the client takes it."""

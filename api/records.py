@@ -11,13 +11,10 @@ With ``key`` or ``contains`` pieces follow too, of one tier unless ``max_records
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 from ..app.pool import Pool
 from ..app.registered_values import AnswerValues
@@ -28,12 +25,13 @@ from ..state.errors import InvalidRequest, OffsetOutOfRange, TierstateError
 from ..state.offsets import Offset
 from ..state.routing import Isolation, Tier
 from .access_log import ACCESS
-from .answer_body import AnswerBody, Call, Chunk, ReadyBody, StoredBody
+from .answer import Answer, AnswerResponse, answer_of
+from .answer_body import AnswerBody, Call, StoredBody
 from .answer_memory import Held
-from .at_hand import AtHand, at_hand, at_hand_again, may_be_kept
+from .at_hand import at_hand, at_hand_again, may_be_kept
 from .content_coding import coding_of
 from .credentials import Caller
-from .media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET, negotiate
+from .media import ARROW, BATCHES, JSON, KAFKA_BINARY, KAFKA_JSON, NDJSON, PARQUET, header, negotiate
 from .scan import Scan, ScanEnd
 from .service import FetchService, Need, caller_of, refuse_unknown_parameters, unless_gone
 from .topics import Asked, PartitionNumber, TopicName, known
@@ -49,18 +47,6 @@ LONGEST_FILTER = 4096
 """Letters of a filter."""
 Taken: TypeAlias = tuple[Fetched, Offset]
 """A piece that is in the answer, and where to go on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Checked, so that the rest of it cannot fail; that is made in ``pool``. ``tiers``: in the order of the records."""
-
-    piece: Fetched
-    """The first; its data is the body's."""
-    tiers: list[Tier]
-    pool: Pool
-    next_offset: Offset
-    body: AnswerBody | ReadyBody
 
 
 @router.get(
@@ -122,13 +108,12 @@ async def read_records(
         bool, Query(description="In ndjson and JSON: keys and values also as the schema registry says.")
     ] = False,
 ) -> Response:
-    caller, media_type = caller_of(request), negotiate(_header(request, "accept"))
-    wanted = _wanted(key, contains, filter_encoding)
+    media_type = negotiate(header(request.scope, b"accept"))
     call = Call(
-        topic=await service.permit(caller, topic, Need.READ),
+        topic=topic,
         partition=partition,
         media_type=media_type,
-        coding=coding_of(_header(request, "accept-encoding"), media_type),
+        coding=coding_of(header(request.scope, b"accept-encoding"), media_type),
         offset=offset,
         timestamp=timestamp,
         max_bytes=min(max_bytes, service.settings.max_bytes),
@@ -139,54 +124,33 @@ async def read_records(
         encoding=encoding,
         values=_values(service, media_type) if decode else None,
     )
-    if (offset is None) == (timestamp is None):
+    return await respond(request, service, call, _wanted(key, contains, filter_encoding))
+
+
+async def respond(request: Request, service: FetchService, call: Call, wanted: RecordFilter | None = None) -> Response:
+    """The answer to a call, also to one past the framework's routes. Raises what reads do, and what `permit` does."""
+    caller = caller_of(request)
+    await service.permit(caller, call.topic, Need.READ)
+    if (call.offset is None) == (call.timestamp is None):
         raise InvalidRequest("either offset or timestamp is needed")
-    if max_records is not None and call.media_type == BATCHES:
+    if call.max_records is not None and call.media_type == BATCHES:
         raise InvalidRequest("batches are never cut: max_records cannot be had with this media type", given=BATCHES)
     if wanted is not None and call.media_type == BATCHES:
-        name = "contains" if key is None else "key"
+        name = "contains" if wanted.key is None else "key"
         raise InvalidRequest(f"batches are never cut: {name} cannot be had with this media type", given=BATCHES)
     scan = None if wanted is None else Scan(wanted, service.settings.scan_bytes)
     service.charge(caller.principal, 0)
     held = service.memory.hold()
     try:
-        found = None if scan is not None else at_hand(service, call, caller, held)
-        if found is not None:
-            answer = _found(service, found)
-        else:
+        answer = None if scan is not None else at_hand(service, call, caller, held)
+        if answer is None:
             answer = await unless_gone(request, _answer(service, call, caller, held, scan))
     except BaseException:
         held.release()
         raise
     if (access := request.scope.get(ACCESS)) is not None:
-        piece = answer.piece
-        access.read = {"tier": ", ".join(answer.tiers), "first_offset": piece.offset, "next_offset": answer.next_offset}
-        access.read |= {} if scan is None else {"scanned_bytes": scan.bytes}
-    headers = {
-        "X-Next-Offset": str(answer.next_offset),
-        "X-Tier": ", ".join(answer.tiers),
-        "X-High-Watermark": str(answer.piece.bounds.high_watermark),
-        "X-Last-Stable-Offset": str(answer.piece.bounds.last_stable_offset),
-        "Cache-Control": "no-store",
-        "Vary": "Accept, Accept-Encoding",
-    }
-    if scan is not None:
-        headers |= {
-            "X-Scanned-Records": str(scan.records),
-            "X-Scanned-Bytes": str(scan.bytes),
-            "X-Scan-Stopped": scan.stopped or ScanEnd.END,
-        }
-    if answer.piece.bounds.log_start is not None:
-        headers["X-Log-Start-Offset"] = str(answer.piece.bounds.log_start)
-    if answer.piece.view_age_s is not None:
-        headers["X-View-Age"] = f"{answer.piece.view_age_s:.1f}"
-    if answer.piece.topic_id is not None:
-        headers["X-Topic-Id"] = str(answer.piece.topic_id)
-    if call.coding is not None:
-        headers["Content-Encoding"] = call.coding
-    if answer.body.whole:
-        headers["Content-Length"] = str(answer.body.size)
-    return _Records(answer, held, headers, call.media_type)
+        access.read = answer.said
+    return AnswerResponse(answer, held)
 
 
 def _values(service: FetchService, media_type: str) -> AnswerValues:
@@ -212,48 +176,9 @@ def _wanted(key: str | None, contains: str | None, encoding: Encoding) -> Record
     return RecordFilter(bytes_of("key", key), bytes_of("contains", contains))
 
 
-def _header(request: Request, name: str) -> str | None:
-    """All of that name as one."""
-    return ", ".join(request.headers.getlist(name)) or None
-
-
-class _Records(StreamingResponse):
-    """Gives its memory back when it is over, however it ends."""
-
-    def __init__(self, answer: Answer, held: Held, headers: Mapping[str, str], media_type: str) -> None:
-        super().__init__(_rest(answer), headers=headers, media_type=media_type)
-        self._body, self._held = answer.body, held
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            if self._body.whole:
-                await self.stream_response(send)
-            else:
-                await super().__call__(scope, receive, send)  # which notices that a client has left
-        finally:
-            self._held.release()
-
-    async def stream_response(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        ready, whole, nothing = self._body.ready, self._body.whole, not self._body.ready
-        while ready:  # what is sent is let go: it may be a view of the cache's
-            more = not whole or len(ready) > 1
-            await send({"type": "http.response.body", "body": ready.pop(0), "more_body": more})
-        if not whole:
-            async for later in self.body_iterator:
-                await send({"type": "http.response.body", "body": later, "more_body": True})
-        if not whole or nothing:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-def _found(service: FetchService, found: AtHand) -> Answer:
-    piece, body, next_offset = found
-    return Answer(replace(piece, data=b""), [piece.tier], service.pools.remote, next_offset, body)
-
-
 async def _answer(service: FetchService, call: Call, caller: Caller, held: Held, scan: Scan | None) -> Answer:
     if scan is None and (found := await at_hand_again(service, call, caller, held)) is not None:
-        return _found(service, found)
+        return found
     position = await _position(service, call)
     most = service.settings.max_bytes
     body = StoredBody(call, held) if call.media_type == BATCHES else AnswerBody(call, held, most, scan)
@@ -304,7 +229,7 @@ async def _answer(service: FetchService, call: Call, caller: Caller, held: Held,
         body.end()
     if taken == 1 and body.whole and first.read is not None and scan is None and may_be_kept(call):
         service.kept.offer(first.read, call, body.ready, body.stored, next_offset)
-    return Answer(first, tiers, pool, next_offset, body)
+    return answer_of(call, first, tiers, next_offset, body, pool, scan)
 
 
 def _first_bytes(call: Call, scan: Scan | None, most: int) -> int:
@@ -371,10 +296,3 @@ async def _fetch(
     if call.tier is Tier.REMOTE:
         return await remote.run(lambda: take(service.fetch_remote(*place, position, max_bytes, call.isolation))), remote
     return await remote.run(lambda: fetch(call.tier)), remote
-
-
-async def _rest(answer: Answer) -> AsyncIterator[Chunk]:
-    """One chunk is made when the one before it was taken: no thread waits for a slow client."""
-    while (chunk := await answer.pool.run(answer.body.later, goes_on=True)) is not None:
-        if len(chunk):
-            yield chunk

@@ -17,6 +17,7 @@ from ..app.agent_boards import AgentBoards
 from ..app.plans import Plans
 from ..app.pool import Pool
 from ..app.registered_values import RegisteredValues
+from ..fetch.at_hand import AtHand
 from ..fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
@@ -78,9 +79,9 @@ class GatewayReader(Protocol):
         tier: Tier,
     ) -> Fetched: ...
 
-    def fetch_at_hand(
+    def at_hand(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
-    ) -> Fetched | None: ...
+    ) -> AtHand | None: ...
 
     def route_at_hand(
         self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier

@@ -50,6 +50,7 @@ from ..state.routing import (
 )
 from ..state.segment import RemoteSegment, SegmentState
 from ..state.view import TierView
+from .at_hand import AtHand
 from .confirmation import Confirmation
 from .local import LocalTier
 from .piece import Fetched, LogicalBounds
@@ -185,21 +186,24 @@ class LogicalPartition:
             where = route(view, bounds, offset, isolation=isolation, tier=tier, confirmed=confirmed)
         return _left_to_the_broker(where, bounds, tier)
 
-    def fetch_at_hand(self, offset: int, ask: Ask) -> Fetched | None:
+    def at_hand(self, offset: int, ask: Ask) -> AtHand | None:
         """As `fetch`, of the remote tier, where it asks nobody and waits for nothing: a read that asked was routed by
         the same view and bounds not longer ago than bounds may be, and the bytes are in memory. None: `fetch` says.
-
-        The data may be a view of what the chunk cache has: not to be held while anybody is waited for.
         """
         routed = self._routed_at_hand(offset, ask)
         if routed is None:
             return None
         where, following = self._wanted(routed[0], ask)
-        piece = self.remote.read_at_hand(where.segment, where.offsets, ask.max_bytes, ask.isolation, following)
-        return None if piece is None else self._of_remote(where, piece, *routed[1:])
+        held = self.remote.at_hand(where.segment, where.offsets, ask.max_bytes, ask.isolation, following)
+        if held is None:
+            return None
+        piece = self._of_remote(where, held.piece, *routed[1:])
+        return AtHand(
+            piece, held.stop - held.start, partial(self._is_routed_by, *routed[1:]), partial(self.remote.data, held)
+        )
 
     def route_at_hand(self, offset: int, ask: Ask) -> Fetched | None:
-        """As `fetch_at_hand`, without the data: where it would be read."""
+        """As `at_hand`, without the data: where it would be read."""
         routed = self._routed_at_hand(offset, ask)
         if routed is None:
             return None
@@ -207,16 +211,26 @@ class LogicalPartition:
         return self._of_remote(where, RemotePiece(b"", (), where.offsets.start), *routed[1:])
 
     def renew(self, offset: int, isolation: Isolation, tier: Tier) -> None:
-        """For `fetch_at_hand`: what it is routed by is asked for again. Raises as `fetch`."""
+        """For what is `at_hand`: what it is routed by is asked for again. Raises as `fetch`."""
         self.local_bounds()
         self._routed_by_hints(offset, isolation, tier)
 
-    def _routed_at_hand(self, offset: int, ask: Ask) -> tuple[ReadRemote, PartitionView, LocalBounds] | None:
+    def _believed(self) -> tuple[PartitionView, LocalBounds] | None:
+        """What reads at hand are routed by."""
         with self._lock:
             known = self._routed_by
-        if known is None or self._clock.monotonic() - known[0] >= BOUNDS_AGE_S:
+        return None if known is None or self._clock.monotonic() - known[0] >= BOUNDS_AGE_S else known[1:]
+
+    def _is_routed_by(self, view: PartitionView, bounds: LocalBounds) -> bool:
+        """A view is the same object as long as nothing was said that changes it."""
+        known = self._believed()
+        return known is not None and known[0] is view and known[1] == bounds
+
+    def _routed_at_hand(self, offset: int, ask: Ask) -> tuple[ReadRemote, PartitionView, LocalBounds] | None:
+        known = self._believed()
+        if known is None:
             return None
-        _, view, bounds = known
+        view, bounds = known
         confirmed = self._confirmation.known(view, bounds)
         try:
             where = route(view, bounds, offset, isolation=ask.isolation, tier=ask.tier, confirmed=confirmed)

@@ -15,12 +15,13 @@ from ..broker.control import TopicDirectory
 from ..runtime.clock import Clock
 from ..state.epochs import LeaderEpoch
 from ..state.errors import BrokerUnavailable, OffsetOutOfRange, UnknownTopic
-from ..state.ids import TopicIdPartition
+from ..state.ids import TopicId, TopicIdPartition
 from ..state.lineage import EpochEnd
 from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
 from ..state.view import TierView
+from .at_hand import AtHand
 from .by_time import first_remote, latest_remote, offset_for_time
 from .gone import NoBroker, gone_id
 from .local import LocalTier
@@ -157,34 +158,41 @@ class LogReader:
         """
         return self.partition(topic, partition).fetch(offset, Ask(max_bytes, isolation, tier, end, wait_s))
 
-    def fetch_at_hand(
+    def at_hand(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
-    ) -> Fetched | None:
-        """As `fetch`, of the remote tier, where it asks nobody and waits for nothing. None: `fetch` may have it.
-
-        The data may be a view of what the chunk cache has: not to be held while anybody is waited for.
-        """
+    ) -> AtHand | None:
+        """As `fetch`, of the remote tier, where it asks nobody and waits for nothing. None: `fetch` may have it."""
         log = self._at_hand(topic, partition)
-        return None if log is None else log.fetch_at_hand(offset, Ask(max_bytes, isolation, tier))
+        found = None if log is None else log.at_hand(offset, Ask(max_bytes, isolation, tier))
+        if log is None or found is None:
+            return None
+        topic_id, routed = log.partition.topic_id, found.holds
+        return replace(found, holds=lambda: self._believed(topic) == topic_id and routed())
 
     def route_at_hand(
         self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier
     ) -> Fetched | None:
-        """As `fetch_at_hand`, without the data: where it would be read."""
+        """As `at_hand`, without the data: where it would be read."""
         log = self._at_hand(topic, partition)
         return None if log is None else log.route_at_hand(offset, Ask(FETCH_BYTES, isolation, tier))
 
     def renew(self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier) -> None:
-        """What `fetch_at_hand` believes for a while is asked for again, before it is too old. Raises as `fetch`."""
+        """What `at_hand` believes for a while is asked for again, before it is too old. Raises as `fetch`."""
         self._asked_for(topic)
         self.partition(topic, partition).renew(offset, isolation, tier)
 
     def _at_hand(self, topic: str, partition: int) -> LogicalPartition | None:
+        topic_id = self._believed(topic)
+        if topic_id is None:
+            return None
+        with self._lock:
+            return self._partitions.get((topic, TopicIdPartition(topic_id, partition)))
+
+    def _believed(self, topic: str) -> TopicId | None:
+        """Whose name this is."""
         with self._lock:
             known = self._topics.get(topic)
-            if known is None or self._clock.monotonic() - known[0] >= TOPIC_AGE_S:
-                return None
-            return self._partitions.get((topic, TopicIdPartition(known[1].topic_id, partition)))
+        return None if known is None or self._clock.monotonic() - known[0] >= TOPIC_AGE_S else known[1].topic_id
 
     def fetch_without_brokers(
         self, topic: str, partition: int, offset: int, *, max_bytes: int = FETCH_BYTES, isolation: Isolation

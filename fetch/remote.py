@@ -62,15 +62,16 @@ class RemotePiece:
 
 
 @dataclass(frozen=True, slots=True)
-class _Proven:
+class HeldPiece:
     """What a read at hand found, with its CRCs: bytes ``start`` to ``stop`` of the plain log. Good while the cache has
     evicted nothing more than ``evictions``: then what it has of them are the very bytes that were looked at."""
 
-    evictions: int
-    start: int
-    stop: int
     piece: RemotePiece
     """Without its data."""
+    reader: SegmentReader
+    start: int
+    stop: int
+    evictions: int
 
 
 def open_segment(
@@ -142,7 +143,7 @@ class RemoteTier:
         self._open: LRUCache[str, tuple[RemoteSegment, SegmentReader]] = LRUCache(OPEN_SEGMENTS)
         self._positions: LRUCache[tuple[str, int], int] = LRUCache(REMEMBERED_POSITIONS)
         self._ends: LRUCache[tuple[TopicIdPartition, int], None] = LRUCache(REMEMBERED_POSITIONS)
-        self._proven: LRUCache[tuple[str, OffsetRange, int, Isolation], _Proven] = LRUCache(REMEMBERED_POSITIONS)
+        self._proven: LRUCache[tuple[str, OffsetRange, int, Isolation], HeldPiece] = LRUCache(REMEMBERED_POSITIONS)
 
     def open(self, segment: RemoteSegment) -> SegmentReader:
         """As `open_segment`."""
@@ -186,20 +187,18 @@ class RemoteTier:
                 break
         return self._handed_out(segment, reader, offsets, isolation, taken, position)
 
-    def read_at_hand(
+    def at_hand(
         self,
         segment: RemoteSegment,
         offsets: OffsetRange,
         max_bytes: int,
         isolation: Isolation,
         following: Following = nothing,
-    ) -> RemotePiece | None:
+    ) -> HeldPiece | None:
         """As `read`, where it waits for nothing: the segment is open, the place known, the bytes cached. Else None.
 
-        CRCs are checked, once while the bytes are cached. Raises CorruptData for a wrong one too.
+        CRCs are checked, once while the bytes are cached. Raises CorruptData for a wrong one too. `data` has the bytes.
         """
-        from ..log.decode import bytes_below
-
         asked = segment.object_key, offsets, max_bytes, isolation
         with self._lock:
             known = self._open.get(segment.object_key)
@@ -210,31 +209,50 @@ class RemoteTier:
         if known is None or known[0] != segment or position is None:
             return None
         reader = known[1]
-        evictions = self.cache.evictions
-        start, stop = position, min(position + max(max_bytes, BATCH_PREFIX.size), reader.plain_bytes)
-        if proven is not None and proven.evictions == evictions:
-            start, stop = proven.start, proven.stop
+        if proven is not None and proven.evictions == self.cache.evictions:
+            self._remember(segment, proven.piece.next_offset, None)
         else:
-            proven = None
-        window = reader.held(start, stop)
-        if window is None or not _holds_a_batch(window):
-            return None
+            proven = self._proven_at(segment, reader, position, offsets, max_bytes, isolation)
+            if proven is None:
+                return None
+            with self._lock:
+                self._proven[asked] = proven
         if self._goes_on(segment, offsets.start):
             self.prefetch.after(reader, position + max_bytes, offsets, following)
-        if proven is not None and self.cache.evictions == evictions:
-            self._remember(segment, proven.piece.next_offset, None)
-            return replace(proven.piece, data=window)
+        return proven
+
+    def _proven_at(
+        self,
+        segment: RemoteSegment,
+        reader: SegmentReader,
+        position: int,
+        offsets: OffsetRange,
+        max_bytes: int,
+        isolation: Isolation,
+    ) -> HeldPiece | None:
+        from ..log.decode import bytes_below
+
+        evictions = self.cache.evictions
+        held = reader.held(position, min(position + max(max_bytes, BATCH_PREFIX.size), reader.plain_bytes))
+        window = None if held is None else held[0] if len(held) == 1 else b"".join(held)
+        if window is None or not _holds_a_batch(window):
+            return None
         order = BatchOrder(reader, offsets.start, segment.offsets.end)
-        taken = _taken(memoryview(window), segment.object_key, start, offsets, order)
+        taken = _taken(memoryview(window), segment.object_key, position, offsets, order)
         if taken.first is None:
             return None
         bytes_below(taken.data, EVERYTHING, source=segment.object_key)
-        piece = replace(self._handed_out(segment, reader, offsets, isolation, taken, start + taken.stop), checked=True)
-        if self.cache.evictions == evictions and proven is None:
-            found = _Proven(evictions, taken.first.position, start + taken.stop, replace(piece, data=b""))
-            with self._lock:
-                self._proven[asked] = found
-        return piece
+        stop = position + taken.stop
+        piece = self._handed_out(segment, reader, offsets, isolation, taken, stop)
+        return HeldPiece(replace(piece, data=b"", checked=True), reader, taken.first.position, stop, evictions)
+
+    def data(self, held: HeldPiece) -> list[bytes | memoryview] | None:
+        """Of one piece `at_hand`, chunk by chunk where they lie; None: they are there no more.
+
+        Whoever has them keeps whole chunks, and nobody counts that: not to be held while anybody is waited for.
+        """
+        found = held.reader.held(held.start, held.stop)
+        return found if self.cache.evictions == held.evictions else None
 
     def _handed_out(
         self,
@@ -306,7 +324,7 @@ def _past_those_before(reader: SegmentReader, position: int, offset: Offset, ord
     held = reader.held(position, (position // chunk_bytes + 1) * chunk_bytes)
     if held is None:
         return position
-    rows = _headers(memoryview(held), offset)
+    rows = _headers(memoryview(held[0]), offset)
     rows = rows[: int(np.searchsorted(rows[:, kernels.LAST], offset))]
     positions, sizes = rows[:, kernels.POSITION] + position, rows[:, kernels.SIZE]
     if not len(rows) or not order.holds(positions, rows[:, kernels.BASE], rows[:, kernels.LAST], sizes):

@@ -206,6 +206,7 @@ class Metrics:
             name: Counter(name.removesuffix("_total"), doc, labels, registry=self._registry)
             for name, (doc, labels) in COUNTERS.items()
         }
+        self._labelled: dict[tuple[str, ...], Counter] = {}
         self._seconds = {name: Histogram(name, doc, registry=self._registry) for name, doc in SECONDS.items()}
         self._read = _Read()
         self._topics: list[Callable[[], Iterable[str]]] = []
@@ -215,6 +216,10 @@ class Metrics:
     def listen(self, event: Event) -> None:
         """A `Listener`."""
         match event:
+            case GatewayAnswered():  # the first: thousands in a second
+                self._add("tierstate_gateway_answers_total", 1, str(event.status))
+                self._add("tierstate_gateway_sent_bytes_total", event.bytes)
+                self._seconds["tierstate_gateway_answer_seconds"].observe(event.seconds)
             case SegmentCopied():
                 self._add("tierstate_remote_copy_bytes_total", event.log_bytes, event.topic)
                 self._seconds["tierstate_remote_copy_seconds"].observe(event.seconds)
@@ -242,10 +247,6 @@ class Metrics:
                 self._add("tierstate_store_conditional_puts_ignored_total", 1)
             case KeyRingRefused():
                 self._add("tierstate_key_ring_refusals_total", 1)
-            case GatewayAnswered():
-                self._add("tierstate_gateway_answers_total", 1, str(event.status))
-                self._add("tierstate_gateway_sent_bytes_total", event.bytes)
-                self._seconds["tierstate_gateway_answer_seconds"].observe(event.seconds)
             case RemoteFetched():
                 self._add("tierstate_remote_fetch_bytes_total", event.bytes)
                 self._seconds["tierstate_remote_fetch_seconds"].observe(event.seconds)
@@ -307,8 +308,11 @@ class Metrics:
         return list(self._registry.collect())
 
     def _add(self, name: str, amount: float, *labels: str) -> None:
-        counter = self._counters[name]
-        (counter.labels(*labels) if labels else counter).inc(amount)
+        counter = self._labelled.get((name, *labels))
+        if counter is None:
+            counter = self._counters[name].labels(*labels) if labels else self._counters[name]
+            self._labelled[(name, *labels)] = counter
+        counter.inc(amount)
 
 
 class _Read(Collector):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import closing
 from dataclasses import dataclass
@@ -88,17 +88,18 @@ class ChunkCache:
             for chunk, each, want in zip(chunks, found, wants.values(), strict=True)
         ]
 
-    def held(self, key: str, chunks: Sequence[Chunk]) -> list[bytes] | None:
+    def held(self, key: str, ids: Iterable[int]) -> list[bytes] | None:
         """Plain chunks, all of which are in memory from end to end; None: they are not, and nobody waits for them."""
+        found = list[bytes]()
         with self._lock:
-            names = [(key, chunk.id) for chunk in chunks]
-            found = [data for name in names if isinstance(data := self._chunks.get(name), bytes)]
-            if len(found) < len(names):
-                return None
-            self._hits += len(names)
-            for name, data in zip(names, found, strict=True):
-                self._known(name, len(data))
-            return found
+            for each in ids:
+                data = self._chunks.get((key, each))
+                if not isinstance(data, bytes):
+                    return None
+                self._asked_for((key, each))
+                found.append(data)
+            self._hits += len(found)
+        return found
 
     def load_ahead(self, source: LogChunks, chunks: Sequence[Chunk], stop: threading.Event) -> int:
         """Loads those of the chunks that are neither here nor being loaded; their plain bytes.
@@ -146,9 +147,12 @@ class ChunkCache:
         held = self._chunks.get(name)
         if held is None or not _reaches(held, want):
             return self._loading.get(name)
+        self._asked_for(name)
+        return held
+
+    def _asked_for(self, name: Name) -> None:
         self._chunks.move_to_end(name)
         self._unused_held -= self._unused.pop(name, 0)
-        return held
 
     def _joined(
         self, source: LogChunks, chunk: Chunk, loading: Future[Held], stop: threading.Event | None, want: int

@@ -152,17 +152,18 @@ class SegmentReader:
             return in_order(self._direct(start, stop), self._parallel)
         return self._by_chunk(start, stop, self.chunks_of(start, stop), alone)
 
-    def held(self, start: int, stop: int) -> bytes | memoryview | None:
-        """As `plain_range`, in one piece, where the cache has all of it in memory; else None, and nobody waits.
+    def held(self, start: int, stop: int) -> list[bytes | memoryview] | None:
+        """As `plain_range`, where the cache has all of it in memory; else None, and nobody waits.
 
-        Of one chunk a view, which keeps all of it, and nobody counts that: not to be held while anybody is waited for.
+        Views of whole chunks, which they keep, and nobody counts that: not to be held while anybody is waited for.
         """
-        chunks = self.chunks_of(start, stop)
-        found = None if self._cache is None else self._cache.held(self._log_key, chunks)
+        size = self.manifest.chunks.chunk_bytes
+        ids = range(start // size, -(-min(stop, self.plain_bytes) // size))
+        found = None if self._cache is None else self._cache.held(self._log_key, ids)
         if found is None:
             return None
-        pieces = [_cut(data, chunk, start, stop) for chunk, data in zip(chunks, found, strict=True)]
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        starts = range(ids.start * size, ids.stop * size, size)
+        return [_cut(data, at, start, stop) for at, data in zip(starts, found, strict=True)]
 
     def chunks_of(self, start: int, stop: int) -> list[Chunk]:
         """The chunks that hold these bytes of the plain log."""
@@ -271,7 +272,7 @@ class SegmentReader:
                         begin = max(0, start - chunk.plain_start)
                         yield from data.cut(begin, min(stop, chunk.plain_stop) - chunk.plain_start)
                     else:
-                        yield _cut(data, chunk, start, stop)
+                        yield _cut(data, chunk.plain_start, start, stop)
 
     def _window(self, chunks: Sequence[Chunk], upto: int | None, left: threading.Event) -> Iterable[Held]:
         if self._cache is not None:
@@ -289,11 +290,11 @@ class SegmentReader:
         return expected
 
 
-def _cut(data: bytes, chunk: Chunk, start: int, stop: int) -> bytes | memoryview:
-    """Of a chunk's ``data``, what lies in a range of the plain log."""
-    if chunk.plain_start >= start and chunk.plain_stop <= stop:
+def _cut(data: bytes, at: int, start: int, stop: int) -> bytes | memoryview:
+    """Of the chunk that begins ``at`` this byte of the plain log, what lies in a range of it."""
+    if at >= start and at + len(data) <= stop:
         return data
-    return memoryview(data)[max(0, start - chunk.plain_start) : stop - chunk.plain_start]
+    return memoryview(data)[max(0, start - at) : stop - at]
 
 
 def _same(key: str, what: str, found: object, expected: object) -> None:

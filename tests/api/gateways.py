@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from fastapi import FastAPI
 from kafka.record.default_records import DefaultRecordBatchBuilder
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tierstate.api.app import create_app
 from tierstate.api.open import GatewayServer
+from tierstate.api.outgoing import Parts
 from tierstate.api.service import FetchService
+from tierstate.fetch.at_hand import AtHand
 from tierstate.fetch.piece import Fetched, LogicalBounds, LogicalTopic
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
@@ -34,12 +36,12 @@ Headers = dict[str, str] | list[tuple[str, str]]
 RECORDS = "/v1/topics/t/partitions/0/records"
 
 
-def asgi_call(app: FastAPI) -> Call:
+def asgi_call(app: ASGIApp) -> Call:
     """``call(path, accept=…, **query)``. A bug becomes an answer of 500, as it does on a socket."""
 
     def call(path: str, accept: str | None = None, headers: Headers | None = None, **query: Any) -> httpx.Response:
         async def ask() -> httpx.Response:
-            transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+            transport = httpx.ASGITransport(app=_joined(app), raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
                 given = list(headers.items()) if isinstance(headers, dict) else list(headers or ())
                 if not any(name.lower() == "accept-encoding" for name, _ in given):
@@ -50,6 +52,19 @@ def asgi_call(app: FastAPI) -> Call:
         return asyncio.run(ask())
 
     return call
+
+
+def _joined(app: ASGIApp) -> ASGIApp:
+    """What is sent in parts, in one piece: httpx does not know of them."""
+
+    async def entered(scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            body = message.get("body")
+            await send({**message, "body": b"".join(body.parts)} if isinstance(body, Parts) else message)
+
+        await app(scope, receive, sent)
+
+    return entered
 
 
 @dataclass
@@ -139,9 +154,9 @@ class MemoryReader:
     def tiered_without_brokers(self, topic: str) -> bool:
         return False
 
-    def fetch_at_hand(
+    def at_hand(
         self, topic: str, partition: int, offset: int, *, max_bytes: int, isolation: Isolation, tier: Tier
-    ) -> Fetched | None:
+    ) -> AtHand | None:
         return None
 
     def route_at_hand(

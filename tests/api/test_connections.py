@@ -21,7 +21,8 @@ from tests.api.gateways import RECORDS, MemoryReader, Running
 from tests.api.served import served
 from tests.scenarios.house import eventually
 from tierstate.api.connections import FEW_WRONG, pause_of
-from tierstate.api.outgoing import SMALL_BYTES
+from tierstate.api.media import BATCHES
+from tierstate.api.outgoing import SMALL_BYTES, Part, Parts
 from tierstate.runtime.gateway_settings import GatewayTls
 
 Serve = Callable[..., Running]
@@ -218,6 +219,36 @@ def test_a_reader_that_stops_is_reset_and_a_slow_one_gets_everything(serve: Serv
         assert taken.endswith(b"0\r\n\r\n")
         assert ended(stopped) == "reset"
     eventually(lambda: running.service.memory.used == 0)
+
+
+def test_an_answer_has_its_memory_until_the_client_has_it(serve: Serve, reader: MemoryReader) -> None:
+    """Also of what goes out in one message, after which nothing is sent that would wait."""
+    running = serve(reader)
+    asked = f"GET {RECORDS}?offset=0&max_bytes=12000000 HTTP/1.1\r\nHost: localhost\r\nAccept: {BATCHES}\r\n\r\n"
+    with connected(running) as client:
+        client.sendall(asked.encode())
+        assert client.recv(20).startswith(b"HTTP/1.1 200")
+        time.sleep(0.3)
+        assert running.service.memory.used > 0
+        left = 10_500_000
+        while left > 0:
+            left -= len(client.recv(1 << 20))
+        eventually(lambda: running.service.memory.used == 0)
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["length", "chunked"])
+def test_a_body_in_parts_is_one_body(counted: bool) -> None:
+    parts: list[Part] = [b"small", memoryview(b"x" * 3 * SMALL_BYTES)[1:], b"", b"the end"]
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        body = Parts(parts)
+        length = [(b"content-length", str(len(body)).encode())] if counted else []
+        await send({"type": "http.response.start", "status": 200, "headers": length})
+        await send({"type": "http.response.body", "body": body})
+
+    with served(app) as address:
+        answer = httpx.get(f"http://{address[0]}:{address[1]}/", headers={"host": "localhost"})
+    assert answer.content == b"".join(parts)
 
 
 async def breaks_off(scope: Scope, receive: Receive, send: Send) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from base64 import b64encode
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -13,17 +15,20 @@ import pytest
 
 from tests.api.conftest import Log
 from tests.api.gateways import RECORDS, Call, Running, asgi_call
+from tierstate.api import kept_answers
 from tierstate.api.answer_memory import AnswerMemory
 from tierstate.api.app import create_app
 from tierstate.api.kept_answers import KeptAnswers
 from tierstate.api.media import ARROW, BATCHES, JSON, KAFKA_BINARY, NDJSON, PARQUET
 from tierstate.api.service import RENEWED_S, FetchService
+from tierstate.broker.callers import Rights
+from tierstate.broker.sasl import Login
 from tierstate.fetch.logical import BOUNDS_AGE_S
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.gateway_settings import Gateway
+from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
 from tierstate.state.errors import BrokerUnavailable
 from tierstate.state.offsets import Offset, OffsetRange
-from tierstate.state.routing import ReadRemote
+from tierstate.state.routing import Isolation, ReadRemote, Tier
 
 FORMS = (NDJSON, KAFKA_BINARY, JSON, ARROW, PARQUET)
 
@@ -71,23 +76,79 @@ def test_calls_that_differ_are_answered_differently(log: Log, call: Call) -> Non
         assert (kept.content, kept.headers) == (expected.content, expected.headers)
 
 
+@pytest.mark.parametrize("media_type", [BATCHES, NDJSON])
 def test_a_call_that_is_refused_is_refused_whatever_is_kept(
-    service: FetchService, call: Call, monkeypatch: pytest.MonkeyPatch
+    service: FetchService, call: Call, monkeypatch: pytest.MonkeyPatch, media_type: str
 ) -> None:
     for _ in range(3):
-        assert call(RECORDS, NDJSON, offset="0").status_code == 200
+        assert call(RECORDS, media_type, offset="0").status_code == 200
     monkeypatch.setattr(service, "serves", lambda topic: False)
-    assert call(RECORDS, NDJSON, offset="0").status_code == 404
+    assert call(RECORDS, media_type, offset="0").status_code == 404
 
 
-def test_a_quota_counts_what_is_kept_as_what_is_read(
+class Brokers:
+    """Ann may read, Bob may know of it, and nobody else."""
+
+    def rights(self, login: Login, topics: Sequence[str]) -> dict[str, Rights]:
+        return dict.fromkeys(topics, Rights(describe=login.user in ("ann", "bob"), read=login.user == "ann"))
+
+    def rights_of(self, user: str, topics: Sequence[str]) -> dict[str, Rights]:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("media_type", [BATCHES, NDJSON])
+def test_nobody_reads_by_the_rights_of_who_asked_the_same_before(log: Log, media_type: str) -> None:
+    settings = Gateway(auth=GatewayAuth(basic=True))
+    with closing(FetchService(log.reader, settings, SystemClock(), asking=Brokers())) as service:
+        call = asgi_call(create_app(service))
+
+        def status(user: str) -> int:
+            login = {"authorization": "Basic " + b64encode(f"{user}:secret".encode()).decode()}
+            return call(RECORDS, media_type, headers=login, offset="0").status_code
+
+        assert [status("ann") for _ in range(3)] == [200] * 3
+        assert (status("bob"), status("eve"), status("ann")) == (403, 404, 200)
+
+
+def test_the_head_of_what_is_at_hand_says_how_far_the_log_is_now(log: Log, call: Call) -> None:
+    asked: dict[str, Any] = {"offset": "0", "tier": "remote"}
+    before = [call(RECORDS, BATCHES, **asked) for _ in range(3)][-1]
+    log.local.high_watermark += 7
+    log.reader.renew("t", 0, 0, isolation=Isolation.READ_COMMITTED, tier=Tier.REMOTE)
+    after = call(RECORDS, BATCHES, **asked)
+    assert after.content == before.content
+    assert int(after.headers["x-high-watermark"]) == int(before.headers["x-high-watermark"]) + 7
+
+
+def test_of_batches_that_are_asked_for_once_nothing_is_kept(service: FetchService, call: Call) -> None:
+    for kept in (False, False, True):  # the first call brings them, the second finds them
+        call(RECORDS, BATCHES, offset="0")
+        assert (service.memory.kept_bytes > 0) == kept
+
+
+def test_what_is_at_hand_takes_memory_as_any_answer(
     service: FetchService, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_answers, "BESIDE_BYTES", 100)
+    size = [len(call(RECORDS, BATCHES, offset="0").content) for _ in range(3)][-1]
+    held = service.memory.hold()
+    held.resize(service.memory.size - 100 - size)
+    assert service.memory.kept_bytes == 100, "where it lies is still known"
+    assert call(RECORDS, BATCHES, offset="0").status_code == 429
+    held.release()
+    assert call(RECORDS, BATCHES, offset="0").status_code == 200
+    assert service.memory.used == 0
+
+
+@pytest.mark.parametrize("media_type", [BATCHES, NDJSON])
+def test_a_quota_counts_what_is_kept_as_what_is_read(
+    service: FetchService, call: Call, monkeypatch: pytest.MonkeyPatch, media_type: str
 ) -> None:
     charged = list[int]()
     monkeypatch.setattr(service, "charge", lambda principal, size: charged.append(size))
     sums = list[int]()
     for _ in range(4):
-        call(RECORDS, NDJSON, offset="0")
+        call(RECORDS, media_type, offset="0")
         sums.append(sum(charged))
         charged.clear()
     assert len(set(sums)) == 1

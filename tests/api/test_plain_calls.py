@@ -11,7 +11,7 @@ from tests.api.conftest import Log
 from tests.api.gateways import RECORDS, Call, asgi_call
 from tierstate.api.app import create_app
 from tierstate.api.media import ARROW, BATCHES, JSON, KAFKA_BINARY, NDJSON
-from tierstate.api.plain_calls import PLAIN
+from tierstate.api.plain_calls import LONGEST, PLAIN, plain_call
 from tierstate.api.service import FetchService
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway
@@ -66,6 +66,40 @@ def test_of_a_parameter_that_is_named_twice_both_ways_take_the_same(call: Call, 
 @pytest.mark.parametrize("path", ["/v1/topics/nobody/partitions/0/records", "/v1/topics/t/partitions/7/records"])
 def test_both_ways_miss_alike(call: Call, path: str) -> None:
     assert alike(call, BATCHES, path, offset="0") == 404
+
+
+@pytest.mark.parametrize(
+    "accepts", [[NDJSON, BATCHES], [BATCHES, NDJSON], [f"{NDJSON};q=0.1", BATCHES], ["text/html", ARROW]]
+)
+def test_of_a_header_that_is_there_twice_both_ways_take_the_same(call: Call, accepts: list[str]) -> None:
+    headers = [("accept", each) for each in accepts]
+    short, long = (call(RECORDS, headers=headers, offset="0", **more) for more in ({}, LONG_WAY))
+    assert (short.status_code, short.headers["content-type"]) == (200, long.headers["content-type"])
+    assert short.content == long.content
+
+
+def test_what_nobody_serves_is_refused_alike(call: Call) -> None:
+    assert alike(call, "text/html", offset="0") == 406
+
+
+def test_a_bug_is_the_same_problem_by_both_ways(
+    call: Call, service: FetchService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(service, "charge", broken)
+    assert alike(call, NDJSON, offset="0") == 500
+    assert call(RECORDS, NDJSON, offset="0").json()["error_code"] == 50050
+
+
+def test_a_long_call_is_answered_and_not_remembered(call: Call) -> None:
+    alike(call, NDJSON, offset=["0"] * LONGEST, max_records="1")
+    known = plain_call.cache_info().currsize
+    assert call(RECORDS, NDJSON, offset=["1"] * LONGEST, max_records="1").status_code == 200
+    assert plain_call.cache_info().currsize == known
+    assert call(RECORDS, NDJSON, offset="1", max_records="77").status_code == 200
+    assert plain_call.cache_info().currsize == known + 1
 
 
 def test_stored_batches_are_read_from_memory_once_they_lie_there(log: Log) -> None:

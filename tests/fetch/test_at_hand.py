@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.fetch.two_tiers import Golden
+from tierstate.fetch.at_hand import AtHand
 from tierstate.fetch.logical import BOUNDS_AGE_S
 from tierstate.fetch.piece import Fetched
 from tierstate.log.batch import iter_batches
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import CorruptData, TierstateError
+from tierstate.state.ids import TopicId
 from tierstate.state.object_keys import ObjectKind, object_key
 from tierstate.state.routing import Isolation, Tier
 from tierstate.state.segment import Compression
@@ -31,10 +34,17 @@ def at_hand(golden: Golden, offset: int, max_bytes: int = 4096, **how: Any) -> F
     golden.gets[:] = [lambda key: refuse()] * 5
     golden.local.answers[:] = [refuse] * 5
     try:
-        return golden.reader.fetch_at_hand("t", 0, offset, max_bytes=max_bytes, **how)
+        found = golden.reader.at_hand("t", 0, offset, max_bytes=max_bytes, **how)
+        return None if found is None else whole_of(found)
     finally:
         golden.gets.clear()
         golden.local.answers.clear()
+
+
+def whole_of(found: AtHand) -> Fetched | None:
+    """None: it holds no more, or its bytes are not there."""
+    data = found.data() if found.holds() else None
+    return None if data is None else replace(found.piece, data=b"".join(data))
 
 
 def pieces(golden: Golden, isolation: Isolation, tier: Tier, max_bytes: int) -> Iterator[Fetched]:
@@ -124,6 +134,85 @@ def test_a_topic_created_again_is_not_read_by_what_was_known_of_the_other(golden
     golden.control.deleted = True
     clock.advance(0.5)
     assert at_hand(golden, 0) is None  # its name is believed for a second
+
+
+def planned(golden: Golden) -> AtHand:
+    """The first batches, which everybody asks for."""
+    how: dict[str, Any] = {"isolation": Isolation.READ_COMMITTED, "tier": Tier.REMOTE}
+    whole = golden.reader.fetch("t", 0, 0, max_bytes=4096, **how)
+    found = golden.reader.at_hand("t", 0, 0, max_bytes=4096, **how)
+    assert found is not None
+    assert whole_of(found) == whole
+    assert found.size == len(whole.data)
+    return found
+
+
+def renewed(golden: Golden, offset: int = 0) -> None:
+    golden.reader.renew("t", 0, offset, isolation=Isolation.READ_COMMITTED, tier=Tier.REMOTE)
+
+
+def test_a_plan_is_good_as_long_as_what_it_was_routed_by_is_said_again(golden_log: Make) -> None:
+    clock = ManualClock()
+    golden = golden_log(clock=clock)
+    plan = planned(golden)
+    for _ in range(3):
+        clock.advance(BOUNDS_AGE_S * 0.9)
+        assert plan.holds()
+        renewed(golden)
+    clock.advance(BOUNDS_AGE_S * 1.1)
+    assert not plan.holds()
+    renewed(golden)
+    assert plan.holds()
+
+
+def grown(golden: Golden) -> None:
+    golden.local.high_watermark += 1
+
+
+def led_by_another(golden: Golden) -> None:
+    golden.local.elect(golden.local.epochs[-1][0] + 1)
+
+
+def log_start_moved(golden: Golden) -> None:
+    golden.tiers.start_log_at(golden.folder.bases[1])
+    golden.tiers.view.require_fresh(0, 0)
+
+
+@pytest.mark.parametrize("happens", [grown, led_by_another, log_start_moved])
+def test_a_plan_ends_when_the_log_is_another_than_it_was(golden_log: Make, happens: Callable[[Golden], None]) -> None:
+    clock = ManualClock()
+    golden = golden_log(clock=clock)
+    plan = planned(golden)
+    happens(golden)
+    renewed(golden, golden.folder.bases[1])
+    assert not plan.holds()
+
+
+def test_a_plan_ends_when_another_topic_has_the_name(golden_log: Make) -> None:
+    clock = ManualClock()
+    golden = golden_log(clock=clock)
+    plan = planned(golden)
+    clock.advance(0.6)
+    golden.reader.partition("t", 0).renew(0, Isolation.READ_COMMITTED, Tier.REMOTE)
+    golden.control._described = replace(golden.control._described, topic_id=TopicId.of(b"another-topic-id"))
+    clock.advance(0.5)
+    assert golden.reader.topic("t").topic_id != plan.piece.topic_id
+    assert not plan.holds()
+
+
+def test_a_plan_has_no_bytes_when_the_cache_let_any_go(golden_log: Make) -> None:
+    """Those that come back are others, whose checksums nobody looked at."""
+    clock = ManualClock()
+    golden = golden_log(clock=clock)
+    plan = planned(golden)
+    cache = golden.remote.cache
+    kept, cache.max_bytes = cache.max_bytes, 1
+    golden.reader.fetch("t", 0, golden.folder.bases[-1] - 1, tier=Tier.REMOTE)
+    assert plan.data() is None
+    cache.max_bytes = kept
+    golden.reader.fetch("t", 0, 0, tier=Tier.REMOTE)
+    assert plan.data() is None
+    assert at_hand(golden, 0) is not None
 
 
 def damaged(golden: Golden) -> None:

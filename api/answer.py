@@ -1,0 +1,105 @@
+"""What a call for records is answered: a head, and a body that is ready or is made while it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from ..app.pool import Pool
+from ..fetch.piece import Fetched
+from ..state.offsets import Offset
+from ..state.routing import Tier
+from .answer_body import AnswerBody, Call, Chunk, ReadyBody
+from .answer_memory import Held
+from .scan import Scan, ScanEnd
+
+Head = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Checked, so that the rest of it cannot fail; that is made in ``pool``. ``said``: of it, in the access log."""
+
+    head: Head
+    said: dict[str, Any]
+    body: AnswerBody | ReadyBody
+    pool: Pool
+
+
+def answer_of(
+    call: Call,
+    piece: Fetched,
+    tiers: Sequence[Tier],
+    next_offset: Offset,
+    body: AnswerBody | ReadyBody,
+    pool: Pool,
+    scan: Scan | None = None,
+) -> Answer:
+    """``piece``: the first; its data is the body's. ``tiers``: in the order of the records."""
+    bounds = piece.bounds
+    head = {
+        "x-next-offset": str(next_offset),
+        "x-tier": ", ".join(tiers),
+        "x-high-watermark": str(bounds.high_watermark),
+        "x-last-stable-offset": str(bounds.last_stable_offset),
+        "cache-control": "no-store",
+        "vary": "Accept, Accept-Encoding",
+    }
+    said: dict[str, Any] = {"tier": ", ".join(tiers), "first_offset": piece.offset, "next_offset": next_offset}
+    if scan is not None:
+        head["x-scanned-records"], head["x-scanned-bytes"] = str(scan.records), str(scan.bytes)
+        head["x-scan-stopped"] = scan.stopped or ScanEnd.END
+        said["scanned_bytes"] = scan.bytes
+    if bounds.log_start is not None:
+        head["x-log-start-offset"] = str(bounds.log_start)
+    if piece.view_age_s is not None:
+        head["x-view-age"] = f"{piece.view_age_s:.1f}"
+    if piece.topic_id is not None:
+        head["x-topic-id"] = str(piece.topic_id)
+    if call.coding is not None:
+        head["content-encoding"] = call.coding
+    if body.whole:
+        head["content-length"] = str(body.size)
+    head["content-type"] = call.media_type
+    return Answer([(name.encode(), value.encode()) for name, value in head.items()], said, body, pool)
+
+
+class AnswerResponse(StreamingResponse):
+    """Gives its memory back when it is over, however it ends."""
+
+    def __init__(self, answer: Answer, held: Held) -> None:
+        super().__init__(_rest(answer))
+        self.raw_headers = answer.head
+        self._body, self._held = answer.body, held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if self._body.whole:
+                await self.stream_response(send)
+            else:
+                await super().__call__(scope, receive, send)  # which notices that a client has left
+        finally:
+            self._held.release()
+
+    async def stream_response(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        ready, whole, nothing = self._body.ready, self._body.whole, not self._body.ready
+        while ready:  # what is sent is let go: it may be a view of the cache's
+            more = not whole or len(ready) > 1
+            await send({"type": "http.response.body", "body": ready.pop(0), "more_body": more})
+        if not whole:
+            async for later in self.body_iterator:
+                await send({"type": "http.response.body", "body": later, "more_body": True})
+        if not whole or nothing:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _rest(answer: Answer) -> AsyncIterator[Chunk]:
+    """One chunk is made when the one before it was taken: no thread waits for a slow client."""
+    while (chunk := await answer.pool.run(answer.body.later, goes_on=True)) is not None:
+        if len(chunk):
+            yield chunk
