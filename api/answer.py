@@ -15,6 +15,7 @@ from ..state.offsets import Offset
 from ..state.routing import Tier
 from .answer_body import AnswerBody, Call, Chunk, ReadyBody
 from .answer_memory import Held
+from .outgoing import Parts
 from .scan import Scan, ScanEnd
 
 Head = list[tuple[bytes, bytes]]
@@ -90,7 +91,10 @@ class AnswerResponse(StreamingResponse):
         ready, whole, nothing = self._body.ready, self._body.whole, not self._body.ready
         while ready:  # what is sent is let go: it may be a view of the cache's
             more = not whole or len(ready) > 1
-            await send({"type": "http.response.body", "body": ready.pop(0), "more_body": more})
+            each = ready.pop(0)
+            body = each if isinstance(each, Parts) else Parts([each])
+            del each
+            await send({"type": "http.response.body", "body": body, "more_body": more})
         if not whole:
             async for later in self.body_iterator:
                 await send({"type": "http.response.body", "body": later, "more_body": True})

@@ -55,6 +55,7 @@ class Outgoing(asyncio.Transport):
                 continue
             if isinstance(part, Parts):
                 self._parts += part.parts
+                part.parts = ()  # whoever waits with the message has them no more
             else:
                 self._parts.append(part)
             self._size += len(part)
