@@ -2,9 +2,8 @@
 
 Ours reads the remote tier alone (`tiered_storage_only`, a folder), the peer a broker on the same machine; all is in the
 page cache. Each run is a process of its own, sides take turns, medians of five: CPU time of that process alone, from
-the 10,000th record on, and its peak memory. One partition, batches as Kafka's producer makes them. ``gc.freeze()``:
-both call it after their first record, as docs/consumer.md says. The start is from an empty process to the first record,
-imports included, of a group without a commit, with 10,000 segments known.
+the 10,000th record on, and its peak memory. One partition, batches as Kafka's producer makes them. The start is from
+an empty process to the first record, imports included, of a group without a commit, with 10,000 segments known.
 """
 
 from __future__ import annotations
@@ -68,8 +67,7 @@ def measure(quick: bool = False) -> list[Row]:
         for number, (what, (value_bytes, codec, count)) in enumerate(SIZES.items()):
             count = count // 20 if quick else count
             topic = place.fill(f"bench-{number}", value_bytes, codec, count)
-            for frozen in (False, True):
-                rows += _side_by_side(place, topic, what, count * 3 // 4, 1 if quick else RUNS, frozen)
+            rows += _side_by_side(place, topic, what, count * 3 // 4, 1 if quick else RUNS)
         segments = SEGMENTS // 100 if quick else SEGMENTS
         place.add_segments("bench-0", segments)
         firsts = [place.consumed(True, "bench-0", 1).first_s for _ in range(1 if quick else RUNS)]
@@ -78,14 +76,12 @@ def measure(quick: bool = False) -> list[Row]:
     return rows
 
 
-def _side_by_side(place: TieredPlace, topic: str, what: str, count: int, runs: int, frozen: bool) -> list[Row]:
+def _side_by_side(place: TieredPlace, topic: str, what: str, count: int, runs: int) -> list[Row]:
     found: dict[bool, list[Consumed]] = {True: [], False: []}
     for _ in range(runs):
         for tiered in found:
-            found[tiered].append(place.consumed(tiered, topic, count, frozen))
+            found[tiered].append(place.consumed(tiered, topic, count))
     ours, peer = (1e6 / statistics.median(each.cpu for each in found[tiered]) for tiered in (True, False))
-    if frozen:
-        return [Row(f"consume(1000), {what}, gc.freeze()", ours, "records a CPU second", peer, PEER, "≥ 1x")]
     memory = [statistics.median(each.peak_bytes for each in found[tiered]) / 2**20 for tiered in (True, False)]
     return [
         Row(f"consume(1000), {what}", ours, "records a CPU second", peer, PEER, "≥ 1x"),
@@ -151,8 +147,8 @@ class TieredPlace:
             producer.poll(0)
         producer.flush(120)
 
-    def consumed(self, tiered: bool, topic: str, count: int, frozen: bool = False) -> Consumed:
-        """By a process of its own. ``frozen``: it calls `gc.freeze` after its first record."""
+    def consumed(self, tiered: bool, topic: str, count: int) -> Consumed:
+        """By a process of its own."""
         config: dict[str, Any] = {
             **self._kafka.client_config,
             "group.id": f"bench-{tiered}",
@@ -161,7 +157,7 @@ class TieredPlace:
         config |= {"auto.offset.reset": "earliest", "check.crcs": True}
         if tiered:
             config |= {"tiered.mode": "tiered_storage_only", "tierstate.store.url": self._store}
-        said = json.dumps([tiered, topic, count, config, frozen])
+        said = json.dumps([tiered, topic, count, config])
         command = [sys.executable, str(Path(__file__).with_name("consuming.py")), said]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return Consumed(**json.loads(done.stdout.splitlines()[-1]))

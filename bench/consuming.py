@@ -5,7 +5,6 @@ What was imported costs CPU later: Python's collector looks through it again and
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 WARM = 10_000
 
 
-def consume(tiered: bool, topic: str, count: int, config: dict[str, Any], frozen: bool) -> dict[str, float]:
+def consume(tiered: bool, topic: str, count: int, config: dict[str, Any]) -> dict[str, float]:
     """CPU seconds a million records from the `WARM`-th on, peak memory, and seconds to the first record."""
     began = time.monotonic()
     module, name = ("tierstate", "TieredConsumer") if tiered else ("confluent_kafka", "Consumer")
@@ -31,8 +30,6 @@ def consume(tiered: bool, topic: str, count: int, config: dict[str, Any], frozen
                 message.value()
             if records and not found:
                 first_s = time.monotonic() - began
-                if frozen:
-                    gc.freeze()
             found += len(records)
             if not cpu and found >= WARM:
                 cpu, from_found = time.process_time(), found

@@ -1,10 +1,10 @@
 """The HTTP gateway, beside a server of the same kind that hands out the same bytes from memory.
 
 Both are a process of their own: uvicorn with the same protocol class. The peer's app is one function that has each
-answer ready, in one piece. Clients are sockets of one process, so many connections, that ask for 1 MiB as stored, one
-call after the other, over the remote tier of one partition (a directory, in the page cache), and throw away what they
-get. Bytes of answers in a second; sides take turns, medians of five. ``64 clients beside one``: bytes a second of 64
-together beside those of one alone; and how long a call took, 99th percentile beside the median. All share two cores.
+answer ready, in one piece. Clients are connections of one process that ask for 1 MiB as stored, one call after the
+other, over the remote tier of one partition (a directory, in the page cache), and throw away what they get. Bytes
+of answers in a second; sides take turns, medians of five. ``64 clients beside one``: bytes a second of 64 together
+beside those of one alone; and how long a call took, 99th percentile beside the median. All share two cores.
 
 Clients ask for the same 64 places again and again, so the gateway has their answers at hand, as it does for many who
 read one topic. ``each call once``: no call is like another (`max_bytes` is another one each time), so each is decoded.
@@ -18,37 +18,28 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 from tierstate.sandbox.kafka import KafkaSandbox
 
 from .consumer import SIZES, TieredPlace
+from .http_clients import Taken, taken
 from .rows import RUNS, Row
 
 BARE = "the same bytes from memory"
 CALL_BYTES = 1 << 20
 SECONDS = 1.5
 CLIENTS = (1, 8, 64)
+ONCE = 10_000
 FORMS = {
     "batches": ("application/vnd.tierstate.batches", "≥ 0.7x"),
     "Arrow": ("application/vnd.apache.arrow.stream", "≥ 0.5x"),
     "ndjson": ("application/x-ndjson", "≥ 0.25x"),
     "binary JSON": ("application/vnd.kafka.binary.v2+json", ""),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """By all clients of one run."""
-
-    rate: float
-    """Bytes of bodies a second."""
-    p50: float
-    p99: float
 
 
 def measure(quick: bool = False) -> list[Row]:
@@ -87,7 +78,7 @@ def rows_of(address: str, path: str, below: int, what: str, folder: Path, quick:
         if form != "batches":
             seconds = 0.5 if quick else SECONDS
             once = [
-                asyncio.run(taken(address, asked, media_type, 1, seconds, like_no_other=run + 1)).rate
+                asyncio.run(taken(address, _like_no_other(asked, run), media_type, 1, seconds)).rate
                 for run in range(1 if quick else RUNS)
             ]
             rows.append(
@@ -99,6 +90,12 @@ def rows_of(address: str, path: str, below: int, what: str, folder: Path, quick:
         p50, p99 = (statistics.median(getattr(each, p) for each in found[address, most]) * 1e3 for p in ("p50", "p99"))
         rows.append(Row(f"{form}, {what}, p99", p99, "ms, 64 clients, less is better", p50, "p50", "≤ 4x"))
     return rows
+
+
+def _like_no_other(asked: list[str], run: int) -> list[str]:
+    """More calls than one client makes in a run, and none that another run makes."""
+    more = range(CALL_BYTES + (run + 1) * ONCE, CALL_BYTES + (run + 2) * ONCE)
+    return [f"{path}&max_bytes={most}" for path, most in zip(cycle(asked), more, strict=False)]
 
 
 async def _walk(address: str, path: str, below: int, media_type: str) -> tuple[list[str], list[bytes]]:
@@ -115,36 +112,6 @@ async def _walk(address: str, path: str, below: int, media_type: str) -> tuple[l
         offset = int(head[b"x-next-offset"])
     writer.close()
     return asked, bodies
-
-
-async def taken(
-    address: str, asked: list[str], media_type: str, clients: int, seconds: float, like_no_other: int = 0
-) -> Taken:
-    """``like_no_other``: no call is like another one, nor like those of another such number; 0: they may be."""
-    host, port = address.removeprefix("http://").split(":")
-    times: list[float] = []
-    total = 0
-    began = time.perf_counter()
-
-    async def client(number: int) -> None:
-        nonlocal total
-        reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
-        at = number
-        while time.perf_counter() - began < seconds:
-            asking = time.perf_counter()
-            path = asked[at % len(asked)]
-            if like_no_other:
-                path += f"&max_bytes={CALL_BYTES + like_no_other * 10_000 + at}"
-            _, body = await _call(reader, writer, path, media_type)
-            total += len(body)
-            times.append(time.perf_counter() - asking)
-            at += 1
-        writer.close()
-
-    await asyncio.gather(*(client(number) for number in range(clients)))
-    ended = time.perf_counter()
-    cuts = statistics.quantiles(times, n=100) if len(times) > 1 else times * 99
-    return Taken(total / (ended - began), cuts[49], cuts[98])
 
 
 async def _call(

@@ -35,7 +35,8 @@ from tierstate.sandbox.kafka import KafkaSandbox
 
 from .bucket import bucket
 from .consumer import SIZES, TieredPlace
-from .gateway import FORMS, Taken, gateway_of, taken
+from .gateway import FORMS, gateway_of
+from .http_clients import Taken, taken
 from .proxy import EAGER, TRIMMED, by_way_of
 from .ranged_reads import far
 from .rows import Row

@@ -25,7 +25,8 @@ from typing import NamedTuple
 from tierstate.sandbox.kafka import KafkaSandbox
 
 from .consumer import SIZES, TieredPlace
-from .gateway import CALL_BYTES, FORMS, taken
+from .gateway import CALL_BYTES, FORMS
+from .http_clients import taken
 from .rows import RUNS, Row
 
 CLIENTS, SECONDS = 8, 2.0

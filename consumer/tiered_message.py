@@ -7,12 +7,12 @@ is a row of its block, and a column is made when the first message is asked for 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice, repeat, starmap
 from typing import Any
 
 from confluent_kafka import KafkaError
 
 from ..log import kernels
+from ..log.object_kernels import Rows, bytes_of
 from ..log.record_block import RecordBlock
 from ..state.errors import (
     AccessDenied,
@@ -79,8 +79,8 @@ def _timestamps(block: RecordBlock) -> list[tuple[int, int]]:
 
 _COLUMNS: dict[str, Callable[[RecordBlock], list[Any]]] = {
     "offsets": lambda block: block.offsets.tolist(),
-    "keys": lambda block: block.objects(kernels.KEY_AT),
-    "values": lambda block: block.objects(kernels.VALUE_AT),
+    "keys": lambda block: bytes_of(block, kernels.KEY_AT),
+    "values": lambda block: bytes_of(block, kernels.VALUE_AT),
     "headers": _headers,
     "timestamps": _timestamps,
 }
@@ -190,19 +190,20 @@ class TieredMessage:
         return f"<TieredMessage {self.topic()}-{self.partition()}@{self.offset()}>"
 
 
+_ROWS = Rows(TieredMessage, "_columns", "_row")
+
+
 class BlockMessages:
     """The records of a block, made as they are taken."""
 
     def __init__(self, block: RecordBlock, topic: str, partition: int) -> None:
-        self._columns, self._rows = MessageColumns(topic, partition, block), iter(range(len(block)))
+        self._columns, self._taken, self._count = MessageColumns(topic, partition, block), 0, len(block)
 
     def take(self, limit: int) -> list[TieredMessage]:
         """Empty: all are taken."""
-        rows, columns = list(islice(self._rows, limit)), self._columns
-        made = list(starmap(TieredMessage, repeat((), len(rows))))
-        for message, row in zip(made, rows, strict=True):
-            message._columns, message._row = columns, row
-        return made
+        first = self._taken
+        self._taken = min(first + limit, self._count)
+        return _ROWS.made(self._columns, first, self._taken - first)
 
 
 _CODES: tuple[tuple[type[TierstateError], int], ...] = (

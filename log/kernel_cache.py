@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 SHARED = "kernels"
+SOURCES = ("kernels.py", "json_kernels.py", "object_kernels.py")
 WAY_OUT = (
     "make a warm folder in the image (NUMBA_CACHE_DIR=/opt/kernels python -m tierstate.log.kernel_cache), and give "
     "executors NUMBA_CACHE_DIR; see docs/options.md"
@@ -43,7 +44,7 @@ def kernel_folder() -> str:
 def _by_source(home: Path) -> Path:
     """In ``home``, for this source, with this path linked. Without links it is only as numba alone would do."""
     here = Path(os.path.abspath(__file__)).parent
-    sources = b"".join((here / name).read_bytes() for name in ("kernels.py", "json_kernels.py"))
+    sources = b"".join((here / name).read_bytes() for name in SOURCES)
     folder = home / hashlib.sha256(sources).hexdigest()[:16]
     with suppress(OSError):
         (folder / SHARED).mkdir(parents=True, exist_ok=True)
@@ -85,7 +86,7 @@ def _take_over(warm: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    from . import kernels
+    from . import json_kernels, kernels, object_kernels  # noqa: F401  they are compiled by this
 
     print(f"{'compiled into' if kernels.compiled_here() else 'warm already:'} {kernels.FOLDER}")
 

@@ -6,8 +6,9 @@ keep the buffers alive and hand out only lengths that pass one proved. Nothing h
 A record: varint length, int8 attributes, varlong timestamp delta, varint offset delta, varint key length and key,
 varint value length and value, varint header count, then name and value of each header; all zigzag, -1 is null.
 
-Kernels have one signature each (those of JSON are in `json_kernels.py`): numba's cache notices changes by file, and
-several processes that compile at once write equal entries.
+Kernels have one signature each (those of JSON are in `json_kernels.py`, those that make objects in
+`object_kernels.py`): numba's cache notices changes by file, and several processes that compile at once write equal
+entries.
 """
 
 from __future__ import annotations
@@ -62,13 +63,13 @@ KEY_AT, VALUE_AT = 0, 1
 
 
 Compiled = Callable[..., Any]
-_intrinsic = cast(Callable[[Compiled], Compiled], numba.extending.intrinsic)
+intrinsic = cast(Callable[[Compiled], Compiled], numba.extending.intrinsic)
 _cgutils: Any = cgutils
 _ir = _cgutils.ir
 _POINTER = _ir.IntType(8).as_pointer()
 
 
-@_intrinsic
+@intrinsic
 def _byte(typing: Any, address: Any) -> Any:
     """The byte at an address."""
 
@@ -89,7 +90,7 @@ def _big_endian(bits: int, signed: bool) -> Any:
 
         return types.int64(types.int64), build
 
-    return _intrinsic(load)
+    return intrinsic(load)
 
 
 _int16 = _big_endian(16, True)
@@ -98,7 +99,7 @@ _uint32 = _big_endian(32, False)
 _int64 = _big_endian(64, True)
 
 
-@_intrinsic
+@intrinsic
 def _word(typing: Any, address: Any) -> Any:
     """Eight bytes as they lie in memory, the first one lowest (little-endian hosts only, as Arrow's buffers are)."""
 
@@ -108,7 +109,7 @@ def _word(typing: Any, address: Any) -> Any:
     return types.uint64(types.int64), build
 
 
-@_intrinsic
+@intrinsic
 def _copy(typing: Any, target: Any, source: Any, size: Any) -> Any:
     """memcpy; exactly ``size`` bytes are read and written."""
 
@@ -118,26 +119,6 @@ def _copy(typing: Any, target: Any, source: Any, size: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), build
-
-
-@_intrinsic
-def _put_bytes(typing: Any, target: Any, source: Any, size: Any) -> Any:
-    """New bytes in the place of the object that is referred to at ``target``. 1; 0: there is no memory for them."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        python = context.get_python_api(builder)
-        place = builder.inttoptr(args[0], python.pyobj.as_pointer())
-        made = python.bytes_from_string_and_size(builder.inttoptr(args[1], _POINTER), args[2])
-        failed = _cgutils.is_null(builder, made)
-        with builder.if_else(failed) as (no, yes):
-            with no:
-                python.err_clear()
-            with yes:
-                python.decref(builder.load(place))
-                builder.store(made, place)
-        return builder.zext(builder.not_(failed), _ir.IntType(64))
-
-    return types.int64(types.int64, types.int64, types.int64), build
 
 
 def _big_endian_store(bits: int) -> Any:
@@ -150,7 +131,7 @@ def _big_endian_store(bits: int) -> Any:
 
         return types.void(types.int64, types.int64), build
 
-    return _intrinsic(store)
+    return intrinsic(store)
 
 
 _put8, _put32, _put64 = _big_endian_store(8), _big_endian_store(32), _big_endian_store(64)
@@ -412,18 +393,6 @@ def list_headers(
             sums[1] += max(length, 0)
             header += 1
         lists[r + 1] = header
-
-
-@kernel("int64(int64, int64[:, ::1], int32[:, ::1], int64, int64)", nogil=False)
-def objects(raw: int, at: Any, size: Any, part: int, target: int) -> Any:
-    """As `gather`, into Python's bytes: ``target``, the references of as many None, which those stay that are null.
-
-    It makes objects, so it is the one kernel that keeps the GIL. Returns `SHORT` where there is no memory.
-    """
-    for r in range(at.shape[0]):
-        if size[r, part] >= 0 and not _put_bytes(target + 8 * r, raw + at[r, part], np.int64(size[r, part])):
-            return SHORT
-    return OK
 
 
 @kernel(

@@ -102,13 +102,6 @@ class RecordBlock:
         total = int(self.sums[kernels.KEY_BYTES if column == kernels.KEY_AT else kernels.VALUE_BYTES])
         return gathered(pa.binary(), self.raw, self.at, self.size, column, total, nulls)
 
-    def objects(self, column: int) -> list[bytes | None]:
-        """As `binary`, as Python's own: each copied once."""
-        made = np.full(len(self), None, object)
-        if kernels.objects(self.raw.ctypes.data, self.at, self.size, column, made.ctypes.data) != kernels.OK:
-            raise MemoryError
-        return made.tolist()
-
     def header_table(self) -> HeaderTable:
         """Names that are not UTF-8 read as Kafka's Java client reads them: U+FFFD for what is malformed."""
         count, total = len(self), int(self.sums[kernels.HEADER_COUNT])

@@ -28,7 +28,7 @@ from tests.log.batches import (
 from tierstate.log.batch import TRANSACTIONAL, iter_batches
 from tierstate.log.decode import PIECE_BYTES, RECORD_SCHEMA, decode_batches, decode_records, record_schema
 from tierstate.log.isolation import AbortFilter
-from tierstate.log.kernels import KEY_AT, VALUE_AT
+from tierstate.log.kernels import KEY_AT
 from tierstate.state.errors import CorruptData, InvalidRequest
 from tierstate.state.offsets import Offset
 from tierstate.state.segment import AbortedRange
@@ -72,26 +72,6 @@ def test_batches_of_any_codec_in_any_order_come_back(log: list[tuple[int, list[P
     assert table.column("key").to_pylist() == [row[3] for row in wanted]
     assert table.column("value").to_pylist() == [row[4] for row in wanted]
     assert table.column("offset").to_pylist() == [row[0] for row in wanted]
-
-
-@given(st.lists(st.tuples(optional, optional), min_size=1, max_size=30))
-def test_pythons_bytes_are_those_of_the_arrow_column(records: list[tuple[bytes | None, bytes | None]]) -> None:
-    data = Batch(0, [record(delta, key, value) for delta, (key, value) in enumerate(records)]).bytes
-    (block,) = decode_records(data, source="f")
-    for column in (KEY_AT, VALUE_AT):
-        assert block.objects(column) == block.binary(column).to_pylist() == [each[column] for each in records]
-
-
-def test_pythons_bytes_are_held_by_who_asked_for_them_alone() -> None:
-    values = [b"%d" % number if number % 2 else None for number in range(10_000)]
-    data = Batch(0, [record(delta, None, value) for delta, value in enumerate(values)]).bytes
-    (block,) = decode_records(data, source="f")
-    nobody = sys.getrefcount(None)
-    made = block.objects(VALUE_AT)
-    assert [sys.getrefcount(made[at]) for at in range(101, 200, 2)] == [2] * 50  # the list, and the argument
-    assert abs(sys.getrefcount(None) - nobody - 5000) < 100
-    del made
-    assert abs(sys.getrefcount(None) - nobody) < 100
 
 
 def test_blocks_stay_good_after_the_next_one_is_asked_for() -> None:

@@ -303,7 +303,7 @@ def test_a_large_frame_that_nobody_looks_into_is_streamed(proxy: ProxyServer, br
     body = bytes(range(256)) * (64 * 1024)
     broker.answer = lambda request: framed(request[4:8] + request[10:])
     with closing(connected(proxy)) as client:
-        # By one thread: two at once break a TLS connection, its lock came with Python 3.13 (the broker reads all first).
+        # By one thread: two at once break a TLS connection before Python 3.13. The broker reads all of it first.
         client.sendall(request(HEARTBEAT, 0, 7, body))
         answer = answer_of(client)
         assert (len(answer), answer == struct.pack(">i", 7) + body) == (4 + len(body), True)  # 16 MiB, not to be shown

@@ -1,0 +1,131 @@
+"""HTTP clients that cost little, so that what is measured is the server: what they get they throw away, unread.
+
+Each asks one call after the other on a connection of its own. All of one run share a loop, and one buffer that is small
+enough to stay in the processor's cache: clients that keep 64 answers of a few MiB each are slower than any server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import cast
+
+BUFFER_BYTES = 256 << 10
+RETRY_S = 0.05
+"""After a 429."""
+LINE = -1
+"""What a reading wants next, where it is not a number of bytes to be thrown away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """By all clients of one run."""
+
+    rate: float
+    """Bytes of bodies a second."""
+    p50: float
+    """Seconds a call."""
+    p99: float
+
+
+async def taken(address: str, asked: Sequence[str], media_type: str, clients: int, seconds: float) -> Taken:
+    """``asked``: paths, in turns; each client begins at another one. Raises SystemExit for any answer but 200, 429."""
+    host, port = address.removeprefix("http://").split(":")
+    loop, buffer = asyncio.get_running_loop(), bytearray(BUFFER_BYTES)
+    began = time.perf_counter()
+    turns = [islice(cycle(asked), number, None) for number in range(clients)]
+    made = [_Client(turn, media_type, began + seconds, buffer) for turn in turns]
+    for each in made:
+        await loop.create_connection(lambda each=each: each, host, int(port))  # type: ignore[misc]
+    for each in made:
+        await each.ended
+    took = time.perf_counter() - began
+    times = [call for each in made for call in each.times]
+    cuts = statistics.quantiles(times, n=100) if len(times) > 1 else times * 99
+    return Taken(sum(each.body_bytes for each in made) / took, cuts[49], cuts[98])
+
+
+class _Client(asyncio.BufferedProtocol):
+    def __init__(self, paths: Iterator[str], media_type: str, until: float, buffer: bytearray) -> None:
+        self._paths, self._media_type, self._until = paths, media_type, until
+        self._buffer, self._view = buffer, memoryview(buffer)
+        self._reading = self._read()
+        self._wanted, self._line, self._path = next(self._reading), b"", ""
+        self._asked_at = 0.0
+        self.ended = asyncio.get_running_loop().create_future()
+        self.times: list[float] = []
+        self.body_bytes = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._next()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        at = 0
+        while at < nbytes:
+            if self._wanted == LINE:
+                end = self._buffer.find(b"\n", at, nbytes) + 1
+                self._line += self._view[at : end or nbytes]
+                at = end or nbytes
+                if end:
+                    line, self._line = self._line[:-2], b""
+                    self._wanted = self._reading.send(line)
+            else:
+                thrown = min(self._wanted, nbytes - at)
+                at += thrown
+                self._wanted -= thrown
+            while self._wanted == 0:
+                self._wanted = self._reading.send(b"")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(error or SystemExit(f"{self._path}: the connection was closed"))
+
+    def _read(self) -> Generator[int, bytes, None]:
+        """Answers, as HTTP/1.1 has them: yields `LINE`, or so many bytes as are of no interest."""
+        while True:
+            status = yield LINE
+            head = {}
+            while line := (yield LINE):
+                name, value = line.lower().split(b": ", 1)
+                head[name] = value
+            body = 0
+            if b"content-length" in head:
+                body = int(head[b"content-length"])
+                yield body
+            else:
+                while size := int((yield LINE), 16):
+                    body += size
+                    yield size + 2
+                while (yield LINE):
+                    pass  # a trailer
+            self._answered(status, body)
+
+    def _answered(self, status: bytes, body: int) -> None:
+        if b" 429 " in status:
+            asyncio.get_running_loop().call_later(RETRY_S, self._ask)
+        elif b" 200 " in status:
+            self.times.append(time.perf_counter() - self._asked_at)
+            self.body_bytes += body
+            self._next()
+        else:
+            self.ended.set_exception(SystemExit(f"{self._path}: {status!r}"))
+
+    def _next(self) -> None:
+        if time.perf_counter() >= self._until:
+            self.ended.set_result(None)
+            self._transport.close()
+            return
+        self._path, self._asked_at = next(self._paths), time.perf_counter()
+        self._ask()
+
+    def _ask(self) -> None:
+        head = f"GET {self._path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {self._media_type}\r\n\r\n"
+        self._transport.write(head.encode())

@@ -1,0 +1,122 @@
+"""Python's own objects by the hundreds, compiled: the bytes of a block's column, and a message for each row.
+
+These kernels keep the GIL, for they make objects: each into a list that nobody else has, in the place of a None.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numba.core import cgutils, types
+
+from .kernels import OK, SHORT, intrinsic, kernel
+from .record_block import RecordBlock
+
+_cgutils: Any = cgutils
+_ir = _cgutils.ir
+_POINTER, _LONG = _ir.IntType(8).as_pointer(), _ir.IntType(64)
+_PLACES: Any = types.Tuple([types.int64, types.int64])  # type: ignore[no-untyped-call]
+Made = TypeVar("Made")
+
+
+@intrinsic
+def _put_bytes(typing: Any, target: Any, index: Any, source: Any, size: Any) -> Any:
+    """New bytes into a list. 1; 0: there was no memory for them."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target, index, source, size = args
+        python = context.get_python_api(builder)
+        made = python.bytes_from_string_and_size(builder.inttoptr(source, _POINTER), size)
+        failed = _cgutils.is_null(builder, made)
+        with builder.if_else(failed) as (no, yes):
+            with no:
+                python.err_clear()
+            with yes:
+                python.list_setitem(builder.inttoptr(target, python.pyobj), index, made)
+        return builder.zext(builder.not_(failed), _LONG)
+
+    return types.int64(*[types.int64] * 4), build
+
+
+@intrinsic
+def _put_row(typing: Any, target: Any, index: Any, kind: Any, shared: Any, number: Any, places: Any) -> Any:
+    """A new instance into a list, what is shared and the number into its slots. 1; 0: there was no memory for it."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target, index, kind, shared, number, places = args
+        python = context.get_python_api(builder)
+        allocated = _ir.FunctionType(python.pyobj, [_POINTER, _LONG])
+        allocate = _cgutils.get_or_insert_function(builder.module, allocated, "PyType_GenericAlloc")
+        forgotten = _ir.FunctionType(_ir.VoidType(), [python.pyobj])
+        forget = _cgutils.get_or_insert_function(builder.module, forgotten, "PyObject_GC_UnTrack")
+        made = builder.call(allocate, [builder.inttoptr(kind, _POINTER), _LONG(0)])
+        numbered = python.long_from_longlong(number)
+        failed = builder.or_(_cgutils.is_null(builder, made), _cgutils.is_null(builder, numbered))
+        with builder.if_else(failed) as (no, yes):
+            with no:
+                python.decref(made)  # of null it is nothing
+                python.decref(numbered)
+                python.err_clear()
+            with yes:
+                builder.call(forget, [made])
+                common = builder.inttoptr(shared, python.pyobj)
+                python.incref(common)
+                for nth, held in enumerate((common, numbered)):
+                    slot = builder.add(builder.ptrtoint(made, _LONG), builder.extract_value(places, nth))
+                    builder.store(held, builder.inttoptr(slot, python.pyobj.as_pointer()))
+                python.list_setitem(builder.inttoptr(target, python.pyobj), index, made)
+        return builder.zext(builder.not_(failed), _LONG)
+
+    return types.int64(*[types.int64] * 5, _PLACES), build
+
+
+@kernel("int64(int64, int64[:, ::1], int32[:, ::1], int64, int64)", nogil=False)
+def _fill_bytes(raw: int, at: Any, size: Any, part: int, target: int) -> Any:
+    for r in range(at.shape[0]):
+        if size[r, part] >= 0 and not _put_bytes(target, r, raw + at[r, part], np.int64(size[r, part])):
+            return SHORT
+    return OK
+
+
+@kernel("int64(int64, int64, int64, UniTuple(int64, 2), int64, int64)", nogil=False)
+def _fill_rows(target: int, kind: int, shared: int, places: Any, first: int, count: int) -> Any:
+    for r in range(count):
+        if not _put_row(target, r, kind, shared, first + r, places):
+            return SHORT
+    return OK
+
+
+def bytes_of(block: RecordBlock, column: int) -> list[bytes | None]:
+    """Of `kernels.KEY_AT` or `kernels.VALUE_AT`: as `RecordBlock.binary` has it, each value copied once."""
+    made: list[Any] = [None] * len(block)
+    if _fill_bytes(block.raw.ctypes.data, block.at, block.size, column, id(made)) != OK:
+        raise MemoryError
+    return made
+
+
+class Rows(Generic[Made]):
+    """Instances of a class with two slots and no ``__init__``: what all of them share, and the number of a row.
+
+    Python's collector does not know of them, as it knows of no number: they go with the last reference to them. So
+    nothing that they hold may lead back to them. Else every thousand made all others that live cost a look sooner.
+    """
+
+    def __init__(self, kind: type[Made], shared: str, number: str) -> None:
+        self._kind, self._places = kind, (_place(kind, shared), _place(kind, number))
+
+    def made(self, shared: object, first: int, count: int) -> list[Made]:
+        """Of the rows ``first`` to ``first + count - 1``."""
+        rows: list[Any] = [None] * count
+        if _fill_rows(id(rows), id(self._kind), id(shared), self._places, first, count) != OK:
+            raise MemoryError
+        return rows
+
+
+def _place(kind: type[Any], slot: str) -> int:
+    """Of a slot in an instance, in bytes: looked for in one."""
+    made, mark = kind(), object()
+    setattr(made, slot, mark)
+    words = (ctypes.c_int64 * (kind.__basicsize__ // 8)).from_address(id(made))
+    return 8 * list(words).index(id(mark))
