@@ -29,7 +29,7 @@ def new_memory(size: int) -> memoryview:
 
 
 def put(target: memoryview, at: int, piece: Bytes) -> None:
-    """``piece`` into ``target``. Others run meanwhile; while Python copies by itself they wait, also for page faults."""
+    """``piece`` into ``target``. Others run meanwhile; while Python itself copies, they wait, also for page faults."""
     np.frombuffer(target, np.uint8)[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
 
 

@@ -31,6 +31,7 @@ import google_crc32c
 
 from ...runtime.listener import ChunkCacheOff, Listener, ignore
 from ...state.errors import InvalidRequest
+from .buffers import Bytes
 
 MARK = "tierstate-chunk-cache-1"
 BLOCK_BYTES = 4096

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import partial
@@ -137,7 +137,7 @@ class SegmentReader:
     def plain_bytes(self) -> int:
         return self.manifest.chunks.file_bytes
 
-    def plain_range(self, start: int, stop: int, *, alone: bool = False) -> Iterator[Bytes]:
+    def plain_range(self, start: int, stop: int, *, alone: bool = False) -> Generator[Bytes, None, None]:
         """Bytes of the plain log in pieces; ``stop`` is clamped. A start past the end raises InvalidRequest.
 
         ``alone``: nobody is expected to read on, and of what the cache keeps no more is unpacked than this needs.
@@ -146,7 +146,7 @@ class SegmentReader:
             raise InvalidRequest("position past the end of the log", position=start, log_bytes=self.plain_bytes)
         stop = min(stop, self.plain_bytes)
         if stop <= start:
-            return iter(())
+            return in_order((), self._parallel)
         if self._cache is None and self._as_it_is:
             return in_order(self._direct(start, stop), self._parallel)
         return self._by_chunk(start, stop, self.chunks_of(start, stop), alone)
@@ -195,11 +195,12 @@ class SegmentReader:
                 at += chunk.plain_size
         return window
 
-    def read_log(self) -> Iterator[bytes]:
-        """The whole plain log."""
-        if not self.plain_bytes:
-            return iter(())
-        return map(bytes, self.plain_range(0, self.plain_bytes))  # those that are `bytes` are not copied
+    def read_log(self) -> Generator[bytes, None, None]:
+        """The whole plain log. Not copied, but for chunks that a cache has."""
+        if self.plain_bytes:
+            with closing(self.plain_range(0, self.plain_bytes)) as pieces:
+                for piece in pieces:
+                    yield bytes(piece)
 
     def chunk_for_offset(self, offset: int) -> int | None:
         """Where the batch with this offset begins; None when the manifest does not say (look into the offset index)."""
@@ -256,7 +257,7 @@ class SegmentReader:
     def _bytes(self, asked: ByteRange, left: threading.Event) -> bytes:
         return b"".join(exact_range(self._store, self._log_key, asked, left, self.chunks_of(asked.start, asked.stop)))
 
-    def _by_chunk(self, start: int, stop: int, chunks: Sequence[Chunk], alone: bool) -> Iterator[Bytes]:
+    def _by_chunk(self, start: int, stop: int, chunks: Sequence[Chunk], alone: bool) -> Generator[Bytes, None, None]:
         at = 0
         here = self._cache is not None and all(self._cache.knows(self._log_key, each.id) for each in chunks)
         parallel = 1 if here else self._parallel  # threads are for what has to come from far
