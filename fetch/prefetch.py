@@ -150,10 +150,9 @@ class Prefetch:
     def _work(self) -> None:
         while True:
             with self._lock:
-                if not self._jobs and not self._stop.is_set():
-                    self._waiting += 1
-                    self._more.wait(LINGER_S)
-                    self._waiting -= 1
+                self._waiting += 1
+                self._more.wait_for(lambda: self._jobs or self._stop.is_set(), LINGER_S)
+                self._waiting -= 1
                 if not self._jobs:
                     self._threads -= 1
                     return
