@@ -4,10 +4,11 @@
               └───────────── budget ────────────────────────────┘
 
 The reader joins a load that is running and does by itself what is still waiting: a load ahead never delays it. New
-loads begin when half of the budget is used up, so that requests stay large. An error is counted and nothing else: the
-reader meets it, or does not, when it reads there.
+loads begin when half of the budget is used up, and are requests of half of it, or of the end of a segment: each costs
+the processor as much as receiving 4 MiB does. An error is counted and nothing else: the reader meets it, or does not,
+when it reads there.
 Memory: what is loaded ahead lies in the cache, together at most half of it; the loads waiting and running are no more
-than that. Threads: at most `THREADS`, only while there is something to load; no one ever waits for them.
+than that. Threads: at most `THREADS`, while there is something to load and `LINGER_S` longer; no one waits for them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from ..storage.segment.log_chunks import windows
 from ..storage.segment.reader import SegmentReader
 
 THREADS = 2
+LINGER_S = 1.0
+"""A thread waits so long for more: a reader that goes on would start more than a hundred a second."""
 FOLLOWED = 1024
 """Places of which is remembered that what follows was looked through; of the one unused longest it is done again."""
 
@@ -53,12 +56,13 @@ class Prefetch:
         self._limit = cache.max_bytes // 2
         self._budget = min(budget, self._limit)
         self._lock = threading.Lock()
+        self._more = threading.Condition(self._lock)
         self._stop = threading.Event()
         self._jobs: deque[_Job] = deque()
         self._underway: set[Hashable] = set()
         self._followed: LRUCache[Hashable, int] = LRUCache(FOLLOWED)
         """Evictions of the cache before it: while there are no others, all that was found is still there."""
-        self._pending = self._threads = 0
+        self._pending = self._threads = self._waiting = 0
         self.bytes = self.failures = 0
 
     def after(self, reader: SegmentReader, position: int, offsets: OffsetRange, following: Following) -> None:
@@ -87,21 +91,27 @@ class Prefetch:
         self._stop.set()
         with self._lock:
             self._jobs.clear()
+            self._more.notify_all()
 
     @property
     def idle(self) -> bool:
         """Nothing waits and nothing runs."""
         with self._lock:
-            return not self._threads
+            return self._threads == self._waiting and not self._jobs
 
     def _ahead_in(self, reader: SegmentReader, position: int, offsets: OffsetRange, budget: int) -> int:
         """Sees to it that chunks from here on are loaded; how many bytes of log that covers."""
-        chunks = _chunks_ahead(reader, position, offsets, budget)
+        last = _last_wanted(reader, offsets)
+        chunks = _chunks_ahead(reader, position, last, budget)
         covered = chunks[-1].plain_stop - position if chunks else 0
         missing = [chunk for chunk in chunks if not self._cache.knows(reader.log.key, chunk.id)]
-        if missing and missing[0].plain_start - position <= self._budget // 2:
-            for window in windows(missing):
-                self._submit(self._load(reader, window))
+        half = self._budget // 2
+        if missing and missing[0].plain_start - position <= half:
+            for window in windows(missing, half):
+                size = sum(chunk.plain_size for chunk in window)
+                cut_off = window[-1] is chunks[-1] and window[-1].id < last
+                if not cut_off or size + window[-1].plain_size > half:  # else it waits: the next read makes it larger
+                    self._submit(self._load(reader, window))
         return covered
 
     def _load_following(self, budget: int, following: Iterable[tuple[RemoteSegment, OffsetRange]]) -> None:
@@ -129,6 +139,9 @@ class Prefetch:
             self._underway.add(job.name)
             self._pending += job.size
             self._jobs.append(job)
+            if len(self._jobs) <= self._waiting:
+                self._more.notify()
+                return
             if self._threads == THREADS:
                 return
             self._threads += 1
@@ -137,6 +150,9 @@ class Prefetch:
     def _work(self) -> None:
         while True:
             with self._lock:
+                self._waiting += 1
+                self._more.wait_for(lambda: self._jobs or self._stop.is_set(), LINGER_S)
+                self._waiting -= 1
                 if not self._jobs:
                     self._threads -= 1
                     return
@@ -154,10 +170,14 @@ class Prefetch:
                 self._pending -= job.size
 
 
-def _chunks_ahead(reader: SegmentReader, position: int, offsets: OffsetRange, budget: int) -> list[Chunk]:
-    """Of the next bytes, as far as they can hold the offsets wanted."""
+def _last_wanted(reader: SegmentReader, offsets: OffsetRange) -> int:
+    """The last chunk that can hold one of the offsets."""
+    last = reader.chunk_for_offset(offsets.end)
+    return reader.manifest.chunks.count - 1 if last is None else last
+
+
+def _chunks_ahead(reader: SegmentReader, position: int, last: int, budget: int) -> list[Chunk]:
+    """Of the next bytes, up to chunk ``last``."""
     if budget <= 0 or position >= reader.plain_bytes:
         return []
-    chunks = reader.chunks_of(position, position + budget)
-    last = reader.chunk_for_offset(offsets.end)
-    return chunks if last is None else [chunk for chunk in chunks if chunk.id <= last]
+    return [chunk for chunk in reader.chunks_of(position, position + budget) if chunk.id <= last]

@@ -30,6 +30,7 @@ from ..state.offsets import Offset, OffsetRange
 from ..state.routing import EVERYTHING, Isolation
 from ..state.segment import AbortedRange, AbortedRanges, RemoteSegment
 from ..storage.object_store import ObjectReader
+from ..storage.segment.buffers import joined
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.log_chunks import ObjectReads
@@ -234,7 +235,7 @@ class RemoteTier:
 
         evictions = self.cache.evictions
         held = reader.held(position, min(position + max(max_bytes, BATCH_PREFIX.size), reader.plain_bytes))
-        window = None if held is None else held[0] if len(held) == 1 else b"".join(held)
+        window = None if held is None else held[0] if len(held) == 1 else joined(held)
         if window is None or not _holds_a_batch(window):
             return None
         order = BatchOrder(reader, offsets.start, segment.offsets.end)
@@ -306,13 +307,13 @@ class RemoteTier:
     ) -> memoryview:
         """At least one whole batch from ``position``."""
         stop = position + max(room, BATCH_PREFIX.size)
-        window = memoryview(b"".join(reader.plain_range(position, stop, alone=alone)))
+        window = joined(reader.plain_range(position, stop, alone=alone))
         if _holds_a_batch(window):
             return window
         if len(window) >= BATCH_PREFIX.size:
             size = _batch_size(window)
             if len(window) < size <= reader.plain_bytes - position:
-                return memoryview(b"".join(reader.plain_range(position, position + size, alone=alone)))
+                return joined(reader.plain_range(position, position + size, alone=alone))
         raise CorruptData("the log ends inside a batch", file=segment.object_key, position=position)
 
 

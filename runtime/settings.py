@@ -225,7 +225,7 @@ class Cache(Section):
     memory: Size = Field(default=256 * 2**20, description="Bytes of memory, or one chunk when that is larger.")
     disk: Size = Field(default=0, description="Bytes of disk under state_dir, kept over restarts; 0: none.")
     prefetch: Size = Field(
-        default=16 * 2**20,
+        default=32 * 2**20,
         description="Log bytes loaded ahead of a sequential reader, at most half of memory; 0: none.",
     )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import zstandard
 
 from ...state.errors import CorruptData
+from .buffers import Bytes
 
 STEP_BYTES = 128 * 1024
 """A block of zstd at most, which is unpacked as a whole."""
@@ -26,7 +27,7 @@ class BegunChunk:
 
     pieces: tuple[bytes, ...]
     size: int
-    stored: bytes
+    stored: Bytes
 
     def cut(self, start: int, stop: int) -> Iterator[memoryview]:
         """Bytes from ``start`` to ``stop``, which is at most ``size``."""
@@ -40,7 +41,7 @@ class BegunChunk:
 class Unpacking:
     """One frame, from its beginning on. Not thread-safe. Memory: the frame, and its window (`MOST_WINDOW`)."""
 
-    def __init__(self, frame: bytes) -> None:
+    def __init__(self, frame: Bytes) -> None:
         self._stream = zstandard.ZstdDecompressor().stream_reader(frame)
 
     def more(self, size: int) -> bytes:
@@ -54,7 +55,7 @@ class Unpacking:
         return data
 
 
-def unpacking(frame: bytes, plain_size: int) -> Unpacking | None:
+def unpacking(frame: Bytes, plain_size: int) -> Unpacking | None:
     """None: this frame is to be opened as a whole, which checks everything of it."""
     try:
         said = zstandard.get_frame_parameters(frame)

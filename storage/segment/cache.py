@@ -14,9 +14,11 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import closing
 from dataclasses import dataclass
+from math import inf
 
 from ...state.errors import CorruptData
 from .begun_chunk import STEP_BYTES, BegunChunk, Unpacking
+from .buffers import Bytes, ChunkMemory
 from .chunks import Chunk
 from .disk_cache import DiskCache
 from .in_order import Stopped
@@ -24,10 +26,13 @@ from .log_chunks import LogChunks, windows
 
 Name = tuple[str, int]
 """Whole object key, chunk id. No object name is ever used twice."""
-Held = bytes | BegunChunk
+Held = Bytes | BegunChunk
 _Claims = dict[Name, "Future[Held]"]
 OPEN = 4
 """Chunks that are being unpacked bit by bit, of which the library's state is kept; of others it begins again."""
+
+KEPT = 2
+"""Chunks that were dropped, whose memory is used again (`ChunkMemory`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +46,9 @@ class CacheCounts:
 
 
 class ChunkCache:
-    """At most ``max_bytes`` of chunks, or the newest one when that is larger; beside them what is being loaded: a
-    window (`log_chunks.WINDOW_BYTES`), stored and plain, a load. Thread-safe. A failed load is not kept.
+    """At most ``max_bytes`` of chunks, or the newest one when that is larger; beside them what is being loaded, stored
+    and plain: a window (`log_chunks.WINDOW_BYTES`) a read, one chunk a load ahead; and the memory of `KEPT` chunks
+    for the next ones. Thread-safe. A failed load is not kept.
     """
 
     def __init__(self, max_bytes: int, disk: DiskCache | None = None) -> None:
@@ -52,6 +58,7 @@ class ChunkCache:
         self._loading: _Claims = {}
         self._unused: dict[Name, int] = {}
         self._lock = threading.Lock()
+        self._memory = ChunkMemory(KEPT)
         self._held = self._unused_held = self._hits = self._misses = self._evictions = 0
 
     def window(
@@ -88,13 +95,13 @@ class ChunkCache:
             for chunk, each, want in zip(chunks, found, wants.values(), strict=True)
         ]
 
-    def held(self, key: str, ids: Iterable[int]) -> list[bytes] | None:
+    def held(self, key: str, ids: Iterable[int]) -> list[Bytes] | None:
         """Plain chunks, all of which are in memory from end to end; None: they are not, and nobody waits for them."""
-        found = list[bytes]()
+        found = list[Bytes]()
         with self._lock:
             for each in ids:
                 data = self._chunks.get((key, each))
-                if not isinstance(data, bytes):
+                if data is None or isinstance(data, BegunChunk):
                     return None
                 self._asked_for((key, each))
                 found.append(data)
@@ -186,8 +193,8 @@ class ChunkCache:
                 if not self._from_memory(source, chunk, claims, want)
                 and not self._from_disk(source, chunk, claims, ahead)
             ]
-            for window in windows(missing):
-                with closing(source.stored(window, stop)) as pieces:
+            for window in windows(missing, inf):  # each run of them: who asks says how many are asked for at once
+                with closing(source.stored(window, stop, self._memory)) as pieces:
                     for chunk, stored in zip(window, pieces, strict=True):
                         # the disk keeps only what was opened to its end
                         want = wants[source.key, chunk.id] if self.disk is None else chunk.plain_size
@@ -201,7 +208,7 @@ class ChunkCache:
             shared = None if ahead or isinstance(failure, Stopped) else failure
             self._give_up(claims, shared)
 
-    def _opened(self, source: LogChunks, chunk: Chunk, stored: bytes, want: int) -> Held:
+    def _opened(self, source: LogChunks, chunk: Chunk, stored: Bytes, want: int) -> Held:
         """As far as is wanted, by whole blocks."""
         size = -(-want // STEP_BYTES) * STEP_BYTES
         if size >= chunk.plain_size or (begun := source.unpacking(chunk, stored)) is None:
@@ -289,8 +296,8 @@ def _wants(source: LogChunks, chunks: Sequence[Chunk], upto: int | None) -> dict
 
 
 def _reaches(held: Held, want: int) -> bool:
-    return isinstance(held, bytes) or held.size >= want
+    return not isinstance(held, BegunChunk) or held.size >= want
 
 
 def _bytes_of(held: Held) -> int:
-    return len(held) if isinstance(held, bytes) else held.size + len(held.stored)
+    return held.size + len(held.stored) if isinstance(held, BegunChunk) else len(held)

@@ -31,6 +31,7 @@ import google_crc32c
 
 from ...runtime.listener import ChunkCacheOff, Listener, ignore
 from ...state.errors import InvalidRequest
+from .buffers import Bytes
 
 MARK = "tierstate-chunk-cache-1"
 BLOCK_BYTES = 4096
@@ -101,7 +102,7 @@ class DiskCache:
             self._misses += 1
         return None
 
-    def put(self, key: str, chunk_id: int, stored: bytes) -> None:
+    def put(self, key: str, chunk_id: int, stored: Bytes) -> None:
         """Keeps the chunk if there is room for it at all; drops others for it."""
         name = _name(key, chunk_id, len(stored))
         head = _head(key, chunk_id, len(stored))
@@ -231,8 +232,8 @@ def _head(key: str, chunk_id: int, stored_size: int) -> bytes:
     return _HEADER.pack(chunk_id, stored_size, len(named)) + named
 
 
-def _prologue(head: bytes, stored: bytes) -> bytes:
-    checksum: int = google_crc32c.extend(google_crc32c.value(head), stored)
+def _prologue(head: bytes, stored: Bytes) -> bytes:
+    checksum: int = google_crc32c.extend(google_crc32c.value(head), bytes(stored))
     return _MAGIC + checksum.to_bytes(4, "big")
 
 

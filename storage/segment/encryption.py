@@ -93,7 +93,7 @@ class SegmentCipher:
         encryption.finalize()
         yield encryption.tag
 
-    def decrypt(self, stored: bytes, *, source: str, position: int) -> bytes:
+    def decrypt(self, stored: Data, *, source: str, position: int) -> bytes:
         """The plain bytes of one chunk. Raises CorruptData naming ``source`` and ``position``."""
         from cryptography.exceptions import InvalidTag
 

@@ -17,6 +17,7 @@ from ...state.objects import ObjectInfo
 from ...state.offsets import ByteRange
 from ..object_store import MIB, RangeNotSatisfiable
 from .begun_chunk import Unpacking, unpacking
+from .buffers import Bytes, Memory, new_memory, put
 from .chunks import Chunk
 from .encryption import SegmentCipher
 from .in_order import Stopped
@@ -55,29 +56,34 @@ class LogChunks:
         self._near = store if isinstance(store, NearStore) else None
         self._opened: NearObject | None = None
 
-    def stored(self, chunks: Sequence[Chunk], stop: threading.Event | None = None) -> Generator[bytes, None, None]:
-        """Stored bytes, one a chunk, of chunks that lie side by side: one request.
+    def stored(
+        self, chunks: Sequence[Chunk], stop: threading.Event | None = None, memory: Memory = new_memory
+    ) -> Generator[Bytes, None, None]:
+        """Stored bytes, one a chunk, of chunks that lie side by side: one request. ``memory``: for one that comes in
+        pieces.
 
         Raises ObjectNotFound, CorruptData (too short; names the chunk), Unavailable, Stopped.
         """
         waiting = iter(chunks)
         chunk = next(waiting)
-        parts: list[bytes] = []  # of `bytes` alone: those are joined without the lock of the interpreter
-        need = chunk.stored_size
+        target, filled = memoryview(b""), 0
         asked = ByteRange(chunks[0].stored_start, chunks[-1].stored_stop)
         with closing(exact_range(self._store, self.key, asked, stop, chunks)) as pieces:
             for piece in pieces:
-                at = 0
-                while len(piece) - at >= need:
-                    parts.append(piece[at : at + need])
+                view, at = memoryview(piece), 0
+                while len(piece) - at >= (need := chunk.stored_size - filled):
+                    if filled:
+                        put(target, filled, view[at : at + need])
+                        yield target.toreadonly()
+                        target = memoryview(b"")  # it is the taker's
+                    else:
+                        yield piece[at : at + need]
                     at += need
-                    yield b"".join(parts)
-                    parts = []
-                    chunk = next(waiting, chunk)
-                    need = chunk.stored_size
+                    chunk, filled = next(waiting, chunk), 0
                 if at < len(piece):
-                    parts.append(piece[at:])
-                    need -= len(piece) - at
+                    target = target if filled else memory(chunk.stored_size)
+                    put(target, filled, view[at:])
+                    filled += len(piece) - at
 
     def stored_into(self, target: memoryview, asked: ByteRange, stop: threading.Event, chunks: Sequence[Chunk]) -> None:
         """Exactly the bytes asked for, by one request, into as many of ``target``. Raises as `exact_range`."""
@@ -96,7 +102,7 @@ class LogChunks:
         if found != len(asked):
             raise _short(self.key, asked, found, chunks)
 
-    def plain(self, chunk: Chunk, stored: bytes) -> bytes:
+    def plain(self, chunk: Chunk, stored: Bytes) -> Bytes:
         """Decrypted, decompressed, as long as its manifest says; else CorruptData that names key, chunk and reason."""
         with self._naming(chunk):
             data = self._decrypted(chunk, stored)
@@ -106,7 +112,7 @@ class LogChunks:
                 raise _wrong_length(chunk, len(data))
             return data
 
-    def unpacking(self, chunk: Chunk, stored: bytes) -> Unpacking | None:
+    def unpacking(self, chunk: Chunk, stored: Bytes) -> Unpacking | None:
         """To open the chunk bit by bit; None where it must be opened whole. Raises CorruptData that names it."""
         if not self._compressed:
             return None
@@ -118,7 +124,7 @@ class LogChunks:
         with self._naming(chunk):
             return more.more(size)
 
-    def _decrypted(self, chunk: Chunk, stored: bytes) -> bytes:
+    def _decrypted(self, chunk: Chunk, stored: Bytes) -> Bytes:
         if self._cipher is None:
             return stored
         return self._cipher.decrypt(stored, source=self.key, position=chunk.stored_start)
@@ -132,7 +138,7 @@ class LogChunks:
             raise CorruptData(error.message, **(error.facts | place)) from error
 
 
-def windows(chunks: Sequence[Chunk], window_bytes: int = WINDOW_BYTES) -> Iterator[list[Chunk]]:
+def windows(chunks: Sequence[Chunk], window_bytes: float = WINDOW_BYTES) -> Iterator[list[Chunk]]:
     """Adjacent chunks by ``window_bytes``."""
     window: list[Chunk] = []
     size = 0
@@ -189,7 +195,7 @@ def _short(key: str, asked: ByteRange, found: int, chunks: Sequence[Chunk]) -> C
     )
 
 
-def _decompressed(chunk: Chunk, frame: bytes) -> bytes:
+def _decompressed(chunk: Chunk, frame: Bytes) -> bytes:
     try:
         size = zstandard.frame_content_size(frame)
         if size != chunk.plain_size:  # before anything of that size is allocated

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import cast
 
 import google_crc32c
 
@@ -21,7 +20,7 @@ from ...state.object_keys import ObjectKind, base_of, object_key
 from ...state.offsets import ByteRange
 from ...state.segment import RemoteSegment
 from .begun_chunk import BegunChunk
-from .buffers import Buffers, Window
+from .buffers import Buffers, Bytes, Window
 from .cache import ChunkCache, Held
 from .chunks import Chunk, chunk_of_offset
 from .encryption import KeyUnwrapper, SegmentCipher
@@ -138,7 +137,7 @@ class SegmentReader:
     def plain_bytes(self) -> int:
         return self.manifest.chunks.file_bytes
 
-    def plain_range(self, start: int, stop: int, *, alone: bool = False) -> Iterator[bytes | memoryview]:
+    def plain_range(self, start: int, stop: int, *, alone: bool = False) -> Generator[Bytes, None, None]:
         """Bytes of the plain log in pieces; ``stop`` is clamped. A start past the end raises InvalidRequest.
 
         ``alone``: nobody is expected to read on, and of what the cache keeps no more is unpacked than this needs.
@@ -147,12 +146,12 @@ class SegmentReader:
             raise InvalidRequest("position past the end of the log", position=start, log_bytes=self.plain_bytes)
         stop = min(stop, self.plain_bytes)
         if stop <= start:
-            return iter(())
+            return in_order((), self._parallel)
         if self._cache is None and self._as_it_is:
             return in_order(self._direct(start, stop), self._parallel)
         return self._by_chunk(start, stop, self.chunks_of(start, stop), alone)
 
-    def held(self, start: int, stop: int) -> list[bytes | memoryview] | None:
+    def held(self, start: int, stop: int) -> list[Bytes] | None:
         """As `plain_range`, where the cache has all of it in memory; else None, and nobody waits.
 
         Views of whole chunks, which they keep, and nobody counts that: not to be held while anybody is waited for.
@@ -197,11 +196,12 @@ class SegmentReader:
                 at += chunk.plain_size
         return window
 
-    def read_log(self) -> Iterator[bytes]:
-        """The whole plain log."""
-        if not self.plain_bytes:
-            return iter(())
-        return cast(Iterator[bytes], self.plain_range(0, self.plain_bytes))  # of whole chunks nothing is cut
+    def read_log(self) -> Generator[bytes, None, None]:
+        """The whole plain log. Not copied, but for chunks that a cache has."""
+        if self.plain_bytes:
+            with closing(self.plain_range(0, self.plain_bytes)) as pieces:
+                for piece in pieces:
+                    yield bytes(piece)
 
     def chunk_for_offset(self, offset: int) -> int | None:
         """Where the batch with this offset begins; None when the manifest does not say (look into the offset index)."""
@@ -258,7 +258,7 @@ class SegmentReader:
     def _bytes(self, asked: ByteRange, left: threading.Event) -> bytes:
         return b"".join(exact_range(self._store, self._log_key, asked, left, self.chunks_of(asked.start, asked.stop)))
 
-    def _by_chunk(self, start: int, stop: int, chunks: Sequence[Chunk], alone: bool) -> Iterator[bytes | memoryview]:
+    def _by_chunk(self, start: int, stop: int, chunks: Sequence[Chunk], alone: bool) -> Generator[Bytes, None, None]:
         at = 0
         here = self._cache is not None and all(self._cache.knows(self._log_key, each.id) for each in chunks)
         parallel = 1 if here else self._parallel  # threads are for what has to come from far
@@ -290,7 +290,7 @@ class SegmentReader:
         return expected
 
 
-def _cut(data: bytes, at: int, start: int, stop: int) -> bytes | memoryview:
+def _cut(data: Bytes, at: int, start: int, stop: int) -> Bytes:
     """Of the chunk that begins ``at`` this byte of the plain log, what lies in a range of it."""
     if at >= start and at + len(data) <= stop:
         return data

@@ -8,11 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.fetch.two_tiers import Golden, golden_rows, rows_of
+from tierstate.fetch import prefetch
 from tierstate.runtime.clock import SystemClock
 from tierstate.state.errors import StorageUnavailable
 from tierstate.state.object_keys import ObjectKind
 from tierstate.state.offsets import Offset
 from tierstate.state.routing import Isolation, Tier
+from tierstate.state.segment import Compression
 from tierstate.storage.segment.cache import ChunkCache
 
 Make = Callable[..., Golden]
@@ -81,6 +83,57 @@ def test_a_whole_scan_is_the_same_and_no_chunk_is_loaded_twice(log: Golden) -> N
     logs = [event.bytes for event in log.fetched if event.object_key.endswith(ObjectKind.LOG)]
     assert sum(logs) == sum(segment.log_object_bytes for segment in log.segments)
     assert log.remote.prefetch.failures == 0
+
+
+def test_a_request_ahead_is_of_half_the_budget_or_ends_a_segment(golden_log: Make) -> None:
+    log = golden_log("none", prefetch=BUDGET, compression=Compression.NONE)
+    log.local.local_start = log.folder.bases[-1]
+    offset = 0
+    while offset < log.folder.bases[2]:
+        offset = fetch(log, offset)
+        settle(log)
+    second = log.segments[1]
+    sizes = [event.bytes for event in log.fetched if event.object_key == second.object_key + ".log"]
+    # the last batch begins in the chunk before the last, which is therefore the reader's own business
+    assert sizes == [BUDGET // 2] * 7 + [CHUNK, second.log_bytes % CHUNK]
+
+
+def test_the_same_threads_load_what_comes_next_and_end_with_the_reader(
+    log: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefetch, "LINGER_S", 3600.0)
+    before = loading()
+    offset = fetch(log, fetch(log, 0))
+    settle(log)
+    first = loading() - before
+    while offset < log.folder.bases[2]:
+        offset = fetch(log, offset)
+        settle(log)
+    threads = loading() - before
+    assert first <= threads
+    assert 0 < len(threads) <= prefetch.THREADS
+    log.reader.close()
+    for thread in threads:
+        thread.join(30)
+    assert not threads & loading()
+
+
+def test_a_thread_ends_when_nothing_comes(log: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetch, "LINGER_S", 0.05)
+    before = loading()
+    offset = fetch(log, fetch(log, 0))
+    for thread in loading() - before:
+        thread.join(30)
+    assert not loading() - before
+    loaded = log.remote.prefetch.bytes
+    while log.remote.prefetch.bytes == loaded:  # by another one
+        offset = fetch(log, offset)
+        settle(log)
+        assert offset < log.folder.bases[1]
+
+
+def loading() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "prefetch"}
 
 
 def test_point_reads_load_nothing_ahead(log: Golden) -> None:

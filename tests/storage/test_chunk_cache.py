@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,6 +13,7 @@ from tierstate.state.errors import CorruptData, StorageUnavailable
 from tierstate.state.offsets import ByteRange
 from tierstate.state.segment import Compression
 from tierstate.storage.memory import MemoryStore
+from tierstate.storage.object_store import MIB
 from tierstate.storage.segment.cache import ChunkCache
 from tierstate.storage.segment.in_order import Stopped
 from tierstate.storage.segment.reader import SegmentReader
@@ -203,3 +204,23 @@ def test_an_error_names_object_chunk_and_reason(write_segment: WriteSegment) -> 
     assert corrupt.value.facts["file"] == BASE_KEY + ".log"
     assert corrupt.value.facts["chunk"] == 3
     assert "decompressed" in str(corrupt.value)
+
+
+class InPieces(MemoryStore):
+    """As from a socket: of no size that anybody asked for."""
+
+    def stream_range(self, key: str, range: ByteRange, piece_bytes: int = MIB) -> Iterator[bytes]:
+        return super().stream_range(key, range, 300_000)
+
+
+def test_what_was_read_stays_while_the_cache_takes_the_memory_of_what_it_drops(write_segment: WriteSegment) -> None:
+    log = b"".join(number.to_bytes(4, "big") for number in range(6 * MIB // 4))
+    store = InPieces()
+    write_segment(store, log, chunk_bytes=MIB)
+    cache = ChunkCache(2 * MIB)
+    reader = SegmentReader.open(store, BASE_KEY, cache=cache)
+    kept = [piece for start in range(0, len(log), MIB) for piece in reader.plain_range(start + 4, start + 400)]
+    whole = b"".join(reader.plain_range(0, len(log)))
+    assert cache.counts.evictions > 6
+    assert whole == log
+    assert [bytes(piece) for piece in kept] == [log[start + 4 : start + 400] for start in range(0, len(log), MIB)]
