@@ -15,7 +15,7 @@ from ..state.offsets import Offset
 from ..state.routing import Tier
 from .answer_body import AnswerBody, Call, Chunk, ReadyBody
 from .answer_memory import Held
-from .outgoing import Parts
+from .outgoing import BodyParts
 from .scan import Scan, ScanEnd
 
 Head = list[tuple[bytes, bytes]]
@@ -92,7 +92,7 @@ class AnswerResponse(StreamingResponse):
         while ready:  # what is sent is let go: it may be a view of the cache's
             more = not whole or len(ready) > 1
             each = ready.pop(0)
-            body = each if isinstance(each, Parts) else Parts([each])
+            body = each if isinstance(each, BodyParts) else BodyParts([each])
             del each
             await send({"type": "http.response.body", "body": body, "more_body": more})
         if not whole:

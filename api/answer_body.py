@@ -27,7 +27,7 @@ from ..state.routing import Isolation, Tier
 from .answer_memory import Held
 from .content_coding import Coding, coder_of
 from .media import ARROW, BATCHES, KAFKA_JSON, PARQUET
-from .outgoing import Parts
+from .outgoing import BodyParts
 from .record_forms import batches_trailer, form_of, require_json
 from .scan import Scan, ScanEnd
 
@@ -43,7 +43,7 @@ _FALLIBLE = record_schema(columns=("timestamp", "headers"))
 """Columns whose conversion to Arrow can find corruption that decoding does not."""
 
 Chunk = bytes | memoryview
-Ready = Chunk | Parts
+Ready = Chunk | BodyParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ class StoredBody(ReadyBody):
         whole = len(piece.data)
         size = whole if piece.checked else bytes_below(piece.data, piece.limit, source=self._source)
         trailer = batches_trailer(piece)
-        self.ready = [Parts([piece.data if size == whole else memoryview(piece.data)[:size], trailer])]
+        self.ready = [BodyParts([piece.data if size == whole else memoryview(piece.data)[:size], trailer])]
         self.size, self.stored = size + len(trailer), whole
         return piece.next_offset
 

@@ -13,7 +13,7 @@ from .answer_memory import Held
 from .credentials import Caller
 from .kept_answers import KeptPlace
 from .media import BATCHES
-from .outgoing import Parts
+from .outgoing import BodyParts
 from .record_forms import batches_trailer
 from .service import FetchService
 
@@ -60,7 +60,7 @@ def _stored(service: FetchService, call: Call, held: Held) -> Answer | None:
         service.kept.offer_place(call, place)
     body = place.answer.body
     held.resize(2 * body.size)
-    ready = ReadyBody([Parts([*data, place.trailer])], body.size, body.stored)
+    ready = ReadyBody([BodyParts([*data, place.trailer])], body.size, body.stored)
     return Answer(place.answer.head, place.answer.said, ready, place.answer.pool)
 
 

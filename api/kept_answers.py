@@ -16,7 +16,7 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from ..fetch.at_hand import AtHand
+from ..fetch.piece import AtHand
 from ..state.offsets import Offset
 from ..state.routing import ReadRemote
 from .answer import Answer

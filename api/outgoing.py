@@ -17,7 +17,7 @@ from typing import Any
 Part = bytes | bytearray | memoryview
 
 
-class Parts:
+class BodyParts:
     """Of a body, in one message: ASGI has only bytes, that would have to be copied together. uvicorn and h11 ask for
     the length and nothing else.
     """
@@ -48,12 +48,12 @@ class Outgoing(asyncio.Transport):
         self._size = 0
         self._waiting: asyncio.Handle | None = None
 
-    def write(self, data: Part | list[Part | Parts] | None) -> None:
+    def write(self, data: Part | list[Part | BodyParts] | None) -> None:
         """One part or several, or none."""
         for part in data if isinstance(data, list) else [data]:
             if not part:
                 continue
-            if isinstance(part, Parts):
+            if isinstance(part, BodyParts):
                 self._parts += part.parts
                 part.parts = ()  # whoever waits with the message has them no more
             else:

@@ -17,8 +17,7 @@ from ..app.agent_boards import AgentBoards
 from ..app.plans import Plans
 from ..app.pool import Pool
 from ..app.registered_values import RegisteredValues
-from ..fetch.at_hand import AtHand
-from ..fetch.piece import Fetched, LogicalBounds, LogicalTopic
+from ..fetch.piece import AtHand, Fetched, LogicalBounds, LogicalTopic
 from ..runtime.clock import Clock
 from ..runtime.gateway_settings import Gateway
 from ..runtime.quota import ByteQuota

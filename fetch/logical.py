@@ -50,10 +50,9 @@ from ..state.routing import (
 )
 from ..state.segment import RemoteSegment, SegmentState
 from ..state.view import TierView
-from .at_hand import AtHand
 from .confirmation import Confirmation
 from .local import LocalTier
-from .piece import Fetched, LogicalBounds
+from .piece import AtHand, Fetched, LogicalBounds
 from .prefetch import Following
 from .recent_views import VIEW_AGE_S, RecentViews
 from .remote import RemotePiece, RemoteTier

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -99,3 +99,19 @@ def records(fetched: Fetched, topic: str, partition: int, **options: Any) -> Ite
         end=fetched.limit,
         **options,
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AtHand:
+    """A read of the remote tier that asks nobody and waits for nothing, planned once for many who ask for the same.
+
+    ``piece``: all of it but its data, which is ``size`` bytes, and whose CRCs were looked at. Whoever has one asks it
+    each time: a log that was trimmed, expired, grown or made anew is routed by something else.
+    """
+
+    piece: Fetched
+    size: int
+    holds: Callable[[], bool]
+    """Whether a read is routed so now: by the name, the view and the bounds that are believed for a second."""
+    data: Callable[[], Sequence[bytes | memoryview] | None]
+    """Views of what the chunk cache has, not to be held while anybody is waited for; None: it has not all of it."""

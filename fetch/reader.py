@@ -21,13 +21,12 @@ from ..state.offsets import Extent, Offset, TimestampMs
 from ..state.partition_view import PartitionView
 from ..state.routing import Isolation, Tier
 from ..state.view import TierView
-from .at_hand import AtHand
 from .by_time import first_remote, latest_remote, offset_for_time
 from .gone import NoBroker, gone_id
 from .local import LocalTier
 from .logical import Ask, LogicalPartition
 from .older_epochs import remote_epoch_end
-from .piece import PIECE_BYTES, PIECES_AHEAD
+from .piece import PIECE_BYTES, PIECES_AHEAD, AtHand
 from .piece import Fetched as Fetched
 from .piece import LogicalBounds as LogicalBounds
 from .piece import LogicalTopic as LogicalTopic

@@ -17,10 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tierstate.api.app import create_app
 from tierstate.api.open import GatewayServer
-from tierstate.api.outgoing import Parts
+from tierstate.api.outgoing import BodyParts
 from tierstate.api.service import FetchService
-from tierstate.fetch.at_hand import AtHand
-from tierstate.fetch.piece import Fetched, LogicalBounds, LogicalTopic
+from tierstate.fetch.piece import AtHand, Fetched, LogicalBounds, LogicalTopic
 from tierstate.runtime.clock import ManualClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
 from tierstate.runtime.service import Service as Process
@@ -60,7 +59,7 @@ def _joined(app: ASGIApp) -> ASGIApp:
     async def entered(scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
             body = message.get("body")
-            await send({**message, "body": b"".join(body.parts)} if isinstance(body, Parts) else message)
+            await send({**message, "body": b"".join(body.parts)} if isinstance(body, BodyParts) else message)
 
         await app(scope, receive, sent)
 

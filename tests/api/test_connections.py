@@ -22,7 +22,7 @@ from tests.api.served import served
 from tests.scenarios.house import eventually
 from tierstate.api.connections import FEW_WRONG, pause_of
 from tierstate.api.media import BATCHES
-from tierstate.api.outgoing import SMALL_BYTES, Part, Parts
+from tierstate.api.outgoing import SMALL_BYTES, BodyParts, Part
 from tierstate.runtime.gateway_settings import GatewayTls
 
 Serve = Callable[..., Running]
@@ -241,7 +241,7 @@ def test_a_body_in_parts_is_one_body(counted: bool) -> None:
     parts: list[Part] = [b"small", memoryview(b"x" * 3 * SMALL_BYTES)[1:], b"", b"the end"]
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        body = Parts(parts)
+        body = BodyParts(parts)
         length = [(b"content-length", str(len(body)).encode())] if counted else []
         await send({"type": "http.response.start", "status": 200, "headers": length})
         await send({"type": "http.response.body", "body": body})

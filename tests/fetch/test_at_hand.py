@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from tests.fetch.two_tiers import Golden
-from tierstate.fetch.at_hand import AtHand
 from tierstate.fetch.logical import BOUNDS_AGE_S
-from tierstate.fetch.piece import Fetched
+from tierstate.fetch.piece import AtHand, Fetched
 from tierstate.log.batch import iter_batches
 from tierstate.runtime.clock import ManualClock
 from tierstate.state.errors import CorruptData, TierstateError
