@@ -13,7 +13,7 @@ from ..app.pool import Pool
 from ..fetch.piece import Fetched
 from ..state.offsets import Offset
 from ..state.routing import Tier
-from .answer_body import AnswerBody, Call, Chunk, ReadyBody
+from .answer_body import AnswerBody, Call, Chunk, Ready, ReadyBody
 from .answer_memory import Held
 from .outgoing import BodyParts
 from .scan import Scan, ScanEnd
@@ -91,15 +91,16 @@ class AnswerResponse(StreamingResponse):
         ready, whole, nothing = self._body.ready, self._body.whole, not self._body.ready
         while ready:  # what is sent is let go: it may be a view of the cache's
             more = not whole or len(ready) > 1
-            each = ready.pop(0)
-            body = each if isinstance(each, BodyParts) else BodyParts([each])
-            del each
-            await send({"type": "http.response.body", "body": body, "more_body": more})
+            await send({"type": "http.response.body", "body": _parts(ready.pop(0)), "more_body": more})
         if not whole:
             async for later in self.body_iterator:
                 await send({"type": "http.response.body", "body": later, "more_body": True})
         if not whole or nothing:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _parts(ready: Ready) -> BodyParts:
+    return ready if isinstance(ready, BodyParts) else BodyParts([ready])
 
 
 async def _rest(answer: Answer) -> AsyncIterator[Chunk]:

@@ -15,6 +15,10 @@ from contextlib import suppress
 from typing import Any
 
 Part = bytes | bytearray | memoryview
+SMALL_BYTES = 64 * 1024
+"""From so many on nothing waits: what is given may be a view."""
+MOST_PARTS = 1024
+"""Of one write (IOV_MAX)."""
 
 
 class BodyParts:
@@ -29,12 +33,6 @@ class BodyParts:
 
     def __len__(self) -> int:
         return self._size
-
-
-SMALL_BYTES = 64 * 1024
-"""From so many on nothing waits: what is given may be a view."""
-MOST_PARTS = 1024
-"""Of one write (IOV_MAX)."""
 
 
 class Outgoing(asyncio.Transport):

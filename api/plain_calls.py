@@ -59,11 +59,11 @@ PLAIN: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 def plain_call(path: str, query: bytes, accept: bytes, coding: bytes, most_bytes: int) -> Call | None:
     """``accept``, ``coding``: headers. ``most_bytes``: of any call. None: it is not plain."""
     found = _PATH.fullmatch(path)
+    if found is None:
+        return None
     try:
         given, media_type = _parameters(query), negotiate(accept.decode("latin-1"))
     except (KeyError, ValueError, NotAcceptable):
-        return None
-    if found is None:
         return None
     given["max_bytes"] = min(given.get("max_bytes", DEFAULT_BYTES), most_bytes)
     return Call(found[1], int(found[2]), media_type, coding_of(coding.decode("latin-1"), media_type), **given)

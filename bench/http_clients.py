@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 from typing import cast
 
@@ -38,9 +39,8 @@ async def taken(address: str, asked: Sequence[str], media_type: str, clients: in
     loop, buffer = asyncio.get_running_loop(), bytearray(BUFFER_BYTES)
     began = time.perf_counter()
     turns = [islice(cycle(asked), number, None) for number in range(clients)]
-    made = [_Client(turn, media_type, began + seconds, buffer) for turn in turns]
-    for each in made:
-        await loop.create_connection(lambda each=each: each, host, int(port))  # type: ignore[misc]
+    begun = [partial(_Client, turn, media_type, began + seconds, buffer) for turn in turns]
+    made = [(await loop.create_connection(each, host, int(port)))[1] for each in begun]
     for each in made:
         await each.ended
     took = time.perf_counter() - began

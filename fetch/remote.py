@@ -30,7 +30,7 @@ from ..state.offsets import Offset, OffsetRange
 from ..state.routing import EVERYTHING, Isolation
 from ..state.segment import AbortedRange, AbortedRanges, RemoteSegment
 from ..storage.object_store import ObjectReader
-from ..storage.segment.buffers import joined
+from ..storage.segment.buffers import Bytes, joined
 from ..storage.segment.cache import ChunkCache
 from ..storage.segment.encryption import KeyUnwrapper
 from ..storage.segment.log_chunks import ObjectReads
@@ -247,7 +247,7 @@ class RemoteTier:
         piece = self._handed_out(segment, reader, offsets, isolation, taken, stop)
         return HeldPiece(replace(piece, data=b"", checked=True), reader, taken.first.position, stop, evictions)
 
-    def data(self, held: HeldPiece) -> list[bytes | memoryview] | None:
+    def data(self, held: HeldPiece) -> list[Bytes] | None:
         """Of one piece `at_hand`, chunk by chunk where they lie; None: they are there no more.
 
         Whoever has them keeps whole chunks, and nobody counts that: not to be held while anybody is waited for.
