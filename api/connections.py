@@ -7,7 +7,7 @@
     wrong calls        one behind the other, more than `FEW_WRONG`: each waits longer than the one before
     body of an answer  the client takes `PROGRESS_BYTES` in each `write_timeout`, or all there is
     an answer that cannot be finished is reset: no client may take a part for the whole
-    in one turn        of the loop, as many connections end by a time-out as begin: `A_TURN`
+    in one turn        of the loop, few connections end by a time-out, and few begin: `A_TURN`
 
 Memory of a connection: what h11 keeps of a head (64 KiB), and `WRITE_HIGH` with the chunk in hand that the client has
 not taken (`outgoing.py`).
@@ -29,6 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..runtime.gateway_settings import Gateway
+from ..runtime.shared_socket import A_TURN
 from .auth import CERTIFICATE
 from .outgoing import Outgoing
 from .service import ClientLeft
@@ -37,8 +38,6 @@ PROGRESS_BYTES = 64 * 1024
 WRITE_HIGH = 64 * 1024
 LONGEST_HEAD = 64 * 1024
 """Of what h11 keeps while a head is not whole."""
-A_TURN = 2
-"""More would keep whoever reads waiting: each is a tenth of a millisecond and more."""
 FEW_WRONG, WRONG_PAUSE_S, LONGEST_PAUSE_S = 8, 0.1, 1.0
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _RESET = struct.pack("ii", 1, 0)

@@ -27,11 +27,12 @@ from ..runtime.watchdog import alive, loop
 from ..state.errors import InvalidSettings
 from .access_log import AccessLog
 from .app import create_app
-from .connections import A_TURN, Open, protocol_of
+from .connections import Open, protocol_of
 from .service import FetchService, GatewayReader
 
 log = logging.getLogger(__name__)
 BACKLOG = 1024
+"""Connections that wait in the kernel; how many of them begin in a turn of the loop, the socket says."""
 DRAIN_SECONDS = 10
 """Answers in progress may take so long after a stop; long polls end at once."""
 
@@ -63,8 +64,7 @@ class GatewayServer:
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=DRAIN_SECONDS,
-            # asyncio takes so many connections in one turn of the loop: one, where others may have time for the next
-            backlog=A_TURN if listening is None else 1,
+            backlog=BACKLOG,
         )
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         self._server = _Server(self._config, service)
@@ -102,11 +102,6 @@ class _Server(uvicorn.Server):
         """Several times a second, unless something blocks the loop."""
         alive()
         return await super().on_tick(counter)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        for each in sockets or ():
-            each.listen(BACKLOG)  # those wait in the kernel: uvicorn has said the same number for both
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.tail.close()

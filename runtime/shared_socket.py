@@ -2,6 +2,9 @@
 
 Who is one too many costs an accept and a close: nothing is built for it.
 
+A turn of the loop takes few of many that connect at once, or whoever reads would wait for all of them. Where a turn is
+long with the answers it sends, it takes more: those that wait would wait for as many such turns.
+
 Of several processes who has fewest connections takes the next one.
 
 All of them wake when somebody connects, and one that is asleep anyway is always first: alone it would have all that
@@ -21,6 +24,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+A_TURN = 2
+"""Connections, however short it is."""
+ONE_MORE_S = 0.0005
+"""Of the turn before, for each: to begin it takes a fifth of that."""
 LEAVES_S = 0.005
 SETTLES_S = 0.05
 """A connection that was taken counts so long at least: one whose TLS handshake goes on is not yet open."""
@@ -34,16 +41,32 @@ def shared_counts(processes: int) -> int:
 
 
 class AdmittingSocket(socket.socket):
-    """Non-blocking, by one thread."""
+    """Non-blocking, by one thread, a loop's, which accepts in each turn until BlockingIOError."""
 
     admit: Callable[[socket.socket, Any], bool]
     """Of a connection and the other end's address; one that may not stay is closed."""
+    _left = A_TURN
+    """Of this turn."""
+    _ended: float | None = None
+    """When the turn before did, if it left some."""
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Raises BlockingIOError also for one that may not stay: the others have their turn."""
-        found, peer = self._next()
+        """Raises BlockingIOError also for one that may not stay, and where a turn has taken enough."""
+        if self._ended is not None:
+            self._left = max(A_TURN, int((time.monotonic() - self._ended) / ONE_MORE_S))
+            self._ended = None
+        if not self._left:
+            self._ended = time.monotonic()
+            raise BlockingIOError
+        try:
+            found, peer = self._next()
+        except BlockingIOError:
+            self._left = A_TURN
+            raise
+        self._left -= 1
         if not self.admit(found, peer):
             found.close()
+            self._ended = time.monotonic()
             raise BlockingIOError
         return found, peer
 
@@ -61,9 +84,6 @@ class SharedSocket(AdmittingSocket):
         self._place, self._open_ones = place, open_ones
         self._settling: deque[float] = deque()
         self._seen, self._since = -1, 0.0
-
-    def listen(self, backlog: int = 0) -> None:
-        """The parent does: a loop that begins would make the queue as short as what it takes at a time."""
 
     def _next(self) -> tuple[socket.socket, Any]:
         """Raises BlockingIOError also where the connection that waits is another one's for a moment."""
