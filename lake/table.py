@@ -6,9 +6,10 @@ Whatever pyiceberg, its catalogs and its file systems raise stops here.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestFile
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..state.errors import (
@@ -177,7 +178,7 @@ class LakeTable:
             update = transaction.update_snapshot(
                 snapshot_properties=change.place.as_summary(self.facts.topic_id, attempt)
             )
-            with update.overwrite() if change.drop else update.merge_append() as snapshot:
+            with _one_at_a_time(update.overwrite()) if change.drop else update.merge_append() as snapshot:
                 for each in change.drop:
                     snapshot.delete_data_file(each)
                 for each in change.add:
@@ -228,6 +229,25 @@ class LakeTable:
             snapshot.summary is not None and snapshot.summary.additional_properties.get(ATTEMPT) == attempt
             for snapshot in self.iceberg.snapshots()
         )
+
+
+def _one_at_a_time(overwrite: Any) -> Any:
+    """Threads of pyiceberg ask one evaluator which manifests may name a file that goes, and it keeps what it is asked
+    about in itself: of two at once one is answered for the other's, and a file is said to be missing (decision 0092).
+    """
+    build, lock = overwrite._build_manifest_evaluator, Lock()
+
+    def evaluator(spec_id: int) -> Callable[[ManifestFile], bool]:
+        shared = build(spec_id)
+
+        def may_name(manifest: ManifestFile) -> bool:
+            with lock:
+                return bool(shared(manifest))
+
+        return may_name
+
+    overwrite._build_manifest_evaluator = evaluator
+    return overwrite
 
 
 @contextmanager
