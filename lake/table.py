@@ -23,6 +23,7 @@ from pyiceberg.exceptions import (
     RESTError,
     UnauthorizedError,
     ValidationError,
+    ValidationException,
 )
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
@@ -261,6 +262,8 @@ def foreign(**facts: Any) -> Iterator[None]:
         raise AccessDenied("the catalog or the table's store refuses", **facts, reason=str(error)) from error
     except FileNotFoundError as error:
         raise CorruptData("a file of the table is missing", **facts, reason=str(error)) from error
+    except ValidationException as error:
+        raise CorruptData("a file that is to go is none of the table's", **facts, reason=str(error)) from error
     except pa.ArrowInvalid as error:
         raise CorruptData("a file of the table is damaged", **facts, reason=str(error)) from error
     except (NoCredentialsError, PartialCredentialsError) as error:

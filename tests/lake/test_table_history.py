@@ -15,6 +15,7 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles
 
 from tests.fetch.two_tiers import Golden
 from tests.lake.tables import TableWorld
+from tierstate.lake.table import Change
 from tierstate.lake.table_follow import Step, TableLimits
 from tierstate.lake.table_place import KEPT_EPOCHS, Reach, TablePlace, common_end
 from tierstate.leader.act import run, run_until
@@ -115,6 +116,16 @@ def test_a_file_goes_though_threads_of_pyiceberg_ask_about_other_days_at_once(
     threads_meet(monkeypatch, min(file.partition[0] for file in world.table().data_files()))
     assert [each.step for each in world.follow()] == [Step.EXPIRED]
     assert world.table_digest() == world.log_digest()
+
+
+def test_a_file_that_went_already_is_not_taken_out_again(world: TableWorld) -> None:
+    table = world.table()
+    before = table.data_files()
+    delete_below(world, 777)
+    world.follow()
+    table.refresh()
+    with pytest.raises(CorruptData, match="a file that is to go is none of the table's"):
+        table.prepared(Change(table.place(), drop=before), "attempt")
 
 
 def test_an_archive_keeps_what_the_log_deleted(golden_log: Make, tmp_path: Path) -> None:
