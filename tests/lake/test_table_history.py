@@ -73,8 +73,8 @@ def test_deleting_reads_only_the_files_that_keep_some_rows(world: TableWorld) ->
 
 
 def threads_meet(monkeypatch: pytest.MonkeyPatch, day: int) -> None:
-    """The threads of pyiceberg that look for files to go have one evaluator, and it is asked about a manifest of another
-    day when it is about to answer for the one of ``day``.
+    """Threads of pyiceberg that look for files to go have one evaluator: it is asked about another day's manifest while
+    it is about to answer for the one of ``day``.
     """
     about_to, meanwhile, one = Event(), Event(), Lock()
     build, equal = cache(_OverwriteFiles._build_manifest_evaluator), _ManifestEvalVisitor.visit_equal
