@@ -6,9 +6,10 @@ Whatever pyiceberg, its catalogs and its file systems raise stops here.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -22,10 +23,11 @@ from pyiceberg.exceptions import (
     RESTError,
     UnauthorizedError,
     ValidationError,
+    ValidationException,
 )
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestFile
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..state.errors import (
@@ -177,7 +179,7 @@ class LakeTable:
             update = transaction.update_snapshot(
                 snapshot_properties=change.place.as_summary(self.facts.topic_id, attempt)
             )
-            with update.overwrite() if change.drop else update.merge_append() as snapshot:
+            with _one_at_a_time(update.overwrite()) if change.drop else update.merge_append() as snapshot:
                 for each in change.drop:
                     snapshot.delete_data_file(each)
                 for each in change.add:
@@ -230,6 +232,25 @@ class LakeTable:
         )
 
 
+def _one_at_a_time(overwrite: Any) -> Any:
+    """Threads of pyiceberg ask one evaluator which manifests may name a file that goes, and it keeps what it is asked
+    about in itself: of two at once one is answered for the other's, and a file is said to be missing (decision 0092).
+    """
+    build, lock = overwrite._build_manifest_evaluator, Lock()
+
+    def evaluator(spec_id: int) -> Callable[[ManifestFile], bool]:
+        shared = build(spec_id)
+
+        def may_name(manifest: ManifestFile) -> bool:
+            with lock:
+                return bool(shared(manifest))
+
+        return may_name
+
+    overwrite._build_manifest_evaluator = evaluator
+    return overwrite
+
+
 @contextmanager
 def foreign(**facts: Any) -> Iterator[None]:
     """What a catalog and a table's file system raise, as errors of ours."""
@@ -241,6 +262,8 @@ def foreign(**facts: Any) -> Iterator[None]:
         raise AccessDenied("the catalog or the table's store refuses", **facts, reason=str(error)) from error
     except FileNotFoundError as error:
         raise CorruptData("a file of the table is missing", **facts, reason=str(error)) from error
+    except ValidationException as error:
+        raise CorruptData("a file that is to go is none of the table's", **facts, reason=str(error)) from error
     except pa.ArrowInvalid as error:
         raise CorruptData("a file of the table is damaged", **facts, reason=str(error)) from error
     except (NoCredentialsError, PartialCredentialsError) as error:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from threading import Event, Lock
+from typing import Any
 
 import pytest
+from pyiceberg.expressions.visitors import _ManifestEvalVisitor
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table.update.snapshot import _OverwriteFiles
 
 from tests.fetch.two_tiers import Golden
 from tests.lake.tables import TableWorld
+from tierstate.lake.table import Change
 from tierstate.lake.table_follow import Step, TableLimits
 from tierstate.lake.table_place import KEPT_EPOCHS, Reach, TablePlace, common_end
 from tierstate.leader.act import run, run_until
@@ -18,6 +25,9 @@ from tierstate.state.ids import TopicId
 from tierstate.state.offsets import Offset
 
 Make = Callable[..., Golden]
+ONE_COMMIT = TableLimits(10**9, 10**9)
+SECOND_DAY = 1439
+"""The first offset of the golden log's."""
 
 
 @pytest.fixture
@@ -60,6 +70,62 @@ def test_deleting_reads_only_the_files_that_keep_some_rows(world: TableWorld) ->
     [done] = world.follow()
     assert done.files <= 1
     assert len(before - world.named_files()) > 2
+
+
+def threads_meet(monkeypatch: pytest.MonkeyPatch, day: int) -> None:
+    """Threads of pyiceberg that look for files to go have one evaluator: it is asked about another day's manifest while
+    it is about to answer for the one of ``day``.
+    """
+    about_to, meanwhile, one = Event(), Event(), Lock()
+    build, equal = cache(_OverwriteFiles._build_manifest_evaluator), _ManifestEvalVisitor.visit_equal
+
+    def build_once(update: _OverwriteFiles, spec_id: int) -> Callable[[ManifestFile], bool]:
+        with one:
+            evaluator = build(update, spec_id)
+
+        def ask(manifest: ManifestFile) -> bool:
+            [days] = manifest.partitions or []
+            if int.from_bytes(days.lower_bound or b"", "little") == day:
+                return evaluator(manifest)
+            about_to.wait(1)
+            answer = evaluator(manifest)
+            meanwhile.set()
+            return answer
+
+        return ask
+
+    def answer_late(visitor: _ManifestEvalVisitor, term: Any, literal: Any) -> bool:
+        if equal(visitor, term, literal):
+            about_to.set()
+            meanwhile.wait(1)
+        return equal(visitor, term, literal)
+
+    monkeypatch.setattr(_OverwriteFiles, "_build_manifest_evaluator", build_once)
+    monkeypatch.setattr(_ManifestEvalVisitor, "visit_equal", answer_late)
+
+
+def test_a_file_goes_though_threads_of_pyiceberg_ask_about_other_days_at_once(
+    golden_log: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = TableWorld(golden_log("transactions"), tmp_path, limits=ONE_COMMIT)
+    local = world.golden.local
+    for end in (SECOND_DAY, world.golden.folder.end()):  # a commit and a manifest for each of the two days
+        local.high_watermark = local.last_stable_offset = end
+        world.follow()
+    delete_below(world, SECOND_DAY)
+    threads_meet(monkeypatch, min(file.partition[0] for file in world.table().data_files()))
+    assert [each.step for each in world.follow()] == [Step.EXPIRED]
+    assert world.table_digest() == world.log_digest()
+
+
+def test_a_file_that_went_already_is_not_taken_out_again(world: TableWorld) -> None:
+    table = world.table()
+    before = table.data_files()
+    delete_below(world, 777)
+    world.follow()
+    table.refresh()
+    with pytest.raises(CorruptData, match="a file that is to go is none of the table's"):
+        table.prepared(Change(table.place(), drop=before), "attempt")
 
 
 def test_an_archive_keeps_what_the_log_deleted(golden_log: Make, tmp_path: Path) -> None:
