@@ -9,16 +9,13 @@ A reader is sequential when it goes on where an earlier read ended: then `prefet
 
 from __future__ import annotations
 
-import struct
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 from cachetools import LRUCache
 
-from ..log.batch import CONTROL, TRANSACTIONAL, BatchHeader, iter_batches, read_header
 from ..log.isolation import AbortFilter, MarkerCheck
 from ..runtime.clock import Clock
 from ..runtime.listener import Listener, ignore
@@ -40,14 +37,11 @@ from .known_partitions import KnownPartitions
 from .locate import locate_batch
 from .metered_reads import MeteredReads
 from .prefetch import Following, Prefetch
+from .window_batches import BATCH_PREFIX, WindowBatches, batch_size, batches_of, headers_of, holds_a_batch
 
 PLAIN_NAMES = ObjectKeys()
 OPEN_SEGMENTS = 256
 REMEMBERED_POSITIONS = 4096
-_ROWS, _FEW = 4096, 8
-"""Batches looked at together; and those that are looked at one by one, which is faster."""
-BATCH_PREFIX = struct.Struct(">qi")
-"""Base offset, and the length of what follows it: enough to know where a batch ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +173,10 @@ class RemoteTier:
         alone = not self._goes_on(segment, offsets.start)
         if not alone:
             self.prefetch.after(reader, position + max_bytes, offsets, following)
-        taken: _Taken | None = None
+        taken: WindowBatches | None = None
         while position < reader.plain_bytes:
             window = self._window(segment, reader, position, max_bytes, alone)
-            taken = _taken(window, segment.object_key, position, offsets, order)
+            taken = batches_of(window, segment.object_key, position, offsets, order)
             position += taken.stop
             if taken.finished or taken.first is not None:
                 break
@@ -236,10 +230,10 @@ class RemoteTier:
         evictions = self.cache.evictions
         held = reader.held(position, min(position + max(max_bytes, BATCH_PREFIX.size), reader.plain_bytes))
         window = None if held is None else held[0] if len(held) == 1 else joined(held)
-        if window is None or not _holds_a_batch(window):
+        if window is None or not holds_a_batch(window):
             return None
         order = BatchOrder(reader, offsets.start, segment.offsets.end)
-        taken = _taken(memoryview(window), segment.object_key, position, offsets, order)
+        taken = batches_of(memoryview(window), segment.object_key, position, offsets, order)
         if taken.first is None:
             return None
         bytes_below(taken.data, EVERYTHING, source=segment.object_key)
@@ -261,7 +255,7 @@ class RemoteTier:
         reader: SegmentReader,
         offsets: OffsetRange,
         isolation: Isolation,
-        taken: _Taken | None,
+        taken: WindowBatches | None,
         position: int,
     ) -> RemotePiece:
         """``position``: behind what was taken."""
@@ -308,10 +302,10 @@ class RemoteTier:
         """At least one whole batch from ``position``."""
         stop = position + max(room, BATCH_PREFIX.size)
         window = joined(reader.plain_range(position, stop, alone=alone))
-        if _holds_a_batch(window):
+        if holds_a_batch(window):
             return window
         if len(window) >= BATCH_PREFIX.size:
-            size = _batch_size(window)
+            size = batch_size(window)
             if len(window) < size <= reader.plain_bytes - position:
                 return joined(reader.plain_range(position, position + size, alone=alone))
         raise CorruptData("the log ends inside a batch", file=segment.object_key, position=position)
@@ -325,92 +319,9 @@ def _past_those_before(reader: SegmentReader, position: int, offset: Offset, ord
     held = reader.held(position, (position // chunk_bytes + 1) * chunk_bytes)
     if held is None:
         return position
-    rows = _headers(memoryview(held[0]), offset)
+    rows = headers_of(memoryview(held[0]), offset)
     rows = rows[: int(np.searchsorted(rows[:, kernels.LAST], offset))]
     positions, sizes = rows[:, kernels.POSITION] + position, rows[:, kernels.SIZE]
     if not len(rows) or not order.holds(positions, rows[:, kernels.BASE], rows[:, kernels.LAST], sizes):
         return position  # whoever reads there says what is wrong
     return int(positions[-1] + sizes[-1])
-
-
-def _batch_size(window: bytes | memoryview) -> int:
-    """That its first batch says to have."""
-    size: int = BATCH_PREFIX.size + BATCH_PREFIX.unpack_from(window)[1]
-    return size
-
-
-def _holds_a_batch(window: bytes | memoryview) -> bool:
-    return len(window) >= BATCH_PREFIX.size and BATCH_PREFIX.size < _batch_size(window) <= len(window)
-
-
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """Of a window: ``data``, the batches wanted, which end at ``stop``; ``finished``: the next batch is behind them.
-
-    ``of_transactions``: those of them that are of one, and markers.
-    """
-
-    data: memoryview
-    stop: int
-    first: BatchHeader | None
-    last: BatchHeader | None
-    finished: bool
-    of_transactions: Sequence[BatchHeader]
-
-
-def _taken(window: memoryview, source: str, position: int, offsets: OffsetRange, order: BatchOrder) -> _Taken:
-    # not at the top: numba takes longer to load than all else, and who plans or looks takes no batches
-    from ..log import kernels
-
-    rows = _headers(window, offsets.end)
-    lasts, positions = rows[:, kernels.LAST], rows[:, kernels.POSITION]
-    many = len(rows) > _FEW
-    if not (many and order.holds(positions + position, rows[:, kernels.BASE], lasts, rows[:, kernels.SIZE])):
-        for at in positions.tolist():  # of many, one says what is wrong
-            order.check(read_header(window, at, source, position))
-    ends = int(np.searchsorted(lasts, offsets.end))
-    finished = ends < len(rows)
-    if not finished:
-        _require_cut_off(window, rows, source, position)
-    count = ends + int(finished and rows[ends, kernels.BASE] <= offsets.end)
-    stop = int(positions[count - 1] + rows[count - 1, kernels.SIZE]) if count else 0
-    wanted = rows[int(np.searchsorted(lasts, offsets.start)) : count]
-    if not len(wanted):
-        return _Taken(window[:0], stop, None, None, finished, ())
-    start = int(wanted[0, kernels.POSITION])
-    of_one = (wanted[:, kernels.ATTRIBUTES] & (TRANSACTIONAL | CONTROL)) != 0
-    first, last, *of_transactions = (
-        read_header(window, at, source, position)
-        for at in (start, int(wanted[-1, kernels.POSITION]), *wanted[of_one, kernels.POSITION].tolist())
-    )
-    return _Taken(window[start:stop], stop, first, last, finished, of_transactions)
-
-
-def _headers(window: memoryview, final: Offset) -> npt.NDArray[np.int64]:
-    """Of the whole batches (`kernels.HEADER_COLUMNS`), up to the first that ends at ``final`` or later."""
-    from ..log import kernels
-
-    address, at, after = np.frombuffer(window, np.uint8).ctypes.data, 0, -1
-    found = list[npt.NDArray[np.int64]]()
-    while not found or (len(found[-1]) == _ROWS and after < final):
-        table = np.empty((_ROWS, kernels.HEADER_COLUMNS), np.int64)
-        count, at, after = kernels.scan(address, len(window), at, after, 0, table)
-        found.append(table[:count])
-    rows = found[0] if len(found) == 1 else np.concatenate(found)
-    return rows[: int(np.searchsorted(rows[:, kernels.LAST], final)) + 1]
-
-
-def _require_cut_off(window: memoryview, rows: npt.NDArray[np.int64], source: str, position: int) -> None:
-    """Raises CorruptData where what follows these batches is none, and not the beginning of one."""
-    from ..log import kernels
-
-    at, after = 0, -1
-    if len(rows):
-        at, after = int(rows[-1, kernels.POSITION] + rows[-1, kernels.SIZE]), int(rows[-1, kernels.LAST])
-    if at == len(window):
-        return
-    tail = iter_batches(
-        window[at:], source=source, position=position + at, verify_crc=False, partial_tail_ok=True, after=after
-    )
-    if next(tail, None) is not None:
-        raise CorruptData("not a record batch", file=source, position=position + at)

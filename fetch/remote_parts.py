@@ -39,7 +39,8 @@ from ..storage.segment.log_chunks import WINDOW_BYTES, NearStore, ObjectReads
 from ..storage.segment.reader import PARALLEL
 from .batch_order import BatchOrder
 from .locate import locate_batch, proven_batch
-from .remote import BATCH_PREFIX, aborted_of, open_segment, touching
+from .remote import aborted_of, open_segment, touching
+from .window_batches import BATCH_PREFIX, batch_size
 
 NEAR_BYTES = 4 * MIB
 BEYOND_BYTES = 128 * 1024
@@ -215,7 +216,7 @@ class _Reading:
             raise CorruptData("not a record batch", file=source, position=self._position)
         if len(tail) < BATCH_PREFIX.size:
             return 1
-        size: int = BATCH_PREFIX.size + BATCH_PREFIX.unpack_from(tail)[1]
+        size = batch_size(tail)
         if not BATCH_PREFIX.size < size <= self._reader.plain_bytes - self._position:
             raise self._inside_a_batch()
         return max(1, size - len(tail))
