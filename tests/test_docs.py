@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from tierstate.cli.table import BY_NAME
@@ -109,6 +112,26 @@ def test_every_command_that_is_named_exists_or_is_listed_as_missing(page: Path) 
     inline = re.findall(r"`(?:\S+/)?tierstate ([a-z][a-z-]+)", FENCE.sub("", text))
     missing = set(re.findall(r"`tierstate ([a-z-]+)`", not_yet()))
     assert {name for name in [*shown, *inline] if name not in BY_NAME and name not in missing} == set()
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Of groups those in them: ``table check``."""
+    waiting = [
+        (name, importlib.import_module(f"tierstate.cli.{each.module}").command) for name, each in BY_NAME.items()
+    ]
+    while waiting:
+        name, command = waiting.pop()
+        if isinstance(command, click.Group):
+            waiting += [(f"{name} {each}", inner) for each, inner in command.commands.items()]
+        else:
+            yield name, command
+
+
+def test_the_page_on_the_bucket_names_every_command_that_reads_it_alone() -> None:
+    said = re.search(r"^`--source bucket` is a flag of (.+?)\.$", (ROOT / "docs/bucket.md").read_text(), re.MULTILINE)
+    assert said is not None
+    have = {name for name, command in commands() if any("--source" in each.opts for each in command.params)}
+    assert set(re.findall(r"`([a-z ]+)`", said[1])) == have
 
 
 def rooms_that_read_settings() -> str:

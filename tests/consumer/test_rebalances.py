@@ -35,7 +35,7 @@ def take(consumer: TieredConsumer, seen: Seen, batch: int) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_member_that_comes_and_one_that_goes_neither_lose_nor_repeat(cluster: TieredCluster, protocol: str) -> None:
-    topic, _ = cluster.tiered(protocol, RECORDS, PARTITIONS)
+    topic, starts = cluster.tiered(protocol, RECORDS, PARTITIONS)
     config, seen = config_of(cluster, topic, protocol), Seen()
     shared: dict[str, int] = {}
     with TieredConsumer(config) as first:
@@ -50,6 +50,7 @@ def test_a_member_that_comes_and_one_that_goes_neither_lose_nor_repeat(cluster: 
                 shared.update(first=len(first.assignment()), second=len(second.assignment()))
 
             until(lambda: shared == {"first": 2, "second": 2}, both)
+            assert all(offset < starts[partition] for partition, offset in seen), "the remote tier was read to its end"
             until(lambda: len(seen) >= 900, both)
         until(lambda: len(seen) == RECORDS * PARTITIONS, lambda: take(first, seen, 100))
     assert seen == Counter({(each, offset): 1 for each in range(PARTITIONS) for offset in range(RECORDS)})
