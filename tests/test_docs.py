@@ -130,7 +130,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 def test_the_page_on_the_bucket_names_every_command_that_reads_it_alone() -> None:
     said = re.search(r"^`--source bucket` is a flag of (.+?)\.$", (ROOT / "docs/bucket.md").read_text(), re.MULTILINE)
     assert said is not None
-    have = {name for name, command in commands() if any("--source" in each.opts for each in command.params)}
+    have = {name for name, command in commands() if any(each.name == "as_of" for each in command.params)}
     assert set(re.findall(r"`([a-z ]+)`", said[1])) == have
 
 
