@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.consumer.tiered_cluster import TieredCluster, polled, until
 from tierstate.consumer.tiered_consumer import TieredConsumer
@@ -102,6 +102,36 @@ def test_what_was_being_read_for_a_partition_that_is_gone_is_not_handed_out(clus
             consumer.assign([TopicPartition(topic, 1, 5)])
             message = polled(consumer, 1)[0]
             assert (message.partition(), message.offset()) == (1, 5)
+
+
+def test_a_close_by_another_thread_in_the_middle_of_the_remote_tier_commits_what_was_handed_out(
+    cluster: TieredCluster,
+) -> None:
+    topic, (start,) = cluster.tiered("closed-in-the-middle")
+    config = cluster.config(topic, auto_offset_reset="earliest", enable_auto_commit=True)
+    consumer = TieredConsumer(config)
+    consumer.subscribe([topic])
+    found, in_the_middle = polled(consumer, 5), threading.Event()
+    closed: list[str] = []
+
+    def read() -> None:
+        try:
+            while True:
+                found.extend(consumer.consume(1, 1))
+                in_the_middle.set()
+        except RuntimeError as error:
+            closed.append(str(error))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    assert in_the_middle.wait(30)
+    consumer.close()
+    reader.join(30)
+    assert closed == ["Consumer closed"]
+    assert [message.offset() for message in found] == list(range(len(found)))
+    assert 5 < len(found) < start, "it was at the broker already"
+    with Consumer({**cluster.kafka.client_config, "group.id": topic}) as plain:
+        assert plain.committed([TopicPartition(topic, 0)], 10)[0].offset == len(found)
 
 
 def test_a_close_by_another_thread_ends_a_poll(cluster: TieredCluster) -> None:
