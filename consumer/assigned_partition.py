@@ -76,6 +76,7 @@ class AssignedPartition:
         self.told_end = OFFSET_INVALID
         self._reached: int = given.offset
         self._waiting: deque[Outcome] = deque()
+        self._ahead = False
         self._blocks: Iterator[RecordBlock] = iter(())
         self._block: BlockMessages | None = None
         self._after: int | None = None
@@ -113,6 +114,7 @@ class AssignedPartition:
         return None if ends or len(self._waiting) >= PIECES_WAITING else self._reached
 
     def add(self, outcome: Outcome) -> None:
+        self._ahead = self._after is not None or bool(self._waiting)
         self._waiting.append(outcome)
         if isinstance(outcome, Failed):
             return
@@ -156,10 +158,14 @@ class AssignedPartition:
         return True
 
     def end(self) -> Outcome | None:
-        """What comes after all records were handed out: Kafka's turn, or an error. Taken away by asking."""
+        """What comes after all records were handed out: Kafka's turn, or an error. Taken away by asking.
+
+        Kafka's turn that was found while records waited is looked for again: it may have been long ago.
+        """
         if self._after is not None or not self._waiting:
             return None
         head = self._waiting[0]
         if isinstance(head, Looked) and head.piece is not None:
             return None
-        return self._waiting.popleft()
+        self._waiting.popleft()
+        return None if isinstance(head, Looked) and not head.waits and self._ahead else head

@@ -62,8 +62,8 @@ def connect(
     for name, given in zip(_EXAMPLES, texts, strict=True):
         if given is not None and not isinstance(given, str):
             raise InvalidRequest(f"{name} is a text, as in {name}={_EXAMPLES[name]!r}", given=type(given).__name__)
-    _require_mapping("kafka", kafka, '{"security.protocol": "SSL"}; brokers alone are bootstrap="host:port"')
-    _require_mapping("settings", settings, '{"store.endpoint": "https://…"}; a store alone is store="s3://bucket"')
+    require_mapping("kafka", kafka, '{"security.protocol": "SSL"}; brokers alone are bootstrap="host:port"')
+    require_mapping("settings", settings, '{"store.endpoint": "https://…"}; a store alone is store="s3://bucket"')
     if gateway is not None:
         if bootstrap or store or source or kafka or settings:
             raise InvalidRequest("gateway stands alone: it knows its brokers and its store", gateway=gateway)
@@ -283,7 +283,8 @@ def _by_settings(given: Mapping[str, object]) -> Callable[[ExitStack], Opened]:
     return opened
 
 
-def _require_mapping(name: str, given: object, meant: str) -> None:
+def require_mapping(name: str, given: object, meant: str) -> None:
+    """Raises InvalidRequest that shows one, before Python says that a text has no items."""
     if given is not None and not isinstance(given, Mapping):
         raise InvalidRequest(f"{name} is a mapping, as in {name}={meant}", given=type(given).__name__)
 

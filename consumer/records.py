@@ -12,7 +12,7 @@ from ..fetch.reader import records
 from ..runtime.settings import Settings
 from ..runtime.settings_load import settings_from
 from ..state.routing import Isolation
-from .connect import agreed
+from .connect import agreed, require_mapping
 
 
 def read_records(
@@ -37,10 +37,12 @@ def read_records(
     before the first batch is asked for; everything is closed when the iterator ends or is closed.
 
     Raises UnknownTopic, OffsetOutOfRange (the log does not hold all of the range), LogGap, CorruptData, AccessDenied,
-    Unavailable; InvalidSettings; InvalidRequest where ``settings`` and ``kafka`` or ``store`` say two things of one;
-    ValueError for an isolation that is none. A short answer is never an answer.
+    Unavailable; InvalidSettings; InvalidRequest where ``settings`` and ``kafka`` or ``store`` say two things of one, or
+    are no mappings; ValueError for an isolation that is none. A short answer is never an answer.
     """
     level = Isolation(isolation)
+    require_mapping("kafka", kafka, '{"bootstrap.servers": "host:9092"}')
+    require_mapping("settings", settings, '{"store.endpoint": "https://…"}')
     by_kafka = {f"kafka.{name}": value for name, value in kafka.items()}
     given = agreed({"settings": settings or {}, "kafka": by_kafka, "store": {STORE: store}})
     return _records(settings_from({**FOR_READERS, **given}), topic, partition, start, end, level)

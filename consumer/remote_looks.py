@@ -102,6 +102,11 @@ class RemoteLooks:
                 raise self._cut_off(reader, part, log, at)
             start = self._absolute(reader, part, at)
             found = self._read(part, log, start)
+            if found.piece is None and not found.waits and part.topic_id is not None:
+                reader.topic(part.topic, fresh=True)  # Kafka's consumer goes by the name: another topic may have it
+                log = self._kept(reader, part.key)
+                if part.topic_id != log.partition.topic_id:
+                    raise self._cut_off(reader, part, log, at)
         except OffsetOutOfRange as error:
             if self._config.reset == "error":
                 raise

@@ -72,17 +72,14 @@ class LogReader:
             self._recent.require(number)
         return not set(places).isdisjoint(self._view.partitions())
 
-    def topic(self, name: str) -> LogicalTopic:
-        """Raises UnknownTopic, AccessDenied, BrokerUnavailable."""
+    def topic(self, name: str, *, fresh: bool = False) -> LogicalTopic:
+        """``fresh``: whoever has the name at this moment. Raises UnknownTopic, AccessDenied, BrokerUnavailable."""
+        now = self._clock.monotonic()
         with self._lock:
             known = self._topics.get(name)
-        if known is not None and self._clock.monotonic() - known[0] < TOPIC_AGE_S:
+        if known is not None and not fresh and now - known[0] < TOPIC_AGE_S:
             return known[1]
-        return self._asked_for(name)
-
-    def _asked_for(self, name: str) -> LogicalTopic:
-        """And known for a while from now on."""
-        now, topic = self._clock.monotonic(), self._looked_up(name)
+        topic = self._looked_up(name)
         with self._lock:
             self._topics[name] = (now, topic)
         return topic
@@ -177,7 +174,7 @@ class LogReader:
 
     def renew(self, topic: str, partition: int, offset: int, *, isolation: Isolation, tier: Tier) -> None:
         """What `at_hand` believes for a while is asked for again, before it is too old. Raises as `fetch`."""
-        self._asked_for(topic)
+        self.topic(topic, fresh=True)
         self.partition(topic, partition).renew(offset, isolation, tier)
 
     def _at_hand(self, topic: str, partition: int) -> LogicalPartition | None:

@@ -213,7 +213,7 @@ def _read(shelf: Shelf[ObjectReader], store: MemoryView, to: Target, refused: Re
         _take_checkpoint(shelf, store, to.position, refused)
     elif _lost_archive(shelf):
         raise InvalidRequest(
-            "the archive is gone, and a time is found in it alone", tier_partition=shelf.tier_partition, time=to.time
+            "there is no archive, and a time is found in it alone", tier_partition=shelf.tier_partition, time=to.time
         )
     return replay_archive(shelf, store, to)
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
+import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from tierstate.cli.table import BY_NAME
@@ -16,6 +20,7 @@ from tierstate.runtime.settings_load import load_settings
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+SPARKS_OWN = {"DATA_SOURCE_NOT_FOUND", "Failed to find the data source: tierstate"}
 ROOMS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name not in {"demo", "bench"})
 SOURCE = {path: path.read_text() for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))}
 LINK = re.compile(r"(?<!\!)\[[^\]\[]*\]\(([^)\s]+)\)")
@@ -111,6 +116,26 @@ def test_every_command_that_is_named_exists_or_is_listed_as_missing(page: Path) 
     assert {name for name in [*shown, *inline] if name not in BY_NAME and name not in missing} == set()
 
 
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Of groups those in them: ``table check``."""
+    waiting = [
+        (name, importlib.import_module(f"tierstate.cli.{each.module}").command) for name, each in BY_NAME.items()
+    ]
+    while waiting:
+        name, command = waiting.pop()
+        if isinstance(command, click.Group):
+            waiting += [(f"{name} {each}", inner) for each, inner in command.commands.items()]
+        else:
+            yield name, command
+
+
+def test_the_page_on_the_bucket_names_every_command_that_reads_it_alone() -> None:
+    said = re.search(r"^`--source bucket` is a flag of (.+?)\.$", (ROOT / "docs/bucket.md").read_text(), re.MULTILINE)
+    assert said is not None
+    have = {name for name, command in commands() if any(each.name == "as_of" for each in command.params)}
+    assert set(re.findall(r"`([a-z ]+)`", said[1])) == have
+
+
 def rooms_that_read_settings() -> str:
     return "\n".join(text for path, text in SOURCE.items() if path.parent.name not in ("runtime", "spark"))
 
@@ -155,9 +180,12 @@ def test_the_docs_speak_of_no_metric_that_is_not_there() -> None:
             assert set(re.findall(r"`(tierstate_[a-z_]+)`", page.read_text())) <= actions().keys(), page
 
 
-def test_every_message_in_the_troubleshooting_table_is_one_of_ours() -> None:
-    rows = re.findall(r"^\| (`.+?) \| ", section("docs/operations.md", "Troubleshooting"), re.MULTILINE)
-    messages = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
+@pytest.mark.parametrize(
+    ("page", "title"), [("docs/operations.md", "Troubleshooting"), ("docs/spark.md", "What went wrong")]
+)
+def test_every_message_in_the_troubleshooting_table_is_one_of_ours(page: str, title: str) -> None:
+    rows = re.findall(r"^\| (`.+?) \| ", section(page, title), re.MULTILINE)
+    messages = [message for row in rows for message in re.findall(r"`([^`]+)`", row) if message not in SPARKS_OWN]
     assert len(messages) > 20
     texts = [re.sub(r"\"\s*f?\"", "", re.sub(r"\s+", " ", text)) for text in SOURCE.values()]
     for message in messages:
@@ -172,11 +200,13 @@ def test_snippets_compile_and_settings_snippets_load(tmp_path: Path) -> None:
             kinds.append(kind)
             if kind == "python":
                 ast.parse(code)
+            elif kind in ("bash", "sh"):
+                subprocess.run(["bash", "-n", "-c", code], check=True)
             elif kind == "toml":
                 file = tmp_path / "tierstate.toml"
                 file.write_text(code)
                 load_settings(file, (), {})
-    assert {"python", "toml"} <= set(kinds)
+    assert {"python", "toml", "bash", "sh"} <= set(kinds)
 
 
 def test_no_page_names_a_place_of_somebodys_machine_or_a_registry() -> None:

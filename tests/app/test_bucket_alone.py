@@ -151,7 +151,7 @@ def test_a_past_that_is_not_kept_is_refused(kept: Kept) -> None:
     with pytest.raises(InvalidRequest, match="not a position"):
         kept.read(as_of="yesterday")
     shutil.rmtree(kept.files("archive")[0].parent)
-    with pytest.raises(InvalidRequest, match="the archive is gone"):
+    with pytest.raises(InvalidRequest, match="there is no archive"):
         kept.read(as_of="@-1s")
 
 

@@ -50,6 +50,18 @@ def test_a_store_named_twice_is_refused_and_a_password_is_not_shown() -> None:
     read_records({}, "s3://one", "orders", 0, 0, 1, settings={"store.url": "s3://one"}).close()
 
 
+@pytest.mark.parametrize(
+    ("kafka", "settings", "said"),
+    [
+        ("127.0.0.1:9092", None, r'kafka is a mapping, as in kafka={"bootstrap\.servers": "host:9092"}. given=str'),
+        ({}, "s3://bucket", "settings is a mapping"),
+    ],
+)
+def test_a_text_in_the_place_of_a_mapping_is_named(kafka: Any, settings: Any, said: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match=said):
+        read_records(kafka, "s3://bucket", "orders", 0, 0, 1, settings=settings)
+
+
 def test_what_is_closed_says_so() -> None:
     with connect("127.0.0.1:1", "file:///nowhere") as log:
         assert "closed" not in repr(log)

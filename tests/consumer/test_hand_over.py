@@ -310,9 +310,8 @@ def test_offsets_of_the_remote_tier_go_into_a_transaction(cluster: TieredCluster
         assert consumer.committed([TopicPartition(topic, 0)], 30)[0].offset == 12
 
 
-def test_a_topic_made_again_under_its_name_is_not_read_on_as_if_it_were_the_same(cluster: TieredCluster) -> None:
-    topic, _ = cluster.tiered("made-again")
-    with TieredConsumer(cluster.config(topic, tiered_mode="tiered_storage_only")) as consumer:
+def is_told_that_it_was_made_again(cluster: TieredCluster, topic: str, mode: str) -> None:
+    with TieredConsumer(cluster.config(topic, tiered_mode=mode)) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])
         polled(consumer, 5)
         cluster.admin.delete_topics([topic])[topic].result(30)
@@ -320,6 +319,20 @@ def test_a_topic_made_again_under_its_name_is_not_read_on_as_if_it_were_the_same
         message = first_error(consumer)
         assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
         assert message.cause().facts["was"] != message.cause().facts["is"]
+
+
+def test_a_topic_made_again_under_its_name_is_not_read_on_as_if_it_were_the_same(cluster: TieredCluster) -> None:
+    topic, _ = cluster.tiered("made-again")
+    is_told_that_it_was_made_again(cluster, topic, "tiered_storage_only")
+
+
+def test_kafkas_consumer_is_not_sent_into_a_topic_made_again_under_the_name(
+    cluster: TieredCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would go on by the name, at the old one's offset, in silence."""
+    monkeypatch.setattr("tierstate.fetch.reader.TOPIC_AGE_S", 3600.0)  # as if all of it took no time
+    topic, _ = cluster.tiered("made-again-before-the-turn")
+    is_told_that_it_was_made_again(cluster, topic, "kafka_preferred")
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])

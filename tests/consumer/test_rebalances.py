@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.consumer.tiered_cluster import TieredCluster, polled, until
 from tierstate.consumer.tiered_consumer import TieredConsumer
@@ -35,7 +35,7 @@ def take(consumer: TieredConsumer, seen: Seen, batch: int) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_member_that_comes_and_one_that_goes_neither_lose_nor_repeat(cluster: TieredCluster, protocol: str) -> None:
-    topic, _ = cluster.tiered(protocol, RECORDS, PARTITIONS)
+    topic, starts = cluster.tiered(protocol, RECORDS, PARTITIONS)
     config, seen = config_of(cluster, topic, protocol), Seen()
     shared: dict[str, int] = {}
     with TieredConsumer(config) as first:
@@ -50,6 +50,7 @@ def test_a_member_that_comes_and_one_that_goes_neither_lose_nor_repeat(cluster: 
                 shared.update(first=len(first.assignment()), second=len(second.assignment()))
 
             until(lambda: shared == {"first": 2, "second": 2}, both)
+            assert all(offset < starts[partition] for partition, offset in seen), "the remote tier was read to its end"
             until(lambda: len(seen) >= 900, both)
         until(lambda: len(seen) == RECORDS * PARTITIONS, lambda: take(first, seen, 100))
     assert seen == Counter({(each, offset): 1 for each in range(PARTITIONS) for offset in range(RECORDS)})
@@ -101,6 +102,36 @@ def test_what_was_being_read_for_a_partition_that_is_gone_is_not_handed_out(clus
             consumer.assign([TopicPartition(topic, 1, 5)])
             message = polled(consumer, 1)[0]
             assert (message.partition(), message.offset()) == (1, 5)
+
+
+def test_a_close_by_another_thread_in_the_middle_of_the_remote_tier_commits_what_was_handed_out(
+    cluster: TieredCluster,
+) -> None:
+    topic, (start,) = cluster.tiered("closed-in-the-middle")
+    config = cluster.config(topic, auto_offset_reset="earliest", enable_auto_commit=True)
+    consumer = TieredConsumer(config)
+    consumer.subscribe([topic])
+    found, in_the_middle = polled(consumer, 5), threading.Event()
+    closed: list[str] = []
+
+    def read() -> None:
+        try:
+            while True:
+                found.extend(consumer.consume(1, 1))
+                in_the_middle.set()
+        except RuntimeError as error:
+            closed.append(str(error))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    assert in_the_middle.wait(30)
+    consumer.close()
+    reader.join(30)
+    assert closed == ["Consumer closed"]
+    assert [message.offset() for message in found] == list(range(len(found)))
+    assert 5 < len(found) < start, "it was at the broker already"
+    with Consumer({**cluster.kafka.client_config, "group.id": topic}) as plain:
+        assert plain.committed([TopicPartition(topic, 0)], 10)[0].offset == len(found)
 
 
 def test_a_close_by_another_thread_ends_a_poll(cluster: TieredCluster) -> None:

@@ -47,7 +47,7 @@ def repeat(data: bytearray, random: Random, others: Sequence[bytes]) -> None:
 
 def splice(data: bytearray, random: Random, others: Sequence[bytes]) -> None:
     other = random.choice(others)
-    at, start = random.randrange(len(data)), random.randrange(len(other))
+    at, start = random.randrange(len(data)), random.randrange(max(1, len(other)))
     data[at : at + random.randrange(200)] = other[start : start + random.randrange(200)]
 
 

@@ -13,6 +13,7 @@ from random import Random
 import pytest
 
 from tests.fuzz.guided import Growing
+from tests.fuzz.mutate import mutated
 from tests.fuzz.targets import TARGETS, Target, facts
 from tierstate.runtime.clock import SystemClock
 from tierstate.schemas.codec import decode_fact
@@ -38,6 +39,11 @@ def test_wrong_bytes_are_read_or_refused_with_their_place_and_within_memory(targ
 @pytest.mark.parametrize("target", TARGETS)
 def test_ten_times_as_many_wrong_bytes(target: str, seed: int) -> None:
     fuzz(target, 5 * CASES[target], seed)
+
+
+def test_what_was_cut_to_nothing_is_a_case_as_any_other() -> None:
+    """A guided run keeps it for what it reaches, and splices it into others: it ended the run."""
+    assert {len(mutated(b"whole", Random(seed), [b""])) for seed in range(300)} > {0, 5}
 
 
 def test_a_guided_run_goes_on_from_what_the_last_one_reached(tmp_path: Path) -> None:
