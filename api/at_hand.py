@@ -82,8 +82,7 @@ def _kept(service: FetchService, call: Call, held: Held) -> Answer | None:
     place = service.reader.route_at_hand(
         call.topic, call.partition, call.offset, isolation=call.isolation, tier=call.tier
     )
-    if place is None or place.read is None or (kept := service.kept.find(place.read, call)) is None:
+    if place is None or place.read is None or (kept := service.kept.find(place.read, call, held)) is None:
         return None
-    held.resize(kept.size)
     body = ReadyBody([*kept.body], kept.size, kept.stored)
     return answer_of(call, place, [place.tier], kept.next_offset, body, service.pools.remote)

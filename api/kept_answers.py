@@ -21,7 +21,7 @@ from ..state.offsets import Offset
 from ..state.routing import ReadRemote
 from .answer import Answer
 from .answer_body import Call, Ready
-from .answer_memory import AnswerMemory
+from .answer_memory import AnswerMemory, Held
 
 REMEMBERED = 4096
 """Calls of which it is known that somebody asked."""
@@ -55,8 +55,11 @@ class KeptAnswers:
         self._memory = memory
         self._asked: LRUCache[Any, None] = LRUCache(REMEMBERED)
 
-    def find(self, read: ReadRemote, call: Any) -> KeptAnswer | None:
-        found: KeptAnswer | None = self._memory.kept((read, call))
+    def find(self, read: ReadRemote, call: Any, held: Held) -> KeptAnswer | None:
+        """It stays as long as ``held`` does, whose own need is what it copies for its client: a chunk."""
+        found: KeptAnswer | None = held.borrow((read, call))
+        if found is not None:
+            held.resize(max(map(len, found.body), default=0))
         return found
 
     def offer(self, read: ReadRemote, call: Any, body: Sequence[Ready], stored: int, next_offset: Offset) -> None:

@@ -26,7 +26,7 @@ from tierstate.broker.sasl import Login
 from tierstate.fetch.logical import BOUNDS_AGE_S
 from tierstate.runtime.clock import SystemClock
 from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
-from tierstate.state.errors import BrokerUnavailable
+from tierstate.state.errors import BrokerUnavailable, Throttled
 from tierstate.state.offsets import Offset, OffsetRange
 from tierstate.state.routing import Isolation, ReadRemote, Tier
 
@@ -165,12 +165,52 @@ def test_another_segment_of_the_same_name_has_answers_of_its_own(log: Log) -> No
     """As a recovered topic's: its facts name objects that are there already."""
     segment = log.reader.view("t", 0).coverage.owned[0].segment
     read = ReadRemote(segment, OffsetRange(Offset(0), Offset(9)))
-    kept = KeptAnswers(AnswerMemory(1 << 20))
+    memory = AnswerMemory(1 << 20)
+    kept, held = KeptAnswers(memory), memory.hold()
     for _ in range(2):
         kept.offer(read, "call", [b"body"], 10, Offset(10))
-    assert kept.find(read, "call") is not None
-    assert kept.find(ReadRemote(replace(segment, topic="other"), read.offsets), "call") is None
-    assert kept.find(ReadRemote(segment, OffsetRange(Offset(0), Offset(8))), "call") is None
+    assert kept.find(read, "call", held) is not None
+    assert kept.find(ReadRemote(replace(segment, topic="other"), read.offsets), "call", held) is None
+    assert kept.find(ReadRemote(segment, OffsetRange(Offset(0), Offset(8))), "call", held) is None
+
+
+def test_many_who_are_sent_one_kept_answer_have_its_memory_once_and_a_chunk_each(log: Log) -> None:
+    """Else 64 clients push out what the others of them ask for, and each answer is made anew."""
+    segment = log.reader.view("t", 0).coverage.owned[0].segment
+    read = ReadRemote(segment, OffsetRange(Offset(0), Offset(9)))
+    memory = AnswerMemory(20_000)
+    kept, answers = KeptAnswers(memory), [memory.hold() for _ in range(20)]
+    for _ in range(2):
+        kept.offer(read, "call", [bytes(100)] * 40, 10, Offset(10))
+    whole = memory.kept_bytes
+    assert whole >= 4_000
+    for answer in answers:
+        assert kept.find(read, "call", answer) is not None
+    assert (memory.used, memory.kept_bytes) == (whole + 20 * 100, 0)
+    for answer in answers:
+        answer.release()
+    assert (memory.used, memory.kept_bytes) == (0, whole)
+
+
+def test_what_is_being_sent_is_not_let_go_and_whoever_needs_its_memory_is_refused() -> None:
+    memory = AnswerMemory(100)
+    memory.keep("a", "A", 60)
+    first, second, other = memory.hold(), memory.hold(), memory.hold()
+    assert first.borrow("a") == second.borrow("a") == "A"
+    memory.keep("a", "another", 10)
+    assert (memory.used, memory.kept_bytes) == (60, 0)
+    first.release()
+    with pytest.raises(Throttled):
+        other.resize(41)
+    other.resize(40)
+    memory.keep("b", "B", 1)
+    assert memory.kept("b") is None
+    second.release()
+    second.release()
+    assert (memory.kept("a"), memory.kept_bytes) == ("A", 60)
+    other.resize(41)
+    assert (memory.kept("a"), memory.kept_bytes, memory.used) == (None, 0, 41)
+    assert other.borrow("a") is None
 
 
 def test_what_is_kept_makes_room_for_calls_and_never_refuses_one() -> None:
