@@ -23,7 +23,9 @@ Seen = Callable[[str, str], str]
 
 SAID = {
     "not_trimmed": "group <b>audit</b> has not read it",
-    "not_copied": None,
+    "not_copied": "copying is paused",
+    "not_expired": "leased to nightly",
+    "not_erased": None,
     "copy_lag_segments": 3,
     "copy_lag_bytes": 3 << 30,
     "last_error": None,
@@ -43,7 +45,8 @@ def reader(agent: str) -> MemoryReader:
     for number in range(50):
         found.append(b"key-%d" % number, b'{"number": %d}' % number)
     found.append(b"hostile", HOSTILE.encode())
-    found.append(b"exact", b'{"id": 12345678901234567890, "price": 1.10}')
+    headers = [("trace", b'{"id": 12345678901234567890}'), ("raw", b"\xff\0"), ("none", None)]
+    found.append(b"exact", b'{"id": 12345678901234567890, "price": 1.10}', headers=headers)
     found.local_start, found.found = 5, 0
     return found
 
@@ -126,9 +129,11 @@ def test_a_topic_that_is_not_there_is_said(seen: Seen) -> None:
 
 def test_what_only_the_agent_knows_is_on_the_page_in_its_own_words(seen: Seen) -> None:
     text = seen("#/calm", "not trimmed")
+    assert "not copied: copying is paused" in text
     assert "not trimmed: group <b>audit</b> has not read it" in text
+    assert "not expired: leased to nightly" in text
     assert "waiting to be copied: 3 segments, 3.0 GiB" in text
-    assert "not copied" not in text
+    assert "not erased" not in text
 
 
 def test_a_silent_agent_is_said_to_be_silent(seen: Seen) -> None:
@@ -138,6 +143,18 @@ def test_a_silent_agent_is_said_to_be_silent(seen: Seen) -> None:
 def test_values_are_shown_as_json_with_every_digit_and_as_bytes(seen: Seen) -> None:
     assert seen("#/calm/0/51?count=1&view=json", '{ "id": 12345678901234567890, "price": 1.10 }')
     assert seen("#/calm/0/51?count=1&view=hex", "65 78 61 63 74")
+
+
+@pytest.mark.parametrize(
+    ("view", "shown"),
+    [
+        ("text", 'trace={"id": 12345678901234567890} raw=base64: /wA= none=null'),
+        ("json", 'trace={ "id": 12345678901234567890 } raw=base64: /wA= none=null'),
+        ("hex", "raw=ff 00 .. none=null"),
+    ],
+)
+def test_headers_are_shown_as_keys_and_values_are(seen: Seen, view: str, shown: str) -> None:
+    assert seen(f"#/calm/0/51?count=1&view={view}", shown)
 
 
 def test_a_page_that_follows_shows_what_arrives(seen: Seen, page: Browser, records: MemoryReader) -> None:

@@ -8,6 +8,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.api.browser import CHROMIUM, Browser, browser
@@ -52,6 +53,49 @@ def bars(page: Browser, partition: int) -> list[tuple[str, float, float]]:
 def choose(page: Browser, axis: str) -> None:
     page.run(f"document.querySelector('input[name=axis][value={axis}]').click()")
     page.text("UTC" if axis == "time" else "offset")
+
+
+def column(page: Browser, nth: int) -> list[str]:
+    """Of the table of topics."""
+    found: list[str] = page.run(
+        f"[...document.querySelectorAll('#topics tbody tr')].map(r => r.cells[{nth}].innerText)"
+    )
+    return found
+
+
+@in_chromium
+def test_topics_are_found_by_a_part_of_their_name_and_sorted_by_any_column(page: Browser, url: str) -> None:
+    page.open(f"{url}/", "6 topics")
+    assert sorted(column(page, 0)) == sorted(TOPICS)
+    sort = "[...document.querySelectorAll('#topics th button')].find(b => b.textContent === 'Partitions').click()"
+    for turned in (False, True):
+        page.run(sort)
+        by_partitions = sorted(TOPICS, key=lambda name: TOPICS[name].partitions, reverse=not turned)
+        assert column(page, 0) == by_partitions
+        said = page.run("document.querySelector('#topics th[aria-sort]').ariaSort")
+        assert said == ("ascending" if turned else "descending")
+    page.run("document.getElementById('find').focus()")
+    page.type("Ment")
+    assert column(page, 0) == ["shipments", "payments"], "still in the order that was chosen"
+    page.type("x")
+    page.text("No topic has that in its name.")
+
+
+@in_chromium
+def test_segments_are_listed_with_their_sizes_epochs_and_objects(page: Browser, url: str) -> None:
+    page.open(f"{url}/#/orders/0/69995?count=12", "12 records, tier")
+    page.run("document.getElementById('segments').open = true")
+    page.text("10 segments")
+    found = page.run(
+        "[...document.querySelectorAll('#segments-table tbody tr')].map(r => [...r.cells].map(c => c.innerText))"
+    )
+    newest = httpx.get(f"{url}/v1/topics/orders/partitions/0/segments").json()["segments"][-1]
+    offsets, state, epochs, records, _, stored, _, object_key = found[0]
+    assert (len(found), offsets) == (10, f"{newest['offsets']['start']:,} to {newest['offsets']['end']:,}")
+    assert (state, epochs, records) == ("copy segment finished", "0", f"{newest['record_count']:,}")
+    assert stored.endswith("iB")
+    assert object_key == newest["object_key"]
+    assert found[-1][1] == "delete segment started"
 
 
 @in_chromium
