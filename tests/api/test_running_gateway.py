@@ -212,10 +212,22 @@ def test_head_is_get_without_its_body(small: Running) -> None:
         assert small.client.get("/v1/topics").status_code == 200  # on the same connection
 
 
-@pytest.mark.parametrize("path", ["/v1/topics/t", "/v1/topics/t/groups"])
-def test_options_says_what_there_is(small: Running, path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/", "GET, HEAD, OPTIONS"),
+        ("/v1/topics/t", "GET, HEAD, OPTIONS"),
+        ("/v1/topics/t/groups", "GET, HEAD, OPTIONS"),
+        (RECORDS, "GET, HEAD, OPTIONS"),
+        ("/v1/plans", "POST, OPTIONS"),
+        ("/v1/plans/x", "DELETE, OPTIONS"),
+    ],
+)
+def test_options_says_what_there_is_and_so_does_405(small: Running, path: str, methods: str) -> None:
     answer = small.client.options(path)
-    assert (answer.status_code, answer.headers["allow"], answer.content) == (204, "GET, HEAD, OPTIONS", b"")
+    assert (answer.status_code, answer.headers["allow"], answer.content) == (204, methods, b"")
+    answer = small.client.put(path)
+    assert (answer.status_code, answer.json()["error_code"], answer.headers["allow"]) == (405, 40550, methods)
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/topics", "/v1/topics/none", f"{RECORDS}?offset=0", "/nothing", "/docs"])
