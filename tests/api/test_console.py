@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 
 from tests.api.browser import CHROMIUM, Browser, browser
-from tests.api.gateways import MemoryReader
+from tests.api.gateways import MemoryReader, Tokens, token_line
 from tests.api.json_server import json_server
 from tests.api.many_topics import ManyTopics
 from tierstate.api.open import GatewayServer, open_gateway
 from tierstate.runtime.clock import SystemClock
-from tierstate.runtime.gateway_settings import Gateway
+from tierstate.runtime.gateway_settings import Gateway, GatewayAuth
 from tierstate.runtime.setting_types import Address
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
@@ -56,14 +56,21 @@ def records(agent: str) -> MemoryReader:
     return reader(agent)
 
 
-@pytest.fixture(scope="module")
-def server(records: MemoryReader) -> Iterator[GatewayServer]:
-    with closing(open_gateway(records, Gateway(listen=Address("127.0.0.1", 0)), SystemClock())) as opened:
+@contextmanager
+def serving(records: MemoryReader, auth: GatewayAuth) -> Iterator[GatewayServer]:
+    settings = Gateway(listen=Address("127.0.0.1", 0), auth=auth)
+    with closing(open_gateway(records, settings, SystemClock())) as opened:
         process = opened.process()
         process.start()
         yield opened
         process.stop()
         assert process.join(20)
+
+
+@pytest.fixture(scope="module")
+def server(records: MemoryReader) -> Iterator[GatewayServer]:
+    with serving(records, GatewayAuth()) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +93,21 @@ def test_topics_in_trouble_stand_first_with_their_trouble_in_words(seen: Seen) -
     assert "order: pause since 2026-01-01T00:00:00" in text
     assert "by ann@desk" in text
     assert "3 topics" in text
+
+
+def test_who_has_no_token_sees_nothing_and_who_types_one_sees_what_it_may(
+    page: Browser, records: MemoryReader, tokens: Tokens
+) -> None:
+    with serving(records, tokens(token_line("secret", "ann"))) as guarded:
+        text = page.open(guarded.url, "the gateway takes a bearer token")
+        assert "payments" not in text
+        for word, said in (("guessed", "not known"), ("secret", "3 topics")):
+            page.run("document.getElementById('token').value = ''; document.getElementById('token').focus()")
+            page.type(word)
+            page.press("Enter")
+            text = page.text(said)
+        assert "Bearer token" not in text
+        assert "3 topics" in page.open(f"{guarded.url}/#/", "payments"), "the token is kept for this tab"
 
 
 def test_a_topic_of_many_partitions_shows_twelve_at_a_time_and_the_orders_that_stand(seen: Seen, page: Browser) -> None:
