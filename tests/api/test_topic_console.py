@@ -130,6 +130,20 @@ def test_on_the_axis_of_time_what_was_written_at_one_time_lies_at_one_place(page
 
 
 @in_chromium
+@pytest.mark.parametrize("width", [290, 700])
+@pytest.mark.parametrize("span", [30, 480, 4_000, 90_000, 10_000_000, 86_400_000 * 14])
+def test_ticks_of_time_are_several_and_each_says_another_time(page: Browser, url: str, span: int, width: int) -> None:
+    page.open(f"{url}/#/orders", "trimmed")
+    begin = 1_795_655_369_266
+    script = f"import('/console/axis.js').then(m => m.axisOf('time', [{begin}, {begin + span}]).ticks({width}))"
+    ticks = page.run(script)
+    texts = [each["text"] for each in ticks]
+    assert len(set(texts)) == len(texts)
+    assert len(texts) >= (1 if width < 300 else 2)
+    assert all(0 <= each["at"] <= 1 for each in ticks)
+
+
+@in_chromium
 def test_a_gap_is_drawn_between_its_neighbours_and_said(page: Browser, url: str) -> None:
     text = page.open(f"{url}/#/shipments", "gap: offsets 27,900 to 37,199 are in no tier")
     assert text.count("gap: offsets") == 1
