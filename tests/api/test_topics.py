@@ -36,10 +36,10 @@ def test_only_what_the_settings_name_is_served_also_where_it_is_not_tiered(path:
             return []
 
     for reader, topics, served in (
-        (MemoryReader(), ["t"], True),
-        (MemoryReader(), ["other", "t."], False),
-        (Untiered(), ["."], True),
-        (Untiered(), [], False),
+        (MemoryReader(), ("t",), True),
+        (MemoryReader(), ("other", "t."), False),
+        (Untiered(), (".",), True),
+        (Untiered(), (), False),
     ):
         ask = asgi_call(create_app(FetchService(reader, Gateway(topics=topics), SystemClock())))
         assert ask(f"/v1/topics/t{path}").status_code == (200 if served else 404), topics
