@@ -48,3 +48,13 @@ def test_each_command_asks_the_gateway_or_refuses_it(
 def test_a_digest_by_another_reader_refuses_a_gateway(asked: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--gateway", NOBODY, "digest", "t", *asked.split()]) == 2
     assert f"{asked} asks no gateway" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_who_asks_a_gateway_cannot_mean_the_bucket(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    topic = [] if name in ("status", "topics") else ["t:0"]
+    assert run(["--set", "view.source=bucket", "--gateway", NOBODY, name, *topic]) == 2
+    assert "--gateway or --source bucket, not both" in capsys.readouterr().err
